@@ -1,4 +1,4 @@
-"""Advice: texts that a memory stores and a coach may add to later training episodes."""
+"""Advice that is stored in a memory and may be added to prompts in later training episodes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class AdviceState(FrozenModel):
 
 
 def advised(cue_ids: Sequence[str]) -> tuple[str, ...]:
-    """Return the advice ids in cue ids: each has one id, or a prefix and comma-separated ids.
+    """Extract the advice ids from cue ids, which may have a prefix and list several advice ids.
 
     Example:
         >>> advised(("recover", "exp:a1,b2"))

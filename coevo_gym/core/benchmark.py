@@ -81,7 +81,7 @@ class Replay:
 
 
 class Clue(NamedTuple):
-    """A fact that the verdict depends on and that the agent must be told.
+    """A fact that affects the verdict, so the agent must be told about it.
 
     Attributes:
         about: a description of the fact.
@@ -130,7 +130,7 @@ class Benchmark(Protocol):
         ...
 
     def side_of(self, task: Task) -> Split:
-        """Return the split that a task's content belongs to, regardless of the split it claims.
+        """Return the split to which a task's content belongs, whatever split the task claims.
 
         The scenario and the content both count: a copy of a validation or test task belongs to that
         task's split, even with another scenario or name. Every reset calls this method, so it must
@@ -179,12 +179,12 @@ class Benchmark(Protocol):
         ...
 
     def symbol(self, step: Step) -> str:
-        """Return the step's symbols in a behaviour pattern (for rare signals), separated by spaces.
+        """Return the symbols that represent the step in behaviour patterns, separated by spaces.
 
-        Most benchmarks return one symbol, or "" for a step without behaviour and "!" for a failed
-        step. The method must return a string for any step, even one without calls or extras,
-        because the workers of a served session may report steps of an env that never ran in this
-        process.
+        The patterns are used to detect rare signals. Most benchmarks return one symbol, or "" for a
+        step without behaviour and "!" for a failed step. The method must return a string for any
+        step, even one without calls or extras, because the workers of a served session may report
+        steps of an env that never ran in this process.
         """
         ...
 
@@ -217,7 +217,7 @@ class Proposable(Benchmark, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkSpec:
-    """The location of a benchmark and its parts, as strings that are imported on demand.
+    """A benchmark's name, title and import paths; its parts are imported on demand.
 
     Attributes:
         name: short name, such as ``"webshop"``.
@@ -382,14 +382,14 @@ def operations_of(benchmark: Benchmark, task: Task) -> tuple[str, ...]:
 
 
 def side_by_id(benchmark: Benchmark, task: Task) -> Split:
-    """Return a task's split as in :meth:`Benchmark.side_of`, recognising copies by their id."""
+    """Return a task's split as in :meth:`Benchmark.side_of`, but recognise copies by their id."""
     held_out = _held_out(benchmark)  # type: ignore[arg-type]  # benchmarks hash by identity
     return strictest(benchmark.split_of(task.scenario), held_out.get(task.id, Split.TRAIN))
 
 
 @lru_cache(maxsize=16)
 def _held_out(benchmark: Benchmark) -> Mapping[str, Split]:
-    """Return the split of each native validation and test task, by id."""
+    """Map the id of each native validation and test task to its split."""
     found: dict[str, Split] = {}
     for subset in (None, *benchmark.subsets):
         for split in (Split.VAL, Split.TEST):

@@ -60,7 +60,7 @@ class Exchange(FrozenModel):
     Attributes:
         action: the action sent to the env.
         observation: the observation after the action.
-        error_kind: reason why the action had no effect, or "".
+        error_kind: reason the action had no effect, or "".
     """
 
     action: Text
@@ -69,12 +69,12 @@ class Exchange(FrozenModel):
 
 
 class ContextBrief(FrozenModel):
-    """The summary of a weak rollout for the explorer that starts from it (CoEvolve, Fig. 11).
+    """A weak rollout's summary, for the explorer that starts from it (CoEvolve, figure 11).
 
     Attributes:
         summary: summary of the rollout, based on its evidence.
         failure_cause: cause of its failure; "" if it succeeded.
-        instability_pattern: reason why outcomes vary between attempts.
+        instability_pattern: reason outcomes vary between attempts.
         focus_pattern: operations to focus on.
         exploration_objectives: concrete things to try.
         do_not_repeat: approaches that did not work.
@@ -154,7 +154,7 @@ class Walk(FrozenModel):
 
 
 class Proposal(FrozenModel):
-    """A task that a model proposed after its walks, in a form common to all benchmarks.
+    """A task proposed by a model after exploration, in a form common to all benchmarks.
 
     Attributes:
         description: the goal in a sentence.
@@ -172,7 +172,7 @@ class Proposal(FrozenModel):
 
     @property
     def id(self) -> str:
-        """Short content hash."""
+        """Short content hash of the proposal."""
         return digest(self.model_dump(mode="json"))
 
 
@@ -206,12 +206,12 @@ class Draft(FrozenModel):
 
     @property
     def id(self) -> str:
-        """Short content hash."""
+        """Short content hash of the draft."""
         return digest(self.model_dump(mode="json"))
 
 
 class Check(NamedTuple):
-    """A gate that a draft has passed.
+    """A gate (a check) that a task draft has passed.
 
     Attributes:
         gate: name of the gate.
@@ -249,14 +249,14 @@ class Verdict(FrozenModel):
 
 
 def asked_for(draft: Mapping[str, Any], proposal: Mapping[str, Any]) -> str:
-    """Return the latest instruction of a draft, given as JSON; "" if there is none."""
+    """Return the latest instruction in a draft given as JSON, or "" if there is none."""
     turns = " / ".join(map(str, proposal.get("turns", ())))
     found = draft.get("instruction") or turns or proposal.get("description") or draft.get("text")
     return str(found or "")
 
 
 class Explored(FrozenModel):
-    """A record of the exploration of one context, for reports.
+    """A record of how one context was explored, for reports.
 
     Attributes:
         context: the context.
@@ -300,7 +300,7 @@ class Round(FrozenModel):
 
     @property
     def n_wanted(self) -> int:
-        """Number of accepted tasks that ends the round; 0 to explore every context."""
+        """Number of accepted tasks after which the round ends; 0 to explore every context."""
         return self.n_unguided or self.n_enough
 
     @classmethod

@@ -30,7 +30,7 @@ again restarts that piece of work: equal questions get their earlier answers. In
 
 @contextmanager
 def no_scope(name: str) -> Iterator[Spent]:
-    """Provide a scope that does not record or count model queries."""
+    """Create a scope that neither records nor counts model queries."""
     yield lambda: FrozenDict()
 
 
@@ -58,7 +58,7 @@ class Inquiry(Generic[ModelT]):
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[ModelT]):
-    """The result of an inquiry.
+    """A model's answer to an inquiry, or the problem that prevented one.
 
     Attributes:
         value: the answer as an instance of the inquiry's schema; None without a valid answer.
@@ -99,7 +99,7 @@ class Analyst:
     sampling: Sampling = _SAMPLE
 
     def studying(self, kind: str, groups: Sequence[Group]) -> AbstractContextManager[Spent]:
-        """Return the scope in which one step's groups are studied for notes of this kind.
+        """Return the scope in which a study of this kind examines one step's groups.
 
         A resumed run has the same group ids, so a repeated study gets the earlier answers. The caps
         per round apply to each study separately.
@@ -108,7 +108,7 @@ class Analyst:
 
 
 class StoredAnswer(NamedTuple):
-    """An answer as a tape stores it.
+    """A model's answer as stored on a tape.
 
     Attributes:
         key: hash of the complete request.
@@ -124,12 +124,12 @@ class StoredAnswer(NamedTuple):
 
 
 class AnswerStore(Protocol):
-    """Storage for a tape's answers."""
+    """Storage for a tape's recorded answers."""
 
     def get(self, keys: Sequence[str]) -> Mapping[str, StoredAnswer]:
-        """Return the stored answers for these keys, by key; missing keys are left out."""
+        """Return the stored answers for the given keys as a mapping; missing keys are left out."""
         ...
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
-        """Store answers, replacing answers with the same keys; they are on disk on return."""
+        """Store answers, replacing those with the same keys; return once they are on disk."""
         ...

@@ -72,5 +72,5 @@ def kinds() -> tuple[Kind, ...]:
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind with that name; an unregistered name gives a grey kind."""
+    """Return the kind with that name, or a grey kind if the name is not registered."""
     return _KINDS.get(name) or Kind(name, name)

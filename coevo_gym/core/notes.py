@@ -1,4 +1,4 @@
-"""Findings of studies about trajectories or single steps.
+"""Notes, which record a study's findings about trajectories or single steps.
 
 A study reads finished training groups and writes notes. Memories learn from notes, and credit
 assignment may weight steps by their notes. Notes are frozen and can be looked up by trajectory.
@@ -70,7 +70,7 @@ class Note(FrozenModel):
 
 
 class Notes(Sequence[Note]):
-    """An immutable sequence of notes in writing order, with lookup by trajectory.
+    """An immutable sequence of notes in the order written, with lookup by trajectory.
 
     Example:
         >>> note = Note(kind="attribution", task_id="t", group_id="g", index=1, step=0, value=1.0)
@@ -91,7 +91,7 @@ class Notes(Sequence[Note]):
         self._about = {key: tuple(found) for key, found in about.items()}
 
     def of(self, kind: str, group_id: str, index: int) -> tuple[Note, ...]:
-        """Return the notes of one kind about one trajectory, in the order of writing."""
+        """Return the notes of one kind about one trajectory, in the order written."""
         return self._about.get((kind, group_id, index), ())
 
     @overload

@@ -1,4 +1,4 @@
-"""Functions that read user-specified files with a size limit, to protect the memory.
+"""Functions that read user-specified files up to a size limit, to avoid exhausting memory.
 
 They read regular files and pipes. A device such as ``/dev/zero`` never ends, so it is rejected.
 """

@@ -36,7 +36,7 @@ class Registry:
 
     @cached_property
     def built_in(self) -> Mapping[str, str]:
-        """This package's names and their ``"module:object"`` paths."""
+        """The names that this package defines, with their ``"module:object"`` paths."""
         found: Mapping[str, str] = load_object(self.home)
         return found
 
@@ -56,7 +56,7 @@ class Registry:
         return found
 
     def names(self) -> list[str]:
-        """Return all names, starting with this package's names."""
+        """Return all names, this package's own first."""
         return [*dict.fromkeys((*self.built_in, *self._entry_points, *self._added))]
 
     def add(self, name: str, thing: Any) -> None:
@@ -95,7 +95,7 @@ class Registry:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return "Did you mean …? " with the most similar known name; "" if none is similar."""
+    """Return a "Did you mean" question about the most similar known name; "" if none is similar."""
     close = get_close_matches(name, list(known), n=1)
     return f"Did you mean {close[0]!r}? " if close else ""
 
@@ -132,7 +132,7 @@ class BrokenPlugin(NamedTuple):
 
 
 class Plugins:
-    """The entry points of a group; each is loaded once, on first use.
+    """The installed entry points in a group; each is loaded once, on first use.
 
     Listing their names reads a few small files without importing anything. A broken entry point is
     recorded with the reason and does not affect other entry points. ``take`` is called with the

@@ -1,4 +1,4 @@
-"""Named scopes, local to each thread, for recording and counting by piece of work."""
+"""Thread-local named scopes, used to record and count model queries per piece of work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Scopes:
-    """The nested names of the current piece of work.
+    """The nested scope names of the current piece of work.
 
     Scopes are local to a thread: entering a scope does not affect other threads.
 

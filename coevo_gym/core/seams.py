@@ -51,7 +51,7 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """A response that no ticket is available yet, so the caller should ask again.
+    """A response saying that no ticket is available yet, so the caller should ask again.
 
     Attributes:
         reason: event that must happen before a ticket becomes available.
@@ -73,14 +73,14 @@ class ClosedStep(NamedTuple):
 
 
 class Memory(Protocol):
-    """State that is built up from notes; it does not use I/O, clock or framework."""
+    """State built from notes, without using I/O, clocks or frameworks."""
 
     def note(self, notes: Notes) -> None:
         """Record the notes from a learner step."""
         ...
 
     def metrics(self) -> dict[str, float]:
-        """Return the state's metrics, for any sink."""
+        """Return metrics that describe the current state."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -88,13 +88,13 @@ class Memory(Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`, so that later results are the same."""
+        """Restore a state returned by :meth:`state_dict`, so that later results are identical."""
         ...
 
 
 @runtime_checkable
 class AdviceMemory(Memory, Protocol):
-    """A memory of advice, whose changes a run stores."""
+    """A memory of advice that also reports its changes, so that a run can store them."""
 
     def changes(self) -> Sequence[AdviceState]:
         """Return each piece of advice that the latest notes added, measured or dropped."""
@@ -102,7 +102,7 @@ class AdviceMemory(Memory, Protocol):
 
 
 class Study(Protocol):
-    """A reader of finished training groups that writes notes about them.
+    """A component that writes notes about finished training groups.
 
     It does I/O only through the advisor or the replays passed to it. It treats any model output as
     data.
@@ -110,7 +110,7 @@ class Study(Protocol):
 
     @property
     def kind(self) -> str:
-        """The kind of the notes that the study writes."""
+        """The kind of note that the study writes."""
         ...
 
     def examine(self, groups: Sequence[Group]) -> Findings:
@@ -119,7 +119,7 @@ class Study(Protocol):
 
 
 class Interface(Protocol):
-    """A frozen, pure and thread-safe transformation of the env's text in training.
+    """A frozen, pure and thread-safe transformation that is applied to the env's text in training.
 
     It sees only a view, so no task, verifier or solution can leak into the shown text.
     """
@@ -130,7 +130,7 @@ class Interface(Protocol):
         ...
 
     def show(self, view: View) -> View:
-        """Return the view to show to the agent, with a new observation or new texts in info.
+        """Return the view to show to the agent, with a new observation or new text in ``info``.
 
         The history of ``view`` contains the texts shown so far. The history and all other parts of
         the view must be returned unchanged.
@@ -153,7 +153,7 @@ IDENTITY: Interface = _AsItIs()
 
 
 class Guidance(NamedTuple):
-    """One episode's interface and cues, which stay fixed from beginning to end.
+    """An episode's interface and cues (added guidance), both fixed for the whole episode.
 
     Attributes:
         interface: transformation of the env's text.
@@ -165,7 +165,7 @@ class Guidance(NamedTuple):
 
 
 class Coach(Protocol):
-    """A stateless source of guidance for training episodes that reads memories."""
+    """A stateless component that reads memories and returns guidance for training episodes."""
 
     def guide(self, tickets: Sequence[Ticket]) -> Sequence[Guidance]:
         """Return the guidance for each ticket, in order.
@@ -177,18 +177,18 @@ class Coach(Protocol):
 
 
 class Selector(Memory, Protocol):
-    """A pure strategy that chooses the next task from a pool.
+    """An I/O-free strategy that chooses the next task from a pool.
 
     It is notified of every task that joins the pool, so its weights stay aligned with the pool;
     tasks never leave. Its state includes the tasks.
     """
 
     def added(self, tasks: Sequence[Task]) -> None:
-        """Record that these tasks joined the pool, in this order."""
+        """Record that the given tasks joined the pool, in this order."""
         ...
 
     def weights(self) -> NDArray[np.float64] | None:
-        """Return each task's weight, in pool order; None to draw uniformly."""
+        """Return each task's weight in pool order, or None to draw uniformly."""
         ...
 
     def record(self, groups: Sequence[Group]) -> None:
@@ -197,7 +197,7 @@ class Selector(Memory, Protocol):
 
 
 class Growth(Memory, Protocol):
-    """A pure strategy that decides when a round explores and from which contexts."""
+    """An I/O-free strategy that decides when a round explores and from which contexts."""
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
         """Record finished groups of training episodes; return the signals they triggered."""
@@ -216,7 +216,7 @@ class Growth(Memory, Protocol):
 
 
 class Curriculum(Memory, Protocol):
-    """A strategy that chooses the next training tasks; it does not use I/O, clock or framework."""
+    """An I/O-free strategy that chooses the next training tasks."""
 
     def next(self, n: int, rng: Generator) -> list[Task]:
         """Return the tasks of the next ``n`` groups, distinct if the pool is large enough.
@@ -250,7 +250,7 @@ class Evolver(Protocol):
     """The component that runs a round of evolution, possibly during training."""
 
     def run(self, round: Round) -> RoundResult:
-        """Explore, draft and prove tasks. A bad draft is a verdict, never an exception."""
+        """Explore contexts, draft tasks and verify them; bad drafts never raise an error."""
         ...
 
 
@@ -261,7 +261,7 @@ class Act(NamedTuple):
         text: the action for the env.
         decision: the trainable policy's decision; None for scripts.
         said: the complete answer, including thoughts, if it is more than the action; or "".
-        end: reason why the agent cannot continue, such as a full context. The episode is then
+        end: reason the agent cannot continue, such as a full context. The episode is then
             truncated and graded as it stands, and ``text`` is not sent. With ``MODEL_LOST`` the
             episode is lost without a grade, and ``said`` contains the reason. None to continue.
         usage: cost of the model requests.
@@ -277,10 +277,10 @@ class Act(NamedTuple):
 
 
 class Agent(Protocol):
-    """An agent that acts in envs, in training loops and in ``evaluate``."""
+    """An agent that acts in envs, both in training loops and in ``evaluate``."""
 
     def act(self, views: Sequence[View]) -> Sequence[Act]:
-        """Return one act per view, with one view for each live episode."""
+        """Return one response per view; there is one view per live episode."""
         ...
 
 
@@ -352,7 +352,7 @@ Request = Choice | Prompt
 
 
 class Finish(StrEnum):
-    """The reason why an answer ended."""
+    """The reason an answer ended."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -371,7 +371,7 @@ class Completion(NamedTuple):
     Attributes:
         text: the choice taken, or the sampled text.
         decision: the sampled tokens or the choice; None if the policy does not record it.
-        finish: reason why the answer ended.
+        finish: reason the answer ended.
         usage: cost, as far as the policy knows it; includes the tokens of ``decision``.
     """
 

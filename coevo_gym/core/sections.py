@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 
 def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
-    """Return a section's possible models, one per ``kind``; () if it is not a section."""
+    """Return a settings section's models, one per ``kind``, or () if it is not a section."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return (annotation,)
     if get_origin(annotation) is Annotated:
@@ -50,7 +50,7 @@ def with_kinds(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any
 def overlay(
     model: type[BaseModel], base: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the settings tree with changes applied.
+    """Return the settings tree with the given changes applied.
 
     If a section changes its kind, it keeps only settings that the new kind also has.
     """
@@ -83,7 +83,7 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert settings by dotted key to nested sections, the inverse of :func:`flat`.
+    """Convert settings with dotted keys to nested sections; the inverse of :func:`flat`.
 
     Example:
         >>> nested({"learner.lr": 0.1, "learner.epochs": 2})

@@ -30,7 +30,7 @@ Tokens = tuple[int, int]
 
 
 class Usage(FrozenModel):
-    """The cost of model requests; adds up with ``+``.
+    """The cost of model requests; supports addition with ``+``.
 
     Attributes:
         calls: requests sent to a model, including retries.
@@ -75,7 +75,7 @@ class Usage(FrozenModel):
 
     @property
     def tokens(self) -> int:
-        """Number of tokens read and written."""
+        """Total number of prompt and completion tokens."""
         return self.prompt_tokens + self.completion_tokens
 
     @property
@@ -94,7 +94,7 @@ Spent = Callable[[], Mapping[str, Usage]]
 
 
 class Cost(FrozenModel):
-    """The env steps and model costs of a piece of work; adds up with ``+``.
+    """The env steps and model costs of a piece of work; supports addition with ``+``.
 
     Attributes:
         env_steps: env steps, including exploration and gate replays.
@@ -112,7 +112,7 @@ class Cost(FrozenModel):
         return Cost(**{name: value + getattr(other, name) for name, value in self})
 
     def less(self, other: Cost) -> Cost:
-        """Return the difference from another cost; no field falls below 0."""
+        """Return the difference from another cost, with negative fields set to 0."""
         return Cost(**{name: max(0, value - getattr(other, name)) for name, value in self})
 
     @classmethod
@@ -176,7 +176,7 @@ def allow(
     usd: float | None,
     prices: Prices = FREE,
 ) -> int:
-    """Return how many requests may be sent, counted from the beginning of a batch.
+    """Return how many requests at the start of a batch may be sent under the caps.
 
     The first request that might exceed a cap and all later requests are not sent, even if a later
     request is small enough. A request is given by the maximum tokens of its prompt and answer. The
@@ -200,7 +200,7 @@ def allow(
 
 
 class Meter:
-    """A counter of model costs by piece of work and purpose that enforces the caps.
+    """A meter that counts model costs per piece of work and purpose, and enforces the caps.
 
     A round consists of all work whose name has the same first part. Entering a piece of work again
     resets its cost, because a tape repeats the answers. The caps on the whole run still count the
@@ -226,7 +226,7 @@ class Meter:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[Spent]:
-        """Enter a piece of work; yield a function that returns its usage so far."""
+        """Open a scope for a piece of work; yield a function that returns its usage so far."""
         with self.scopes(name) as path:
             yield lambda: self.usage(path)
         if "/" not in path:
@@ -239,7 +239,7 @@ class Meter:
             return self._total
 
     def usage(self, path: str) -> dict[str, Usage]:
-        """Return a piece of work's usage by purpose, including nested pieces."""
+        """Return a piece of work's usage per purpose, including nested pieces."""
         with self._lock:
             found: dict[str, Usage] = {}
             for name, purposes in self._spent.items():
@@ -274,7 +274,7 @@ class Meter:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`."""
+        """Restore a state returned by :meth:`state_dict`."""
         with self._lock:
             self._spent = {
                 path: {purpose: Usage(**usage) for purpose, usage in purposes.items()}
@@ -288,7 +288,7 @@ class Meter:
 
     @contextmanager
     def hold(self, requests: Sequence[Tokens], prices: Prices = FREE) -> Iterator[int]:
-        """Reserve the maximum cost of requests, given by their maximum tokens; yield how many fit.
+        """Reserve the maximum cost of the requests, and yield how many of them fit within the caps.
 
         If only requests in flight fill the caps, wait for these: only actual spending rejects a
         request.
@@ -380,7 +380,7 @@ class Meter:
         )
 
     def _add(self, path: str, purpose: str, usage: Usage, cost: Cost, *, again: bool) -> None:
-        """Count a cost; with ``again``, it may repeat a cost that was counted and then reset."""
+        """Count a cost; with ``again``, the total excludes cost already counted before a reset."""
         purposes = self._spent.setdefault(path, {})
         purposes[purpose] = purposes.get(purpose, NO_USAGE) + usage
         if again and (before := self._forgotten.get(round := _round(path))):

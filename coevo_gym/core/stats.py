@@ -1,4 +1,4 @@
-"""Statistics of counts and of repeated measurements.
+"""Statistics for counts and repeated measurements.
 
 ```python
 from coevo_gym.core.stats import paired, sign_flip
@@ -129,7 +129,7 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
 
 
 def paired(ours: Sequence[float], baseline: Sequence[float]) -> Paired:
-    """Compare two series pair by pair, for example runs with equal seeds.
+    """Compare two series pair by pair, for example runs with the same seeds.
 
     With few pairs, the interval is wide: 12.7 standard errors on each side for two pairs.
 
@@ -244,7 +244,7 @@ def sign_flip(differences: Sequence[float], *, n_samples: int = 100_000, seed: i
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust the p-values of several tests, so that one threshold covers all tests together.
+    """Adjust several tests' p-values so that one threshold controls the family-wise error rate.
 
     Raises:
         ValueError: if a p-value is outside [0, 1].
@@ -266,7 +266,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def paired_shares_interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Compute the adjusted Wald interval for the difference of two success rates on equal tasks.
+    """Compute the adjusted Wald interval for the difference between paired success rates.
 
     The level is 95 %, two-sided. The adjustment adds two tasks, one in favour of each side, so that
     the width stays positive even if no task differs.
@@ -365,7 +365,7 @@ def efficiency(
     *,
     share: float = 0.9,
 ) -> Efficiency:
-    """Compute when a curve reaches a share of a baseline's best value, and its mean height.
+    """Compute a curve's mean, and when it reaches a given share of a baseline's best value.
 
     Args:
         curve: at least one (step, value) pair, with rising steps.

@@ -54,7 +54,7 @@ NATIVE_SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
 
 
 def strictest(*sides: Split) -> Split:
-    """Return the first split that is not ``train``, or ``train`` if all are.
+    """Return the first split that is not ``train``, or ``train`` if there is none.
 
     Example:
         >>> strictest(Split.TRAIN, Split.VAL, Split.TEST)
@@ -93,7 +93,7 @@ class FrozenDict(dict[str, Any]):
 
 
 def freeze(value: Any) -> Any:
-    """Deep-freeze a JSON value: arrays become tuples, and objects :class:`FrozenDict`.
+    """Deep-freeze a JSON value: arrays become tuples, and objects become :class:`FrozenDict`.
 
     Raises:
         ValueError: if the value contains a float that is not finite, or a non-JSON type.
@@ -149,7 +149,7 @@ class FrozenModel(BaseModel):
 
 
 def shaped(pattern: str, rule: str) -> AfterValidator:
-    """Create a validator for texts that must match a pattern; ``rule`` is the error message."""
+    """Create a validator for strings that must match a pattern; ``rule`` is the error message."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -241,11 +241,11 @@ _INVISIBLE = re.compile(
 
 
 def folded(value: Any) -> Any:
-    r"""Normalise all texts in a JSON value for comparison.
+    r"""Normalise all strings in a JSON value for comparison.
 
-    Two texts that differ only in case, whitespace, invisible characters or Unicode compatibility
-    forms (NFKC) fold to the same text. Use it to recognise copies, never to display text. Values
-    that are not texts, mappings or sequences are unchanged.
+    Two strings that differ only in case, whitespace, invisible characters or Unicode compatibility
+    forms (NFKC) fold to the same string. Use it to recognise copies, never to display text. Values
+    that are not strings, mappings or sequences are unchanged.
 
     Example:
         >>> folded("Move  the FILE "), folded("move\u200b the \uff46ile")
@@ -317,7 +317,7 @@ class Task(FrozenModel):
     def id(self) -> str:
         """Content hash (sha256, hex) of the task. It does not include labels such as name, split,
         solution and provenance, so a task found twice has one id, and a copy of a test task is
-        recognised regardless of the split it claims.
+        recognised regardless of the split the task claims.
         """  # noqa: D205
         content = [
             SCHEMA_VERSION,
@@ -333,7 +333,7 @@ class Task(FrozenModel):
         return hash(self.id)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Task:
-        """Return a validated copy with other field values, and therefore its own id."""
+        """Return a validated copy with the given fields changed; the copy has its own id."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **(update or {})})
 

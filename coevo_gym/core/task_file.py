@@ -35,7 +35,7 @@ class TaskList(tuple[Task, ...]):
 
 
 def described(tasks: Sequence[Task]) -> str:
-    """Summarise tasks: their number, benchmark and split, and the first and last name."""
+    """Summarise tasks by count, benchmark, split, and first and last name."""
     if not tasks:
         return "<no tasks>"
     first, last = tasks[0], tasks[-1]

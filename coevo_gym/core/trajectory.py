@@ -17,7 +17,7 @@ from coevo_gym.core.task import FrozenDict, Task
 
 
 class EndReason(StrEnum):
-    """The reason why an episode ended; ``info["end_reason"]`` is "" until then."""
+    """The reason an episode ended; ``info["end_reason"]`` is "" until then."""
 
     SOLVED = "solved"
     FAILED = "failed"
@@ -35,7 +35,7 @@ class EndReason(StrEnum):
 
     @property
     def lost(self) -> bool:
-        """Return True if the end was not the agent's doing, so the episode is not graded."""
+        """Return True if the episode was lost or abandoned, and therefore is not graded."""
         return self in (EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.ABANDONED)
 
 
@@ -97,7 +97,7 @@ class TokenDecision:
 
 
 class PastStep(NamedTuple):
-    """One past step of an agent's own history.
+    """One past step in an agent's history.
 
     Attributes:
         observation: the observation that the agent acted on.
@@ -209,7 +209,7 @@ class Step:
         terminated: True if the task ended on its own.
         truncated: True if a budget or a lost worker ended the episode.
         calls: names of the engine operations that the action called, in order.
-        error_kind: reason why the action had no effect, or "".
+        error_kind: reason the action had no effect, or "".
         extras: the benchmark's own JSON about this step.
         said: the agent's complete answer, if it is more than ``action``; or "".
     """
@@ -236,7 +236,7 @@ class EpisodeRecord:
         steps: the steps, in order.
         score: the benchmark's own score, in [0, 1].
         success: the binary outcome that signals and group filters use.
-        end_reason: reason why it ended.
+        end_reason: reason for its end.
         report: the grader's JSON, for diagnosers; never shown to a policy.
         last_observation: observation after the last action, or the first without actions.
     """
@@ -255,7 +255,7 @@ class EpisodeRecord:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The actions, in order."""
+        """The actions of all steps, in order."""
         return tuple(step.action for step in self.steps)
 
 
@@ -316,12 +316,12 @@ class Group:
 
     @property
     def whole(self) -> bool:
-        """Return True if all K trajectories arrived."""
+        """Return True if all K trajectories have arrived."""
         return len(self.trajectories) == self.size
 
     @property
     def staleness(self) -> int:
-        """Number of policy versions between the oldest that acted and the newest or current."""
+        """Number of versions by which the oldest acting policy lags the newest or current one."""
         versions = {version for t in self.trajectories for version in t.policy_versions}
         if versions and self.policy_version is not None:
             versions.add(self.policy_version)
@@ -329,5 +329,5 @@ class Group:
 
     @property
     def comparable(self) -> bool:
-        """True if its trajectories can be compared with each other and used for learning."""
+        """True if the trajectories can be compared with each other and used for learning."""
         return self.whole and self.staleness <= self.max_staleness

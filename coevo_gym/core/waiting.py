@@ -45,7 +45,7 @@ def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 def only_looking() -> AbstractContextManager[None]:
-    """Create a context in which code must raise an error instead of slow preparation."""
+    """Create a context in which code must raise an error instead of starting slow preparation."""
     return _set(_looking, True)
 
 
@@ -55,7 +55,7 @@ def is_only_looking() -> bool:
 
 
 def followed_by(follower: HowFar) -> AbstractContextManager[None]:
-    """Create a context that passes slow operations' progress to ``follower`` (:func:`how_far`)."""
+    """Create a context in which slow operations report to ``follower`` (see :func:`how_far`)."""
     return _set(_follower, follower)
 
 
@@ -69,12 +69,12 @@ def how_far(what: str, done: int, total: int) -> None:
 
 
 def watched_by(watcher: Acted) -> AbstractContextManager[None]:
-    """Create a context that calls ``watcher`` with the arguments of each :func:`acted` call."""
+    """Create a context in which :func:`acted` passes its arguments to ``watcher``."""
     return _set(_watcher, watcher)
 
 
 def acted(steps: int, tokens: int) -> None:
-    """Report the env steps and tokens since the last call, without waiting for an episode's end.
+    """Report the env steps and tokens used since the last call, even mid-episode.
 
     Call it with two zeros just before the operation starts, so that it can be timed.
     """
@@ -103,7 +103,7 @@ class Patience:
         self._next = self._begun + first_s
 
     def tell(self, how_far: str) -> None:
-        """Log the progress, unless the last message is too recent."""
+        """Log progress, unless the last message was logged too recently."""
         now = self._clock()
         if now >= self._next:
             self._next = now + self._every_s
@@ -132,7 +132,7 @@ class Pace:
         self._marks = deque([(self._begun, done)], maxlen=_STRETCH + 1)
 
     def reach(self, done: int) -> None:
-        """Record the amount done so far."""
+        """Record the amount of work done so far."""
         if done != self.done:
             self.done = done
             self._marks.append((self._clock(), done))
@@ -150,11 +150,11 @@ class Pace:
 
     @property
     def whole_s(self) -> float | None:
-        """Estimated seconds for the whole operation; None before any progress."""
+        """Estimated total time in seconds; None before any progress."""
         return None if self.rate is None else self.total / self.rate
 
     def left_s(self) -> float | None:
-        """Estimate the remaining seconds; None before any progress."""
+        """Estimate the remaining time in seconds; return None before any progress."""
         if self.done >= self.total:
             return 0.0
         if self.rate is None:

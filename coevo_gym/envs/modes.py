@@ -1,4 +1,4 @@
-"""Failure modes of episodes, and rules for finding them that all benchmarks share.
+"""Failure modes of episodes, and the rules that all benchmarks share for finding them.
 
 Each benchmark lists its modes in ``Diagnosable.modes``. Its ``diagnose`` returns the modes that a
 failed episode shows, most informative first. Modes found by the benchmark's own rules come
@@ -39,11 +39,11 @@ _LEAST = 6
 
 
 class Stretch(NamedTuple):
-    """The parts of a step that the shared rules use.
+    """The parts of a step that the shared failure-mode rules use.
 
     Attributes:
         action: the action that the agent sent.
-        error_kind: the reason why the action had no effect, or "".
+        error_kind: the reason the action had no effect, or "".
         state: the observation before the action, or a location in the benchmark's world.
     """
 
@@ -105,7 +105,7 @@ def listed_modes(
     format_kinds: Collection[str] = (),
     max_steps: int = 0,
 ) -> tuple[str, ...]:
-    """Return a failed episode's modes: the benchmark's own modes, then the common modes it lists.
+    """Return a failed episode's failure modes: ``own``, then the common modes in ``modes``.
 
     Args:
         own: modes found by the benchmark's own rules, most informative first.
@@ -130,10 +130,10 @@ def listed_modes(
 def stretches(
     steps: Sequence[Step], kind: Callable[[Step], str] = lambda step: step.error_kind
 ) -> list[Stretch]:
-    """Return an episode's steps in the form that the shared rules use.
+    """Convert an episode's steps to the form that the shared failure-mode rules use.
 
     An action without effect leaves the state unchanged, regardless of the env's response.
-    ``kind`` returns the reason why a step's action had no effect, or "".
+    ``kind`` returns the reason a step's action had no effect, or "".
     """
     found: list[Stretch] = []
     for step in steps:
@@ -144,7 +144,7 @@ def stretches(
 
 
 def modes_that_apply(rules: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
-    """Return the modes whose rules apply, in order.
+    """Return the failure modes whose rules apply, in the given order.
 
     Example:
         >>> modes_that_apply([("a", True), ("b", False), ("c", True)])

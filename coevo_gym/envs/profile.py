@@ -65,7 +65,7 @@ class EnvProfile(FrozenModel):
 
 
 class Preference(FrozenModel):
-    """The size and difficulty of the requests that a model should look for."""
+    """The preferred size and difficulty of the requests that a model proposes."""
 
     entities: int = Field(default=2, ge=1)
     """Approximate number of kinds of objects that a request involves."""
@@ -103,7 +103,7 @@ def profiled(benchmark: Benchmark) -> Profiled:
 
 @lru_cache(maxsize=16)
 def read_profile(path: Path) -> EnvProfile:
-    """Return the profile in a TOML file.
+    """Read a benchmark profile from a TOML file.
 
     Raises:
         ConfigError: if the file cannot be read, or is not a valid profile.

@@ -33,7 +33,7 @@ def tags_from(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def kind_of_tag(tag: str) -> str:
-    """Return the kind of a tag.
+    """Return the kind in a ``kind:value`` tag.
 
     Example:
         >>> kind_of_tag("scene:FloorPlan12")
@@ -43,7 +43,7 @@ def kind_of_tag(tag: str) -> str:
 
 
 def value_of_tag(tag: str) -> str:
-    """Return the value of a tag.
+    """Return the value in a ``kind:value`` tag.
 
     Example:
         >>> value_of_tag("scene:builtin/FloorPlan7")
@@ -53,17 +53,17 @@ def value_of_tag(tag: str) -> str:
 
 
 def asks_nothing(task: Task | Draft) -> bool:
-    """Return True if a task is an open task, which only has the tags of its scenario."""
+    """Return True if the task is an open task, which has no goal and only scenario tags."""
     return isinstance(task, Task) and task.origin == OPEN
 
 
 def scenario_tags(task: Task | Draft) -> tuple[str, ...]:
-    """Return a task's default tags, which only name its scenario."""
+    """Return a task's default tags, which contain only its scenario."""
     return tags_from([("scenario", task.scenario)])
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return the tags that a benchmark assigns to a task or a draft.
+    """Return the tags that a benchmark assigns to a task or task draft.
 
     A benchmark without a ``tags`` method gets :func:`scenario_tags`.
     """

@@ -1,4 +1,4 @@
-"""Vector envs that run many episodes in lock step, each with its own task.
+"""Vector envs that run many episodes in lockstep, each with its own task.
 
 Gymnasium's vector envs send the same ``options`` to all sub-envs and reset finished sub-envs
 automatically, which wastes an LLM's generation. Here, ``reset`` takes one task per env and a mask.
@@ -251,7 +251,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     def _begin(
         self, mask: NDArray[np.bool_], seeds: Sequence[int | None], tasks: Sequence[Any]
     ) -> dict[str, Any]:
-        """Begin an episode in each selected env, or in none after an error; return the infos."""
+        """Begin an episode in each selected env and return the infos; on error, begin none."""
         self._over |= mask
         infos: dict[str, Any] = {}
         chosen = np.flatnonzero(mask).tolist()

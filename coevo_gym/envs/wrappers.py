@@ -105,7 +105,7 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """A wrapper that replaces texts with (dim,) vectors of hashed word counts, scaled to length 1.
+    """A wrapper that replaces text with (dim,) unit vectors of hashed word counts.
 
     Each page is hashed together with the agent's current instruction, because most pages do not
     repeat the instruction. Instruction words are hashed separately from page words, and both parts
@@ -159,7 +159,7 @@ class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
         return _unit(self._counts(value) + goal).astype(np.float32)
 
     def _counts(self, text: str, place: str = "") -> NDArray[np.float64]:
-        """Return a text's hashed word counts as a (dim,) vector, scaled to length 1.
+        """Return a text's hashed word counts as a (dim,) unit vector.
 
         ``place`` is a prefix that keeps these words distinct from words in other places.
         """

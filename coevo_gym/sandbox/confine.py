@@ -59,7 +59,7 @@ def landlock_version() -> int:
 
 
 def die_with(parent: int) -> None:
-    """Make the kernel kill this process when its parent ends."""
+    """Make the kernel kill this process when its parent exits."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "set a parent-death signal")
     if os.getppid() != parent:  # the parent ended before the call
         os.kill(os.getpid(), signal.SIGKILL)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Parts(NamedTuple):
-    """A folder without its hidden parts.
+    """The parts of a folder that stay visible when some of its subfolders are hidden.
 
     ``whole`` are files and folders that contain nothing hidden. ``opened`` are folders that contain
     something hidden; only their names stay visible.
@@ -28,7 +28,7 @@ def inside(root: str, hidden: Iterable[Path]) -> tuple[str, ...]:
 
 
 def without(root: str, hidden: Sequence[str]) -> Parts:
-    """Return the visible parts of a folder or file; ``hidden`` comes from :func:`inside`."""
+    """Return the visible parts of a folder or file; ``hidden`` is the result of :func:`inside`."""
     if root in hidden:
         return Parts((), ())
     if not any(Path(root) in Path(path).parents for path in hidden):

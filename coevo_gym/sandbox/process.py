@@ -39,7 +39,7 @@ _Job = Callable[[], subprocess.Popen[bytes]]
 
 
 class Program(NamedTuple):
-    """A program to run; for the fields, see :func:`coevo_gym.sandbox.launch`."""
+    """A program to run; see :func:`coevo_gym.sandbox.launch` for its fields."""
 
     command: Sequence[str]
     readable: Sequence[Path] = ()
@@ -82,7 +82,7 @@ class Sandboxed:
         return 128 - code if code is not None and code < 0 else code
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for the program to end and return its exit code, or None after the timeout."""
+        """Wait for the program to exit and return its exit code, or None after the timeout."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
         return self.poll()
@@ -244,7 +244,7 @@ def socket_pair(
 
 @cache
 def _starter(owner: int) -> Callable[[_Job], subprocess.Popen[bytes]]:
-    """Return a function that starts processes; each forked process gets its own function.
+    """Return the function that process ``owner`` uses to start subprocesses.
 
     The kernel sends the parent-death signal when the *thread* that forked ends. Therefore one
     thread that never ends starts all processes.

@@ -25,7 +25,7 @@ def supported() -> bool:
 
 
 def numbers() -> dict[str, int]:
-    """Return the calls that the filter checks, with their numbers on this machine."""
+    """Map each system call that the filter checks to its number on this machine."""
     _, column = calls.MACHINES[os.uname().machine]
     table = calls.DENIED | calls.DENIED_WITHOUT_NAMESPACES | calls.DENIED_WITHOUT_CAPS
     table |= calls.MISSING | calls.MISSING_WITHOUT_NAMESPACES | calls.CHECKED
@@ -75,7 +75,7 @@ def _refuse(number: int, tests: tuple[calls.ArgumentTest, ...]) -> list[bytes]:
 
 
 def _test(test: calls.ArgumentTest, otherwise: int) -> list[bytes]:
-    """Return filter code that skips ``otherwise`` instructions unless a test passes."""
+    """Return filter code that tests an argument and skips ``otherwise`` instructions on failure."""
     code = [_op(_LOAD, _ARGUMENTS + 8 * test.argument + 4 * test.upper)]
     for left in reversed(range(len(test.values))):
         match = left + (0 if test.found else otherwise)

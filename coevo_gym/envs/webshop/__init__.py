@@ -33,11 +33,11 @@ class WebShopBenchmark(ProposableFolder):
         return tags_of(task)
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
-        """Diagnose an episode from its actions and score; see the folder's ``diagnosis.py``."""
+        """Diagnose an episode from its actions and score, as described in ``diagnosis.py``."""
         return diagnose(episode)
 
     def broken(self, task: Task) -> Task:
-        """Return an unsolvable copy of a task, whose hidden price cap is below every price."""
+        """Return an unsolvable copy of a task: its hidden price cap is below every price."""
         verifier = task.verifier.model_copy(update={"price_cap": BELOW_ALL})
         return task.model_copy(update={"verifier": verifier})
 

@@ -101,7 +101,7 @@ def build(draft: Draft) -> Task:
 
 
 def _run(draft: Draft, catalogue: Catalogue) -> Session:
-    """Run the draft's actions; the last action must be the purchase."""
+    """Run the proposed task's actions; the last action must be the purchase."""
     session = Session(catalogue)
     session.reset(draft.instruction)
     for number, action in enumerate(draft.solution, start=1):
@@ -171,7 +171,7 @@ def _state(session: Session) -> str:
 def evidence(task: Task) -> Evidence:
     """Return a task's evidence: the kind of product, and the requested attributes and options.
 
-    The product's asin is listed as a word that would reveal the solution.
+    The product's ASIN is listed as a word that would reveal the solution.
     """
     verifier = task.verifier
     assert isinstance(task.world, WebShopWorld)

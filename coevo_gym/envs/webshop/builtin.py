@@ -100,7 +100,7 @@ class _Family:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """The properties that distinguish a product within its family.
+    """The properties that distinguish a product from the rest of its family.
 
     Attributes:
         shown: attributes in the title: one before the noun, one after "with".
@@ -168,7 +168,7 @@ def builtin_items() -> BuiltinItems:
 
 
 def _asin(family: _Family, position: int) -> str:
-    """Return an asin whose hash decides the split, chosen to spread each family over all splits."""
+    """Generate an ASIN; its hash decides the split, and each family is spread over all splits."""
     place = 3 * position % 10
     for attempt in itertools.count():
         digest = _sha256(f"{SEED}/{family.query}/{position}/{attempt}")
@@ -212,7 +212,7 @@ def _draw_listed(family: _Family, shown: Sequence[str], draw: _Draw) -> Values:
 def _draw_options(
     family: _Family, draw: _Draw, *, taken: tuple[tuple[str, Values], ...] = ()
 ) -> tuple[tuple[str, Values], ...]:
-    """Draw up to five values per option, skipping values of the first option that are taken.
+    """Draw up to five values per option, avoiding taken values of the first option.
 
     At most half of all values are drawn, so that enough values remain for a second product.
     """
@@ -227,7 +227,7 @@ def _draw_options(
 
 
 def _pricing(family: _Family, draw: _Draw) -> str:
-    """Draw a price text, which can be a single price, a range, or empty."""
+    """Draw a price string: a single price, a range, or an empty string."""
     span = round((family.high - family.low) * 100)
     cents = round(family.low * 100) + draw.below(span) // 50 * 50 + 49
     kind = draw.below(100)
@@ -273,14 +273,14 @@ def _title(family: _Family, draft: _Draft, brand: str, draw: _Draw) -> str:
 
 
 def _headline(phrase: str) -> str:
-    """Capitalise a phrase in the style of a title."""
+    """Capitalise a phrase as a title."""
     spelled = {word: word for word in _MINOR_WORDS}
     spelled |= {word: word.upper() for word in _words()["acronyms"]}
     return " ".join(spelled.get(word, word.capitalize()) for word in phrase.split(" "))
 
 
 def _bullets(listed: Sequence[str], draw: _Draw) -> list[str]:
-    """Create the feature lines; the search index contains only the first line."""
+    """Create a product's feature lines; the search index contains only the first line."""
     lines = [str(draw.pick(_words()["attribute_bullets"])).format(a=a) for a in listed]
     lines += draw.sample(_words()["filler_bullets"], 2)
     return [line[0].upper() + line[1:] for line in draw.sample(lines, len(lines))]
@@ -342,7 +342,7 @@ class _Rival(NamedTuple):
 
 
 def _wishes(product: Product, rivals: Sequence[_Rival], draw: _Draw) -> list[_Wanted]:
-    """Draw up to four wishes that differ in more than their price cap."""
+    """Draw up to four goals without instructions; no two differ only in their price cap."""
     kept: dict[tuple[Values, tuple[tuple[str, str], ...]], _Wanted] = {}
     for _ in range(draw.pick(_GOALS_EACH if product.options else _PLAIN_GOALS_EACH)):
         wanted = 0 if draw.chance(14) or not product.options else 1 + draw.below(2)
@@ -371,7 +371,7 @@ def _wish(product: Product, wanted: int, draw: _Draw) -> _Wanted:
 
 
 def _goal(family: _Family, product: Product, wish: _Wanted, draw: _Draw) -> ShoppingGoal:
-    """Turn a wish into a goal with an instruction."""
+    """Turn a wish (a goal without an instruction) into a goal with an instruction."""
     words = _words()
     form, join = draw.pick(words["option_joins"])
     ask = str(draw.pick(words["asks"] if wish.options else words["plain_asks"]))

@@ -100,13 +100,13 @@ def _modes(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
 
 
 def _queries(steps: Sequence[Step]) -> list[frozenset[str]]:
-    """Return the words of each search."""
+    """Return the set of words in each search query."""
     actions = (parse_action(step.action) for step in steps if not step.error_kind)
     return [_words(argument or "") for verb, argument in actions if verb == "search"]
 
 
 def _related(queries: Sequence[frozenset[str]], instruction: str) -> bool:
-    """Return True if a query shares a descriptive word with the instruction on the first page."""
+    """Return True if a query shares a descriptive word with the instruction on the start page."""
     return any(query & (_words(instruction) - _IDLE_WORDS) for query in queries)
 
 

@@ -35,7 +35,7 @@ class WebShopEnv(TaskEnv):
         The page as text: the instruction first, then the other parts, joined by `` [SEP] ``.
 
     Action:
-        ``search[words]`` or ``click[thing]``, where ``thing`` is a button, a product's asin or an
+        ``search[words]`` or ``click[thing]``, where ``thing`` is a button, a product's ASIN or an
         option value on the page; case is ignored. Any other action leaves the page unchanged, and
         ``info["error_kind"]`` and ``info["webshop.reason"]`` explain why. The original's hidden
         query shortcuts (such as ``<r>``) are treated as ordinary words.
@@ -145,7 +145,7 @@ class WebShopEnv(TaskEnv):
         return Grade(score.reward, score.reward == 1.0, parts, parts)
 
     def _draw(self) -> str:
-        """Render the state as a self-contained page (``html``)."""
+        """Render the session's current page as self-contained HTML (render mode ``html``)."""
         return render_html(self._session)
 
     def _frame_of(self, result: StepResult, calls: tuple[str, ...]) -> Frame:
@@ -170,7 +170,7 @@ class WebShopEnv(TaskEnv):
 
 
 def admissible(session: Session) -> tuple[str, ...]:
-    """Return every click that has an effect on the page; searches cannot be listed."""
+    """Return every click that has an effect on the page; searches are not included."""
     return tuple(f"click[{text}]" for text in session.targets() if text != "search")
 
 

@@ -35,8 +35,8 @@ def load_official(folder: str | Path, *, name: str | None = None, seed: int = 0)
     """Read the official catalogue, or return it from the cache if its files are unchanged.
 
     Requires ``items_shuffle*.json`` and ``items_ins_v2*.json``. Also reads
-    ``items_human_ins.json``, ``title_nouns*.json`` (asin to the tagged nouns of the title, which
-    makes the reward exact) and ``prices*.json`` (asin to price), if they exist. If there are
+    ``items_human_ins.json``, ``title_nouns*.json`` (ASIN to the tagged nouns of the title, which
+    makes the reward exact) and ``prices*.json`` (ASIN to price), if they exist. If there are
     several sizes, ``_1000`` is used. The catalogue's default name is its size, such as ``1k``; for
     ``seed``, see ``Catalogue.from_items``.
 
@@ -74,7 +74,7 @@ def _files(root: Path) -> _Files:
 def _load(
     files: _Files, stamps: tuple[tuple[int, int], ...], name: str | None, seed: int
 ) -> Catalogue:
-    """Read the files; the stamps are part of the cache key, so changed files are read again."""
+    """Read the files; their time stamps are in the cache key, so changed files are read again."""
     megabytes = sum(Path(path).stat().st_size for path in files if path) // 1_000_000
     if megabytes >= _LARGE_MB:
         waiting.logger.warning(
@@ -107,7 +107,7 @@ def _load(
 
 
 def _find(root: Path, pattern: str, *, needed: bool = True) -> str:
-    """Return the file that matches a pattern, preferring the file with 1,000 products."""
+    """Return a file that matches the pattern, preferably the file with 1,000 products."""
     found = sorted(path for path in root.glob(pattern) if path.is_file())
     if not found and needed:
         raise BenchmarkNotInstalled(f"No {pattern} in the WebShop data folder {root}. {_HINT}")

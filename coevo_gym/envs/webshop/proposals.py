@@ -37,7 +37,7 @@ def draft(proposal: Proposal, context: Context) -> Draft:
 
 
 def _bought(actions: Sequence[str], catalogue: Catalogue) -> str:
-    """Return the asin of the last product opened before the purchase."""
+    """Return the ASIN of the last product opened before the purchase."""
     *clicks, last = map(parse_action, actions)
     if last != _BUY:
         raise BuildError("the last action is not click[buy now]")
@@ -50,5 +50,5 @@ def _bought(actions: Sequence[str], catalogue: Catalogue) -> str:
 
 @lru_cache(maxsize=4)
 def _asins(catalogue: Catalogue) -> Mapping[str | None, str]:
-    """Map each product's click text to its asin."""
+    """Map each product's click text to its ASIN."""
     return {product.asin.lower(): product.asin for product in catalogue}

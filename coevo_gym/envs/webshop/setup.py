@@ -1,4 +1,4 @@
-"""Installation of the official WebShop data, and its status."""
+"""Functions that install the official WebShop data and report which catalogue is in use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coevo_gym.provision import Installation, data_folder, install_files
 
 
 def install(source: Path | None) -> Path:
-    """Check the official files in a folder, copy them to the data folder, and return its path.
+    """Check the official files in a folder, copy them to the data folder, and return that path.
 
     The official files are at least ``items_shuffle*.json`` and ``items_ins_v2*.json``.
 

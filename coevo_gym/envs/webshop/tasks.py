@@ -34,13 +34,13 @@ numbers.
 
 
 def split_of(asin: str) -> Split:
-    """Return a product's split (60 % train, 20 % val, 20 % test), based on a hash of its asin."""
+    """Return a product's split (60 % train, 20 % val, 20 % test), based on a hash of its ASIN."""
     place = int(hashlib.sha256(asin.encode()).hexdigest(), 16) % 10
     return Split.TRAIN if place < 6 else Split.VAL if place < 8 else Split.TEST
 
 
 def side_of(task: Task) -> Split:
-    """Return the split that a task's content belongs to, regardless of the split it claims.
+    """Return the split to which a task's content belongs, whatever split the task claims.
 
     The split depends on the task's scenario and on the product in its goal. A goal of the
     original's test split is always test.
@@ -136,7 +136,7 @@ def reference(goal: ShoppingGoal, catalogue: Catalogue) -> tuple[str, ...]:
 
 
 class NativeTasks(Sequence[Task]):
-    """A sequence of tasks that are made from a catalogue's goals on access.
+    """A sequence of tasks that are created from a catalogue's goals on access.
 
     Immutable. A pickle contains the name and hash of the catalogue, but not its products; the
     process that unpickles it opens its own catalogue.
@@ -181,7 +181,7 @@ class NativeTasks(Sequence[Task]):
 
 
 def _reopened(world: WebShopWorld, numbers: tuple[int, ...]) -> NativeTasks:
-    """Restore pickled tasks with the catalogue of this process."""
+    """Unpickle tasks, using this process's catalogue."""
     return NativeTasks(open_catalogue(world), numbers)
 
 
@@ -212,7 +212,7 @@ def _native(catalogue: Catalogue, split: Split, subset: str | None) -> Sequence[
 
 @lru_cache(maxsize=4)
 def _goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...]:
-    """Return every goal in a catalogue, with its number among the goals of its kind."""
+    """Return every goal in a catalogue, with its index among the goals of the same kind."""
     if catalogue.name == BUILTIN:
         kinds: list[tuple[ShoppingGoal, ...]] = [builtin_goals(catalogue)]
     else:
@@ -242,7 +242,7 @@ def _is_reserved(
 
 
 def _keys(wanted: ShoppingGoal | WebShopVerifier, instruction: str) -> Iterator[tuple[object, ...]]:
-    """Yield a goal's keys: its product with its words, and its product with its requirements.
+    """Yield a goal's two keys: (product, instruction) and (product, requirements).
 
     The words alone are not a key, because a training goal can share them with a test goal for
     another product.
@@ -293,13 +293,13 @@ def _task(catalogue: Catalogue, place: int) -> Task:
 
 
 def is_named(text: str, phrase: str) -> bool:
-    """Return True if a text contains a phrase as whole words."""
+    """Return True if the text contains the phrase as whole words."""
     phrase = phrase.strip().lower()
     return bool(phrase) and re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return the tags ``category:``, ``family:`` and ``option:`` of a task or a draft.
+    """Return the tags ``category:``, ``family:`` and ``option:`` of a task or task draft.
 
     A family consists of all products under the same search words. There is one ``option:`` tag per
     product option of which the instruction names a value.

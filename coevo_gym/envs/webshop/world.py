@@ -1,4 +1,4 @@
-"""Data models for a task's shop and for the requirements on the purchase."""
+"""Data models for a task's shop and for the requirements that a purchase must meet."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def cores() -> int:
 class WorkerPool:
     """A pool of worker processes that run the engines of envs.
 
-    The processes start when an env is reset. Each has its own process group and ends together with
+    The processes start when an env is reset. Each has its own process group and exits together with
     the process that created the pool, even if that process is killed. A worker that dies, hangs or
     fails loses its current episode and is replaced.
 
@@ -64,7 +64,7 @@ class WorkerPool:
         self._threads: ThreadPoolExecutor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a copy of the pool, which has no threads or running processes."""
+        """Return the state for a copy of the pool; the copy has no threads or running processes."""
         return {**self.__dict__, "_threads": None}
 
     @property

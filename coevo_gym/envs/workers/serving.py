@@ -1,4 +1,4 @@
-"""The main loop of a worker process, which runs the hooks of several envs, one at a time."""
+"""The main loop of a worker process, which runs the hooks of several envs one at a time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Refused(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """An unexpected engine error, after which the env is dropped; if ``fatal``, the worker ends.
+    """An unexpected engine error, after which the env is dropped; if ``fatal``, the worker exits.
 
     ``error`` is the last line of the traceback.
     """
@@ -77,7 +77,7 @@ _TOLD_AT_BEGIN = ("_np_random", "_np_random_seed")
 
 
 def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
-    """Return the data that a worker needs to create an env: its class and attributes.
+    """Return the data from which a worker creates an env: the env's class and attributes.
 
     The tasks that the env picks from are left out, because the worker receives each task it begins.
     """
@@ -86,7 +86,7 @@ def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
 
 
 class Seat:
-    """An env that a worker created from a :func:`blueprint` and whose hooks the worker runs."""
+    """A worker's copy of an env, created from a :func:`blueprint`; the worker runs its hooks."""
 
     def __init__(self, made: bytes) -> None:
         kind, state = pickle.loads(made)  # noqa: S301 (from the process that started this one)
@@ -115,7 +115,7 @@ class Seat:
 
 
 def serve(wire: Wire) -> None:
-    """Process orders until the other end disconnects, then end this process."""
+    """Process requests until the other end disconnects, then exit the process."""
     seats: dict[int, Seat] = {}
     with suppress(WireClosed):
         while True:

@@ -1,4 +1,4 @@
-"""Functions with which the main process starts and stops worker processes."""
+"""Functions that the main process uses to start and stop worker processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Process:
         self._let_go = weakref.finalize(self, _let_go, wire, end, os.getpid())
 
     def close(self) -> None:
-        """Let the process release its engines and end; kill it if that takes too long."""
+        """Let the process release its engines and exit; kill it if that takes too long."""
         if self._let_go.alive:
             self.wire.hang_up()
             wait_for(self._end, _END_S)
@@ -63,13 +63,13 @@ class Process:
             signal.pidfd_send_signal(self._end, signal.SIGKILL)
 
     def how_it_ended(self) -> str:
-        """Wait for the process to end, clean up after it, and describe how it ended."""
+        """Wait for the process to exit, clean up after it, and describe how it ended."""
         wait_for(self._end, _END_S)
         return self.kill()
 
 
 def wait_for(end: int, timeout_s: float | None = None) -> None:
-    """Wait for the process of a pidfd to end, for at most ``timeout_s`` seconds if given."""
+    """Wait for the process behind a pidfd to exit, for at most ``timeout_s`` seconds if given."""
     poll = select.poll()
     poll.register(end, select.POLLIN)
     poll.poll(None if timeout_s is None else timeout_s * 1000)
@@ -94,7 +94,7 @@ def _how(status: int | None) -> str:
 
 
 class _Zygote:
-    """The process that workers are forked from; see :mod:`coevo_gym.envs.workers.zygote`."""
+    """The process from which workers are forked; see :mod:`coevo_gym.envs.workers.zygote`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -184,7 +184,7 @@ def _path() -> list[str]:
 
 
 def zygote() -> _Zygote:
-    """Return this process's zygote, which workers are forked from."""
+    """Return this process's zygote, from which workers are forked."""
     return _zygote(os.getpid())
 
 

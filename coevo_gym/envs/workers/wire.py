@@ -45,7 +45,7 @@ class Wire:
         return self._socket.fileno()
 
     def send(self, value: Any, timeout_s: float | None = None) -> None:
-        """Send a value; if pickling it fails, nothing is sent, and the wire stays usable.
+        """Send a value; if it cannot be pickled, nothing is sent, and the connection stays usable.
 
         ``timeout_s`` limits the wait for the other end to read; None waits forever.
 
@@ -59,7 +59,7 @@ class Wire:
             self._socket.sendall(len(data).to_bytes(_HEAD_BYTES, "little") + data)
 
     def receive(self, timeout_s: float | None = None) -> Any:
-        """Wait for the next value.
+        """Wait for the next value and return it.
 
         Raises:
             WireClosed: if the other end has closed the connection.

@@ -47,7 +47,7 @@ class Worker:
         self._failed_in = ""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a copy of the worker, which has no process yet."""
+        """Return the state for a copy of the worker; the copy has no process yet."""
         return {"index": self.index, "timeout_s": self._timeout_s, "modules": self.modules}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -64,11 +64,11 @@ class Worker:
         return None if self._process is None else self._generation
 
     def seat(self) -> int:
-        """Return an unused number for an env on this worker."""
+        """Return an unused env number for this worker."""
         return next(self._seats)
 
     def generation(self, what: str) -> int:
-        """Return the running process's number, after starting a process if necessary.
+        """Return the number of the running process, after starting a process if there is none.
 
         Raises:
             EnvBackendError: if the process does not start.
@@ -88,7 +88,7 @@ class Worker:
             return self._generation
 
     def ask(self, order: Order, what: str) -> WorkerAnswer | Refused:
-        """Send an order, called ``what`` in errors, to the running process, and return its result.
+        """Send a request to the process and return the result; error messages call it ``what``.
 
         Returns:
             The result, or the error that the engine itself raised.
@@ -126,7 +126,7 @@ class Worker:
             return reply
 
     def interrupt(self) -> None:
-        """Kill the process, even if another thread is waiting for its answer."""
+        """Kill the process, even if another thread is waiting for its response."""
         process = self._process
         if process is not None:
             process.interrupt()

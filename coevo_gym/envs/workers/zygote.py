@@ -1,11 +1,11 @@
-"""The process that worker processes are forked from, called the zygote.
+"""The process, called the zygote, from which worker processes are forked.
 
 Forking the training process would copy its threads' locks, its GPU state and all its memory. A
 fresh interpreter per worker would spend seconds on imports and hold its own copy of every imported
 module. The zygote is one fresh process without threads that imports the engines' modules once.
 Forking it starts a worker in milliseconds, and all workers share the imported code.
 
-The zygote ends with the process that started it, and every worker ends with the zygote.
+The zygote exits with the process that started it, and every worker exits with the zygote.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class Bury(NamedTuple):
 
 
 def main() -> None:
-    """Process requests until the requesting process has ended."""
+    """Process requests until the requesting process has exited."""
     control, parent = int(sys.argv[1]), int(sys.argv[2])
     try:
         watched = os.pidfd_open(parent)
     except ProcessLookupError:
         return
     if os.getppid() != parent:
-        return  # the parent has ended, and its process id was reused
+        return  # the parent has exited, and its process id was reused
     Zygote(Wire(socket.socket(fileno=control)), watched).serve()
 
 
 class Zygote:
-    """The zygote's main loop, which forks and reaps workers until its parent process ends."""
+    """The zygote's main loop, which forks and reaps workers until its parent process exits."""
 
     def __init__(self, control: Wire, parent: int) -> None:
         self._control = control
@@ -75,7 +75,7 @@ class Zygote:
         self._ended: dict[int, int] = {}  # pid -> wait status, until requested
 
     def serve(self) -> None:
-        """Process requests until the parent disconnects or dies, then end all workers."""
+        """Process requests until the parent disconnects or dies, then stop all workers."""
         try:
             self._control.send("ready")
             while True:

@@ -68,16 +68,16 @@ class Decoys:
 
     @property
     def given(self) -> Path:
-        """A file that the payload may read, and the only file in its folder."""
+        """A file that the payload may read, in a folder with no other files."""
         return self.folder / "given" / "text"
 
     @property
     def pass_fds(self) -> tuple[int, ...]:
-        """The descriptors passed to the payload."""
+        """The file descriptors passed to the payload."""
         return tuple(theirs.fileno() for _, theirs in self.handed.values())
 
     def facts(self) -> dict[str, object]:
-        """Return the facts that tell a payload where to find its targets."""
+        """Return the information that a payload needs to find its targets."""
         return {
             "folder": str(self.folder),
             "secret": str(self.secret),
@@ -215,7 +215,7 @@ def _listeners(scope: ExitStack, folder: Path, token: str) -> dict[str, socket.s
 
 
 def _handle(path: Path) -> bytes:
-    """Return the kernel's handle for a file, or b"" if its file system has no handles."""
+    """Return the kernel's handle for a file, or b"" if its file system does not support handles."""
     buffer = ctypes.create_string_buffer(8 + _HANDLE_BYTES)
     ctypes.c_uint.from_buffer(buffer).value = _HANDLE_BYTES
     mount = ctypes.c_int()

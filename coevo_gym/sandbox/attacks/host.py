@@ -63,7 +63,7 @@ say("END")
 
 
 class HostObservations(NamedTuple):
-    """Observations made after an attack.
+    """Observations of a payload and the host, made after an attack.
 
     Attributes:
         said: output of the payload.
@@ -100,7 +100,7 @@ class _Running(NamedTuple):
 
 
 class HostSetup:
-    """A setup that runs payloads either as a careless host would or in the sandbox.
+    """A setup that runs payloads in the sandbox or, like a careless host, without protection.
 
     A payload can use ``host`` (see :meth:`Decoys.facts`), ``say``, ``read``, ``libc``, ``checked``,
     ``call`` to make a system call by name, ``any_way`` to print DONE as soon as one of several

@@ -1,4 +1,4 @@
-"""Attacks that change the metadata of the host's files, or misuse a readable descriptor.
+"""Attacks that change the metadata of the host's files or misuse a readable file descriptor.
 
 Metadata are modes, owners, dates, attributes and flags. Each attack tries all system calls for its
 purpose, with the file's path and its descriptor. Descriptors can have leases, locks and owners.

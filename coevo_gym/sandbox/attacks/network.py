@@ -80,7 +80,7 @@ socket.send_fds(socket.socket(fileno=host.stream), [b"x"], [os.open("/dev/null",
 
 
 def _contacted(listener: str) -> Callable[[HostObservations], bool]:
-    """Return a function that checks if one of the host's listeners received anything."""
+    """Return a function that checks whether one of the host's listeners received anything."""
     return lambda seen: seen.host.contacted(listener)
 
 

@@ -50,7 +50,7 @@ def payloads(
     signs: Mapping[str, Callable[[Seen], bool]] = {},
     claimed: Mapping[str, Callable[[Level], bool]] = {},
 ) -> tuple[Payload[Seen], ...]:
-    """Parse a text into attacks.
+    """Parse attacks from text.
 
     Args:
         text: for each attack, a line ``## name: goal``, then its code.
@@ -112,7 +112,7 @@ class AttackRow(NamedTuple):
 
     @property
     def verdict(self) -> AttackVerdict:
-        """The conclusion; an attack that fails even without the sandbox proves nothing."""
+        """The verdict on this attack; ``NOT_APPLICABLE`` if it fails even without the sandbox."""
         if self.on.worked:
             return AttackVerdict.GOT_THROUGH if self.claimed else AttackVerdict.NOT_CLAIMED
         return AttackVerdict.STOPPED if self.off.worked else AttackVerdict.NOT_APPLICABLE
@@ -129,7 +129,7 @@ class Suite(NamedTuple):
 def compare(
     payloads: Iterable[Payload[Seen]], setup: Setup[Seen], level: Level
 ) -> Iterator[AttackRow]:
-    """Run each payload with the sandbox off, then on; ``level`` is the setup's level."""
+    """Run each payload with the sandbox off, then on; ``level`` is the setup's isolation level."""
     for payload in payloads:
         off, on = (setup.run(payload, protected=protected) for protected in (False, True))
         yield AttackRow(payload.name, payload.what, off, on, payload.claimed(level))

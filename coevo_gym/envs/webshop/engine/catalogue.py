@@ -31,7 +31,7 @@ class Catalogue:
 
     Attributes:
         name: short name, part of task names.
-        products: the products in file order, with distinct asins and drawn prices.
+        products: the products in file order, with distinct ASINs and drawn prices.
         seed: seed of the drawn prices and, in ``goals.py``, of the price caps.
         digest: SHA-256 of the content, which excludes the name.
     """
@@ -63,11 +63,11 @@ class Catalogue:
         Args:
             name: short name of the catalogue.
             items: raw products, as in ``items_shuffle_1000.json``.
-            attributes: asin to attributes and instruction, as in ``items_ins_v2_1000.json``.
-            human: asin to human-written instructions, as in ``items_human_ins.json``.
-            title_nouns: asin to the tagged nouns of the title; other titles are split without a
+            attributes: ASIN to attributes and instruction, as in ``items_ins_v2_1000.json``.
+            human: ASIN to human-written instructions, as in ``items_human_ins.json``.
+            title_nouns: ASIN to the tagged nouns of the title; other titles are split without a
                 tagger.
-            prices: asin to price, which replaces the drawn price.
+            prices: ASIN to price, which replaces the drawn price.
             seed: seed for drawing the price of each product with a price range, like the original's
                 ``random.seed(seed)``.
 
@@ -113,11 +113,11 @@ class Catalogue:
         return tuple(self._by_asin[asin] for asin in self.index.search(query, MAX_RESULTS))
 
     def __getitem__(self, asin: str) -> Product:
-        """Return the product with this asin."""
+        """Return the product with this ASIN."""
         return self._by_asin[asin]
 
     def __contains__(self, asin: object) -> bool:
-        """Return True if the shop has a product with this asin."""
+        """Return True if the shop has a product with this ASIN."""
         return asin in self._by_asin
 
     def __iter__(self) -> Iterator[Product]:
@@ -129,7 +129,7 @@ class Catalogue:
         return len(self.products)
 
     def __repr__(self) -> str:
-        """Return a short description with name and size."""
+        """Return a short description with the catalogue's name and size."""
         return f"Catalogue({self.name!r}, {len(self)} products)"
 
     def __reduce__(self) -> tuple[Any, ...]:

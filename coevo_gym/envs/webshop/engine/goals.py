@@ -98,7 +98,7 @@ def human_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
 
 
 def _after_prices(catalogue: Catalogue) -> random.Random:
-    """Return the random generator after drawing all prices; price caps are drawn next."""
+    """Return the random generator as it is after all prices are drawn, ready to draw price caps."""
     rng = twister(catalogue.seed)
     draw_prices(catalogue, rng)
     return rng

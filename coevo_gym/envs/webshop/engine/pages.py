@@ -43,11 +43,11 @@ _ITEM_BUTTONS = ("Description", "Features", "Reviews", BUY)
 
 
 class Target(NamedTuple):
-    """A clickable item: a button, a product (named by its asin) or an option value.
+    """A clickable item: a button, a product (named by its ASIN) or an option value.
 
     Attributes:
         kind: kind of the item.
-        name: text of the button, asin of the product, or name of the option.
+        name: text of the button, ASIN of the product, or name of the option.
     """
 
     kind: Literal["button", "product", "option"]
@@ -55,13 +55,13 @@ class Target(NamedTuple):
 
 
 def _join(texts: Iterable[str]) -> str:
-    """Join a page's texts in the same way as the original WebShop's parser."""
+    """Join a page's text elements as the original WebShop's parser does."""
     shown = (text for text in texts if text.strip(_BLANKS) or (text and "\n" not in text))
     return _SEPARATOR.join(text.strip() for text in shown)
 
 
 def page_of(products: Sequence[Product], number: int) -> Sequence[Product]:
-    """Return the products on a results page; there are none beyond the last page."""
+    """Return the products on a results page; the result is empty beyond the last page."""
     return products[(number - 1) * PAGE_SIZE : number * PAGE_SIZE]
 
 
@@ -71,7 +71,7 @@ def search_text(instruction: str) -> str:
 
 
 def results_text(instruction: str, products: Sequence[Product], number: int) -> str:
-    """Return the text of results page ``number``, counted from 1; ``products`` are all results."""
+    """Return the text of results page ``number`` (from 1) for the search results ``products``."""
     count = f"Page {number} (Total results: {len(products)})"
     listed = [text for p in page_of(products, number) for text in (p.asin, p.title, p.price_tag)]
     buttons = [PREVIOUS, NEXT] if number > 1 else [NEXT]

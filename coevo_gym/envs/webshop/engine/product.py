@@ -125,7 +125,7 @@ def read_product(
     *,
     nouns: Sequence[str] | None,
 ) -> Product:
-    """Read a raw item; a price range counts as its first price until a price is drawn.
+    """Read a raw item; a price range is represented by its first price until a price is drawn.
 
     ``attributes`` is its entry in the attribute file, {} for none; ``nouns`` are the tagged nouns
     of the title, if known.

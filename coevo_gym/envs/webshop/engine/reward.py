@@ -143,7 +143,7 @@ def _count_options(chosen: Iterable[str], wanted: Iterable[tuple[str, str]], *, 
 
 
 def _option_target(name: str, value: str, *, fixed: bool) -> str:
-    """Return a wanted option in the form that the original WebShop compares.
+    """Convert a requested option to the form that the original WebShop compares.
 
     The original treats a named option as a pair of name and value. If an element of the pair is
     exactly a colour word, the pair is reduced to that word; any other pair is compared as its text.

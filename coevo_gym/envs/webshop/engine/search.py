@@ -134,7 +134,7 @@ _classes = _Classes()
 
 
 def words(text: str) -> Iterator[str]:
-    """Split a text into its words, in order, keeping their case."""
+    """Split text into words, in order and in their original case."""
     for match in _TOKEN.finditer(text.translate(_classes)):
         if match.lastgroup:
             continue
@@ -153,7 +153,7 @@ def _term(word: str) -> str:
 
 
 def analyze(text: str) -> list[str]:
-    """Convert a text into its index terms, in order and including repeats.
+    """Convert text into index terms, in order and including repeats.
 
     Example:
         >>> analyze("The Women's running shoes, 6.5 wide")
@@ -203,7 +203,7 @@ class SearchIndex:
         self._build(counts)
 
     def _build(self, counts: list[Counter[str]]) -> None:
-        """Store the postings term by term, with the weight of each term."""
+        """Store the postings, sorted by term, and each term's weight."""
         pairs = [(self._terms[t], doc, n) for doc, c in enumerate(counts) for t, n in c.items()]
         postings = np.array(pairs, dtype=np.int32).reshape(-1, 3)
         postings = postings[np.argsort(postings[:, 0], kind="stable")]

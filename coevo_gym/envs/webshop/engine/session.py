@@ -36,7 +36,7 @@ class StepResult(NamedTuple):
 
 
 class ShopAction(NamedTuple):
-    """An action, split into a verb and an argument, which is None for a malformed action."""
+    """An action, split into verb and argument; the argument of a malformed action is None."""
 
     verb: str
     argument: str | None
@@ -115,13 +115,13 @@ class Session:
         return () if self.query is None else self.catalogue.search(self.query)
 
     def reset(self, instruction: str) -> str:
-        """Start over with an instruction and return the text of the first page."""
+        """Restart the session with an instruction, and return the text of the first page."""
         self.instruction, self._begun = instruction, True
         self._to_search()
         return self.observation()
 
     def step(self, action: str) -> StepResult:
-        """Execute ``search[words]`` or ``click[thing]``; ignore an impossible action."""
+        """Execute ``search[words]`` or ``click[thing]``; an impossible action has no effect."""
         if self.page is Page.DONE or not self._begun:
             return self._refuse("finished", "The session is over: nothing more can be done.")
         verb, argument = parse_action(action)
