@@ -35,7 +35,7 @@ class ChoiceAgent:
         return ChoiceAgent(self.policy, self.choices, Sampling(temperature=0.0))
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return one act per view, using one batch of requests."""
+        """Return one ``Act`` per view, using one batch of requests."""
         completions = self.policy.generate([self._request(view) for view in views])
         return [_act(completion) for completion in completions]
 

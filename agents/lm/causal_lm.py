@@ -113,7 +113,7 @@ def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
 
 @contextmanager
 def _no_progress_bars() -> Iterator[None]:
-    """Hide transformers' progress bars within a context, as they would break the live line."""
+    """Hide transformers' progress bars in a ``with`` block; they would garble the status line."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
@@ -172,7 +172,7 @@ def add_adapter(loaded: Loaded, *, rank: int, alpha: int, seed: int) -> Loaded:
 
 @contextmanager
 def adapter_as(adapter: PeftModel, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Use the given adapter weights within a context, or no adapter if there are no weights.
+    """Use the given adapter weights in a ``with`` block, or no adapter if there are none.
 
     The parameters stay the same objects, and activations kept for a backward pass are not changed,
     so pending gradients are computed correctly.
@@ -234,7 +234,7 @@ def check_model(model: PreTrainedModel) -> None:
 
 
 def own_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """Yield each parameter and persistent buffer once; tied weights have their first name."""
+    """Yield each parameter and persistent buffer once; tied weights keep their first name."""
     seen = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in seen:
@@ -271,7 +271,7 @@ def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 
 def _layer_of(name: str) -> str:
-    """Return a weight's name up to its layer number, or the whole name without a layer number."""
+    """Return a weight's name up to its layer number, or the whole name if it has none."""
     found = re.match(r".*?\.\d+\.", name)
     return found[0] if found else name
 

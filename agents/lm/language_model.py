@@ -26,7 +26,7 @@ HALF_ON = "cuda"
 
 
 class ModelConfig(FrozenModel):
-    """Settings of a language model and its training.
+    """Settings for a language model and its training.
 
     Attributes:
         path: folder or hub id of a transformers model, or the name of a fetched model.
@@ -125,7 +125,7 @@ class LanguageModel:
         """Return log-probabilities of the sampled positions under the current weights.
 
         Segments are packed into rows of at most ``pack_tokens`` tokens, with one forward pass each.
-        Tokens after a segment's last sampled token are left out. On a CPU, beginnings shared by
+        Tokens after a segment's last sampled token are left out. On a CPU, prefixes shared by
         several segments of a row are computed once.
 
         Returns:
@@ -162,7 +162,7 @@ class LanguageModel:
     def _evaluated(
         self, samples: Sequence[Sample], head: Module | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (B, T) log-probabilities, their mask, and the head's values (0 without a head)."""
+        """Return (B, T) log-probabilities, their mask, and the head's values, or 0 for no head."""
         from torch import ones
         from torch.nn.utils.rnn import pad_sequence
 
@@ -226,7 +226,7 @@ class LanguageModel:
         return {"version": self.version, "lora_rank": self.config.lora_rank, "weights": weights}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`.
+        """Restore the state from :meth:`state_dict`.
 
         Raises:
             ConfigError: if the state belongs to another model or adapter.
@@ -406,7 +406,7 @@ class FrozenAdapter:
         return {name: weight.to("cpu", copy=True) for name, weight in self._weights.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         self._weights = {name: weight.to(self._of.device) for name, weight in state.items()}
         return self
 

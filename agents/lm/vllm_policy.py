@@ -68,7 +68,7 @@ class VLLMPolicy(TransformersPolicy):
         self._tolerance = TOLERANCE[dtype]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; sampling continues as if uninterrupted."""
+        """Restore the state from :meth:`state_dict`; sampling continues as if uninterrupted."""
         self.engine.holds = None
         return super().load_state_dict(state)
 
