@@ -45,7 +45,7 @@ SKIPPED = "advisor"
 
 @dataclass(slots=True)
 class _Progress:
-    """The progress of a round, which is consistent after each draft."""
+    """The progress of a round, from which a later call resumes an interrupted round."""
 
     round: Round
     known: KnownTasks

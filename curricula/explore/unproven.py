@@ -121,7 +121,7 @@ class UnprovenEvolver:
         return [*drawn, *(self.native[int(place)] for place in places)]
 
     def _easiest(self, drawn: list[Task], rng: Generator) -> list[Task]:
-        """Attempt as many other tasks as were drawn, and return the tasks solved most often.
+        """Try as many other tasks as were drawn, and return the tasks that were solved most often.
 
         The returned tasks replace the initial tasks that were drawn.
         """

@@ -38,7 +38,7 @@ class Minimised(NamedTuple):
 
 
 def minimised(benchmark: Benchmark, draft: Draft, task: Task) -> Minimised:
-    """Drop unnecessary steps from a task's reference.
+    """Drop unnecessary steps from a task's reference solution.
 
     The function first drops all steps that have no effect, then sequences of steps that return to
     an earlier state, then single steps from the last to the first. The verifier, which was derived
@@ -151,7 +151,7 @@ def _without(steps: Sequence[str], indices: Sequence[int]) -> tuple[str, ...]:
 
 
 def _taken(step: str, rest: list[str]) -> bool:
-    """Return True if a step is first in ``rest``, and remove it from there."""
+    """If the step is first in ``rest``, remove it from there and return True."""
     if rest and rest[0] == step:
         rest.pop(0)
         return True

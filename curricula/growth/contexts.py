@@ -153,7 +153,7 @@ def shared_out(
 
 
 def share_out(pending: Mapping[str, int], n: int) -> list[str]:
-    """Return a kind for each of ``n`` contexts, alternating between kinds with contexts left.
+    """Return a kind for each of ``n`` contexts, alternating between kinds that have contexts left.
 
     Args:
         pending: number of contexts per kind; kinds alternate in this order.

@@ -36,7 +36,7 @@ def target_context(task: Task, target: tuple[str, ...]) -> Context:
 
 
 def cover(targets: Sequence[Sequence[str]], counts: Mapping[str, int], n: int) -> list[int]:
-    """Choose greedily the targets that add the most coverage.
+    """Greedily choose the targets that add the most coverage.
 
     A target's score is the mean over its tags of 1 / (1 + count). The target with the highest score
     is chosen, with ties going to the first. Its tags are then counted as if it had been found, and

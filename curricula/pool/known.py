@@ -67,7 +67,7 @@ class KnownTasks:
         return scenario in self._around
 
     def most_alike(self, draft: Draft) -> tuple[Task, float] | None:
-        """Return the known task in the draft's scenario that has the most similar words.
+        """Return the known task in the draft's scenario whose wording is most similar.
 
         Returns:
             The task (in a tie, the first task) and the Jaccard index of the two sets of words, in

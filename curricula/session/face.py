@@ -77,5 +77,5 @@ class SessionFace(Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`; earlier tickets become void."""
+        """Restore the state from :meth:`state_dict`; earlier tickets become invalid."""
         ...
