@@ -47,7 +47,7 @@ def teaching(groups: Sequence[Group], learner: Learner) -> list[Group]:
 
 
 def success_of(groups: Iterable[Group]) -> float:
-    """Return the share of episodes that solved their task; 0 without episodes."""
+    """Return the share of episodes that solved their task; 0 if there are no episodes."""
     solved = [float(t.success) for group in groups for t in group.trajectories]
     return sum(solved) / len(solved) if solved else 0.0
 
@@ -107,7 +107,7 @@ def collect(
     seed: int,
     guiding: Guiding,
 ) -> list[Group]:
-    """Run all available tickets, and add the episodes' cost to the loop's state.
+    """Run an episode for every available ticket, and add the cost to the loop's state.
 
     Episodes lost to a fault are retried up to the session's limit.
 
@@ -217,7 +217,7 @@ class GroupStream:
         return Gathered(recorded, kept, metrics)
 
     def close(self) -> int:
-        """Stop the running episodes, whose tickets are handed out next; may be called repeatedly.
+        """Stop the running episodes, whose tickets are then issued again first; may be repeated.
 
         Returns:
             Number of env steps that these episodes had taken, which the loop has not counted.
@@ -239,7 +239,7 @@ class GroupStream:
         return most > 0
 
     def _fill(self, step: _Step) -> None:
-        """Start episodes while there is room."""
+        """Start episodes while envs are free and tickets are available."""
         config, version = self._config, self._learner.version
         while self._stream.has_room and (self._session.n_ready or self._draw(step)):
             ticket = self._session.take(policy_version=version)
@@ -279,7 +279,7 @@ class _Step:
 
     @property
     def n_wanted(self) -> int:
-        """Maximum number of further groups to wait for.
+        """Maximum number of groups that the step still needs.
 
         Stale groups do not count as tried, because they were started for an earlier step.
         """

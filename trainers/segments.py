@@ -55,7 +55,7 @@ class Snapshot(NamedTuple):
 
 
 def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
-    """Merge each snapshot into the next if that extends it, keeping its sampled positions.
+    """Merge each snapshot into the next one that extends it, keeping its sampled positions.
 
     Source: AgentEvolver's merging of a context's timelines (arXiv 2511.10395).
     """

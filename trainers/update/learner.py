@@ -42,7 +42,7 @@ class LearnablePolicy(TrainablePolicy, Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Any:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         ...
 
 
@@ -236,7 +236,7 @@ class SurrogateLearner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; load the policy's own state first.
+        """Restore the state from :meth:`state_dict`; load the policy's own state first.
 
         A state without a reference leaves the learner's reference unchanged. In that case, create
         the learner with the initial policy, and load the policy's later state afterwards.
