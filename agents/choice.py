@@ -10,7 +10,7 @@ from coevo_gym.core.trajectory import ChoiceDecision, EndReason, View
 
 
 class ChoiceAgent:
-    """An agent that turns views into choices for a policy, and the policy's answers into acts.
+    """An agent that turns views into choices for a policy, and the policy's answers into actions.
 
     It ignores the cues of a view, because a policy that scores candidates reads no advice.
 

@@ -62,7 +62,7 @@ class Budgeted:
         return getattr(self.policy, "version", 0)
 
     def for_purpose(self, purpose: str) -> Budgeted:
-        """Return the same policy with a different default purpose."""
+        """Return the same policy, with usage counted under another default purpose."""
         return Budgeted(self.policy, self.meter, purpose=purpose, prices=self.prices)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:

@@ -92,7 +92,7 @@ class Demonstrable(Protocol):
 
 
 class ChatAgent:
-    """An agent that turns views into chats for a policy, and the policy's answers into acts.
+    """An agent that turns views into chats for a policy, and the policy's answers into actions.
 
     The agent keeps no state: earlier answers and their tokens are in the view's history, where
     :class:`coevo_gym.episodes.Runner` puts them. A truncated answer is parsed as far as possible. A

@@ -46,8 +46,8 @@ _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 class Conversation:
     """An episode as a chat with a user message and an answer per step; the last step is unanswered.
 
-    ``memory`` is the text about earlier steps that the model has written for the unanswered step;
-    texts for answered steps are in the view.
+    ``memory`` holds the notes on earlier steps that the model has written for the unanswered step;
+    notes for answered steps are in the view.
     """
 
     view: View
@@ -221,7 +221,7 @@ def self_managed(
 
 
 def asks_for_room(conversation: Conversation, max_chars: int) -> str:
-    """Return the request for marks that make room; "" if the prompt is short enough.
+    """Return a request to drop or summarise steps, or "" if the prompt is short enough.
 
     The request does not include cues.
     """
@@ -281,7 +281,7 @@ class _Desk:
 
     @property
     def size(self) -> int:
-        """Number of characters of all kept steps and notes."""
+        """Total number of characters in all kept steps and notes."""
         answers = (answer.content for answer in self.answers.values())
         return sum(map(len, (*self.users.values(), *answers, *self.notes.values())))
 

@@ -80,7 +80,7 @@ class EndpointConfig(FrozenModel):
 
     @property
     def prices(self) -> Prices:
-        """Prices of the model."""
+        """The model's token prices."""
         return Prices(self.usd_per_million_prompt_tokens, self.usd_per_million_completion_tokens)
 
     @property
@@ -143,7 +143,7 @@ class EndpointReply(BaseModel):
 
     @property
     def text(self) -> str:
-        """Text of the answer; "" if it was filtered, or contains only reasoning or tool calls."""
+        """Text of the answer; "" if it was filtered or contains only reasoning or tool calls."""
         filtered = self.finish_reason == "content_filter"
         return "" if filtered else self.choices[0].message.content or ""
 

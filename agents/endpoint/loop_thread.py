@@ -120,7 +120,7 @@ class UnreadableAnswer(Exception):
 def bounded_client(openai: Any) -> Any:
     """Create the HTTP client for ``openai.AsyncOpenAI(http_client=...)``, with openai's defaults.
 
-    It requests uncompressed responses and rejects compressed ones, because a few kilobytes can
+    It requests uncompressed responses and rejects compressed responses, because a few kilobytes can
     expand to gigabytes. The bodies of redirects are not read at all. Requests raise
     :class:`UnreadableAnswer`, which some versions of ``openai`` wrap in an ``APIConnectionError``.
     """

@@ -251,7 +251,7 @@ class OpenAIPolicy:
         return completions
 
     async def _answer(self, prompt: Prompt, failed: asyncio.Event) -> Completion | None:
-        """Answer a prompt; return None if another request of the call failed first."""
+        """Answer a prompt; return None if another request in the same call failed first."""
         try:
             most = most_tokens(prompt)
             async with self._slots, self._meter.hold_async([most], self.config.prices) as n:

@@ -172,7 +172,7 @@ def add_adapter(loaded: Loaded, *, rank: int, alpha: int, seed: int) -> Loaded:
 
 @contextmanager
 def adapter_as(adapter: PeftModel, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Use the given adapter weights in a ``with`` block, or no adapter if there are none.
+    """Use the given adapter weights in a ``with`` block, or no adapter if they are empty.
 
     The parameters stay the same objects, and activations kept for a backward pass are not changed,
     so pending gradients are computed correctly.

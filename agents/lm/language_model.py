@@ -162,7 +162,7 @@ class LanguageModel:
     def _evaluated(
         self, samples: Sequence[Sample], head: Module | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (B, T) log-probabilities, their mask, and the head's values, or 0 for no head."""
+        """Return (B, T) log-probabilities, their mask, and values (0 if no head is given)."""
         from torch import ones
         from torch.nn.utils.rnn import pad_sequence
 
@@ -266,7 +266,7 @@ class LanguageModel:
         self.tokenizer.save_pretrained(folder)
 
     def save_adapter(self, folder: Path) -> None:
-        """Save the adapter in PEFT's format, with the base model's name, and the tokenizer.
+        """Save the tokenizer and, in PEFT's format, the adapter and the base model's name.
 
         Raises:
             ConfigError: if there is no adapter, because all weights are trained.

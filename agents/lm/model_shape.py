@@ -39,7 +39,7 @@ class ModelShape(NamedTuple):
 
     @property
     def n_parameters(self) -> int:
-        """Number of matrix weights; norms and biases, well below 0.1 %, are not counted."""
+        """Number of matrix weights; norms and biases, well below 0.1%, are not counted."""
         return self._count(self.experts)
 
     @property

@@ -83,7 +83,7 @@ class PrefixCache:
         return best
 
     def put(self, ids: Ids, layers: KeysAndValues) -> None:
-        """Cache a sequence, replacing any cached prefixes of it."""
+        """Cache a sequence, replacing any of its prefixes in the cache."""
         array = np.asarray(ids)
         n_bytes = sum(part.nbytes for pair in layers for part in pair)
         if n_bytes > self.max_bytes:
