@@ -180,7 +180,7 @@ def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class MethodParts:
-    """The parts of a method that a sampler uses, without credit assignment and learner.
+    """The parts of a method that a sampler uses; credit and learner belong to the trainer.
 
     Attributes:
         curriculum: chooses the tasks.
@@ -252,7 +252,7 @@ class GuidedEpisode:
 
 
 class GroupStudies:
-    """A runner of studies that examine groups as they close and pass on notes once per step.
+    """A runner of studies, which examine groups as they close and pass on notes once per step.
 
     Args:
         guiding: the studies and the memories.

@@ -105,7 +105,7 @@ BUDGET = "budget"
 
 
 class Explorer(Protocol):
-    """Interface for explorers, which take contexts and return drafts."""
+    """Interface for explorers, which turn contexts into drafts (proposed tasks)."""
 
     @property
     def concurrency(self) -> int:

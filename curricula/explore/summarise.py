@@ -183,7 +183,7 @@ def _shown(
 
 
 def gap(numbers: Sequence[int], n_steps: int) -> tuple[int, int] | None:
-    """Return the first and last steps that are not shown, or None if all steps are shown."""
+    """Return the range of steps (first, last) that is not shown, or None if all are shown."""
     missing = sorted({*range(1, n_steps + 1)} - {*numbers})
     return (missing[0], missing[-1]) if missing else None
 

@@ -57,7 +57,7 @@ class UnprovenEvolver:
     Args:
         benchmark: the benchmark that the tasks belong to.
         native: the training tasks to draw from.
-        broken: share of the tasks, except the easy ones, that cannot be solved, in [0, 1].
+        broken: share of the tasks, except the easy tasks, that cannot be solved, in [0, 1].
         steps_each: env steps charged per task.
         easy: share of easy tasks among the initial tasks, in [0, 1].
         solver: solver that attempts tasks to find easy tasks; required if ``easy`` > 0.

@@ -27,7 +27,7 @@ class WalkStart(NamedTuple):
 
     Attributes:
         task: the task that the agent is shown.
-        cues: additional texts for the agent.
+        cues: additional guidance for the agent.
         rng: generator that seeds the walk's env.
     """
 

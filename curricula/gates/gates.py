@@ -167,7 +167,7 @@ class PaperGate:
         return replace(candidate, said=said, env_steps=candidate.env_steps + tried.env_steps)
 
     def _judged(self, candidate: Candidate, rollout: Trajectory) -> tuple[str, str]:
-        """Return a reason to reject the rollout or "", and a finding in its favour or ""."""
+        """Return a reason to reject the rollout and a finding in its favour, each "" if absent."""
         if rollout.score > 0:
             return "", f"scores {rollout.score:.2f}"
         if rollout.end_reason not in OWN_ENDS:

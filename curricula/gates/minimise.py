@@ -96,7 +96,7 @@ class _Shortening:
         return sorted((loop for loop in loops if not sources & {*loop}), key=len, reverse=True)
 
     def _drop_single(self) -> None:
-        """Drop single steps, except needed steps such as the last step and closing messages."""
+        """Drop single steps, but keep needed steps such as the last step and closing messages."""
         for index in range(len(self._steps) - 2, -1, -1):
             closes = self._replay.effects[index] is Effect.CLOSED
             if not (closes or self._opens_next(index) or index in self._sources()):

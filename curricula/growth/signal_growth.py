@@ -411,7 +411,7 @@ class SignalGrowth:
         """Ignore notes, because signals are only detected in rollouts."""
 
     def metrics(self) -> dict[str, float]:
-        """Return metrics: the numbers of pending contexts, patterns and forgetting signals.
+        """Return the numbers of pending contexts, patterns and forgetting signals as metrics.
 
         ``forgetting_by_max`` and ``forgetting_by_mean`` count the episodes in which forgetting
         would be detected with ``visit="max"`` and with ``visit="mean"``.

@@ -44,7 +44,7 @@ class KnownTasks:
         return id in self._ids
 
     def around(self, task: Task, n: int) -> list[Task]:
-        """Return up to ``n`` tasks from a task's scenario or derived from the task, latest last.
+        """Return up to ``n`` tasks from a task's scenario or derived from the task, newest last.
 
         Args:
             task: the task, which is excluded from the result.
@@ -59,7 +59,7 @@ class KnownTasks:
         return list({other.id: other for other in found}.values())[-n:]
 
     def latest(self, n: int) -> list[Task]:
-        """Return up to ``n`` tasks from any scenario, latest last."""
+        """Return up to ``n`` tasks from any scenario, newest last."""
         return self._all[-n:]
 
     def has_scenario(self, scenario: str) -> bool:

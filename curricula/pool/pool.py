@@ -28,7 +28,7 @@ def require_train(task: Task, action: str) -> Task:
 
 
 def require_trainable(task: Task, action: str, benchmark: Benchmark | None = None) -> Task:
-    """Return ``task``, or raise an error unless label, scenario and content allow training on it.
+    """Return ``task``, or raise an error unless its label, scenario and content allow training.
 
     ``benchmark`` provides the held-out tasks; None stands for the task's own benchmark. If that
     benchmark is not registered, the task cannot run, so only its label is checked.

@@ -128,7 +128,7 @@ class TaskStats:
 
     @property
     def mean(self) -> float:
-        """Mean success rate of the last :data:`RECENT` groups, clipped; 1/2 before the first."""
+        """Mean success rate of the last :data:`RECENT` groups, clipped; 1/2 if there are none."""
         if not self._recent:
             return 0.5
         return float(np.clip(np.mean(self._recent), LOWEST, HIGHEST))

@@ -147,7 +147,7 @@ class Callers:
         self._counts[how.replace(" ", "_")] += 1
 
     def ended(self, ticket_id: str) -> str:
-        """Return how a ticket ended recently, or "" if it is outstanding or no longer known."""
+        """Return how a ticket ended, or "" if it is outstanding or no longer known."""
         return self._ended.get(ticket_id) or ""
 
     def drop(self, ticket_id: str) -> str:

@@ -173,7 +173,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
             self._give_back(index)
 
     def close(self, **kwargs: Any) -> None:
-        """Give back the running episodes and close the envs; it is safe to call this twice."""
+        """Give back the running episodes and close the envs; calling this twice is safe."""
         self.abandon()
         super().close(**kwargs)
 
