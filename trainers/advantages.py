@@ -233,7 +233,7 @@ def relative_to_group_and_state(
     state_weight: float = 1.0,
     normalise_std: bool = True,
 ) -> list[list[float]]:
-    """Combine trajectory and state advantages to w_o A_E + w_s A_S for each step (GiGPO).
+    """Combine trajectory and state advantages into w_o A_E + w_s A_S for each step (GiGPO).
 
     Args:
         rewards: (K,) outcome of each trajectory, used for A_E.

@@ -207,7 +207,7 @@ class Loop:
             self.session.launch_round(round)
 
     def _land(self, *, wait: bool = False) -> None:
-        """Apply the launched round if it is due; with ``wait`` True, wait until it has finished."""
+        """Apply the launched round if it is due; if ``wait`` is True, wait for it first."""
         round = self.session.round_under_way
         if round is None or self.landings is None:
             return

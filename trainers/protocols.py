@@ -1,4 +1,4 @@
-"""Settings, progress and Protocols of the training loop."""
+"""Settings, progress and protocols for the training loop."""
 
 from __future__ import annotations
 

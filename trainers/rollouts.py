@@ -161,7 +161,7 @@ class GroupStream:
     ends when the last of them closes. Tasks are drawn one step's worth at a time, as late as
     possible.
 
-    The learner provides the policy version and decides which groups teach something. An episode's
+    The learner provides the policy version and selects useful groups. An episode's
     guidance is fixed when the episode starts, and its cost is added to the loop's state.
 
     Call :meth:`close` when done.

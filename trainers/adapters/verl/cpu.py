@@ -92,7 +92,7 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
         return False
 
     def ray_resource_name(self) -> str:
-        """Return the name of the Ray resource that each worker takes one unit of."""
+        """Return the name of the Ray resource of which each worker takes one unit."""
         return "CPU"
 
     def ray_noset_envvars(self) -> list[str]:
