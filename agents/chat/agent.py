@@ -84,7 +84,7 @@ class Demonstrable(Protocol):
     """A policy that can express a given answer as a decision in tokens."""
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
-        """Return ``text`` as the decision that answers ``messages``; None if it does not fit.
+        """Return ``text`` as the decision that answers ``messages``; None if they are too long.
 
         Its log-probabilities are 0.
         """
@@ -217,7 +217,7 @@ class ChatAgent:
         return written
 
     def demonstrate(self, view: View, action: str) -> TokenDecision | None:
-        """Return the decision that answers a view with an action; None if it does not fit.
+        """Return the decision that answers a view with an action; None if the prompt is too long.
 
         Raises:
             ConfigError: if the policy does not work with tokens.

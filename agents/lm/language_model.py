@@ -368,7 +368,7 @@ class LanguageModel:
 
 
 class FrozenAdapter:
-    """A frozen copy of an adapter that shares the base model with a :class:`LanguageModel`.
+    """A frozen adapter copy that shares its base model with a :class:`LanguageModel`.
 
     If the adapter is untrained, the copy runs without one.
     """

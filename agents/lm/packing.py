@@ -293,7 +293,7 @@ def _varlen(
     scaling: float | None,
     window: int | None,
 ) -> tuple[Tensor, None]:
-    """Compute attention with PyTorch's variable-length kernel; older versions repeat key heads."""
+    """Compute attention with PyTorch's variable-length kernel, repeating key heads if necessary."""
     before = -1 if window is None else window - 1
     settings: dict[str, Any] = {"scale": scaling, "window_size": (before, 0)}
     groups = query.shape[1] // key.shape[1]

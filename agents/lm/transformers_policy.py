@@ -229,7 +229,7 @@ class TransformersPolicy(LanguageModel):
         return completions
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
-        """Convert a given answer to a decision to learn from; None if it does not fit.
+        """Convert a given answer to a decision to learn from; None if it exceeds the context.
 
         Its log-probabilities are 0, because the answer was not sampled.
         """

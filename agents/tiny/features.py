@@ -337,7 +337,7 @@ def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) 
 
 
 def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[int]:
-    """Return the distance from the current point in the instruction to each candidate's argument.
+    """Return each candidate argument's distance from the current position in the instruction.
 
     A pointer moves through the instruction: each past action moves it past the action's argument,
     if the argument occurs after the pointer. An argument that makes up most of the instruction is
@@ -356,7 +356,7 @@ def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[
 
 
 def _with_relative(rows: Floats) -> Floats:
-    """Append each comparison's gap to the best candidate, and flags for the best candidates."""
+    """Add columns with each comparison's gap from the best candidate, and best-candidate flags."""
     compared = rows[:, :_N_COMPARED]
     gap = compared - compared.max(axis=0, keepdims=True)
     fresh = compared[:, :3] * (1.0 - rows[:, _N_PAGE : _N_PAGE + 1])  # 0 if chosen here before
