@@ -61,7 +61,7 @@ class Ideas(BaseModel):
 
 
 class Abstraction(NamedTuple):
-    """The result of abstracting a batch of walks.
+    """The proposals that were abstracted from a batch of walks.
 
     Attributes:
         walks: indices of the walks in the input.

@@ -94,7 +94,7 @@ MIN_SAME = 2
 
 
 class Guide:
-    """A writer of explorer cues, based on a context, its weakness and the known tasks.
+    """A writer of explorer cues that uses a context, its weakness and the known tasks.
 
     Args:
         prompt: name of the prompt file.

@@ -25,7 +25,7 @@ class Breakable(Benchmark, Protocol):
     """Interface for benchmarks that can make unsolvable copies of their tasks."""
 
     def broken(self, task: Task) -> Task:
-        """Return a copy of the task that looks the same but cannot be solved."""
+        """Return an unsolvable copy of the task that looks the same."""
         ...
 
 
