@@ -217,7 +217,7 @@ class GroupStream:
         return Gathered(recorded, kept, metrics)
 
     def close(self) -> int:
-        """Stop the running episodes, whose tickets are then issued again first; may be repeated.
+        """Stop the running episodes; their tickets are the next to be issued. Safe to call twice.
 
         Returns:
             Number of env steps that these episodes had taken, which the loop has not counted.
@@ -299,7 +299,7 @@ class _Step:
             self.kept.add(group.id)
 
     def check(self) -> None:
-        """Raise an error if enough groups have closed without a single finished episode."""
+        """Raise an error if a full step's groups have closed without any finished episode."""
         if not self.n_finished and self.n_closed >= self.config.groups_per_step:
             first = self.lost[0].error
             raise all_lost(len(self.lost), first) from first

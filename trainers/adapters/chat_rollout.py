@@ -226,7 +226,7 @@ class ChatRollout:
         return self.opening
 
     def _env_of(self, split: Split) -> gym.Env[Any, Any]:
-        """Return the env for episodes of a split."""
+        """Return the env that runs a split's episodes."""
         if split is Split.TRAIN:
             return self._sampler
         if split not in self._held_out:

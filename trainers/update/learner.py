@@ -34,7 +34,7 @@ class LearnablePolicy(TrainablePolicy, Protocol):
         ...
 
     def frozen_copy(self) -> LearnablePolicy:
-        """Return a copy of the policy that is not trained further."""
+        """Return a frozen copy of the policy, which is not trained further."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
