@@ -188,7 +188,7 @@ class ChatFormat:
         return (*self._encode(text), self.end_of_turn)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Decode sampled ids to text, without special tokens at the end."""
+        """Decode sampled ids to text, dropping special tokens at the end."""
         end = len(ids)
         while end and ids[end - 1] in self._special_ids:
             end -= 1
