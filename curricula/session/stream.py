@@ -33,7 +33,7 @@ DEFAULT_EVERY = 320
 
 
 class TaskStream:
-    """A stream of tickets for a sampler, which also reports episodes and runs evolution rounds.
+    """A stream that gives a sampler its tickets, reports episodes and runs evolution rounds.
 
     Args:
         session: issues the tickets, in this process or remotely.
