@@ -204,7 +204,7 @@ def _no_number(name: str) -> NoReturn:
 
 
 def _cleaned(value: Any) -> Any:
-    """Return a copy of a JSON value with short, encodable strings; reject infinite numbers."""
+    """Return a copy of a JSON value with short, encodable strings; reject non-finite numbers."""
     if isinstance(value, str):
         return clean_text(value, MAX_CHARS)
     if isinstance(value, float) and not math.isfinite(value):
