@@ -10,7 +10,7 @@ from coevo_gym.core.trajectory import ChoiceDecision, EndReason, View
 
 
 class ChoiceAgent:
-    """An agent that turns views into choices for a policy, and the policy's answers into acts.
+    """An agent that turns views into choices for a policy, and the policy's answers into actions.
 
     It ignores the cues of a view, because a policy that scores candidates reads no advice.
 
@@ -35,7 +35,7 @@ class ChoiceAgent:
         return ChoiceAgent(self.policy, self.choices, Sampling(temperature=0.0))
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return one act per view, using one batch of requests."""
+        """Return one ``Act`` per view, using one batch of requests."""
         completions = self.policy.generate([self._request(view) for view in views])
         return [_act(completion) for completion in completions]
 

@@ -112,7 +112,7 @@ class Guiding:
             memory.note(notes)
 
     def changes(self) -> dict[str, Sequence[AdviceState]]:
-        """Return how the latest notes changed each memory's advice, by name of the memory."""
+        """Return how the latest notes changed each memory's advice, keyed by memory name."""
         found = {
             name: memory.changes()
             for name, memory in self.memories.items()
@@ -141,7 +141,7 @@ class Guiding:
         return spent | written | numbers
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the memories as JSON by name, or {} without memories."""
+        """Return the memories as JSON, keyed by name; {} if there are no memories."""
         found = {name: memory.state_dict() for name, memory in self.memories.items()}
         return {"memories": found} if found else {}
 
@@ -180,7 +180,7 @@ def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class MethodParts:
-    """The parts of a method that a sampler uses; the trainer handles the credit and the learner.
+    """The parts of a method that a sampler uses; credit and learner belong to the trainer.
 
     Attributes:
         curriculum: chooses the tasks.
@@ -200,7 +200,7 @@ class MethodParts:
 
 
 class GuidedEpisode:
-    """A sampler's episode, in which the guidance may change the texts that the agent sees.
+    """A sampler's episode, in which the guidance may change the text that the agent sees.
 
     Attributes:
         changes: True if the guidance has an interface.
@@ -213,7 +213,7 @@ class GuidedEpisode:
 
     @property
     def observation(self) -> str:
-        """The current observation, as changed by the interface."""
+        """The current observation, as modified by the interface."""
         return self._seen.view.observation
 
     def look(
@@ -252,7 +252,7 @@ class GuidedEpisode:
 
 
 class GroupStudies:
-    """A runner of studies that examine groups as they close and pass on notes once per step.
+    """A runner of studies, which examine groups as they close and pass on notes once per step.
 
     Args:
         guiding: the studies and the memories.

@@ -136,7 +136,7 @@ class PoolCurriculum:
         self._signals = Counter[str]()
 
     def next(self, n: int, rng: Generator) -> list[Task]:
-        """Draw tasks from the pool by weight, without repetition if there are enough tasks.
+        """Draw tasks by the selector's weights, without repetition if there are enough tasks.
 
         Raises:
             ConfigError: if the pool is empty, or the selector's weights are invalid.
@@ -334,7 +334,7 @@ class CurriculumConfig(GrowthConfig):
 
     @property
     def cap(self) -> int | None:
-        """Number of visits after which a task is used up: the ``band`` selector's setting, or 8."""
+        """Visits after which a task counts as used up: the ``band`` selector's setting, or 8."""
         return self.selector.cap if isinstance(self.selector, BandConfig) else CAP
 
     def make(
@@ -361,7 +361,7 @@ class CurriculumConfig(GrowthConfig):
 
 
 def _signals_in(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return signal counts by kind from old states, which mixed them with other counts."""
+    """Return signal counts by kind from an old state, which mixed them with other counts."""
     prefix = "signals_"
     return {
         name.removeprefix(prefix): n for name, n in counts.items() if name.startswith(prefix) and n

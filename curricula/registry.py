@@ -17,7 +17,7 @@ from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
 def make_curriculum(
     name: str, *, native: Sequence[Task] | None = None, **settings: Any
 ) -> PoolCurriculum:
-    """Create the curriculum of a method.
+    """Create a method's curriculum.
 
     Args:
         name: name of the method; ``METHODS.names()`` lists all names.

@@ -111,7 +111,7 @@ class Visit(NamedTuple):
 
 
 def forgetting(history: Sequence[float], s_now: float) -> bool:
-    """Return True if a previously solved task has failed now.
+    """Return True if a previously solved task has now failed.
 
     The result is True iff some ``s`` in ``history`` has ``s >= 0.5``, and ``s_now < 0.5``.
 
@@ -179,7 +179,7 @@ def _check(*outcomes: float) -> None:
 
 
 class DetectorConfig(FrozenModel):
-    """Settings for the signal detector, which reads rollouts with every kind of growth."""
+    """Settings for the signal detector, which runs with every kind of growth."""
 
     signals: tuple[SignalName, ...] = Field(default=ALL_SIGNALS, min_length=1)
     """Signals to detect."""
@@ -220,7 +220,7 @@ class SignalDetector:
 
     @property
     def forgotten(self) -> Mapping[Reading, int]:
-        """Number of episodes with forgetting for each way to summarise a visit's outcomes."""
+        """Number of episodes with forgetting, for each way to summarise a visit's outcomes."""
         return self._forgotten
 
     @property
@@ -335,7 +335,7 @@ class SignalDetector:
         self._windows.setdefault(group.task.id, deque(maxlen=self.config.window)).append(visit)
 
     def _warn_if_meaningless(self, found: Sequence[Signal], episodes: int) -> None:
-        """Log a single warning if more than half of the judged episodes are called rare.
+        """Log a single warning if more than half of the judged episodes are classified as rare.
 
         At least ``n_min`` episodes must be judged first, because a batch may be a single group
         whose rollouts all show the same rare behaviour.

@@ -1,4 +1,4 @@
-"""Prompt files with a single text, such as a cue, which guides an agent beyond its task.
+"""Prompt files with a single block of text, such as a cue that guides an agent.
 
 A cue file begins with a Jinja comment that contains TOML, and has one block::
 
@@ -28,7 +28,7 @@ BLOCK = "cue"
 
 
 class CueHeader(PromptHeader):
-    """The header of a cue's prompt file.
+    """The header of a prompt file for a cue (guidance for an agent).
 
     Attributes:
         kind: the kind of prompt.
@@ -38,7 +38,7 @@ class CueHeader(PromptHeader):
 
 
 class CuePrompt(PromptFile[CueHeader]):
-    """A cue's prompt file."""
+    """A prompt file for a cue (guidance for an agent)."""
 
     def write(self, inputs: Mapping[str, Any]) -> str:
         """Fill in the inputs and return the cue's text; see :meth:`PromptFile.fill`."""

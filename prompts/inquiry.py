@@ -1,4 +1,4 @@
-"""Prompt files for inquiries, which are single questions to a model with a JSON answer.
+"""Prompt files for inquiries: single questions that a model answers in JSON.
 
 An inquiry file begins with a Jinja comment that contains TOML, and has three blocks::
 
@@ -52,10 +52,10 @@ class InquiryHeader(PromptHeader):
 
 
 class InquiryPrompt(PromptFile[InquiryHeader]):
-    """An inquiry's prompt file."""
+    """A prompt file for an inquiry (a question that a model answers in JSON)."""
 
     def system(self, inputs: Mapping[str, Any]) -> str:
-        """Return the system message, or "" for no system message."""
+        """Return the system message, or "" if there is none."""
         return self.fill("system", inputs)
 
     def user(self, inputs: Mapping[str, Any]) -> str:

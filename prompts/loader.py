@@ -94,7 +94,7 @@ class PromptTemplate(PromptFile[Header]):
 
     @property
     def for_explorers(self) -> PromptTemplate:
-        """Return the same template for a model that explores."""
+        """Return this template's variant for models that explore."""
         return replace(self, exploring=True)
 
     @property
@@ -105,7 +105,7 @@ class PromptTemplate(PromptFile[Header]):
         return write_block(self.text, TASKS, {}, self.header.name, "Does the block use an input?")
 
     def system(self, view: View, *, thinking: bool = False, style: AnswerStyle = "plain") -> str:
-        """Return the system message for an episode's first view, or "" for no system message.
+        """Return the system message for an episode's first view, or "" if there is none.
 
         The cues replace the input ``cues`` if the file declares it, or else are added at the end.
         """

@@ -1,1 +1,1 @@
-"""Training, with advantages, losses, learners and the training loop."""
+"""Training: advantages, losses, learners and the training loop."""

@@ -29,12 +29,12 @@ def relative_to_group(
     normalise_std: bool = True,
     eps: float = EPS,
 ) -> list[float]:
-    """Compute each rollout's advantage over its group mean (GRPO, or Dr. GRPO if not divided).
+    """Compute each rollout's advantage over its group mean, as in GRPO.
 
     Args:
         rewards: (K,) outcome of each rollout of a task, on any scale.
         valid: (K,) False for a lost rollout, which is excluded from the mean and the deviation.
-        normalise_std: divide by the group's sample standard deviation.
+        normalise_std: divide by the group's sample standard deviation; False for Dr. GRPO.
         eps: added to the standard deviation.
 
     Returns:
@@ -181,7 +181,7 @@ def token_estimate(
 
 
 def _by_decision(rewards: Sequence[float], lengths: Sequence[int]) -> list[float]:
-    """Return each decision's reward plus the rewards of following steps without a decision."""
+    """Return each decision's reward plus any later rewards before the next decision."""
     found: list[float] = []
     for reward, n in zip(rewards, lengths, strict=True):
         if n:
@@ -233,7 +233,7 @@ def relative_to_group_and_state(
     state_weight: float = 1.0,
     normalise_std: bool = True,
 ) -> list[list[float]]:
-    """Combine trajectory and state advantages to w_o A_E + w_s A_S for each step (GiGPO).
+    """Combine trajectory and state advantages into w_o A_E + w_s A_S for each step (GiGPO).
 
     Args:
         rewards: (K,) outcome of each trajectory, used for A_E.
@@ -263,7 +263,7 @@ def relative_to_group_and_state(
 
 
 def overlong_penalty(tokens: int, *, max_tokens: int, buffer_tokens: int) -> float:
-    """Return the length penalty to add to the reward (DAPO, Eq. 13).
+    """Return the length penalty to add to the reward (DAPO, equation 13).
 
     Args:
         tokens: number of sampled tokens in the trajectory.

@@ -134,7 +134,7 @@ class StepWorth(Protocol):
     def __call__(
         self, group: Group, rewards: Sequence[float], notes: Notes
     ) -> Sequence[Sequence[float]]:
-        """Return one number for each step of each trajectory.
+        """Return one value for each step of each trajectory.
 
         Args:
             group: the trajectories.
@@ -146,7 +146,7 @@ class StepWorth(Protocol):
 
 @dataclass(frozen=True)
 class AtTheEnd:
-    """A step worth of discounted returns, where only the last step earns the reward."""
+    """Discounted returns of a trajectory's steps, where only the last step earns the reward."""
 
     gamma: float = 0.95
 
@@ -163,7 +163,7 @@ class AtTheEnd:
 
 @dataclass(frozen=True)
 class Earned:
-    """A step worth of discounted returns, where each step earns its own env reward."""
+    """Discounted returns of a trajectory's steps, where each step earns its own env reward."""
 
     gamma: float = 0.95
 
@@ -203,7 +203,7 @@ class Similar:
     _told: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> list[list[int]]:
-        """Return state numbers, comparing observations in the order of trajectories and steps."""
+        """Assign numbers to states by comparing observations in trajectory and step order."""
         observations = exact(trajectories)
         texts = [text for one in observations for text in one]
         found = group_states(texts, threshold=self.threshold, measure=self.measure)

@@ -1,4 +1,4 @@
-"""GRPO and variants, with clip-higher, several loss means, a KL term and DAPO's additions.
+"""GRPO and its variants, with clip-higher, several loss averages, a KL term and DAPO's additions.
 
 An update turns groups into a batch of samples, computes old and reference log-probabilities and
 optimises the clipped surrogate. ``credit.py`` computes advantages, ``segments.py`` turns decisions
@@ -142,7 +142,7 @@ class GRPO(SurrogateLearner):
         return metrics | batch_metrics(batch)
 
     def _objective(self, batch: Batch) -> tuple[Objective, dict[str, float]]:
-        """Return the part of the loss shared by all steps, and the wall times to compute it."""
+        """Return the part of the loss that all steps share, and the wall times to compute it."""
         config, started = self.config, perf_counter()
         minibatches = self._minibatches(batch)
         recomputed = config.old_logprobs == "recomputed"

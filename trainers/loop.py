@@ -85,7 +85,7 @@ class Loop:
         return self.config.over(self.state)
 
     def run(self) -> LoopState:
-        """Run until the budget is spent or ``events.should_stop()``, checked at step boundaries."""
+        """Run until the budget is spent, or ``events.should_stop()`` is true at a step boundary."""
         if self.state.step == 0:  # a curriculum without tasks creates its initial tasks
             if round := self.session.plan():
                 self.run_round(round)
@@ -140,7 +140,7 @@ class Loop:
         return self._stream.gather()
 
     def _study(self, groups: Sequence[Group]) -> Notes:
-        """Run studies on all recorded groups and pass their notes to curriculum and memories."""
+        """Run studies on all recorded groups; pass the notes to the curriculum and the memories."""
         found = self.guiding.examine(groups)
         self.state.count(found)
         notes = Notes(found.notes)
@@ -170,7 +170,7 @@ class Loop:
         return result
 
     def close(self) -> int:
-        """Stop the episodes still running between steps; the next step runs them again.
+        """Stop episodes that are still running between steps; the next step restarts them.
 
         Returns:
             Number of env steps these episodes had taken; the loop's state does not include them.
@@ -188,7 +188,7 @@ class Loop:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`, stopping any running episodes."""
+        """Restore the state from :meth:`state_dict`, stopping any running episodes."""
         self.close()
         self.state = LoopState.from_json(state["state"])
         # Before sessions existed, the session's parts were saved at the top level.
@@ -207,7 +207,7 @@ class Loop:
             self.session.launch_round(round)
 
     def _land(self, *, wait: bool = False) -> None:
-        """Apply the launched round if this is its step boundary; ``wait`` at the last boundary."""
+        """Apply the launched round if it is due; if ``wait`` is True, wait for it first."""
         round = self.session.round_under_way
         if round is None or self.landings is None:
             return

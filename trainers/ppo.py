@@ -118,7 +118,7 @@ def explained_variance(values: Sequence[float], targets: Sequence[float]) -> flo
 
 
 class _Values(NamedTuple):
-    """Inputs of the value loss, one row per sample, and the divisor of each step's sum."""
+    """Inputs of the value loss, one row per sample, and the divisor for the sum in each step."""
 
     old: Sequence[Tensor]
     targets: Sequence[Tensor]
@@ -201,7 +201,7 @@ class PPO(SurrogateLearner):
         return metrics | {"explained_variance": explained} | batch_metrics(batch)
 
     def values(self, samples: Sequence[Sample]) -> Tensor:
-        """Return (B, T) values of each sample's sampled positions, without gradients."""
+        """Return (B, T) value estimates at each sample's sampled positions, without gradients."""
         with torch.no_grad():
             return self.policy.logprobs_and_values(samples, self.head)[2]
 
@@ -235,7 +235,7 @@ class PPO(SurrogateLearner):
         return [self._known[id(t)][1] for t in trajectories]
 
     def _value_rows(self, batch: Batch) -> tuple[_Values, float]:
-        """Return the value loss's inputs and the variance that the values explain."""
+        """Return the value loss's inputs, and the share of variance that the values explain."""
         old, targets, valued = (
             list(chain.from_iterable(rows))
             for rows in zip(*(e[1:] for e in self._estimates(batch.trajectories)), strict=True)
@@ -270,7 +270,7 @@ class PPO(SurrogateLearner):
         return super().state_dict(reference=reference) | {"head": head}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; load the policy's own state first."""
+        """Restore the state from :meth:`state_dict`; load the policy's own state first."""
         self.head.load_state_dict(state["head"])
         self._known.clear()
         return super().load_state_dict(state)

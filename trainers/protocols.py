@@ -1,4 +1,4 @@
-"""Settings, progress and Protocols of the training loop."""
+"""Settings, progress and protocols for the training loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def training_success(numbers: Mapping[str, Any]) -> float | None:
 
 
 class LoopConfig(FrozenModel):
-    """Settings for the length of training and the intervals of rounds and evaluations.
+    """Settings for the length of training and the intervals between rounds and evaluations.
 
     Attributes:
         max_steps: maximum number of learner steps; None for no limit.
@@ -92,7 +92,7 @@ class LoopConfig(FrozenModel):
         return any(limit is not None and done >= limit for limit, done in limits)
 
     def only_studies(self, state: LoopState) -> bool:
-        """Return True if the current step only studies and does not learn."""
+        """Return True if the current step only runs studies and does not learn."""
         return state.step < self.study_only_steps
 
     def spent(self, state: LoopState) -> float:
@@ -149,10 +149,10 @@ class Events:
         """Handle a step's recorded groups and the signals they triggered, before learning."""
 
     def on_notes(self, notes: Notes) -> None:
-        """Handle the notes that studies wrote about a step's groups; not called without studies."""
+        """Handle the notes that studies wrote about a step's groups, if there are studies."""
 
     def on_advice(self, changes: Mapping[str, Sequence[AdviceState]]) -> None:
-        """Handle the changes in advice caused by the notes, by memory name."""
+        """Handle the advice changes caused by the notes; ``changes`` is keyed by memory name."""
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:
         """Handle the groups and advantages that the step is about to learn from."""
@@ -190,7 +190,7 @@ class LoopState:
     usage: dict[str, Usage] = field(default_factory=dict)
 
     def count(self, result: RoundResult | Findings) -> None:
-        """Add the cost of a round or a step's studies."""
+        """Add the cost of a round or of a step's studies."""
         self.env_steps += result.env_steps
         for purpose, usage in result.usage.items():
             self.usage[purpose] = self.usage.get(purpose, NO_USAGE) + usage

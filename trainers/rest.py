@@ -1,4 +1,4 @@
-"""ReST, which collects rollouts and then imitates the best rollouts with a rising threshold.
+"""ReST, which collects rollouts and then imitates the rollouts above a rising threshold.
 
 The method's Grow step corresponds to several loop steps whose rollouts are only collected. No
 learning happens in between, so all rollouts come from one policy, except for episodes that span an
@@ -110,7 +110,7 @@ class ReST:
         return metrics
 
     def _improve(self) -> dict[str, float]:
-        """Imitate the rollouts above each threshold, one threshold after the other."""
+        """Imitate the rollouts above each threshold in turn."""
         metrics: dict[str, float] = {}
         parameters = list(self.policy.parameters())
         start: list[torch.Tensor] = []
@@ -163,7 +163,7 @@ class ReST:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         self._gathered = [
             (Task.from_json(task), trajectory_from_json(trajectory))
             for task, trajectory in json.loads(state["gathered"])

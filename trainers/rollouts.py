@@ -47,7 +47,7 @@ def teaching(groups: Sequence[Group], learner: Learner) -> list[Group]:
 
 
 def success_of(groups: Iterable[Group]) -> float:
-    """Return the share of episodes that solved their task; 0 without episodes."""
+    """Return the share of episodes that solved their task; 0 if there are no episodes."""
     solved = [float(t.success) for group in groups for t in group.trajectories]
     return sum(solved) / len(solved) if solved else 0.0
 
@@ -107,7 +107,7 @@ def collect(
     seed: int,
     guiding: Guiding,
 ) -> list[Group]:
-    """Run all available tickets, and add the episodes' cost to the loop's state.
+    """Run an episode for every available ticket, and add the cost to the loop's state.
 
     Episodes lost to a fault are retried up to the session's limit.
 
@@ -161,7 +161,7 @@ class GroupStream:
     ends when the last of them closes. Tasks are drawn one step's worth at a time, as late as
     possible.
 
-    The learner provides the policy version and decides which groups teach something. An episode's
+    The learner provides the policy version and selects useful groups. An episode's
     guidance is fixed when the episode starts, and its cost is added to the loop's state.
 
     Call :meth:`close` when done.
@@ -217,7 +217,7 @@ class GroupStream:
         return Gathered(recorded, kept, metrics)
 
     def close(self) -> int:
-        """Stop the running episodes, whose tickets are handed out next; may be called repeatedly.
+        """Stop the running episodes; their tickets are the next to be issued. Safe to call twice.
 
         Returns:
             Number of env steps that these episodes had taken, which the loop has not counted.
@@ -239,7 +239,7 @@ class GroupStream:
         return most > 0
 
     def _fill(self, step: _Step) -> None:
-        """Start episodes while there is room."""
+        """Start episodes while envs are free and tickets are available."""
         config, version = self._config, self._learner.version
         while self._stream.has_room and (self._session.n_ready or self._draw(step)):
             ticket = self._session.take(policy_version=version)
@@ -279,7 +279,7 @@ class _Step:
 
     @property
     def n_wanted(self) -> int:
-        """Maximum number of further groups to wait for.
+        """Maximum number of groups that the step still needs.
 
         Stale groups do not count as tried, because they were started for an earlier step.
         """
@@ -299,7 +299,7 @@ class _Step:
             self.kept.add(group.id)
 
     def check(self) -> None:
-        """Raise an error if enough groups have closed without a single finished episode."""
+        """Raise an error if a full step's groups have closed without any finished episode."""
         if not self.n_finished and self.n_closed >= self.config.groups_per_step:
             first = self.lost[0].error
             raise all_lost(len(self.lost), first) from first

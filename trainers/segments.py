@@ -55,7 +55,7 @@ class Snapshot(NamedTuple):
 
 
 def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
-    """Merge each snapshot into the next if that extends it, keeping its sampled positions.
+    """Merge each snapshot into the next if the next extends it, keeping sampled positions.
 
     Source: AgentEvolver's merging of a context's timelines (arXiv 2511.10395).
     """
@@ -72,7 +72,7 @@ def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
 
 
 def _joined(decisions: Sequence[TokenDecision]) -> Segment:
-    """Join decisions into one segment; each decision extends the previous decision."""
+    """Join decisions into one segment; each decision must extend the previous decision."""
     prompts = [(_trained_prompt(decision), decision.ids) for decision in decisions]
     (whole,) = merged(
         Snapshot(prompt_ids + ids, (False,) * len(prompt_ids) + (True,) * len(ids))

@@ -137,7 +137,7 @@ CLIPS_NEVER_ACT = (
 
 
 class ImitationConfig(FrozenModel):
-    """Settings of supervised fine-tuning; the defaults suit the tiny policy.
+    """Settings for supervised fine-tuning; the defaults suit the tiny policy.
 
     Attributes:
         lr: Adam's learning rate; there is no weight decay.
@@ -190,7 +190,7 @@ class PPOConfig(UpdateConfig):
 
 
 class ImproveConfig(ImitationConfig):
-    """Settings for imitating the policy's own rollouts; uses fewer epochs than for references.
+    """Settings for imitating the policy's own rollouts, with fewer epochs than for references.
 
     Attributes:
         max_epochs: maximum passes over the rollouts.

@@ -171,7 +171,7 @@ class Imitator:
         on_step: Callable[[ImitationStep], None] | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Pass over the demonstrations once, or finish the pass that was stopped.
+        """Make one pass over the demonstrations, or finish an interrupted pass.
 
         Args:
             on_step: function called after each optimiser step.
@@ -198,7 +198,7 @@ class Imitator:
             self._kept = [] if self.over else self._weights()
 
     def finish(self) -> Imitation:
-        """Load the best epoch's weights into the policy; call this once, when ``over``."""
+        """Load the best epoch's weights into the policy; call this once, when ``over`` is True."""
         if self._best_epoch < len(self.losses):
             with torch.no_grad():
                 for parameter, value in zip(self.policy.parameters(), self._kept, strict=True):
@@ -230,7 +230,7 @@ class Imitator:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; restore the policy's own state first.
+        """Restore the state from :meth:`state_dict`; restore the policy's own state first.
 
         Raises:
             ValueError: if the state was saved with different demonstrations or another seed.
@@ -254,7 +254,7 @@ class Imitator:
 
     @property
     def _sizes(self) -> list[int]:
-        """Number of tokens of each sample, used to detect different demonstrations."""
+        """Number of tokens in each sample, used to detect changed demonstrations."""
         return [n_tokens(sample) for sample in (*self._train, *self._watch)]
 
     @property
@@ -277,7 +277,7 @@ class Imitator:
     def _pass(
         self, on_step: Callable[[ImitationStep], None] | None, stop: Callable[[], bool]
     ) -> float | None:
-        """Train once on all samples; return the mean loss over the steps taken, or NaN.
+        """Train once on all samples; return the mean loss, or NaN if all steps were skipped.
 
         The method returns None if the pass was stopped.
         """
@@ -311,7 +311,7 @@ class Imitator:
 def _hold_out(
     demonstrations: Demonstrations, config: ImitationConfig, rng: Generator
 ) -> tuple[list[Sample], list[Sample]]:
-    """Split the samples into training and held-out samples, keeping each task's together."""
+    """Split the samples into training and held-out samples, without splitting any task."""
     tasks = [found for task in demonstrations.decisions if (found := samples(task))]
     if not tasks:
         raise ConfigError("There is nothing to imitate: no reference or rollout solved its task.")

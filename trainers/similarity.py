@@ -46,7 +46,7 @@ class Merge(NamedTuple):
 
 
 class StateGroups(NamedTuple):
-    """A grouping of texts into states.
+    """The result of grouping texts into states.
 
     Attributes:
         numbers: state number of each text; states are numbered from 0 in order of appearance.

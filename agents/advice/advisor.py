@@ -29,7 +29,7 @@ _UNSENT = Completion("", None, Finish.UNSENT)
 
 
 def most_tokens(request: Request) -> Tokens:
-    """Return an upper bound on a request's tokens, at one token per UTF-8 byte."""
+    """Return an upper bound on the tokens in a request, counting one token per UTF-8 byte."""
     if not isinstance(request, Prompt):
         return 0, 0
     contents = sum(
@@ -62,7 +62,7 @@ class Budgeted:
         return getattr(self.policy, "version", 0)
 
     def for_purpose(self, purpose: str) -> Budgeted:
-        """Return the same policy with a different default purpose."""
+        """Return the same policy, with usage counted under another default purpose."""
         return Budgeted(self.policy, self.meter, purpose=purpose, prices=self.prices)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
@@ -204,7 +204,7 @@ def _no_number(name: str) -> NoReturn:
 
 
 def _cleaned(value: Any) -> Any:
-    """Return a JSON value with short, encodable strings and finite numbers."""
+    """Return a copy of a JSON value with short, encodable strings; reject non-finite numbers."""
     if isinstance(value, str):
         return clean_text(value, MAX_CHARS)
     if isinstance(value, float) and not math.isfinite(value):
@@ -268,12 +268,12 @@ class _Case(Generic[ModelT]):
 
     @property
     def purpose(self) -> str:
-        """Return the purpose that the usage is counted for."""
+        """Return the purpose under which the usage is counted."""
         return self.inquiry.purpose or self.prompt.header.name
 
     @property
     def ended(self) -> Usage:
-        """Return the outcome as a usage count; empty if the budget did not allow the question."""
+        """Return the outcome as a usage count, which is empty if the budget was too small."""
         if self.value is not None:
             return Usage(repaired=1) if self.repairing else Usage(used=1)
         unsent = self.outcome is Finish.UNSENT and not self.repairing

@@ -72,11 +72,11 @@ class Tape:
 
     @property
     def version(self) -> int:
-        """Version of the policy; 0 for one that never changes."""
+        """Version of the policy; 0 if the policy never changes."""
         return getattr(self.policy, "version", 0)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Return one completion per request, in order; send requests not on the tape as one batch.
+        """Return one completion per request, in order; send all unrecorded requests as one batch.
 
         Raises:
             AnswerMissing: in mode ``replay``, if an answer is not on the tape.
@@ -104,7 +104,7 @@ class Tape:
     def _record(
         self, requests: Sequence[Request], keys: Sequence[str], store: AnswerStore
     ) -> list[Completion]:
-        """Query the policy and record each answer, as it arrives if the policy reports it then."""
+        """Query the policy and record each answer, on arrival where the policy supports this."""
         path = self.scopes.path  # of this thread
 
         def keep(answers: Mapping[int, Completion]) -> None:

@@ -23,7 +23,7 @@ _MEMORY_CHARS = 4_000
 
 
 class ChatConfig(FrozenModel):
-    """Settings of the chat with a language model.
+    """Settings for the chat with a language model.
 
     Attributes:
         history: part of the episode that the model sees: everything (``causal``), everything
@@ -84,7 +84,7 @@ class Demonstrable(Protocol):
     """A policy that can express a given answer as a decision in tokens."""
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
-        """Return ``text`` as the decision that answers ``messages``; None if it does not fit.
+        """Return ``text`` as the decision that answers ``messages``; None if they are too long.
 
         Its log-probabilities are 0.
         """
@@ -92,7 +92,7 @@ class Demonstrable(Protocol):
 
 
 class ChatAgent:
-    """An agent that turns views into chats for a policy, and the policy's answers into acts.
+    """An agent that turns views into chats for a policy, and the policy's answers into actions.
 
     The agent keeps no state: earlier answers and their tokens are in the view's history, where
     :class:`coevo_gym.episodes.Runner` puts them. A truncated answer is parsed as far as possible. A
@@ -130,7 +130,7 @@ class ChatAgent:
         return ChatAgent(self.policy, self.prompt, config)
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return one act per view, using one batch of requests, plus one if the model writes notes.
+        """Return one ``Act`` per view; send one batch of requests, plus another if notes are due.
 
         Raises:
             ModelError: if the history is ``causal`` and the prompt's tokens differ from the sampled
@@ -160,7 +160,7 @@ class ChatAgent:
         return acts
 
     def messages(self, view: View, memory: str = "") -> tuple[Message, ...]:
-        """Return the chat that the policy should continue in a view.
+        """Return the chat that the policy should continue for a view.
 
         Args:
             view: the view.
@@ -187,7 +187,7 @@ class ChatAgent:
         return history.Conversation(view, self.prompt, config.thinking, config.style, memory)
 
     def _write(self, views: Sequence[View]) -> list[tuple[str, Usage]]:
-        """Return the model's new text about each view's earlier steps, and its cost.
+        """Return the model's notes or marks on each view's earlier steps, and their cost.
 
         The text is "" where no text is due, or where the model has not answered. Stripped cues do
         not affect when a text is due, because the chat to train on has the same text.
@@ -217,7 +217,7 @@ class ChatAgent:
         return written
 
     def demonstrate(self, view: View, action: str) -> TokenDecision | None:
-        """Return the decision that answers a view with an action; None if it does not fit.
+        """Return the decision that answers a view with an action; None if the prompt is too long.
 
         Raises:
             ConfigError: if the policy does not work with tokens.
@@ -272,7 +272,7 @@ class ChatAgent:
         return Act(action, completion.decision, completion.text, usage=completion.usage)
 
     def _tokens_left(self, view: View) -> int:
-        """Return the maximum tokens of the next answer; 0 or less if the budget is used up."""
+        """Return the maximum length of the next answer in tokens; at most 0 if none are left."""
         config = self.config
         if config.max_episode_tokens is None:
             return config.max_answer_tokens

@@ -31,7 +31,7 @@ _ENTRY_BYTES = 200  # approximate size of a dict entry
 
 
 class TokenCache:
-    """A tokeniser with a cache that keeps the ids of the most recently used texts.
+    """A tokeniser with a cache that keeps the ids of the most recently used strings.
 
     Threads may share a cache. Ids are below 2**31. A text that would take more than ``max_bytes``
     with its ids is not cached.
@@ -52,7 +52,7 @@ class TokenCache:
         self.n_bytes = 0
 
     def __call__(self, text: str) -> array[int]:
-        """Return the ids of a text."""
+        """Return the token ids of a text."""
         with self._lock:
             known = self._known.get(text)
             if known is not None:
@@ -172,7 +172,7 @@ class ChatFormat:
         return tuple(ids)
 
     def ids_after(self, decision: TokenDecision, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Return the prompt ids after the last answer and later messages (none by the assistant).
+        """Return the prompt ids after an answer and the non-assistant messages that follow it.
 
         The ids start with the decision's ids, which are not tokenised again.
 
@@ -188,7 +188,7 @@ class ChatFormat:
         return (*self._encode(text), self.end_of_turn)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Decode sampled ids to text, without special tokens at the end."""
+        """Decode sampled ids to text, dropping special tokens at the end."""
         end = len(ids)
         while end and ids[end - 1] in self._special_ids:
             end -= 1

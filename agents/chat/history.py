@@ -44,10 +44,10 @@ _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 
 @dataclass(frozen=True)
 class Conversation:
-    """An episode as a chat with a user message and an answer per step; the last is unanswered.
+    """An episode as a chat with a user message and an answer per step; the last step is unanswered.
 
-    ``memory`` is the text about earlier steps that the model has written for the unanswered step;
-    texts for answered steps are in the view.
+    ``memory`` holds the notes on earlier steps that the model has written for the unanswered step;
+    notes for answered steps are in the view.
     """
 
     view: View
@@ -62,7 +62,7 @@ class Conversation:
         return len(self.view.history)
 
     def system(self, step: int = 0) -> tuple[Message, ...]:
-        """Return the system message at a step; () if there are no system text and no cues."""
+        """Return the system message at a step; () if there is neither system text nor a cue."""
         text = self.prompt.system(self._at(step), thinking=self.thinking, style=self.style)
         return (Message("system", text),) if text else ()
 
@@ -84,7 +84,7 @@ class Conversation:
         return Message("assistant", text, ids)
 
     def written(self, step: int) -> str:
-        """Return the text about earlier steps that the model wrote for a step; "" if none."""
+        """Return the notes that the model wrote for a step about earlier steps; "" if none."""
         return self.memory if step == self.answered else self.view.history[step].memory
 
     def before(self, step: int) -> Conversation:
@@ -108,7 +108,7 @@ def causal(conversation: Conversation) -> tuple[Message, ...]:
 
 
 def reasoning(conversation: Conversation) -> tuple[Message, ...]:
-    """Show all messages and answers without the thoughts of earlier answers."""
+    """Show all messages and answers, but omit the thoughts in earlier answers."""
     return tuple(
         _thoughtless(message) if message.role == "assistant" else message
         for message in causal(conversation)
@@ -221,7 +221,7 @@ def self_managed(
 
 
 def asks_for_room(conversation: Conversation, max_chars: int) -> str:
-    """Return the request for marks that make room; "" if the prompt is short enough.
+    """Return a request to drop or summarise steps, or "" if the prompt is short enough.
 
     The request does not include cues.
     """
@@ -281,12 +281,12 @@ class _Desk:
 
     @property
     def size(self) -> int:
-        """Number of characters of all kept steps and notes."""
+        """Total number of characters in all kept steps and notes."""
         answers = (answer.content for answer in self.answers.values())
         return sum(map(len, (*self.users.values(), *answers, *self.notes.values())))
 
     def mark(self, answer: str) -> None:
-        """Apply an answer's marks; drops come before notes."""
+        """Apply the marks in an answer: first the drops, then the notes."""
         said = without_thoughts(answer)
         for match in _DROP.finditer(said):
             self._clear(match[1])
@@ -315,7 +315,7 @@ class _Desk:
 
 
 def _numbers(text: str) -> set[int]:
-    """Return the numbers in a list such as ``2-4,6``; empty for other text."""
+    """Parse a list of numbers such as ``2-4,6``; return an empty set for other text."""
     found: set[int] = set()
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
@@ -348,7 +348,7 @@ def _thoughtless(answer: Message) -> Message:
 
 
 def _memory(conversation: Conversation, n: int | None, oldest: int) -> str:
-    """Return the text about the steps before a window that begins at step ``oldest``.
+    """Return a summary of the steps before a window that begins at step ``oldest``.
 
     It contains the model's notes, and the actions of later steps, one per line.
     """

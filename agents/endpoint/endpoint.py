@@ -1,4 +1,4 @@
-"""Settings, costs, responses and errors of a chat completions endpoint; no I/O."""
+"""Settings, costs, responses and errors of a chat completions endpoint, without any I/O."""
 
 from __future__ import annotations
 
@@ -80,23 +80,23 @@ class EndpointConfig(FrozenModel):
 
     @property
     def prices(self) -> Prices:
-        """Prices of the model."""
+        """The model's token prices."""
         return Prices(self.usd_per_million_prompt_tokens, self.usd_per_million_completion_tokens)
 
     @property
     def caps(self) -> Caps:
-        """Caps on the whole run."""
+        """The caps on tokens and cost for the whole run."""
         return Caps(max_tokens_total=self.max_tokens_total, max_usd_total=self.max_usd_total)
 
 
 def most_tokens(prompt: Prompt) -> Tokens:
-    """Return upper bounds on the tokens of a prompt and its answer, at one token per byte."""
+    """Return upper bounds on the tokens in a prompt and its answer, counting one token per byte."""
     sent = sum(_n_bytes(message.content) + _TOKENS_AROUND_A_MESSAGE for message in prompt.messages)
     return sent, prompt.sampling.max_tokens
 
 
 def least_tokens(prompt: Prompt, answer: str = "") -> Tokens:
-    """Return lower bounds on the tokens of a prompt and its answer, independent of the server."""
+    """Return lower bounds on the tokens in a prompt and its answer, independent of the server."""
     sent = sum(_n_bytes(message.content) for message in prompt.messages)
     return sent // _BYTES_A_TOKEN, _n_bytes(answer) // _BYTES_A_TOKEN
 
@@ -143,7 +143,7 @@ class EndpointReply(BaseModel):
 
     @property
     def text(self) -> str:
-        """Text of the answer; "" if it was filtered, or has only reasoning or tool calls."""
+        """Text of the answer; "" if it was filtered or contains only reasoning or tool calls."""
         filtered = self.finish_reason == "content_filter"
         return "" if filtered else self.choices[0].message.content or ""
 

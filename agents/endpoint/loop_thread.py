@@ -114,13 +114,13 @@ _MAX_REDIRECTS = 5
 
 
 class UnreadableAnswer(Exception):
-    """A response's body was not read because it is too large or compressed."""
+    """Raised if a response's body was not read because it is too large or compressed."""
 
 
 def bounded_client(openai: Any) -> Any:
     """Create the HTTP client for ``openai.AsyncOpenAI(http_client=...)``, with openai's defaults.
 
-    It requests uncompressed responses and rejects compressed ones, because a few kilobytes can
+    It requests uncompressed responses and rejects compressed responses, because a few kilobytes can
     expand to gigabytes. The bodies of redirects are not read at all. Requests raise
     :class:`UnreadableAnswer`, which some versions of ``openai`` wrap in an ``APIConnectionError``.
     """

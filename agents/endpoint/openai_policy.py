@@ -1,4 +1,4 @@
-"""A policy that uses any server with OpenAI's chat completions API."""
+"""A policy that queries any server with an OpenAI-compatible chat completions API."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _COUNTS = ("retries", "unknown", "empty", "overflows", "lost")
 
 
 class _Fault(NamedTuple):
-    """The reason why an attempt returned no answer."""
+    """The reason that an attempt returned no answer."""
 
     what: str  # without the key
     advice: str
@@ -160,7 +160,7 @@ class OpenAIPolicy:
 
     @property
     def capped(self) -> Cost:
-        """Cost charged against the caps; never less than that of the text sent and received."""
+        """Cost charged against the caps; never less than the cost of the text sent and received."""
         return self._meter.total
 
     def in_words(self) -> str:
@@ -251,7 +251,7 @@ class OpenAIPolicy:
         return completions
 
     async def _answer(self, prompt: Prompt, failed: asyncio.Event) -> Completion | None:
-        """Answer a prompt; return None if another request of the call failed first."""
+        """Answer a prompt; return None if another request in the same call failed first."""
         try:
             most = most_tokens(prompt)
             async with self._slots, self._meter.hold_async([most], self.config.prices) as n:
@@ -287,7 +287,7 @@ class OpenAIPolicy:
         return None
 
     def _give_up(self, fault: _Fault, attempts: int) -> Completion:
-        """Return a lost answer for a failed request, or raise if the whole call must fail."""
+        """Return a lost completion for a failed request, or raise if the whole call must fail."""
         times = f" {attempts} times" if attempts > 1 else ""
         said = (
             f"{self.config.model} at {self.config.base_url} gave no answer{times}: "
@@ -301,7 +301,7 @@ class OpenAIPolicy:
         return Completion(said, None, Finish.LOST, Usage(calls=attempts))
 
     async def _attempt(self, prompt: Prompt) -> EndpointReply | Completion | _Fault:
-        """Send a prompt once; return faults, because an exception's context may quote the key."""
+        """Send a prompt once; return faults, because an exception might quote the API key."""
         body: dict[str, Any] = {
             "model": self.config.model,
             "messages": [
@@ -406,12 +406,12 @@ class OpenAIPolicy:
         return Completion(text, None, finish, self._priced(told or most))
 
     def _priced(self, tokens: Tokens) -> Usage:
-        """Return the usage and price of a number of tokens."""
+        """Return the usage and price for the given numbers of tokens."""
         usd = self.config.prices.usd(*tokens)
         return Usage(prompt_tokens=tokens[0], completion_tokens=tokens[1], usd=usd)
 
     def _quoted(self, text: str) -> str:
-        """Shorten a server's text and remove the key."""
+        """Shorten a server's error message and remove the API key from it."""
         return clean_text(self._without_key(text), _QUOTED_CHARS)
 
     def _without_key(self, text: str) -> str:

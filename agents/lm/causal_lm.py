@@ -73,7 +73,7 @@ class Loaded(NamedTuple):
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device for a setting; ``auto`` selects the GPU if there is one.
+    """Return the device that a setting selects; ``auto`` selects the GPU if there is one.
 
     Raises:
         ConfigError: if the setting is ``cuda`` and PyTorch finds no GPU.
@@ -113,7 +113,7 @@ def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
 
 @contextmanager
 def _no_progress_bars() -> Iterator[None]:
-    """Hide transformers' progress bars within a context, as they would break the live line."""
+    """Hide transformers' progress bars in a ``with`` block; they would garble the status line."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
@@ -172,7 +172,7 @@ def add_adapter(loaded: Loaded, *, rank: int, alpha: int, seed: int) -> Loaded:
 
 @contextmanager
 def adapter_as(adapter: PeftModel, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Use the given adapter weights within a context, or no adapter if there are no weights.
+    """Use the given adapter weights in a ``with`` block, or no adapter if they are empty.
 
     The parameters stay the same objects, and activations kept for a backward pass are not changed,
     so pending gradients are computed correctly.
@@ -212,7 +212,7 @@ def head_of(model: PreTrainedModel) -> torch.nn.Linear:
 
 @torch.no_grad()
 def check_model(model: PreTrainedModel) -> None:
-    """Check on a few tokens that packed sequences and the head give the model's own logits.
+    """Check on a few tokens that packed sequences and the head reproduce the model's logits.
 
     Raises:
         ModelError: if the logits differ, because the trained and sampled models would differ.
@@ -234,7 +234,7 @@ def check_model(model: PreTrainedModel) -> None:
 
 
 def own_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """Yield each parameter and persistent buffer once; tied weights have their first name."""
+    """Yield each parameter and persistent buffer once; tied weights keep their first name."""
     seen = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in seen:
@@ -271,7 +271,7 @@ def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 
 def _layer_of(name: str) -> str:
-    """Return a weight's name up to its layer number, or the whole name without a layer number."""
+    """Return a weight's name up to its layer number, or the whole name if it has none."""
     found = re.match(r".*?\.\d+\.", name)
     return found[0] if found else name
 

@@ -26,7 +26,7 @@ HALF_ON = "cuda"
 
 
 class ModelConfig(FrozenModel):
-    """Settings of a language model and its training.
+    """Settings for a language model and its training.
 
     Attributes:
         path: folder or hub id of a transformers model, or the name of a fetched model.
@@ -125,7 +125,7 @@ class LanguageModel:
         """Return log-probabilities of the sampled positions under the current weights.
 
         Segments are packed into rows of at most ``pack_tokens`` tokens, with one forward pass each.
-        Tokens after a segment's last sampled token are left out. On a CPU, beginnings shared by
+        Tokens after a segment's last sampled token are left out. On a CPU, prefixes shared by
         several segments of a row are computed once.
 
         Returns:
@@ -162,7 +162,7 @@ class LanguageModel:
     def _evaluated(
         self, samples: Sequence[Sample], head: Module | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (B, T) log-probabilities, their mask, and the head's values (0 without a head)."""
+        """Return (B, T) log-probabilities, their mask, and values (0 if no head is given)."""
         from torch import ones
         from torch.nn.utils.rnn import pad_sequence
 
@@ -226,7 +226,7 @@ class LanguageModel:
         return {"version": self.version, "lora_rank": self.config.lora_rank, "weights": weights}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`.
+        """Restore the state from :meth:`state_dict`.
 
         Raises:
             ConfigError: if the state belongs to another model or adapter.
@@ -266,7 +266,7 @@ class LanguageModel:
         self.tokenizer.save_pretrained(folder)
 
     def save_adapter(self, folder: Path) -> None:
-        """Save the adapter in PEFT's format, with the base model's name, and the tokenizer.
+        """Save the tokenizer and, in PEFT's format, the adapter and the base model's name.
 
         Raises:
             ConfigError: if there is no adapter, because all weights are trained.
@@ -368,7 +368,7 @@ class LanguageModel:
 
 
 class FrozenAdapter:
-    """A frozen copy of an adapter that shares the base model with a :class:`LanguageModel`.
+    """A frozen adapter copy that shares its base model with a :class:`LanguageModel`.
 
     If the adapter is untrained, the copy runs without one.
     """
@@ -406,7 +406,7 @@ class FrozenAdapter:
         return {name: weight.to("cpu", copy=True) for name, weight in self._weights.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         self._weights = {name: weight.to(self._of.device) for name, weight in state.items()}
         return self
 

@@ -39,7 +39,7 @@ class ModelShape(NamedTuple):
 
     @property
     def n_parameters(self) -> int:
-        """Number of matrix weights; norms and biases, well below 0.1 %, are not counted."""
+        """Number of matrix weights; norms and biases, well below 0.1%, are not counted."""
         return self._count(self.experts)
 
     @property
@@ -63,7 +63,7 @@ class ModelShape(NamedTuple):
         return attention + expert * self.active_experts
 
     def lora_parameters(self, rank: int) -> int:
-        """Return the size of an adapter of this rank on all linear layers except experts."""
+        """Return the number of adapter weights at this rank on all linear layers except experts."""
         adapted = self._replace(experts=0) if self.experts > 1 else self
         return self.layers * rank * sum(rows + columns for rows, columns in adapted._matrices())
 
@@ -150,5 +150,5 @@ def shape_of(path: str) -> ModelShape | None:
 
 
 def _is_size(value: object) -> bool:
-    """Return True if a value is a positive int of plausible size, or a flag."""
+    """Return True if the value is a positive int below 2^40 or a bool."""
     return isinstance(value, int) and (isinstance(value, bool) or 0 < value < 1 << 40)

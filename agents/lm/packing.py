@@ -1,6 +1,6 @@
 """Packing of sequences into rows, with attention restricted to each sequence.
 
-Rows are not padded, so no computation is wasted. On a CPU, beginnings that sequences of a row
+Rows are not padded, so no computation is wasted. On a CPU, prefixes that sequences of a row
 share, such as a group's prompt, are computed once. Positions restart with each sequence, and the
 attention function receives each sequence's start through keyword arguments that transformers'
 models pass on. It is active only during :func:`packed_hidden`; other uses of the model, especially
@@ -33,7 +33,7 @@ _UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 
 
 def pack(lengths: Sequence[int], limit: int) -> list[list[int]]:
-    """Assign sequence indices to rows, longest first, each to the first row with room.
+    """Assign sequences to rows, longest first, each to the first row that has room for it.
 
     A sequence of more than ``limit`` tokens gets its own row.
 
@@ -59,7 +59,7 @@ Path = Sequence[tuple[int, int]]
 
 
 class RowPart(NamedTuple):
-    """A part of a row: the tokens that a sequence adds to it.
+    """A part of a row: the tokens that a sequence adds to the row.
 
     Attributes:
         sequence: index of the sequence in the row.
@@ -73,9 +73,9 @@ class RowPart(NamedTuple):
 
 
 def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]:
-    """Lay out sequences one after the other in a row.
+    """Lay out sequences one after another in a row.
 
-    With ``share``, beginnings that several sequences share are computed once, if they have at least
+    With ``share``, prefixes that several sequences share are computed once, if they have at least
     :data:`~coevo_gym.agents.lm.prefix_cache.LEAST_SHARED` tokens. Sequences are then sorted so that
     each sequence shares as many tokens as possible with its predecessor.
 
@@ -99,7 +99,7 @@ def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]
 
 
 def _first(path: Path, n: int) -> Path:
-    """Return the path of a sequence's first ``n`` tokens."""
+    """Return the part of a path that covers the first ``n`` tokens."""
     found = []
     for number, taken in path:
         found.append((number, min(taken, n)))
@@ -147,7 +147,7 @@ def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) ->
 
 @contextmanager
 def attention_within_sequences(model: PreTrainedModel) -> Iterator[None]:
-    """Restrict the model's attention to the sequences of a packed row within a context.
+    """Restrict the model's attention to a packed row's sequences in a ``with`` block.
 
     Gradient checkpointing recomputes activations in the backward pass, which must enter the context
     again; see :func:`enable_checkpointing`.
@@ -265,7 +265,7 @@ def _along(path: Path, parts: Sequence[Tensor]) -> Tensor:
 
 
 def _mask(own: int, length: int, width: int | None, device: torch.device) -> Tensor | None:
-    """Return the (own, length) mask for a sequence's last ``own`` tokens; None if plain causal."""
+    """Return the (own, length) mask for the last ``own`` tokens; None for a plain causal mask."""
     if own == length and (width is None or length <= width):
         return None
     place = torch.arange(length, device=device)
@@ -293,7 +293,7 @@ def _varlen(
     scaling: float | None,
     window: int | None,
 ) -> tuple[Tensor, None]:
-    """Compute attention with PyTorch's variable-length kernel; older versions repeat key heads."""
+    """Compute attention with PyTorch's variable-length kernel, repeating key heads if necessary."""
     before = -1 if window is None else window - 1
     settings: dict[str, Any] = {"scale": scaling, "window_size": (before, 0)}
     groups = query.shape[1] // key.shape[1]

@@ -62,7 +62,7 @@ class Sampled(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A prompt in a batch, with its cached beginning and its random seed."""
+    """A prompt in a batch, with its cached prefix and its random seed."""
 
     ask: Ask
     start: CachedStart
@@ -85,7 +85,7 @@ def sample_padded(
 ) -> list[Sampled]:
     """Sample an answer to each prompt.
 
-    Prompts continue from cached sequences, and shared beginnings are computed once. Each answer has
+    Prompts continue from cached sequences, and shared prefixes are computed once. Each answer has
     its own generator, seeded with ``seed`` and the index of its prompt, so draws do not depend on
     batching. The model's ``generation_config`` and global generators are not used.
 
@@ -201,7 +201,7 @@ class _Batch:
         self._cache = batch_cache(model, starts, room=longest + most)
 
     def read(self) -> Tensor:
-        """Process the next tokens; return the (B, V) logits of the tokens after them."""
+        """Process the next tokens; return the (B, V) logits for the tokens that follow."""
         with _sharing_key_heads(self._model):
             output: Any = self._model.base_model(
                 input_ids=self._ids,
@@ -244,7 +244,7 @@ class _Batch:
             self._cache.batch_select_indices(kept)
 
     def store(self, row: int, ids: Ids, stored: PrefixCache) -> None:
-        """Cache a row's processed tokens, whose ids are given."""
+        """Cache the processed tokens of a row, given their ids."""
         slots = self._seen[row].nonzero().squeeze(1)
         layers = [layer for layer in self._cache.layers if isinstance(layer, BatchLayer)]
         stored.put(ids, [layer.of_row(row, slots) for layer in layers])

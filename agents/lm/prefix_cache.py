@@ -20,12 +20,12 @@ Ids = tuple[int, ...]
 KeysAndValues = Sequence[tuple[Tensor, Tensor]]
 """Keys and values of each layer, both of shape (heads, tokens, width)."""
 LEAST_SHARED = 16
-"""Minimum length, in tokens, of a shared beginning that is computed once."""
+"""Minimum length, in tokens, of a shared prefix that is computed once."""
 _ROOM = 64  # tokens for which a batch initially allocates memory; it grows
 
 
 class Stored(NamedTuple):
-    """The token ids (T,) of a cached sequence, its keys and values by layer, and their memory."""
+    """The token ids (T,) of a cached sequence, its keys and values per layer, and their size."""
 
     ids: NDArray[np.int64]
     layers: KeysAndValues
@@ -33,7 +33,7 @@ class Stored(NamedTuple):
 
 
 class CachedStart(NamedTuple):
-    """The number ``n`` of cached tokens at a prompt's start, and a sequence that has them."""
+    """The number ``n`` of cached tokens at a prompt's start, and the cached sequence."""
 
     n: int = 0
     stored: Stored | None = None
@@ -49,7 +49,7 @@ class CachedStart(NamedTuple):
 class PrefixCache:
     """A memory-bounded cache of the keys and values of the most recently used sequences.
 
-    A prompt continues from the cached sequence with the longest common beginning, even if that
+    A prompt continues from the cached sequence with the longest common prefix, even if that
     sequence continues differently. A cache of 0 bytes is disabled.
 
     Attributes:
@@ -72,7 +72,7 @@ class PrefixCache:
         self._stored.clear()
 
     def find(self, prompt: Ids) -> CachedStart:
-        """Return a prompt's cached beginning, which never includes the prompt's last token."""
+        """Return a prompt's cached prefix, which never includes the prompt's last token."""
         ids, best, key = np.asarray(prompt[:-1]), CachedStart(), None
         for name, stored in self._stored.items():
             n = n_shared(ids, stored.ids)
@@ -83,7 +83,7 @@ class PrefixCache:
         return best
 
     def put(self, ids: Ids, layers: KeysAndValues) -> None:
-        """Cache a sequence, replacing cached sequences that it starts with."""
+        """Cache a sequence, replacing any of its prefixes in the cache."""
         array = np.asarray(ids)
         n_bytes = sum(part.nbytes for pair in layers for part in pair)
         if n_bytes > self.max_bytes:
@@ -100,7 +100,7 @@ class PrefixCache:
 
 
 def can_be_cut_back(model: PreTrainedModel) -> bool:
-    """Return True if the model's cache can be truncated to any beginning of a sequence.
+    """Return True if the model's cache can be truncated to any prefix of a sequence.
 
     A sliding window or a recurrent state cannot be truncated.
     """
@@ -108,18 +108,18 @@ def can_be_cut_back(model: PreTrainedModel) -> bool:
 
 
 def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
-    """Yield beginnings that prompts share, in batches, so that each is computed once.
+    """Yield prefixes that prompts share, in batches, so that each is computed only once.
 
-    The beginning shared by all prompts comes first, then longer beginnings shared by some prompts,
+    The prefix shared by all prompts comes first, then longer prefixes shared by some prompts,
     so that each batch continues from previous batches. The last token of each prompt is excluded.
     """
     levels: dict[int, list[Ids]] = {}
 
     def divide(group: Sequence[Ids], read: int, level: int) -> None:
-        """Collect shared beginnings in a sorted group whose first ``read`` tokens are equal."""
+        """Collect shared prefixes in a sorted group whose first ``read`` tokens are equal."""
         if len(group) < 2:
             return
-        # In a sorted group, the first and the last sequence have the shortest common beginning.
+        # In a sorted group, the first and the last sequence have the shortest common prefix.
         n = min(n_shared(np.asarray(group[0]), np.asarray(group[-1])), len(group[0]) - 1)
         if n - read >= LEAST_SHARED:
             levels.setdefault(level, []).append(group[0][:n])

@@ -36,7 +36,7 @@ _NEEDED = {"num_blocks", "return_logprobs"}
 
 
 def why_not(model: PreTrainedModel) -> str:
-    """Return the reason why this model cannot use continuous batching; "" if it can.
+    """Return why this model cannot use continuous batching, or "" if it can.
 
     Without flash attention, transformers computes each request's attention over the tokens of all
     requests, which grows with the square of the batch size.
@@ -129,7 +129,7 @@ def _settings() -> set[str]:
 
 
 class TransformersPolicy(LanguageModel):
-    """A policy that samples with the same weights that are trained.
+    """A policy that samples with the weights being trained.
 
     It samples from softmax(logits / temperature). Top-p, top-k, penalties and other settings in
     the model's ``generation_config`` are ignored, because they would make the log-probabilities
@@ -229,7 +229,7 @@ class TransformersPolicy(LanguageModel):
         return completions
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
-        """Convert a given answer to a decision to learn from; None if it does not fit.
+        """Convert a given answer to a decision to learn from; None if it exceeds the context.
 
         Its log-probabilities are 0, because the answer was not sampled.
         """
@@ -239,7 +239,7 @@ class TransformersPolicy(LanguageModel):
         return TokenDecision(prompt_ids, ids, (0.0,) * len(ids))
 
     def train(self, mode: bool = True) -> None:
-        """Begin an update, which clears the prefix cache, or return to sampling."""
+        """Switch to updating, which clears the prefix cache, or back to sampling."""
         super().train(mode)
         if mode and self._prefixes is not None:
             self._prefixes.clear()
@@ -254,7 +254,7 @@ class TransformersPolicy(LanguageModel):
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """Sample with another seed within a context; afterwards, resume the previous generator.
+        """Sample with another seed in a ``with`` block, then resume the previous generator.
 
         The context uses a separate prefix cache, because prefixes computed in different batches
         differ in their last bits.
@@ -271,7 +271,7 @@ class TransformersPolicy(LanguageModel):
         return {**super().state_dict(), "rng": self._rng.bit_generator.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; sampling continues as if uninterrupted.
+        """Restore the state from :meth:`state_dict`; sampling continues as if uninterrupted.
 
         Raises:
             ConfigError: if the state belongs to another model or adapter.

@@ -111,7 +111,7 @@ class VLLMEngine:
     def generate(
         self, asks: Sequence[Ask], seeds: Sequence[int], *, stop_ids: Sequence[int]
     ) -> list[Sampled]:
-        """Sample an answer to each prompt in one batch.
+        """Sample one answer per prompt, all in one batch.
 
         Args:
             asks: prompts with their sampling settings; prompt and answer must fit into
@@ -245,7 +245,7 @@ def _sampled(output: Any, ask: Ask) -> Sampled:
 
 @contextmanager
 def _process_kept() -> Iterator[None]:
-    """Prepare the environment for vLLM's start within a context, then restore the process state.
+    """Prepare the process for starting vLLM in a ``with`` block, then restore its environment.
 
     vLLM writes to the environment (including LD_PRELOAD, which would affect every child process)
     and seeds all global random generators.
@@ -265,7 +265,7 @@ def _process_kept() -> Iterator[None]:
 
 
 def _torch_generators_kept() -> AbstractContextManager[None]:
-    """Restore PyTorch's global generators after a context, because vLLM draws from them."""
+    """Restore PyTorch's global generators after a ``with`` block, because vLLM draws from them."""
     import torch
 
     return torch.random.fork_rng(devices=range(torch.cuda.device_count()))

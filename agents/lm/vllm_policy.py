@@ -21,7 +21,7 @@ from coevo_gym.agents.lm.padded import Ask, Sampled
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 """Maximum mean difference in nats between vLLM's log-probabilities and the learner's, by dtype.
 
-Correct weights give 1e-5 in float32 and 0.03 to 0.08 in bfloat16; weights that were changed by 2 %
+Correct weights give 1e-5 in float32 and 0.03 to 0.08 in bfloat16; weights that were changed by 2%
 of their size and not loaded give 0.4 to 0.6 (SmolLM2-135M on a CPU). In bfloat16, the probe
 therefore detects wrong weights, but not weights that are one small step old.
 """
@@ -38,8 +38,8 @@ class VLLMPolicy(TransformersPolicy):
     On a GPU, log-probabilities differ from the learner's by the rounding of bfloat16. GPU-specific
     paths are not covered by the tests. Weights are rounded when they are transferred, and most
     steps with a small learning rate are below half of bfloat16's last digit. Of the change made by
-    1, 10 and 50 steps in one direction, 3 %, 33 % and 92 % arrive with an adapter (rank 64, alpha
-    64, learning rate 1e-5), and 3 %, 19 % and 65 % without (1e-6); for weights that were in
+    1, 10 and 50 steps in one direction, 3%, 33% and 92% arrive with an adapter (rank 64, alpha
+    64, learning rate 1e-5), and 3%, 19% and 65% without (1e-6); for weights that were in
     bfloat16 and have a standard deviation of 0.02. The learner loses nothing, but answers come from
     a policy that lags behind: see ``learner.old_logprobs``. ``vllm`` has the settings for sharing
     the machine between the engine and the learner.
@@ -68,7 +68,7 @@ class VLLMPolicy(TransformersPolicy):
         self._tolerance = TOLERANCE[dtype]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; sampling continues as if uninterrupted."""
+        """Restore the state from :meth:`state_dict`; sampling continues as if uninterrupted."""
         self.engine.holds = None
         return super().load_state_dict(state)
 

@@ -1,4 +1,4 @@
-"""Features of the tiny policy: numbers that describe a choice's words and text overlaps.
+"""Features of the tiny policy: values that describe a choice's words and text overlaps.
 
 The features are independent of the benchmark. A candidate consists of a leading word and the rest
 of its text (its argument). If the argument occurs in the observation, its context is the text from
@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 
 
 class Text(NamedTuple):
-    """A parsed text."""
+    """The words, word pairs and numbers of a text."""
 
     words: tuple[str, ...]
     distinct: frozenset[str]
@@ -78,7 +78,7 @@ class WordWeights:
 
     @classmethod
     def fit(cls, texts: Iterable[str]) -> WordWeights:
-        """Create weights from texts, counting each distinct text once."""
+        """Compute word weights from texts, counting each distinct text once."""
         distinct = set(texts)
         counts = Counter(word for text in distinct for word in parse(text).distinct)
         return cls(dict(sorted(counts.items())), len(distinct))
@@ -214,7 +214,7 @@ class Encoder:
     def _overlaps(
         self, arg: Text, context: Text, wanted: Text, want: float, local: Mapping[str, float]
     ) -> tuple[float, ...]:
-        """Return _N_COMPARED overlaps of an argument and its context with the instruction."""
+        """Return _N_COMPARED features for the overlap of an argument with the instruction."""
         total = self.weights.total
         near = context.distinct & wanted.distinct
         in_arg, in_context = total(arg.distinct & wanted.distinct), total(near)
@@ -281,7 +281,7 @@ def _find(text: str, argument: str) -> tuple[int, int]:
 
 
 def _word_start(text: str, argument: str, start: int = 0) -> int:
-    """Return the first index from ``start`` where the argument is a whole word; -1 if none."""
+    """Return the first index from ``start`` where the word occurs as a whole word; -1 if none."""
     if not argument:
         return -1
     start = text.find(argument, start)
@@ -303,7 +303,7 @@ def _local_weights(wanted: Text, around: Sequence[Text]) -> dict[str, float]:
 
 
 def _numbers(text: Text, wanted: Text) -> tuple[float, float, float, float]:
-    """Compare the last number of a text with the last number in the instruction."""
+    """Compare the last number in a text with the last number in the instruction."""
     if not text.numbers or not wanted.numbers:
         return (float(bool(text.numbers)), 0.0, 0.0, 0.0)
     here, there = text.numbers[-1], wanted.numbers[-1]
@@ -337,7 +337,7 @@ def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) 
 
 
 def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[int]:
-    """Return the distance from the current point in the instruction to each candidate's argument.
+    """Return each candidate argument's distance from the current position in the instruction.
 
     A pointer moves through the instruction: each past action moves it past the action's argument,
     if the argument occurs after the pointer. An argument that makes up most of the instruction is
@@ -356,7 +356,7 @@ def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[
 
 
 def _with_relative(rows: Floats) -> Floats:
-    """Repeat the comparisons relative to the best candidate, and mark the best candidate."""
+    """Add columns with each comparison's gap from the best candidate, and best-candidate flags."""
     compared = rows[:, :_N_COMPARED]
     gap = compared - compared.max(axis=0, keepdims=True)
     fresh = compared[:, :3] * (1.0 - rows[:, _N_PAGE : _N_PAGE + 1])  # 0 if chosen here before

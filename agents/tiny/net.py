@@ -57,7 +57,7 @@ def _offsets(lengths: Ints) -> Tensor:
 
 
 class Scorer(nn.Module):
-    """A network that scores candidates by hashed words, dense features and the other candidates.
+    """A network that scores candidates based on hashed words, dense features and other candidates.
 
     The sizes are described in ``TinyConfig``. The seed determines initial weights and dropout.
     """
@@ -79,12 +79,12 @@ class Scorer(nn.Module):
         return self.scores(self.hidden(batch))
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Return the (N,) scores of candidates from their (N, hidden) hidden rows."""
+        """Return the (N,) scores of candidates, given their (N, hidden) hidden states."""
         scores: Tensor = self.score(hidden).squeeze(1)
         return scores
 
     def hidden(self, batch: CandidateBatch) -> Tensor:
-        """Return the (N, hidden) hidden rows of all candidates."""
+        """Return the (N, hidden) hidden states of all candidates."""
         candidates = embedding_bag(batch.words, self.embedding, batch.word_offsets, mode="mean")
         page = embedding_bag(batch.page, self.embedding, batch.page_offsets, mode="mean")
         wanted = embedding_bag(

@@ -43,7 +43,7 @@ class TinyConfig(FrozenModel):
 
 
 class TinyPolicy:
-    """A policy that scores candidates by hashed words and text overlaps.
+    """A policy that scores candidates based on hashed words and text overlaps.
 
     It trains in seconds on one core. It sees instruction, observation, history and candidate text,
     works with any benchmark, and answers only :class:`~coevo_gym.core.seams.Choice` requests.
@@ -173,7 +173,7 @@ class TinyPolicy:
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """Sample with another seed within a context; afterwards, resume the previous generator."""
+        """Sample with another seed in a ``with`` block, then resume the previous generator."""
         before, self._rng = self._rng, np.random.default_rng(seed)
         try:
             yield
@@ -193,7 +193,7 @@ class TinyPolicy:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; sampling continues as if uninterrupted.
+        """Restore the state from :meth:`state_dict`; sampling continues as if uninterrupted.
 
         Raises:
             ConfigError: if the state belongs to a policy of a different size.

@@ -28,7 +28,7 @@ MAX_LEFT_OUT = 1_000
 
 
 class Idea(BaseModel):
-    """A task idea, in the format that models answer in.
+    """A task idea, in the JSON format of a model's answer.
 
     Attributes:
         walk: number of the walk that demonstrates the task, starting at 1.
@@ -61,7 +61,7 @@ class Ideas(BaseModel):
 
 
 class Abstraction(NamedTuple):
-    """The result of abstracting a batch of walks.
+    """The proposals that were abstracted from a batch of walks.
 
     Attributes:
         walks: indices of the walks in the input.

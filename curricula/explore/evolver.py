@@ -45,7 +45,7 @@ SKIPPED = "advisor"
 
 @dataclass(slots=True)
 class _Progress:
-    """The progress of a round, which is consistent after each draft."""
+    """The progress of a round, from which a later call resumes an interrupted round."""
 
     round: Round
     known: KnownTasks
@@ -62,7 +62,7 @@ class _Progress:
     seconds: float = 0.0
 
     def add(self, found: Exploration) -> None:
-        """Add the env steps and the record of an exploration."""
+        """Add an exploration's env steps and its record."""
         self.env_steps += found.env_steps
         if found.explored is not None:
             self.explored.append(found.explored)
@@ -116,7 +116,7 @@ class GatedEvolver:
         self._tags: dict[str, Sequence[str]] = {}
 
     def run(self, round: Round) -> RoundResult:
-        """Run a round.
+        """Run an evolution round.
 
         The explorer's ``concurrency`` sets how many contexts are explored at once. A guided round
         explores each context once, with an equal share of the remaining budget, and stops early

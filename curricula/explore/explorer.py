@@ -1,4 +1,4 @@
-"""Explorers, which revisit the env where the agent is weak and return task drafts."""
+"""Explorers, which revisit tasks where the agent is weak and propose new tasks as drafts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Found: TypeAlias = Proposal | Draft | str
 
 
 def fittest(found: Sequence[Found], context: Context, benchmark: Benchmark) -> Sequence[Found]:
-    """Return the result that fits the context's target best, or all results without a target.
+    """Return the result that best fits the context's target, or all results if there is no target.
 
     The best result shares the most tags with the target; ties are broken by the fewest other tags,
     then by the model's confidence, then by order. A proposal is judged by the draft made from it.
@@ -105,7 +105,7 @@ BUDGET = "budget"
 
 
 class Explorer(Protocol):
-    """Interface for explorers, which take contexts and return drafts."""
+    """Interface for explorers, which turn contexts into drafts (proposed tasks)."""
 
     @property
     def concurrency(self) -> int:
@@ -115,7 +115,7 @@ class Explorer(Protocol):
     def explore(
         self, contexts: Sequence[Context], rngs: Sequence[Generator]
     ) -> Sequence[Exploration]:
-        """Explore from the task of each context.
+        """Explore from each context's task.
 
         Args:
             contexts: up to ``concurrency`` contexts with tasks to start from and the agent's
@@ -133,7 +133,7 @@ class Explorer(Protocol):
 
 
 def require_explorable(benchmark: Benchmark, task: Task) -> None:
-    """Raise an error unless an explorer may start from this task: only training tasks are allowed.
+    """Check that the task is a training task, from which an explorer may start.
 
     Raises:
         SplitLeakError, TaskError: as
@@ -219,7 +219,7 @@ class ScriptedExplorer:
     def explore(
         self, contexts: Sequence[Context], rngs: Sequence[Generator]
     ) -> Sequence[Exploration]:
-        """Explore from the task of each context; see :class:`Explorer`."""
+        """Explore from each context's task; see :class:`Explorer`."""
         return [self._explore(*each) for each in zip(contexts, rngs, strict=True)]
 
     def _explore(self, context: Context, rng: Generator) -> Exploration:

@@ -1,4 +1,4 @@
-"""Prompt texts and starting points for explorers."""
+"""Prompts and starting points for explorers."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 def is_open(context: Context) -> bool:
-    """Return True if the request of the context's task is hidden from the explorer."""
+    """Return True if the task's request is hidden from the explorer."""
     return bool(context.target) or context.kind == UNGUIDED
 
 
 def opened_for(benchmark: Benchmark, context: Context) -> Task:
-    """Return the task to start from; with a target, the task's goal is removed if possible."""
+    """Return the task to start from; if there is a target, remove the task's goal if possible."""
     if context.target and hasattr(benchmark, "open"):
         task: Task = benchmark.open(context.task)
         return task
@@ -94,7 +94,7 @@ MIN_SAME = 2
 
 
 class Guide:
-    """A writer of explorer cues, based on a context, its weakness and the known tasks.
+    """A writer of explorer cues that uses a context, its weakness and the known tasks.
 
     Args:
         prompt: name of the prompt file.
@@ -191,7 +191,7 @@ def listed(
 
 
 def contrasting(actions: Sequence[str], contrast: Sequence[str]) -> list[dict[str, Any]]:
-    """List the actions of the opposite attempt, starting where it diverges from the first one."""
+    """List the actions of the opposite attempt from the point where the two attempts diverge."""
     return listed(contrast, actions, first=parting(actions, contrast)) if contrast else []
 
 

@@ -152,7 +152,7 @@ class ModelExplorer:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Identity of the explorer without its models, compared when runs share rounds.
+        """A key that identifies the explorer without its models, to check if runs can share rounds.
 
         It contains the prompt folder, the prompts' hashes and extra inputs, and the identities of
         agents that have an identity.

@@ -31,7 +31,7 @@ LAST_ACTIONS = 5
 
 
 class BriefAnswer(BaseModel):
-    """A rollout analysis, in the format that models answer in."""
+    """A rollout analysis, in the JSON format of a model's answer."""
 
     summary: str = Field(min_length=1)
     failure_cause: str = ""
@@ -41,7 +41,7 @@ class BriefAnswer(BaseModel):
     do_not_repeat: tuple[str, ...] = ()
 
     def brief(self) -> ContextBrief:
-        """Return the answer as a brief that can be stored."""
+        """Return the answer as a brief, which is the stored summary of a rollout."""
         return ContextBrief(
             summary=_sentence(self.summary),
             failure_cause=_sentence(self.failure_cause),
@@ -129,7 +129,7 @@ class Summarise:
 
 
 def retold(context: Context) -> ContextBrief:
-    """Return a brief made without a model from last actions, step names and ineffective actions.
+    """Create a brief (a rollout summary) from a context's actions without using a model.
 
     Example:
         >>> import coevo_gym
@@ -183,13 +183,13 @@ def _shown(
 
 
 def gap(numbers: Sequence[int], n_steps: int) -> tuple[int, int] | None:
-    """Return the first and last steps that are not shown, or None if all steps are shown."""
+    """Return the range of steps (first, last) that is not shown, or None if all are shown."""
     missing = sorted({*range(1, n_steps + 1)} - {*numbers})
     return (missing[0], missing[-1]) if missing else None
 
 
 def numbered(number: int, exchange: Exchange) -> dict[str, Any]:
-    """Return an exchange with its number, in the format used in prompts."""
+    """Format a numbered exchange for a prompt."""
     return {"number": number, **exchange.model_dump()}
 
 

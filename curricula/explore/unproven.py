@@ -25,7 +25,7 @@ class Breakable(Benchmark, Protocol):
     """Interface for benchmarks that can make unsolvable copies of their tasks."""
 
     def broken(self, task: Task) -> Task:
-        """Return a copy of the task that looks the same but cannot be solved."""
+        """Return an unsolvable copy of the task that looks the same."""
         ...
 
 
@@ -57,7 +57,7 @@ class UnprovenEvolver:
     Args:
         benchmark: the benchmark that the tasks belong to.
         native: the training tasks to draw from.
-        broken: share of the tasks, except the easy ones, that cannot be solved, in [0, 1].
+        broken: share of the tasks, except the easy tasks, that cannot be solved, in [0, 1].
         steps_each: env steps charged per task.
         easy: share of easy tasks among the initial tasks, in [0, 1].
         solver: solver that attempts tasks to find easy tasks; required if ``easy`` > 0.
@@ -121,7 +121,7 @@ class UnprovenEvolver:
         return [*drawn, *(self.native[int(place)] for place in places)]
 
     def _easiest(self, drawn: list[Task], rng: Generator) -> list[Task]:
-        """Attempt as many other tasks as were drawn, and return the tasks solved most often.
+        """Try as many other tasks as were drawn, and return the tasks that were solved most often.
 
         The returned tasks replace the initial tasks that were drawn.
         """

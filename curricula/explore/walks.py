@@ -27,7 +27,7 @@ class WalkStart(NamedTuple):
 
     Attributes:
         task: the task that the agent is shown.
-        cues: additional texts for the agent.
+        cues: additional guidance for the agent.
         rng: generator that seeds the walk's env.
     """
 
@@ -187,7 +187,7 @@ class PhasedAgent:
         self._phases, self.identity = tuple(phases), dict(identity)
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return one act per view, in order."""
+        """Return one ``Act`` per view, in order."""
         of_phase: dict[int, list[int]] = {}
         for place, view in enumerate(views):
             of_phase.setdefault(self._phase_of(len(view.history)), []).append(place)

@@ -38,7 +38,7 @@ class Rejected(Exception):
 
 
 class HoldTask(Rejected):
-    """Exception raised by a gate to hold a task without faults for human review."""
+    """Exception raised by a gate to hold an otherwise valid task for human review."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Candidate:
 
 
 def oversized(proposal: Proposal) -> str | None:
-    """Return a text that says which limit a proposal exceeds, or None if it exceeds none."""
+    """Return a message that says which limit a proposal exceeds, or None if it exceeds none."""
     for what, items, most in (
         ("turns", proposal.turns, MAX_TURNS),
         ("actions", proposal.actions, MAX_ACTIONS),

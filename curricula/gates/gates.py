@@ -86,7 +86,7 @@ class DraftGate:
     name: str = "draft"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Draft the proposal; see :class:`Gate`."""
+        """Turn the proposal into a draft; see :class:`Gate`."""
         proposal, context = candidate.proposal, candidate.context
         if not isinstance(proposal, Proposal):
             return replace(candidate, said="came as a draft")
@@ -145,7 +145,7 @@ OWN_ENDS = frozenset({EndReason.SOLVED, EndReason.FAILED, EndReason.AGENT_DONE})
 
 @dataclass(frozen=True, slots=True)
 class PaperGate:
-    """A gate that requires a solver, shown the reference, to earn a score or convince a judge.
+    """A gate in which a solver that sees the reference must earn a score or convince a judge.
 
     A score above 0 is sufficient. The judge only sees episodes that finished by themselves.
     """
@@ -167,7 +167,7 @@ class PaperGate:
         return replace(candidate, said=said, env_steps=candidate.env_steps + tried.env_steps)
 
     def _judged(self, candidate: Candidate, rollout: Trajectory) -> tuple[str, str]:
-        """Return a reason to reject the rollout or "", and a finding in its favour or ""."""
+        """Return a reason to reject the rollout and a finding in its favour, each "" if absent."""
         if rollout.score > 0:
             return "", f"scores {rollout.score:.2f}"
         if rollout.end_reason not in OWN_ENDS:
@@ -459,7 +459,7 @@ class EmptyAgentGate:
     name: str = "empty_agent"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Check the score without actions; see :class:`Gate`."""
+        """Check the score that the task has without any action; see :class:`Gate`."""
         begun = candidate.the_replay.scores[0]
         idle = self.benchmark.replay(candidate.the_task, ()).scores[-1]
         if max(begun, idle) >= 1.0:
@@ -607,5 +607,5 @@ def run_gates(
 
 
 def _world_type(draft: Draft) -> type[World]:
-    """Return the world class of the draft's benchmark, which parses the world's JSON."""
+    """Return the class that the draft's benchmark uses for worlds."""
     return type(Draft.model_validate(draft.model_dump(mode="json")).world)

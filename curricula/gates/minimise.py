@@ -38,7 +38,7 @@ class Minimised(NamedTuple):
 
 
 def minimised(benchmark: Benchmark, draft: Draft, task: Task) -> Minimised:
-    """Drop unnecessary steps from a task's reference.
+    """Drop unnecessary steps from a task's reference solution.
 
     The function first drops all steps that have no effect, then sequences of steps that return to
     an earlier state, then single steps from the last to the first. The verifier, which was derived
@@ -96,7 +96,7 @@ class _Shortening:
         return sorted((loop for loop in loops if not sources & {*loop}), key=len, reverse=True)
 
     def _drop_single(self) -> None:
-        """Drop single steps, except needed steps such as the last step and closing messages."""
+        """Drop single steps, but keep needed steps such as the last step and closing messages."""
         for index in range(len(self._steps) - 2, -1, -1):
             closes = self._replay.effects[index] is Effect.CLOSED
             if not (closes or self._opens_next(index) or index in self._sources()):
@@ -119,7 +119,7 @@ class _Shortening:
         return False
 
     def _rebuild(self, indices: Sequence[int]) -> None:
-        """Drop steps that the verifier requires, if a task can be built from the other steps."""
+        """Drop the given steps if a task can be rebuilt and verified from the other steps."""
         steps = _without(self._steps, indices)
         self._env_steps += len(steps)
         try:
@@ -151,7 +151,7 @@ def _without(steps: Sequence[str], indices: Sequence[int]) -> tuple[str, ...]:
 
 
 def _taken(step: str, rest: list[str]) -> bool:
-    """Return True if a step is first in ``rest``, and remove it from there."""
+    """If the step is first in ``rest``, remove it from there and return True."""
     if rest and rest[0] == step:
         rest.pop(0)
         return True

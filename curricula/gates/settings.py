@@ -41,7 +41,7 @@ _ELSEWHERE = {
 
 
 def not_optional(off: Collection[str]) -> str | None:
-    """Return the reason why a gate cannot be turned off, or None if all gates can be turned off."""
+    """Return why a gate cannot be turned off, or None if all gates can be turned off."""
     wrong = sorted(set(off) - OPTIONAL)
     if not wrong:
         return None
@@ -157,7 +157,7 @@ class GatesConfig(FrozenModel):
         return off
 
     def has(self, gate: str) -> bool:
-        """Return True if the settings include a gate."""
+        """Return True if the settings include the given gate."""
         wanted = {
             "lexical": self.lexical is not None,
             "solve": self.solve.on,

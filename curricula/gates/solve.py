@@ -52,7 +52,7 @@ class Tries(NamedTuple):
 
     @property
     def solved(self) -> int:
-        """Number of valid tries that solved the task."""
+        """Number of valid attempts that solved the task."""
         return sum(trajectory.success for trajectory in self.ended)
 
 

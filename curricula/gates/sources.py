@@ -23,7 +23,7 @@ _ENDING = 3
 
 
 def stands_in(text: str, phrase: str) -> bool:
-    """Return True if a text contains a phrase as whole words, ignoring case and spacing.
+    """Return True if the text contains the phrase as whole words, ignoring case and spacing.
 
     Example:
         >>> stands_in("Answer with the word  Kettle.", "kettle"), stands_in("a kettleful", "kettle")
@@ -61,7 +61,7 @@ def _alike(first: str, second: str) -> bool:
 
 
 class ShownValues:
-    """The values and texts that an agent has been shown so far.
+    """The values and text that an agent has been shown so far.
 
     Example:
         >>> told = ShownValues("Like the song Low Tide.")
@@ -74,7 +74,7 @@ class ShownValues:
         self._values: set[str] = set()
 
     def read(self, text: str) -> None:
-        """Record a text that the agent has been shown."""
+        """Record text that the agent has been shown."""
         self._values |= self.news(text)
 
     def news(self, text: str) -> set[str]:
@@ -142,6 +142,6 @@ class Sources:
             told.read(text)
 
     def feeds(self, step: int, later: Sequence[str]) -> bool:
-        """Return True if a step showed a value that ``later`` uses, or a count in the answer."""
+        """Return True if a step showed a value that ``later`` uses, or a count from the answer."""
         text = "\n".join(later)
         return self._answers[step] or any(stands_in(text, value) for value in self._news[step])

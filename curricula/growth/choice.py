@@ -135,7 +135,7 @@ class BySignals(ContextChoice):
     """A rule that chooses contexts from signals, alternating between kinds of signals."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Choose the contexts of a round; see :class:`ContextChoice`."""
+        """Choose the contexts to explore in a round; see :class:`ContextChoice`."""
         return shared_out(offer.pending, min(n, len(offer.pending)), rng, kinds=ALL_SIGNALS)
 
 
@@ -145,7 +145,7 @@ class Blindly(ContextChoice):
     looks_back = True
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Choose the contexts of a round; see :class:`ContextChoice`."""
+        """Choose the contexts to explore in a round; see :class:`ContextChoice`."""
         return drawn(offer.practised, n, rng) if offer.practised else []
 
 
@@ -208,7 +208,7 @@ class ByLearnability(Ranked):
         super().__init__(Learnable())
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Choose the contexts of a round; see :class:`ContextChoice`."""
+        """Choose the contexts to explore in a round; see :class:`ContextChoice`."""
         weights = self.numbers.weights()
         assert weights is not None
         scores = weights[self.rows(offer.practised)].tolist()
@@ -224,7 +224,7 @@ class ByProgress(Ranked):
         self.embed = HashingEmbedder()
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Choose the contexts of a round; see :class:`ContextChoice`."""
+        """Choose the contexts to explore in a round; see :class:`ContextChoice`."""
         table, rows = self.numbers.table, self.rows(offer.practised)
         fast, slow = table["fast"][rows], table["slow"][rows]
         vectors = self.embed([context.task.instruction for context in offer.practised])
@@ -243,7 +243,7 @@ class ByCoverage(ContextChoice):
         self._explored: dict[str, None] = {}
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Choose the contexts of a round; see :class:`ContextChoice`."""
+        """Choose the contexts to explore in a round; see :class:`ContextChoice`."""
         shuffled = [offer.practised[int(i)] for i in rng.permutation(len(offer.practised))]
         covered = [task.instruction for task in offer.pool if task.id in self._explored]
         points = self.embed([context.task.instruction for context in shuffled])
@@ -265,7 +265,7 @@ class Mixed(ByCoverage):
     """A rule that chooses half of the contexts from signals and half for coverage."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Choose the contexts of a round; see :class:`ContextChoice`."""
+        """Choose the contexts to explore in a round; see :class:`ContextChoice`."""
         n_each = quota(n, 0.5, guided=len(offer.pending), coverage=len(offer.practised))
         guided = shared_out(offer.pending, n_each.guided, rng, kinds=ALL_SIGNALS)
         return guided + super().choose(offer, n_each.coverage, rng)

@@ -120,7 +120,7 @@ def commonest(patterns: Mapping[Pattern, int], n: int = MAX_USUAL) -> tuple[str,
 
 
 def _contrast(rollout: Trajectory, group: Group) -> tuple[str, ...]:
-    """Return the actions of the first rollout in the group that has the opposite outcome."""
+    """Return the actions of the group's first rollout with the opposite outcome, if any."""
     others = (other for other in group.trajectories if other.success is not rollout.success)
     return next((other.actions for other in others), ())
 
@@ -153,7 +153,7 @@ def shared_out(
 
 
 def share_out(pending: Mapping[str, int], n: int) -> list[str]:
-    """Return a kind for each of ``n`` contexts, alternating between kinds with contexts left.
+    """Return a kind for each of ``n`` contexts, alternating between kinds that have contexts left.
 
     Args:
         pending: number of contexts per kind; kinds alternate in this order.

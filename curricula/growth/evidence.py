@@ -65,7 +65,7 @@ def size(exchange: Exchange) -> int:
 
 
 def step_numbers(n_shown: int, n_steps: int) -> list[int]:
-    """Return the numbers of the steps left in a shortened rollout, counted from 1.
+    """Return the 1-based indices of the steps that remain in a shortened rollout.
 
     Args:
         n_shown: number of steps that :func:`evidence_cut` kept.

@@ -1,4 +1,4 @@
-"""Pool growth based on weaknesses in rollouts, and controls for it (arXiv 2604.15840)."""
+"""Pool growth based on weaknesses in rollouts, with control conditions (arXiv 2604.15840)."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class _Rounds(FrozenModel):
 
     @property
     def most_places(self) -> int:
-        """Maximum contexts per round, except in the first round."""
+        """Maximum number of contexts per round, except in the first round."""
         return self.drafts
 
 
@@ -206,7 +206,7 @@ class _RoundsFromPractice(_Rounds):
 
     @property
     def most_places(self) -> int:
-        """Maximum contexts per round, except in the first round."""
+        """Maximum number of contexts per round, except in the first round."""
         return self.drafts if self.when == "reserve" else self.max_contexts
 
 
@@ -229,7 +229,7 @@ class BlindGrowth(_RoundsFromPractice):
 
 
 class GuidedGrowth(_RoundsFromPractice):
-    """Settings for rounds that start where the agent is weak (the paper)."""
+    """Settings for rounds that start where the agent is weak, as in the paper."""
 
     kind: Literal["signals"] = "signals"
     contexts: Literal["signals", "coverage", "learnable", "progress", "mixed"] = "signals"
@@ -304,7 +304,7 @@ class GrowthConfig(FrozenModel):
 
 
 class SignalGrowth:
-    """Pool growth from contexts in which signals were detected, and controls for it.
+    """Pool growth from contexts in which signals were detected, with control conditions.
 
     While the pool is empty, the first round is unguided or explores targets. Separate parts decide
     when later rounds are due and how large they are (:class:`When`), and where they explore
@@ -411,7 +411,7 @@ class SignalGrowth:
         """Ignore notes, because signals are only detected in rollouts."""
 
     def metrics(self) -> dict[str, float]:
-        """Return metrics: the numbers of pending contexts, patterns and forgetting signals.
+        """Return the numbers of pending contexts, patterns and forgetting signals as metrics.
 
         ``forgetting_by_max`` and ``forgetting_by_mean`` count the episodes in which forgetting
         would be detected with ``visit="max"`` and with ``visit="mean"``.

@@ -36,7 +36,7 @@ def target_context(task: Task, target: tuple[str, ...]) -> Context:
 
 
 def cover(targets: Sequence[Sequence[str]], counts: Mapping[str, int], n: int) -> list[int]:
-    """Choose greedily the targets that add the most coverage.
+    """Greedily choose the targets that add the most coverage.
 
     A target's score is the mean over its tags of 1 / (1 + count). The target with the highest score
     is chosen, with ties going to the first. Its tags are then counted as if it had been found, and
@@ -116,7 +116,7 @@ class Coverage(ContextChoice):
         return {"aimed": aimed, "in_vain": dict(self._in_vain)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`, or from an empty state."""
+        """Restore the state from :meth:`state_dict`; an empty dict resets the state."""
         self._aimed = read(dict[str, tuple[str, ...]], state.get("aimed", {}))
         self._in_vain = Counter(read(dict[str, Count], state.get("in_vain", {})))
 

@@ -32,7 +32,7 @@ def words(text: str) -> list[str]:
 
 
 class Embedder(Protocol):
-    """Interface for embedders, which turn texts into vectors with meaningful cosines."""
+    """Interface for embedders, which turn texts into vectors to compare by cosine similarity."""
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
         """Return an (n, dim) array with one unit row per text.

@@ -77,7 +77,7 @@ class GrowingSet:
         self._within_first = _distances(self._first, self._first)
 
     def add(self, rows: ArrayLike) -> None:
-        """Add tasks.
+        """Add tasks, given as vectors.
 
         Args:
             rows: (m, dim) vectors of the tasks; m may be 0.

@@ -113,7 +113,7 @@ class VectorIndex:
 
     @property
     def approximate(self) -> bool:
-        """True if searches use the graph. Logs a warning if hnswlib is missing."""
+        """True if searches use the graph index. Logs a warning if hnswlib is missing."""
         if len(self) <= self.exact_up_to:
             return False
         if find_spec("hnswlib") is not None:

@@ -44,7 +44,7 @@ class KnownTasks:
         return id in self._ids
 
     def around(self, task: Task, n: int) -> list[Task]:
-        """Return up to ``n`` tasks from a task's scenario or derived from the task, latest last.
+        """Return up to ``n`` tasks from a task's scenario or derived from the task, newest last.
 
         Args:
             task: the task, which is excluded from the result.
@@ -59,7 +59,7 @@ class KnownTasks:
         return list({other.id: other for other in found}.values())[-n:]
 
     def latest(self, n: int) -> list[Task]:
-        """Return up to ``n`` tasks from any scenario, latest last."""
+        """Return up to ``n`` tasks from any scenario, newest last."""
         return self._all[-n:]
 
     def has_scenario(self, scenario: str) -> bool:
@@ -67,7 +67,7 @@ class KnownTasks:
         return scenario in self._around
 
     def most_alike(self, draft: Draft) -> tuple[Task, float] | None:
-        """Return the known task in the draft's scenario that has the most similar words.
+        """Return the known task from the draft's scenario that is worded most similarly.
 
         Returns:
             The task (in a tie, the first task) and the Jaccard index of the two sets of words, in
@@ -84,7 +84,7 @@ class KnownTasks:
         return task, share
 
     def copied_by(self, draft: Draft) -> Task | None:
-        """Return the known task in the scenario whose instruction the draft repeats, or None.
+        """Return the scenario's known task whose instruction the draft repeats, or None.
 
         A repetition has the same content words, with the same counts, in any order; case,
         punctuation and filler words may differ. A draft that differs in a colour, a number or a

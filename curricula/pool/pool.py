@@ -11,7 +11,7 @@ from coevo_gym.core.task import Split, Task
 
 
 def require_train(task: Task, action: str) -> Task:
-    """Return ``task`` if it is labelled as a training task; its content is not checked.
+    """Return ``task``, or raise an error unless it is labelled as a training task.
 
     The error message names the refused action, such as "add to the pool". :func:`require_trainable`
     also checks the content.
@@ -28,7 +28,7 @@ def require_train(task: Task, action: str) -> Task:
 
 
 def require_trainable(task: Task, action: str, benchmark: Benchmark | None = None) -> Task:
-    """Return ``task`` if its label, its scenario and its content make it a training task.
+    """Return ``task``, or raise an error unless its label, scenario and content allow training.
 
     ``benchmark`` provides the held-out tasks; None stands for the task's own benchmark. If that
     benchmark is not registered, the task cannot run, so only its label is checked.
@@ -52,7 +52,7 @@ def require_trainable(task: Task, action: str, benchmark: Benchmark | None = Non
 
 
 def require_practised(task: Task, action: str) -> Task:
-    """Return ``task`` if it is a training task with a goal.
+    """Return ``task``, or raise an error unless it is a training task with a goal.
 
     Raises:
         SplitLeakError, BenchmarkNotInstalled: see :func:`require_trainable`.
@@ -115,7 +115,7 @@ class TaskPool:
         return (task.id if isinstance(task, Task) else task) in self._tasks
 
     def __getitem__(self, key: int | str) -> Task:
-        """Return the task with this index or id.
+        """Return the task with the given index or id.
 
         Raises:
             TaskError: if no task has that id.

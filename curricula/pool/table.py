@@ -1,4 +1,4 @@
-"""Tables of numbers with one row per task in a pool."""
+"""Numeric tables with one row per task in a pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics about the recent success of tasks, based only on outcomes."""
+"""Statistics on the recent success of each task, based only on outcomes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class TaskStats:
         return len(self.table)
 
     def add(self, tasks: Iterable[Task]) -> None:
-        """Append new tasks."""
+        """Append rows for new tasks."""
         self.table.add(tasks)
 
     def record(self, groups: Sequence[Group]) -> None:
@@ -128,7 +128,7 @@ class TaskStats:
 
     @property
     def mean(self) -> float:
-        """Mean success of the last :data:`RECENT` groups, clipped; 1/2 before the first group."""
+        """Mean success rate of the last :data:`RECENT` groups, clipped; 1/2 if there are none."""
         if not self._recent:
             return 0.5
         return float(np.clip(np.mean(self._recent), LOWEST, HIGHEST))
@@ -144,7 +144,7 @@ class TaskStats:
         return self.table["visits"]
 
     def reserve(self, tasks: Iterable[Task] | None = None, *, cap: int | None = CAP) -> float:
-        """Return the expected number of mixed groups left; see :func:`reserve`.
+        """Return the expected number of mixed groups that remain; see :func:`reserve`.
 
         Args:
             tasks: the tasks to count; None for all added tasks.
@@ -184,7 +184,7 @@ def outcome_of(group: Group) -> str:
 
 
 class Outcomes:
-    """Counts of training groups and env steps by outcome, and the pool's expected mixed groups.
+    """Counts of training groups and env steps by outcome, and the expected number of mixed groups.
 
     A group is mixed if it contains both successes and failures. If episodes are compared within
     their group, only mixed groups provide a learning signal. Groups without finished episodes do
@@ -202,7 +202,7 @@ class Outcomes:
         self._recent: deque[bool] = deque(maxlen=RECENT)
 
     def added(self, tasks: Iterable[Task]) -> None:
-        """Add new tasks from the pool."""
+        """Add statistics for the pool's new tasks."""
         self.stats.add(tasks)
 
     def record(self, groups: Sequence[Group]) -> None:
@@ -216,7 +216,7 @@ class Outcomes:
                 self._recent.append(outcome == MIXED)
 
     def metrics(self) -> dict[str, float]:
-        """Return the shares of mixed groups (in total and recently) and the env steps by outcome.
+        """Return the overall and recent shares of mixed groups, and the env steps by outcome.
 
         ``mixed_groups_recent`` covers the last 64 groups. ``reserve`` is the expected number of
         mixed groups if each task that is not used up is tried again. Without groups, shares are 0.

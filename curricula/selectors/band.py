@@ -24,7 +24,7 @@ side of the pool's mean, but a mixed visit does not."""
 def band_weights(
     rates: ArrayLike, visits: ArrayLike, *, cap: int | None = CAP, epsilon: float = 0.1
 ) -> Numbers:
-    """Return the probability of each task, which is low for tasks outside the band.
+    """Return the probability of each task, which is low for tasks outside the target band.
 
     w = 0 for a visited task with p > 0.9, p < 0.1, or at least ``cap`` visits; otherwise 1. P = (1
     - epsilon) w / sum(w) + epsilon / n; uniform if all w are 0.
@@ -71,7 +71,7 @@ class BandConfig(FrozenModel):
 
 
 class Band:
-    """A selector that draws uniformly from the tasks in the band, and rarely from other tasks.
+    """A selector that draws uniformly from the tasks in a target band, and rarely from others.
 
     The band contains tasks that were never visited and tasks with a success rate from 0.1 to 0.9.
     The rare draws of other tasks detect tasks that return to the band, for example if they are
@@ -88,7 +88,7 @@ class Band:
         self.stats = TaskStats()
 
     def added(self, tasks: Sequence[Task]) -> None:
-        """Add new tasks from the pool, in order."""
+        """Add table rows for the pool's new tasks, in order."""
         self.stats.add(tasks)
 
     def record(self, groups: Sequence[Group]) -> None:
@@ -100,7 +100,7 @@ class Band:
 
     @property
     def rates(self) -> Numbers:
-        """(n,) success rate that is used for each task."""
+        """(n,) success rates that the selector uses, one per task."""
         rates = self.stats.rates
         if self.config.shuffled:
             visits = self.stats.visits

@@ -31,7 +31,7 @@ class TableSelector(ABC):
         self.table = TaskTable(**self.columns)
 
     def added(self, tasks: Sequence[Task]) -> None:
-        """Add new tasks from the pool, in order."""
+        """Add table rows for the pool's new tasks, in order."""
         self.table.add(tasks)
 
     @abstractmethod
@@ -75,7 +75,7 @@ class TableSelector(ABC):
 
 
 def draw(weights: NDArray[np.float64], n: int, rng: Generator) -> NDArray[np.int64]:
-    """Draw indices by weight, without repetition if enough weights are positive.
+    """Draw indices in proportion to weights, without repetition if enough weights are positive.
 
     Indices are drawn one by one, in proportion to the remaining weights. With fewer positive
     weights than ``n``, each of their indices is drawn once, then more with replacement.

@@ -54,7 +54,7 @@ class Learnable(TableSelector):
         return learnability(self.table["successes"], self.table["episodes"])
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Update the counts of the task."""
+        """Update the task's counts."""
         for column, count in (("successes", outcomes.sum()), ("episodes", len(outcomes))):
             self.table[column][row] = self.memory * self.table[column][row] + count
 
@@ -64,7 +64,7 @@ class Learnable(TableSelector):
 
 
 class LearnableConfig(FrozenModel):
-    """Settings for a selector that weights tasks by p(1 - p) of their pass rate p."""
+    """Settings for a selector that weights tasks by p(1 - p), where p is the pass rate."""
 
     kind: Literal["learnable"] = "learnable"
     memory: float = Field(default=0.5, ge=0, le=1)

@@ -49,7 +49,7 @@ def replay_probabilities(
 
 
 class PLRConfig(FrozenModel):
-    """Settings for a selector of tasks with large advantages or stale tasks (arXiv 2010.03934)."""
+    """Settings for a selector of tasks with large advantages or old scores (arXiv 2010.03934)."""
 
     kind: Literal["plr"] = "plr"
     beta: float = Field(default=0.1, gt=0)
@@ -78,7 +78,7 @@ class PrioritisedReplay(TableSelector):
         self.n_groups = 0
 
     def weights(self) -> Numbers | None:
-        """Return equal weights for unvisited tasks, or else the tasks' replay probabilities."""
+        """Return equal weights for unvisited tasks or, if there are none, replay probabilities."""
         table, config = self.table, self.config
         unseen = table["last"] < 0
         if unseen.any():

@@ -39,7 +39,7 @@ def moved(before: Averages | None, outcome: float, *, fast: float, slow: float) 
 
 
 def reweighted(p: ArrayLike, theta: float = 0.1) -> Numbers:
-    """Stretch low pass rates, at which progress is slow.
+    """Transform pass rates so that changes at low rates, where progress is slow, count more.
 
     f(p) = p(1 - theta) / (p + theta(1 - 2p)).
 
@@ -68,7 +68,7 @@ def learning_progress(fast: ArrayLike, slow: ArrayLike, theta: float = 0.1) -> N
 def progress_nearby(
     vector: ArrayLike, others: ArrayLike, fast: ArrayLike, slow: ArrayLike
 ) -> float:
-    """Return other tasks' mean progress abs(fast - slow), weighted by similarity to one task.
+    """Return the mean progress of other tasks, weighted by their similarity to the given task.
 
     Args:
         vector: (dim,) vector of the task, of any length.
@@ -133,7 +133,7 @@ class Progress(TableSelector):
         return learning_progress(self.table["fast"], self.table["slow"], self.config.theta)
 
     def weights(self) -> Numbers | None:
-        """Return equal weights for unvisited tasks, or else weights by progress for all tasks."""
+        """Return equal weights for unvisited tasks or, if there are none, weights by progress."""
         unseen: Numbers = (self.table["visits"] == 0).astype(np.float64)
         if unseen.any():
             return unseen

@@ -35,7 +35,7 @@ class RatedSelector(TableSelector):
         return self.table["successes"] / np.maximum(self.table["tries"], 1.0)
 
     def weights(self) -> Numbers | None:
-        """Return equal weights for untried tasks, or else :meth:`rated_weights`."""
+        """Return equal weights for untried tasks or, if there are none, :meth:`rated_weights`."""
         untried = self.table["tries"] == 0
         return untried.astype(np.float64) if untried.any() else self.rated_weights()
 

@@ -1,4 +1,4 @@
-"""SEC, a bandit over difficulty ranges that is rewarded with absolute advantages."""
+"""SEC: a bandit over difficulty ranges, with the absolute advantage as its reward."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SECConfig(FrozenModel):
 
 
 class BanditOfDifficulty(RatedSelector):
-    """A bandit over difficulty ranges, which draws an arm by value and then a task of the arm.
+    """A bandit over difficulty ranges that draws an arm based on its value, then a task in it.
 
     The arms are equal ranges of the share of failed first attempts; arms without tasks are ignored.
     An arm's tasks are drawn uniformly. Once per recorded batch, an arm is rewarded with the mean

@@ -14,7 +14,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Recent(OrderedDict[str, AnswerT]):
-    """A cache of the most recent answers by name, which discards the oldest answers.
+    """A cache that keeps only the most recent answers, keyed by name.
 
     Args:
         most: maximum number of answers to keep.
@@ -64,7 +64,7 @@ class Leases:
             self._until[name] = self._clock() + self._seconds
 
     def end(self, name: str) -> None:
-        """End a lease if it exists."""
+        """End the given lease, if it exists."""
         self._until.pop(name, None)
 
     def clear(self) -> None:
@@ -147,7 +147,7 @@ class Callers:
         self._counts[how.replace(" ", "_")] += 1
 
     def ended(self, ticket_id: str) -> str:
-        """Return how a ticket ended recently, or "" if it is outstanding or no longer known."""
+        """Return how a ticket ended, or "" if it is outstanding or no longer known."""
         return self._ended.get(ticket_id) or ""
 
     def drop(self, ticket_id: str) -> str:
@@ -157,7 +157,7 @@ class Callers:
         return why
 
     def void(self, kept_slots: Iterable[str]) -> None:
-        """Discard all requests and leases, and start new leases for slots with reserved places."""
+        """Discard all requests and leases, then start new leases for the given slots."""
         self._asked.clear()
         self._ended.clear()
         self._out.clear()

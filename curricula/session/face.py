@@ -30,7 +30,7 @@ class SessionFace(Protocol):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of tickets taken, and the number of tickets ended by reason."""
+        """The number of tickets taken, and the number of tickets ended for each reason."""
         ...
 
     @property
@@ -77,5 +77,5 @@ class SessionFace(Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`; earlier tickets become void."""
+        """Restore the state from :meth:`state_dict`; earlier tickets become invalid."""
         ...

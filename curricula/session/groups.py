@@ -95,13 +95,13 @@ class GroupLedger:
 
     @property
     def n_ready(self) -> int:
-        """Number of tickets without a slot that are available before a new task must be drawn."""
+        """Number of tickets that can be issued without a slot before a new task must be drawn."""
         unbegun = sum(g.n_unbegun for g in self._groups.values() if g.slot is None)
         return len(self._returned) + unbegun
 
     @property
     def spent(self) -> bool:
-        """True if all tickets of the drawn groups have been issued, including groups of slots."""
+        """True if all tickets of the drawn groups have been issued, including those of slots."""
         return not self._returned and not any(g.n_unbegun for g in self._groups.values())
 
     @property
@@ -130,7 +130,7 @@ class GroupLedger:
         return self._group_of_slot(slot) is not None
 
     def open_step(self, n_groups: int) -> None:
-        """Draw the tasks for a learner step at once, or add tasks to the open step.
+        """Draw all tasks for a learner step, or add tasks to the open step.
 
         See :meth:`~coevo_gym.curricula.session.session.CurriculumSession.open_step`. If it raises
         an error, the ledger is unchanged.
@@ -235,7 +235,7 @@ class GroupLedger:
         return self._close_if_over(group)
 
     def release(self, slot: str) -> Group | None:
-        """Drop the reserved places of a slot whose other copies will not arrive.
+        """Cancel a slot's reserved episodes that have not been issued yet.
 
         Returns:
             The slot's broken group if this closes it.
@@ -306,12 +306,12 @@ class GroupLedger:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The slots that have reserved places."""
+        """The slots whose reserved groups have unissued episodes."""
         groups = self._groups.values()
         return tuple(g.slot for g in groups if g.slot is not None and g.n_unbegun)
 
     def _next_place(self, slot: str | None) -> tuple[OpenGroup, int]:
-        """Return the next place in a group to issue a ticket for, starting a new group if needed.
+        """Return the group and position of the next ticket, starting a new group if needed.
 
         A slot's places all belong to one group, which is reserved when its first place is issued.
         """
@@ -331,12 +331,12 @@ class GroupLedger:
         return group, group.n_begun - 1
 
     def _first_unbegun(self) -> OpenGroup | None:
-        """Return the first group with free places that are not reserved for a slot."""
+        """Return the first group that has unissued episodes and is not reserved for a slot."""
         groups = self._groups.values()
         return next((g for g in groups if g.slot is None and g.n_unbegun), None)
 
     def _group_of_slot(self, slot: str) -> OpenGroup | None:
-        """Return the group with places for a slot, or else a drawn group that has not started."""
+        """Return a slot's group with unissued episodes, or else a drawn but unstarted group."""
         groups = self._groups.values()
         mine = (g for g in groups if g.slot == slot and g.n_unbegun)
         untouched = (g for g in groups if g.slot is None and not g.n_begun)

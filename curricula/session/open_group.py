@@ -19,7 +19,7 @@ from coevo_gym.curricula.saved import Count, Version, read
 
 @dataclass(slots=True)
 class GroupPlace:
-    """One of the K places in a group.
+    """The state of one of the K episodes in a group.
 
     Attributes:
         issued: number of tickets issued for the place.
@@ -59,7 +59,7 @@ class OpenGroup:
 
     @property
     def n_unbegun(self) -> int:
-        """Number of places that have never been issued.
+        """Number of episodes for which no ticket has been issued yet.
 
         For a broken group, the number is 0 unless the group belongs to a slot, whose other copies
         need its task.
@@ -173,7 +173,7 @@ class SavedLedger(BaseModel):
     returned: list[tuple[str, Count]]
 
     def open_groups(self) -> dict[str, OpenGroup]:
-        """Return the groups by id.
+        """Return the groups, keyed by id.
 
         Raises:
             ConfigError: if a group has a wrong size or a duplicate id, or a ticket's place is

@@ -31,7 +31,7 @@ def practise(
         session: supplies tasks and records episodes.
         agent: the agent that acts.
         envs: envs with the training split.
-        episodes: number of episodes to run, including failed ones.
+        episodes: number of episodes to run, including failed episodes.
         policy_version: returns the current policy version.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
 

@@ -127,7 +127,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
-        """The env's spec including this wrapper, or None if the sampler was given an object."""
+        """The env's spec with this wrapper, or None if the sampler was created from objects."""
         return super().spec if self._has_json_spec else None
 
     @property
@@ -214,7 +214,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
             self._stream.give_back(abandoned, reason)
 
     def close(self) -> None:
-        """Give back the running episode and close the env; it is safe to call this twice."""
+        """Give back the running episode and close the env; calling this twice is safe."""
         self.abandon()
         super().close()
 
@@ -225,7 +225,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Report the episode that ends in this context, even after an engine failure."""
+        """Report the episode that ends in a ``with`` block, even after an engine failure."""
         ended, self._ticket = self._ticket, None
         try:
             yield

@@ -143,7 +143,7 @@ class CurriculumSession:
 
     @property
     def max_staleness(self) -> int:
-        """Maximum number of policy versions that a group may span and still be learned from."""
+        """Maximum number of policy versions that the episodes in a usable group may span."""
         return self._ledger.max_staleness
 
     @property
@@ -154,7 +154,7 @@ class CurriculumSession:
 
     @property
     def n_ready(self) -> int:
-        """Number of tickets without a slot that are available before a new task must be drawn."""
+        """Number of tickets that can be issued without a slot before a new task must be drawn."""
         with self._lock:
             return self._ledger.n_ready
 
@@ -186,7 +186,7 @@ class CurriculumSession:
             return self._callers.counts
 
     def ended(self, ticket_id: str) -> str:
-        """Return how a ticket ended recently: ``"reported"``, ``"given back"`` or ``"lapsed"``.
+        """Return how a recent ticket ended: ``"reported"``, ``"given back"`` or ``"lapsed"``.
 
         The result is "" if the ticket is outstanding, was never issued, or ended too long ago.
         """
@@ -309,7 +309,7 @@ class CurriculumSession:
             return out
 
     def take_in_lapsed(self) -> int:
-        """Give back tickets and slots with expired leases, as most other calls do first.
+        """Reclaim tickets and slots whose leases have expired; most other calls do this first.
 
         Returns:
             Number of expired leases.
@@ -320,7 +320,7 @@ class CurriculumSession:
     # Steps.
 
     def open_step(self, n_groups: int, *, request: str | None = None) -> None:
-        """Draw the tasks for a learner step at once, or add tasks to the open step.
+        """Draw all tasks for a learner step, or add tasks to the open step.
 
         Args:
             n_groups: number of groups to start. Their tasks are distinct if the curriculum's
@@ -379,7 +379,7 @@ class CurriculumSession:
     # Rounds.
 
     def plan(self) -> Round | None:
-        """Return the current round or else the round that is due, or None if there is neither."""
+        """Return the current or due round, or None if there is neither."""
         return self._rounds.plan()
 
     def run_round(self, round: Round) -> RoundResult:
@@ -473,7 +473,7 @@ class CurriculumSession:
     # The methods below run under the lock.
 
     def _take_in_lapsed(self) -> int:
-        """Give back tickets and slots with expired leases; return the number of expired leases."""
+        """Reclaim tickets and slots with expired leases; return the number of these leases."""
         tickets = self._callers.leases.take_lapsed()
         for id in tickets:
             ticket = self._ledger.ticket(id)

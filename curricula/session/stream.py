@@ -33,7 +33,7 @@ DEFAULT_EVERY = 320
 
 
 class TaskStream:
-    """A stream of tickets for a sampler, which also reports episodes and runs evolution rounds.
+    """A stream that gives a sampler its tickets, reports episodes and runs evolution rounds.
 
     Args:
         session: issues the tickets, in this process or remotely.
@@ -75,7 +75,7 @@ class TaskStream:
 
     @property
     def guiding(self) -> Guiding | None:
-        """The method's coach, studies and memories; None without a method."""
+        """The method's coach, studies and memories; None if there is no method."""
         return None if self._studies is None else self._studies.guiding
 
     def take(self, *, slot: str | None = None, policy_version: int = 0) -> Ticket:
@@ -117,7 +117,7 @@ class TaskStream:
                 self.session.renew(ticket.id)
 
     def guide(self, tickets: Sequence[Ticket]) -> list[GuidedEpisode | None]:
-        """Return the guided episode for each ticket, or None for all tickets without a method."""
+        """Return each ticket's guided episode, or None for every ticket if there is no method."""
         if self._studies is None:
             return [None] * len(tickets)
         return [
@@ -162,7 +162,7 @@ class TaskStream:
         return self._studied(self.session.give_back(ticket.id, reason))
 
     def evolve(self) -> RoundResult | None:
-        """Run the method's first round or else the due round; return None if there is neither."""
+        """Run the method's first round or, after that, a due round; return None if none is due."""
         if self._first_round is None:
             return self.session.evolve()
         result = cast(CurriculumSession, self.session).run_round(self._first_round)
@@ -170,7 +170,7 @@ class TaskStream:
         return result
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the session's state and, with a method, the state of its memories."""
+        """Return the session's state and, if there is a method, the state of its memories."""
         state = self.session.state_dict()
         if self._studies is not None:
             begun = self._first_round is None
@@ -216,7 +216,7 @@ class StreamSampler:
 
     @property
     def guiding(self) -> Guiding | None:
-        """The method's coach, studies and memories; None without a method."""
+        """The method's coach, studies and memories; None if there is no method."""
         return self._stream.guiding
 
     @property
@@ -297,7 +297,7 @@ def session_of(
 
 
 def require_reason(reason: EndReason) -> EndReason:
-    """Return a reason if it is valid for ending an episode early.
+    """Check that a reason is valid for ending an episode early, and return the reason.
 
     Raises:
         ConfigError: if the reason marks the episode as lost.
@@ -322,7 +322,7 @@ def scripted_evolver(env: TaskEnv) -> GatedEvolver:
 
 
 def require_train_env(env: object) -> TaskEnv:
-    """Return the bare env if it is a coevo_gym env with the training split.
+    """Return the unwrapped env if it is a coevo_gym env with the training split.
 
     Raises:
         ConfigError: if it is not a coevo_gym env.

@@ -143,7 +143,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
         return observations, rewards, terminated, truncated, infos
 
     def cut(self, reason: EndReason, mask: NDArray[np.bool_] | None = None) -> None:
-        """End running episodes early because their agents cannot continue; grade and record them.
+        """End episodes whose agents cannot continue, then grade and record those episodes.
 
         Args:
             reason: the end reason.
@@ -173,7 +173,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
             self._give_back(index)
 
     def close(self, **kwargs: Any) -> None:
-        """Give back the running episodes and close the envs; it is safe to call this twice."""
+        """Give back the running episodes and close the envs; calling this twice is safe."""
         self.abandon()
         super().close(**kwargs)
 
@@ -185,7 +185,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
 
     @contextmanager
     def _begin(self, indices: Iterable[int]) -> Iterator[dict[int, Ticket]]:
-        """Take tickets for the episodes that a call starts; give the tickets back if it fails."""
+        """Take tickets for the episodes that a call starts; give them back if the call fails."""
         begun: dict[int, Ticket] = {}
         try:
             for index in indices:

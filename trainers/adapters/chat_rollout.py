@@ -81,7 +81,7 @@ class ChatRollout:
 
     @property
     def info(self) -> dict[str, Any]:
-        """Info from the latest reset or step, including the reason why the episode ended."""
+        """Info from the latest reset or step, including why the episode ended."""
         return self._bare.info
 
     def begin(
@@ -118,7 +118,7 @@ class ChatRollout:
         return self._begin({"task_id": task} if task else {})
 
     def again(self) -> tuple[Message, ...]:
-        """Start the latest episode's task again, for a trainer that needs an outcome.
+        """Restart the latest episode's task, for a trainer that needs an outcome for every rollout.
 
         The session does not record this episode.
 
@@ -132,7 +132,7 @@ class ChatRollout:
         return self._begin({"task": self._task})
 
     def recover(self) -> str:
-        """Restore an episode after a fault, for a trainer that cannot leave rollouts out.
+        """Restore the episode after a fault, for a trainer that cannot skip rollouts.
 
         The episode is started :meth:`again`, and all previous answers are replayed.
 
@@ -179,7 +179,7 @@ class ChatRollout:
         return str(observation) if self.over else self._prompt.turn(self._bare.view)
 
     def end(self, reason: EndReason = EndReason.AGENT_DONE) -> float | None:
-        """End the episode if it still runs, and return its outcome.
+        """End the episode if it is still running, and return its outcome.
 
         Returns:
             1.0 for success, else 0.0; None if a fault ended the episode.
@@ -193,7 +193,7 @@ class ChatRollout:
         return None if self.lost else float(self.info["success"])
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the native tasks of a split that an episode may run."""
+        """Return a split's native tasks, any of which an episode can run."""
         return cast(TaskEnv, self._env_of(split).unwrapped).tasks
 
     def abandon(self) -> None:
@@ -226,7 +226,7 @@ class ChatRollout:
         return self.opening
 
     def _env_of(self, split: Split) -> gym.Env[Any, Any]:
-        """Return the env for episodes of a split."""
+        """Return the env that runs a split's episodes."""
         if split is Split.TRAIN:
             return self._sampler
         if split not in self._held_out:

@@ -123,7 +123,7 @@ def make_actor_critic(cfg: Any, obs_space: Any, action_space: Any) -> Any:
 
 
 class KeepCurriculum(AlgoObserver):  # type: ignore[misc]
-    """An observer that saves the curriculum's state beside each checkpoint of the policy."""
+    """An observer that saves the curriculum's state next to each checkpoint of the policy."""
 
     def __init__(self, server: str, folder: Path) -> None:
         self.tickets, self.folder = TicketClient(server, patience_s=60.0), folder
@@ -139,7 +139,7 @@ class KeepCurriculum(AlgoObserver):  # type: ignore[misc]
         self.keep()
 
     def keep(self) -> None:
-        """Save the curriculum beside the newest checkpoint and delete outdated states."""
+        """Save the curriculum next to the newest checkpoint and delete outdated states."""
         checkpoints = self._checkpoints()
         if not checkpoints or _beside(checkpoints[-1]).is_file():
             return

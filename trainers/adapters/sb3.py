@@ -85,7 +85,7 @@ def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
     """
 
     class Practising(algorithm):  # type: ignore[misc, valid-type]
-        """The algorithm, with access to its envs' session."""
+        """The given algorithm, extended with access to the session of its envs."""
 
         def train(self) -> None:
             super().train()

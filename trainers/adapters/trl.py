@@ -191,7 +191,7 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self._loaded = True
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Check that session and trainer agree; when resuming, load the checkpoint's curriculum."""
+        """Check that session and trainer fit together; when resuming, load the saved curriculum."""
         session, theirs = self._plug.session, args.num_generations
         if isinstance(session, CurriculumSession) and session.group_size != theirs:
             raise ConfigError(

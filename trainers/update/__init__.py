@@ -1,4 +1,4 @@
-"""Weight updates from a batch of groups, with samples, loss and optimiser; requires PyTorch."""
+"""Weight updates from a batch of groups: samples, loss and optimiser (requires PyTorch)."""
 
 from coevo_gym.provision import extra_advice
 

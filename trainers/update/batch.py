@@ -31,7 +31,7 @@ ValueT = TypeVar("ValueT")
 
 
 class Batch(NamedTuple):
-    """A batch of D samples from groups; a row has one value per sampled position."""
+    """A batch of D samples from groups; each row has one value per sampled position."""
 
     samples: list[Sample]
     owner: Tensor  # (D,), index of the trajectory a sample belongs to
@@ -96,7 +96,7 @@ def batch_of(
 
 
 def upper_clips(groups: Sequence[Group], config: GRPOConfig) -> list[list[float]] | None:
-    """Return each group's upper clips, which differ for trajectories with stripped cues.
+    """Return each group's upper clipping bounds, which differ for trajectories with stripped cues.
 
     Return None if the settings have one clip for all trajectories.
     """
@@ -183,7 +183,7 @@ def trajectory_weights(owner: Tensor, lengths: Tensor) -> Tensor:
 
 
 def parts(rows: NDArray[np.int64], tokens: NDArray[np.int64], most: int) -> list[NDArray[np.int64]]:
-    """Split ``rows`` into parts of at most ``most`` tokens, or a single row if it has more."""
+    """Split ``rows`` into parts of at most ``most`` tokens; a longer row forms its own part."""
     cuts, inside = [], 0
     for place, row in enumerate(rows):
         if inside and inside + tokens[row] > most:
@@ -230,7 +230,7 @@ def check_recorded(batch: Batch, advice: str) -> None:
 def logprobs(
     policy: TrainablePolicy, batch: Batch, part: NDArray[np.int64]
 ) -> tuple[Tensor, Tensor]:
-    """Compute (B, T) log-probabilities of some samples, and the mask of their sampled positions.
+    """Compute (B, T) log-probabilities of the given samples, and the mask of sampled positions.
 
     Raises:
         ValueError: as in :func:`check_positions`.
@@ -265,7 +265,7 @@ def of_usable(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]
 
 
 def padded(rows: Sequence[Tensor], part: NDArray[np.int64], like: Tensor) -> Tensor:
-    """Stack some rows to (B, T), padded with 0, with the device and dtype of ``like``."""
+    """Stack the given rows into (B, T), padded with 0, with the device and dtype of ``like``."""
     return pad_sequence([rows[i] for i in part], batch_first=True).to(like)
 
 

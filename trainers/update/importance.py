@@ -32,7 +32,7 @@ from coevo_gym.trainers.update.loss import bounded_exp, k3
 def truncated_weights(
     old_logp: Tensor, sampler_logp: Tensor, mask: Tensor, cap: float | None
 ) -> tuple[Tensor | None, dict[str, float]]:
-    """Compute truncated importance weights, and metrics of the sampler's distance to the learner.
+    """Compute truncated importance weights, and metrics on the gap between sampler and learner.
 
     Args:
         old_logp: (B, T) log-probabilities under the learner at the start of its update.
@@ -56,7 +56,7 @@ def truncated_weights(
 
 
 def of_older_weights(batch: Batch, version: int) -> Tensor:
-    """Return a (D,) bool mask of samples with tokens sampled by weights before this version.
+    """Return a (D,) bool mask of samples that contain tokens from weights before this version.
 
     It is always False if groups cannot be stale, because on-policy training needs no correction.
     """
@@ -68,7 +68,7 @@ def of_older_weights(batch: Batch, version: int) -> Tensor:
 def renewed(
     policy: TrainablePolicy, batch: Batch, which: Tensor, microbatch_tokens: int
 ) -> Sequence[Tensor]:
-    """Return old log-probabilities, recomputed for samples in the (D,) mask ``which``."""
+    """Return old log-probabilities, recomputed for samples that the (D,) mask ``which`` selects."""
     if not which.any():
         return batch.recorded
     if which.all():
@@ -89,7 +89,7 @@ def importance_of(
     corrected: Tensor,
     cap: float | None,
 ) -> tuple[Tensor | None, dict[str, float]]:
-    """Compute :func:`truncated_weights` for some rows of a batch; other samples get weight 1.
+    """Compute :func:`truncated_weights` for the given rows of a batch; other samples get weight 1.
 
     Args:
         batch: samples.

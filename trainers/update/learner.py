@@ -34,7 +34,7 @@ class LearnablePolicy(TrainablePolicy, Protocol):
         ...
 
     def frozen_copy(self) -> LearnablePolicy:
-        """Return a copy of the policy that is not trained further."""
+        """Return a frozen copy of the policy, which is not trained further."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class LearnablePolicy(TrainablePolicy, Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Any:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         ...
 
 
@@ -236,7 +236,7 @@ class SurrogateLearner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; load the policy's own state first.
+        """Restore the state from :meth:`state_dict`; load the policy's own state first.
 
         A state without a reference leaves the learner's reference unchanged. In that case, create
         the learner with the initial policy, and load the policy's later state afterwards.

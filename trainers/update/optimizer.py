@@ -1,4 +1,4 @@
-"""Guarded optimiser steps with warm-up, and a moving average of the trained weights."""
+"""An optimiser with warm-up that skips non-finite steps, and a moving average of the weights."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def guarded_adamw(
 
 
 def decayed(config: UpdateConfig, spent: float) -> float:
-    """Return the remaining share of the learning rate when a share of the budget is spent.
+    """Return the factor for the learning rate after the given share of the budget is spent.
 
     It is ``floor + (1 - floor) * f``, with ``f = 1 - spent`` for linear decay and
     ``f = (1 + cos(pi * spent)) / 2`` for half a cosine (Loshchilov and Hutter, 2017, Eq. 5, without
@@ -84,7 +84,7 @@ class GuardedOptimizer:
 
     @property
     def lr(self) -> float:
-        """Learning rate of the latest step; before the first step, the target."""
+        """Learning rate of the latest step; before the first step, the target learning rate."""
         return float(self._inner.param_groups[0]["lr"])
 
     def zero_grad(self) -> None:
@@ -139,7 +139,7 @@ class GuardedOptimizer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; counters that older states do not contain are 0."""
+        """Restore the state from :meth:`state_dict`; counters missing in older states become 0."""
         self._inner.load_state_dict(state["optimizer"])
         self.steps = int(state.get("steps", 0))
         self.nonfinite_in_a_row = int(state.get("nonfinite_in_a_row", 0))
@@ -158,7 +158,7 @@ def _on_cpu(state: Any) -> Any:
 
 
 class Averageable(Protocol):
-    """A policy with weights that can be averaged, such as any policy in training."""
+    """A policy with weights that can be averaged, such as any policy being trained."""
 
     version: int
 
@@ -187,7 +187,7 @@ class AveragedWeights:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Load the averaged weights into the policy within a context, then restore the original."""
+        """Use the averaged weights in a ``with`` block, then restore the policy's own weights."""
         version = self._policy.version
         own = [weight.detach().clone() for weight in self._policy.parameters()]
         put(self._policy, self._average)

@@ -1,4 +1,4 @@
-"""Agent loop that lets verl's own trainer train on a curriculum.
+"""An agent loop that lets verl's own trainer train on a curriculum.
 
 Select it in the YAML file that verl reads (``rollout.agent.agent_loop_config_path``)::
 

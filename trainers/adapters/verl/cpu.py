@@ -1,4 +1,4 @@
-"""CPU platform for verl, which supports only accelerators, for tests and small models.
+"""A CPU platform for tests and small models in verl, which supports only accelerators.
 
 Set both variables before verl is imported, including in Ray's workers::
 
@@ -79,7 +79,7 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
         return "gloo"
 
     def visible_devices_envvar(self) -> str:
-        """Return a variable without effect, because environment variables cannot hide a CPU."""
+        """Return the name of an unused variable, because no variable can hide a CPU."""
         return "COEVO_VISIBLE_CPUS"
 
     @contextmanager
@@ -92,7 +92,7 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
         return False
 
     def ray_resource_name(self) -> str:
-        """Return the name of the Ray resource that each worker takes one unit of."""
+        """Return the name of the Ray resource of which each worker takes one unit."""
         return "CPU"
 
     def ray_noset_envvars(self) -> list[str]:

@@ -41,7 +41,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         super().__init__(config)
 
     def begin(self, with_reference: bool) -> None:
-        """Load the model and, if needed, a second copy as the constant reference."""
+        """Load the model and, if needed, a second copy as the frozen reference."""
         self.engine.initialize()
         self._reference: Any = None
         if with_reference:
@@ -56,7 +56,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
             self._reference.initialize()
 
     def learn(self, rows: Sequence[SegmentRow], work: Work) -> list[dict[str, float]]:
-        """Run an update's optimiser steps on rows.
+        """Run an update's optimiser steps on the given rows.
 
         Returns:
             The loss terms, gradient norm and learning rate of each optimiser step; {} for a step

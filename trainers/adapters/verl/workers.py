@@ -85,7 +85,7 @@ class TorchrunWorkers:
             getattr(self._worker, method)(*arguments)
 
     def stop(self) -> None:
-        """Stop the other processes."""
+        """Stop the other worker processes."""
         self._tell(None)
 
     def _tell(self, what: tuple[str, tuple[Any, ...]] | None) -> Any:
