@@ -156,13 +156,13 @@ class Environment:
         return "\n\n".join([*system, BY_TOOL, *user])
 
     def act(self, action: str) -> str:
-        """Do something, and see what comes of it.
+        """Take an action in the environment, and return the next observation.
 
         Args:
-            action: What you do or say, in the form that you were told.
+            action: The action, in the form that the prompt describes.
 
         Returns:
-            What you see next.
+            The next observation.
         """
         if self._rollout.over:
             return OVER
