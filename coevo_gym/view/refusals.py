@@ -1,4 +1,4 @@
-"""Request errors, each with a status and a message that says what to do."""
+"""Request errors, each with a status and a message that explains what to do."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class NotFound(Refusal):
         self.places = tuple(places)
 
     def to_problem(self) -> ApiProblem:
-        """Return the error response, including the suggested pages."""
+        """Return the error response, including suggested pages."""
         return super().to_problem().model_copy(update={"places": self.places})
 
 

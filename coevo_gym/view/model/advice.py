@@ -1,4 +1,4 @@
-"""The advice in an arm's memories over time, and the advice given to a single episode."""
+"""The advice in an arm's memories over time, and the advice used in a single episode."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ MOST_CHARACTERS = 2_000
 
 
 class _Story(NamedTuple):
-    """A piece of advice with all its states over time."""
+    """A piece of advice with the history of its states."""
 
     memory: str
     step: int
@@ -121,7 +121,7 @@ def arm_advice(run: ShownRun, arm: str) -> ArmAdvice:
 def advice_told(
     reader: ViewReader, arm: str, cue_ids: Sequence[str], split: str
 ) -> tuple[AdviceText, ...]:
-    """Return the advice given to a training episode, or () for any other episode.
+    """Return the advice used in a training episode, or () for any other episode.
 
     Args:
         reader: reader of the run's database.
