@@ -39,7 +39,7 @@ class EnvShelf:
         self._closed = False
 
     def take(self, split: str) -> gym.Env[str, str]:
-        """Take an env for exclusive use.
+        """Take an env from the pool for exclusive use.
 
         Raises:
             TaskError: if the split does not exist.
@@ -56,7 +56,7 @@ class EnvShelf:
         return _BeginsAlone(env, self._beginning) if bare.begins_alone else env
 
     def put(self, split: str, env: gym.Env[str, str]) -> None:
-        """Return an env to the pool; its engine must not have failed."""
+        """Return an env whose engine has not failed to the pool."""
         with self._lock:
             if not self._closed:
                 self._idle[split].append(env)
@@ -76,7 +76,7 @@ class EnvShelf:
 
 
 class _BeginsAlone(gym.Wrapper[str, str, str, str]):
-    """A wrapper with a shared lock, so that only one env at a time starts an episode."""
+    """A wrapper with a shared lock that allows only one env at a time to start an episode."""
 
     def __init__(self, env: gym.Env[str, str], beginning: threading.Lock) -> None:
         super().__init__(env)
