@@ -28,7 +28,7 @@ def draft_of(benchmark: str) -> Draft:
 
 
 def candidate_of(draft: Draft) -> Candidate:
-    """Create the candidate that a gate gets after a draft has been built and replayed."""
+    """Create the candidate that gates receive after a draft has been built and replayed."""
     benchmark = get_benchmark(draft.benchmark)
     task = benchmark.build(draft)
     return Candidate(draft, draft, task, replay=benchmark.replay(task, task.solution))
