@@ -136,7 +136,7 @@ def cues_on(
     reward: float = 0.6,
     top: int = 3,
 ) -> tuple[str, ...]:
-    """Return the labels whose cues are on after a window, most urgent first.
+    """Return the labels whose cues (guidance texts) are active after a window, most urgent first.
 
     A label is turned on if it was seen often enough, is common among the failures, and its episodes
     have low success. It stays on as long as it was seen often enough and is not rare. The most
@@ -173,7 +173,7 @@ TURN_LABEL = "turn_label"
 
 
 class ProfileConfig(FrozenModel):
-    """Settings for turning cues on and off, and for moving utilities."""
+    """Settings for activating cues (guidance texts) and updating utilities."""
 
     evolve_every_steps: int = Field(default=13, ge=1)
     """Number of learner steps per window; 13 steps are an epoch of 400 tasks in batches of 32."""
@@ -295,16 +295,16 @@ class FailureProfile:
 
     @property
     def window(self) -> Window:
-        """Return the statistics since the last window, or else the total statistics."""
+        """Return the statistics since the last window, or the total statistics if it has none."""
         return self._window.seen() or self.total
 
     @property
     def total(self) -> Window:
-        """Return the statistics of all labels so far."""
+        """Return the statistics of all labels seen so far."""
         return self._total.seen()
 
     def note(self, notes: Notes) -> None:
-        """Count the labels in a learner step; the last step of a window ends the window."""
+        """Count the labels in a learner step, ending the window at its last step."""
         for note in notes:
             if note.kind == TURN_LABEL and note.label in UTILITIES:
                 for tally in (self._window, self._total):
@@ -336,7 +336,7 @@ class FailureProfile:
         self.evolutions += 1
 
     def metrics(self) -> dict[str, float]:
-        """Return the numbers of finished windows and active cues, and the share of each label."""
+        """Return the number of finished windows and of active cues, and the share of each label."""
         seen = self.window
         turns = sum(label.turns for label in seen.values())
         return {
