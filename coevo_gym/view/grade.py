@@ -64,7 +64,7 @@ def grade_of(record: EvalTrajectory, task: Task | None = None) -> GradeInWords:
 
 
 def why_failed(success: bool, end_reason: str, report: Mapping[str, Any], task: Task | None) -> str:
-    """Return the cause of an episode's failure in a few words, or "" if it succeeded or is unclear.
+    """Return a few words on why an episode failed, or "" if it succeeded or the cause is unknown.
 
     Args:
         success: the binary outcome.

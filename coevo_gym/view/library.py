@@ -1,4 +1,4 @@
-"""The runs and evaluations that a viewer shows, by the ids used in paths."""
+"""The runs and evaluations that a viewer shows, keyed by the ids used in paths."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Library:
         return shown[0] if len(shown) == 1 else ""
 
     def runs(self) -> Mapping[str, RunFolder]:
-        """Return the runs by id, including runs whose manifest cannot be read.
+        """Return a dict from id to run, including runs whose manifest cannot be read.
 
         A run of a table has the id ``TABLE~ROW-SEED``.
         """
@@ -68,14 +68,14 @@ class Library:
         return _named(found)
 
     def evals(self) -> Mapping[str, EvalFolder]:
-        """Return the evaluations by id."""
+        """Return a dict from id to evaluation."""
         evals = self._evals
         if self._all:
             evals = [EvalFolder(EVALS / name) for name in EvalFolder.names()]
         return _named((name_of(evaluation.path), evaluation) for evaluation in evals)
 
     def run(self, id: str) -> RunFolder:
-        """Return a run by its id.
+        """Return the run with the given id.
 
         Raises:
             NotFound: if there is no such run.
@@ -122,7 +122,7 @@ def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
 
 
 def _found(noun: str, id: str, root: str, there: Mapping[str, Folder]) -> Folder:
-    """Return a folder by its id; the error for an unknown id suggests known ids."""
+    """Return the folder with the given id; the error for an unknown id suggests known ids."""
     if id in there:
         return there[id]
     close: list[str] = get_close_matches(id, there, n=MOST_OFFERED)

@@ -36,7 +36,7 @@ class PageRequest(NamedTuple):
 
 
 class Query:
-    """Request parameters by name, each with a list of values; empty values are dropped.
+    """Request parameters, each with a name and a list of values; empty values are dropped.
 
     Args:
         pairs: names and values, in order.
@@ -72,7 +72,7 @@ class Query:
         return cls(pairs)
 
     def without(self, *names: str) -> Query:
-        """Return the parameters without the given names."""
+        """Return the parameters except those with the given names."""
         pairs = [
             (name, value)
             for name, values in self._found.items()

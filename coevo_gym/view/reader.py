@@ -23,7 +23,7 @@ _AT_ONCE = 500
 
 
 class NoteMeans(NamedTuple):
-    """Mean values in an arm's notes of one kind about episode steps, at one learner step.
+    """Mean values at one learner step in an arm's notes of one kind about episode steps.
 
     Attributes:
         kind: name of the study that wrote the notes.
@@ -91,7 +91,7 @@ class ViewReader(RunReader):
         return trajectories, tasks
 
     def instructions(self) -> dict[str, str]:
-        """Return the instructions of all tasks by id."""
+        """Return a dict from task id to instruction for all tasks."""
         return dict(self._rows("SELECT id, instruction FROM tasks"))
 
     def kept(self) -> dict[str, bool]:
@@ -149,7 +149,7 @@ class ViewReader(RunReader):
         return list(found)[:most]
 
     def note_means(self, arm: str) -> list[NoteMeans]:
-        """Return mean values from an arm's notes about episode steps, by kind and learner step."""
+        """Return mean values from an arm's notes about episode steps, per kind and learner step."""
         likeness, floor = (
             f"avg(CASE WHEN json_type(evidence, '{path}') IN ('integer', 'real') "
             f"THEN json_extract(evidence, '{path}') END)"
@@ -230,7 +230,7 @@ class ViewReader(RunReader):
         return set(self._rows_of("evaluations", query, policy))
 
     def _text(self, value: Any) -> str:
-        """Return a text that is stored in a JSON value directly or by its hash."""
+        """Return a text that a JSON value contains, either directly or as a hash."""
         if not isinstance(value, Mapping):
             return str(value)
         rows = self._rows("SELECT body FROM texts WHERE hash = ?", value["text"])

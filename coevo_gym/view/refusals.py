@@ -39,13 +39,13 @@ class Refusal(Exception):
 
 
 class BadRequest(Refusal):
-    """An error about an invalid parameter."""
+    """An error for an invalid parameter."""
 
     status, error = 400, "BadRequest"
 
 
 class NotFound(Refusal):
-    """An error about a missing resource.
+    """An error for a missing resource.
 
     Args:
         message: the message.
@@ -64,6 +64,6 @@ class NotFound(Refusal):
 
 
 class Damaged(Refusal):
-    """An error about a run or an evaluation that cannot be read."""
+    """An error for a run or an evaluation that cannot be read."""
 
     status, error = 409, "Damaged"

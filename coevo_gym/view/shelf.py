@@ -250,7 +250,7 @@ class ShownEval:
 
     @property
     def lines(self) -> dict[tuple[str, int], EvalLine]:
-        """Return the episodes by task and sample, in order of completion.
+        """Return a dict from (task, sample) to episode, in order of completion.
 
         Raises:
             Damaged: if an episode cannot be read.
@@ -292,7 +292,7 @@ class ShownEval:
 
 
 class _Lines:
-    """A reader that incrementally reads a growing file of JSON lines."""
+    """An incremental reader of a growing JSON Lines file."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()

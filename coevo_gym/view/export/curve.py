@@ -121,7 +121,7 @@ def picture(charts: Sequence[str], heading: Sequence[str], size: tuple[float, fl
 
 
 def nice_top(value: float) -> float:
-    """Return the upper end of an axis from 0, which is the first tick at or above a value."""
+    """Return the first tick at or above a value, as the upper end of an axis from 0."""
     if not (math.isfinite(value) and value > 0):
         return 1.0
     step = _step(value)
@@ -135,7 +135,7 @@ def ticks(top: float) -> list[float]:
 
 
 def _step(span: float) -> float:
-    """Return the smallest round tick distance that covers a span in at most 5 steps."""
+    """Return the smallest round tick spacing for which at most 5 steps cover a span."""
     power = 10.0 ** math.floor(math.log10(span / 5))
     return next(f * power for f in (1, 2, 2.5, 5, 10) if f * power * 5 >= span * (1 - 1e-9))
 

@@ -75,7 +75,7 @@ class ExportedTask:
     gates: tuple[str, ...] = ()
 
     def cells(self, *, with_solution: bool) -> dict[str, Any]:
-        """Return the task's row of the table, by column name."""
+        """Return the task's table row as a dict from column name to value."""
         task = self.task
         row: dict[str, Any] = {
             "id": task.id,
@@ -98,7 +98,7 @@ class ExportedTask:
 
 
 def of_run(folder: RunFolder, arm: str | None = None) -> list[ExportedTask]:
-    """Return the distinct tasks that a run's rounds found or users released from review, in order.
+    """Return the distinct tasks that rounds found or that users released from review, in order.
 
     Args:
         folder: the run.

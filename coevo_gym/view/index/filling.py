@@ -296,7 +296,7 @@ def between_commas(names: Sequence[str]) -> str:
 
 
 def between(text: str | None) -> tuple[str, ...]:
-    """Split a string in which every name is surrounded by commas into names."""
+    """Return the names in a string in which every name is surrounded by commas."""
     return tuple(name for name in (text or "").split(",") if name)
 
 

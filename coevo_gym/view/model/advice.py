@@ -58,7 +58,7 @@ class AdviceRow(AdviceText):
 
 
 class ArmAdvice(Shape):
-    """The advice in an arm's memories; empty if there is none.
+    """The advice in an arm's memories, if there is any.
 
     Attributes:
         arm: name of the arm.
@@ -137,7 +137,7 @@ def advice_told(
 
 
 def _stories(reader: ViewReader, arm: str, ids: Collection[str] | None = None) -> list[_Story]:
-    """Return an arm's advice from training tasks, optionally only the advice with given ids."""
+    """Return an arm's advice from training tasks, optionally limited to the given ids."""
     found: dict[tuple[str, str], list[StoredAdvice]] = {}
     for one in reader.advice(arm):
         if ids is not None and one.state.id not in ids:

@@ -453,7 +453,7 @@ def _row(shown: ShownEval) -> EvalRow:
 
 
 def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, int]]]:
-    """Return the evaluated tasks by id, and the keys of the stored episodes."""
+    """Return a dict from id to evaluated task, and the keys of the stored episodes."""
     if not shown.folder.database.is_file():
         return {}, set()
     with told_as_damaged():

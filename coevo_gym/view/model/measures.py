@@ -175,7 +175,7 @@ def run_measures(run: ShownRun) -> RunMeasures:
 
 
 def usage_of(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ...]:
-    """Return model usage by arm and purpose, counting usage for the first task set only once."""
+    """Return model usage per arm and purpose, counting usage for the first task set only once."""
     found: dict[tuple[str, str], Usage] = {}
     for row in each_once(rounds):
         for purpose, used in row.usage.items():

@@ -146,7 +146,7 @@ def arm_labels(
     env_steps: EnvSteps,
     turns: Iterable[TurnCount] = (),
 ) -> list[KindOfNotes]:
-    """Count each label in an arm's notes per step, grouped by kind of note.
+    """Count each label in an arm's notes per step, grouped by the kind of note.
 
     Notes without a label and notes about interfaces are ignored. The label rows contain
     neither episodes nor tasks.
@@ -179,7 +179,7 @@ def arm_labels(
 
 
 def _thirds(turns: Iterable[TurnCount]) -> dict[str, tuple[int, int, int]]:
-    """Count the notes about early, middle and late turns, by label."""
+    """Count the notes about early, middle and late turns for each label."""
     found: dict[str, Counter[Position]] = {}
     for one in turns:
         if one.turns > 1:
@@ -238,7 +238,7 @@ def parts_of(last: int, most: int = MAX_BINS) -> list[tuple[int, int]]:
 
 
 def is_failure(label: str) -> bool:
-    """Return True if a label stands for a failure, as all but verdicts and known exceptions do."""
+    """Return True unless a label is empty, a verdict, or known not to stand for a failure."""
     return bool(label) and label not in VERDICTS and label not in NO_FAILURES
 
 
@@ -290,7 +290,7 @@ def _interface(version: str, step: int, note: Note) -> InterfaceRow:
 
 
 class NumbersOfNotes(Shape):
-    """Mean values in an arm's notes of one kind about episode steps, by learner step.
+    """Mean values per learner step in an arm's notes of one kind about episode steps.
 
     All arrays have one entry per learner step.
 

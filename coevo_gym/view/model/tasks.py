@@ -289,7 +289,7 @@ def task_rows(run: ShownRun) -> list[TaskRow]:
 
 
 def task_detail(run: ShownRun, id: str) -> TaskDetail:
-    """Return a task of a run.
+    """Return one of a run's tasks.
 
     Raises:
         NotFound: if the run has no task with that id.

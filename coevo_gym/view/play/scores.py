@@ -91,7 +91,7 @@ class Scores:
 
 @contextmanager
 def open_scores(name: str, benchmark: str, split: str) -> Iterator[Scores]:
-    """Open or create a user's score by name, and lock it against other writers.
+    """Open or create the user's score with the given name, and lock it against other writers.
 
     Raises:
         ConfigError: if another evaluation has that name, or the name is invalid.

@@ -56,7 +56,7 @@ class PlaySource:
 
     @cached_property
     def by_id(self) -> Mapping[str, Task]:
-        """Return the tasks by id; the mapping is built on first use."""
+        """Return a dict from id to task, which is built on first use."""
         return {task.id: task for task in self.tasks}
 
     @property

@@ -167,7 +167,7 @@ def _close(name: str, offered: Mapping[str, Tool]) -> str:
 
 
 def value_of(parameter: ToolParameter, typed: str) -> Any:
-    """Parse the typed value of a parameter.
+    """Parse the value that a user typed for a parameter.
 
     Strings need no quotes; other values are parsed as Python or JSON literals.
 
