@@ -44,7 +44,7 @@ class ResetOrder(BaseModel):
 
 
 class ActionOrder(BaseModel):
-    """An action, as a client sends it.
+    """An action sent by a client.
 
     Attributes:
         action: an action of the env.

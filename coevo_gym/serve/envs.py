@@ -122,7 +122,7 @@ class LocalSession:
         return self._session.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`, which invalidates all issued tickets."""
+        """Restore a state from :meth:`state_dict`, invalidating all issued tickets."""
         self._session.load_state_dict(state)
 
 

@@ -103,7 +103,7 @@ class RaySession:
         return cast("dict[str, Any]", self._call("state_dict"))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`, which invalidates all issued tickets."""
+        """Restore a state from :meth:`state_dict`, invalidating all issued tickets."""
         self._call("load_state_dict", dict(state))
 
     def __reduce__(self) -> tuple[Any, ...]:

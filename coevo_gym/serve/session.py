@@ -299,7 +299,7 @@ class JournaledSession:
             return self._session.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`, which invalidates all issued tickets.
+        """Restore a state from :meth:`state_dict`, invalidating all issued tickets.
 
         The state is loaded into a new session, which replaces the current session once it is on
         disk.

@@ -1,4 +1,4 @@
-"""A pool of envs that clients use one after another."""
+"""A pool of envs that are reused by one client after another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MakeEnv = Callable[[str], gym.Env[str, str]]
 
 
 class EnvShelf:
-    """A thread-safe pool of envs for each split, which are reset instead of rebuilt between uses.
+    """A thread-safe pool of envs per split, which resets envs instead of rebuilding them.
 
     Engines run in this process. If engines share data while an episode starts, their episodes start
     one at a time. Envs of a benchmark whose ``vector_mode`` is ``"process"`` run in worker
@@ -64,7 +64,7 @@ class EnvShelf:
         env.close()
 
     def close(self) -> None:
-        """Close idle envs, envs returned later, and the workers; may be called repeatedly."""
+        """Close the workers, idle envs, and any env returned later; may be called repeatedly."""
         with self._lock:
             self._closed = True
             idle = [env for envs in self._idle.values() for env in envs]

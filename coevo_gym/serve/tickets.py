@@ -46,7 +46,7 @@ class Take(_Message):
 
 
 class Report(_Message):
-    """A report of an episode.
+    """A request that reports an episode.
 
     Attributes:
         ticket: id of the ticket.
