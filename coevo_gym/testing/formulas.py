@@ -67,7 +67,7 @@ TOLERANCE = 1e-8
 
 
 class Difference(NamedTuple):
-    """An entry that differs from its formula's result, which ``found`` holds (or an error)."""
+    """An entry that its formula does not confirm; ``found`` is the formula's result or error."""
 
     id: str
     formula: str

@@ -172,7 +172,7 @@ class SkillBenchmark:
 
 
 def world_of(task: Task | Draft) -> SkillWorld:
-    """Return the world of a task.
+    """Return a task's world.
 
     Raises:
         TaskError: if the task belongs to another benchmark.
