@@ -59,7 +59,7 @@ def method_files(folder: str | Path) -> list[Path]:
 
 
 def folder_hashes(folder: str | Path) -> dict[str, str]:
-    """Return the content hashes, by file name, of the method-defining files in a folder."""
+    """Map the names of the method-defining files in a folder to content hashes."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         for path in method_files(folder)

@@ -232,7 +232,7 @@ class StepLabels(BaseModel):
 class ModelAttribution:
     """A study that asks a model to label the steps of each episode that was not lost.
 
-    Each episode is a single question. The model sees the task, the steps, and whether the episode
+    Each episode is a single query. The model sees the task, the steps, and whether the episode
     succeeded, but not the goal, the solution or the grader's report. A step has no label if the
     model does not label it ``good`` or ``bad``, or labels it both ways; labels of steps that were
     not shown are ignored. The notes have the same format as in :class:`Attribution`; a trajectory
@@ -292,7 +292,7 @@ class ModelAttribution:
     def _ask(
         self, groups: Sequence[Group], asked: Mapping[tuple[str, int], _Shown]
     ) -> tuple[Mapping[tuple[str, int], Judged], Mapping[str, Usage]]:
-        """Query the model and return the labels, keyed by group and index, with the cost."""
+        """Query the model and return the labels, keyed by group and index, and the cost."""
         if not asked:
             return {}, FrozenDict()
         analyst = self._analyst()

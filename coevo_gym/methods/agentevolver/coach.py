@@ -91,7 +91,7 @@ class ExperienceCoach:
         least: minimum cosine between an instruction and ``when_to_use``.
         build_steps: number of first learner steps that only build the pool, without cues.
         analyst: returns the model to query; None to use experiences unchanged.
-        most: maximum number of questions per learner step.
+        most: maximum number of model queries per learner step.
 
     Source: AgentEvolver (arXiv 2511.10395), section 4.2 and Eq. 14 and 15.
     """
@@ -131,14 +131,14 @@ class ExperienceCoach:
         ]
 
     def spent(self) -> Mapping[str, Usage]:
-        """Return the cost of model queries since the last call of this method, by purpose."""
+        """Return the cost per purpose of model queries since the last call of this method."""
         found, self._usage = self._usage, {}
         return found
 
     def _by_model(
         self, found: Mapping[str, tuple[Experience, ...]], analyst: Callable[[], Analyst]
     ) -> dict[str, Guidance]:
-        """Query the model about new instructions, and return the known guidance by instruction."""
+        """Query the model about new instructions, and return the known guidance per instruction."""
         if self._step != self._pool.steps:
             self._step, self._refined = self._pool.steps, {}
         questions = {one: (one, *(e.id for e in found[one])) for one in sorted(found) if found[one]}

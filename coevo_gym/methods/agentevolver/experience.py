@@ -24,7 +24,7 @@ OFFERED, REFUSED = "offered", "refused"
 """Labels of notes with a new experience, which is refused if it reveals its task's solution."""
 
 MAX_QUESTIONS = 256
-"""Maximum questions of each kind per learner step; the paper's batches have 256 episodes."""
+"""Maximum model queries of each kind per learner step; the paper's batches have 256 episodes."""
 
 Source = Literal["pair", "success", "failure", "rule"]
 """Origins of experiences: a success and a failure, only one of the two, or a rule."""

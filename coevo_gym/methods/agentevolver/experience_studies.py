@@ -62,7 +62,7 @@ class RuleExperiences:
         self._benchmark, self._due, self._max_replays = benchmark, due, max_replays
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Replay each group's first success; see :class:`~coevo_gym.core.seams.Study`."""
+        """Replay each group's first solved rollout; see :class:`~coevo_gym.core.seams.Study`."""
         if not self._due():
             return Findings()
         solved = [
@@ -122,14 +122,14 @@ def _templates() -> Mapping[str, str]:
 PROMPT, CHECK = "agentevolver/experience", "agentevolver/check"
 """Names of the prompts that ask for experiences and for a verdict on experiences."""
 MAX_ATTEMPTS, MAX_LESSONS = 8, 3
-"""Maximum number of rollouts per question and of experiences per answer."""
+"""Maximum number of rollouts per model query and of experiences per answer."""
 UNCONFIRMED = "the model has not confirmed it"
 """The reason in notes that refuse an experience because the check did not confirm it."""
 
 _STEP_CHARS = 2_000
 """Maximum number of characters per action and per observation."""
 _CHARS = 60_000
-"""Maximum number of characters per question, which are divided equally among its rollouts."""
+"""Maximum number of characters per model query, which are divided equally among its rollouts."""
 _MOST_CHARS = 1_000
 """Maximum number of characters stored for each text of an experience."""
 _ORDER: tuple[Source, ...] = ("pair", "success", "failure")
@@ -169,7 +169,7 @@ class EpisodeBatch:
 
     @property
     def rollouts(self) -> list[Trajectory]:
-        """Return the rollouts in the order in which they are shown."""
+        """Return the rollouts in the order of the prompt."""
         return [self.group.trajectories[index] for index in self.indices]
 
     @property

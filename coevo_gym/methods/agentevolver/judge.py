@@ -68,7 +68,7 @@ class JudgeStudy:
         benchmark: provides all texts that a task shows to the agent.
         analyst: returns the model to query.
         reference: True to show the judge the actions that are known to solve the task.
-        most: maximum questions per learner step; beyond that, the largest groups are not judged.
+        most: maximum model queries per learner step; the largest groups beyond it are not judged.
 
     Source: the judge in AgentEvolver's published code; the limit is ours.
     """

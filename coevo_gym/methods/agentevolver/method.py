@@ -131,7 +131,7 @@ class AgentEvolverSettings(FrozenModel):
     """(attribution by a model) Groups that the model does not label. In a ``flat`` group, all
     episodes have the same outcome."""
     questions: int = Field(default=MAX_QUESTIONS, ge=1)
-    """Maximum number of questions per learner step for labels, and for each other use of the model.
+    """Maximum number of queries per learner step for labels, and for each other use of the model.
     Rollouts beyond the limit get no labels or no reward from the judge."""
     hindsight: bool = False
     """(attribution by replays) Also label unneeded searches as bad."""

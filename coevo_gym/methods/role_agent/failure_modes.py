@@ -32,7 +32,7 @@ MOST_MODES = 4
 MOST_CANDIDATES = 30
 """Maximum number of candidates when choosing similar tasks."""
 _MOST_FAILURES = 4
-"""Maximum number of failures described in a question about similar tasks."""
+"""Maximum number of failures described in a model query about similar tasks."""
 _MOST_CHARS, _REQUEST_CHARS = 1_000, 500
 """Maximum number of characters stored for each text in an answer and for a task's request."""
 _NUMBER = re.compile(r"(?<![\d-])\d{1,6}")
@@ -317,7 +317,7 @@ def _folded(mode: str) -> str:
 
 
 def _step(said: Any, n_steps: int) -> int:
-    """Return the index of the step whose number is in an answer, or -1 without a number."""
+    """Return the index of the step whose number is in an answer, or -1 if there is no number."""
     number = _NUMBER.search(str(said)[:40])
     place = int(number[0]) - 1 if number else -1
     return place if place < n_steps else -1

@@ -182,7 +182,7 @@ class EmpiricalPredictor(Predictor):
 
 
 class Draws(Policy, Protocol):
-    """A policy that samples tokens in this process and can use a separate seed."""
+    """A policy that samples tokens in this process, optionally with a separate seed."""
 
     def drawing(self, seed: int) -> AbstractContextManager[None]:
         """Return a context manager in which the policy samples with a separate seed."""

@@ -199,7 +199,7 @@ def _more(hint: Hint, found: Mapping[str, str], view: View) -> str:
 
 
 def tools_of(view: View) -> dict[str, str]:
-    """Return the values in info that contain tool schemas, by key."""
+    """Return the items in info whose values contain tool schemas."""
     texts = view.info.items()
     return {key: text for key, text in texts if key.endswith(".tools") and isinstance(text, str)}
 
@@ -229,7 +229,7 @@ _INDENTS = (None, 1, 2, 4)
 class FailureInterface:
     """An interface that adds notes to tool schemas, hints after errors, and cues about failures.
 
-    The interface depends only on the view, the text files and the labels that are on. It is
+    The interface depends only on the view, the text files and the active labels. It is
     therefore the same for all tasks, regardless of their solutions and verdicts.
 
     Attributes:
@@ -305,7 +305,7 @@ def _noted_tool(tool: Any) -> Any:
 
 
 def _explained(noted: dict[str, Any]) -> dict[str, Any]:
-    """Explain ``[required]`` in the description of API documentation that contains this note."""
+    """Add an explanation of ``[required]`` to API documentation that contains this note."""
     described = noted.get("description")
     if "[required]" not in json.dumps(noted.get("parameters")) or not isinstance(described, str):
         return noted
@@ -350,10 +350,10 @@ class InterfaceCoach:
     """A coach that uses the same interface in all episodes and updates it when the profile changes.
 
     Args:
-        profile: the memory of failures, which determines the cues that are on.
+        profile: the memory of failures, which determines the active cues.
         schema_notes: see :class:`FailureInterface`.
         error_hints: see :class:`FailureInterface`.
-        cues: True to show the cues that are on.
+        cues: True to include the active cues.
 
     Source: Eq. 8, 9 and 15 in SEAL (arXiv 2605.24426).
     """
@@ -386,7 +386,7 @@ class InterfaceVersions:
     """A study that writes a note about the first trajectory with each interface version.
 
     The note's label is the version. Its evidence contains the ``version``; ``says``, a
-    human-readable description of the version; ``cues``, the text for each label that is on; and the
+    human-readable description of the version; ``cues``, the text for each active label; and the
     switches of :class:`FailureInterface`.
     """
 

@@ -1,4 +1,4 @@
-"""Weights for a group's trajectories, and its weighted advantages."""
+"""Weights for a group's trajectories, and the group's weighted advantages."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ class Weighing:
 
 
 class Reweighted:
-    """A transform that multiplies advantages by their trajectory's weight, including successes.
+    """A transform that multiplies each trajectory's advantages by the trajectory's weight.
 
     Args:
         profile: provides the labels' moving utilities for ``ema``.
