@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def extra_advice(extra: str) -> str:
-    """Return a hint with the command that installs the given extra of this package.
+    """Return a hint with the command for installing one of this package's extras.
 
     Args:
         extra: name of the extra in ``pyproject.toml``, such as ``"train"``.
@@ -62,7 +62,7 @@ def benchmark_home(benchmark: str) -> Path:
 
 
 def data_folder(benchmark: str) -> Path | None:
-    """Return the data folder from ``$COEVO_<BENCHMARK>_DATA``, else the installed folder or None.
+    """Return the folder in ``$COEVO_<BENCHMARK>_DATA`` or the installed data folder, if any.
 
     A folder specified by the variable is returned even if it does not exist, so that a wrong path
     is reported rather than ignored.

@@ -121,7 +121,7 @@ class TicketClient:
         return dict(self.call("metrics")["metrics"])
 
     def call(self, name: str, /, **body: Any) -> Any:
-        """Send a message, retrying until it is answered.
+        """Send a message, retrying until the server responds.
 
         Raises:
             RemoteError: if the message is rejected, or not answered within ``patience_s``.
