@@ -1,4 +1,4 @@
-"""Studies that use replays or a model to label steps as good or bad, and label metrics."""
+"""Studies that label steps as good or bad with replays or a model, and metrics for the labels."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class AttributionRecord(StepRecord):
         return found
 
     def _flips(self, wholes: Sequence[Note]) -> list[bool]:
-        """Return for each trajectory True if the first step's advantage contradicts the outcome."""
+        """Flag each trajectory in which the first step's advantage contradicts the outcome."""
         by_group: dict[str, list[Note]] = {}
         for note in wholes:
             by_group.setdefault(note.group_id, []).append(note)

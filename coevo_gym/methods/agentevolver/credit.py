@@ -44,7 +44,7 @@ def attributed(
     attribution: bool = True,
     outcome: bool = True,
 ) -> list[list[float]]:
-    """Compute each step's advantage from its own and later labels and its trajectory's outcome.
+    """Compute each step's advantage from its label, later labels, and the trajectory's outcome.
 
     Labels and outcomes are standardised within the group. The labels' mean and deviation are
     computed from the trajectories' mean labels, so that long trajectories do not count more.

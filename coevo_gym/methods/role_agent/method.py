@@ -127,7 +127,7 @@ def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
 
 
 def _estimator(learner: object) -> StateGrouped:
-    """Return the estimator from the learner's settings, whose returns foresight multiplies."""
+    """Return the learner's estimator, which computes the returns that foresight multiplies."""
     if isinstance(learner, GRPOConfig) and learner.state_rewards == "at_the_end":
         estimator = credit_of(learner).estimator
         if isinstance(estimator, StateGrouped):

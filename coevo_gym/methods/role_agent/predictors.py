@@ -277,7 +277,7 @@ _TAG = re.compile(r'<predict_next(?: n="(\d{1,3})")?>(.*?)</predict_next>', re.D
 
 
 class InlineCoach:
-    """A coach that requests predictions as part of every answer, which training includes.
+    """A coach that requests predictions in every answer, so that training includes them.
 
     Args:
         horizon: H, number of observations to predict per step.

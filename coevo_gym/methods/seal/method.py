@@ -64,7 +64,7 @@ class SEALSettings(FrozenModel):
 
     @property
     def budget(self) -> WeightLimits | None:
-        """Return the limits for weights, or None if only ``clip`` applies."""
+        """Return the limits on weights, or None if only ``clip`` applies."""
         found = WeightLimits(self.strength, self.normalise_mean)
         return None if found == WeightLimits() else found
 

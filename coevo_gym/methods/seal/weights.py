@@ -118,7 +118,7 @@ def applies(apply_to: ApplyTo, advantage: float) -> bool:
 
 
 class WeightLimits(NamedTuple):
-    """Limits for the distance of weights from 1.
+    """Limits on how far weights may be from 1.
 
     Attributes:
         strength: share of the distance from 1 to keep; 0 makes all weights 1.
