@@ -89,7 +89,7 @@ def install_files(benchmark: str, files: Iterable[Path]) -> Path:
 
 @contextmanager
 def locked(benchmark: str) -> Iterator[None]:
-    """Lock a benchmark's installation within a context, after waiting for other processes."""
+    """Context manager that locks a benchmark's installation, waiting for other processes first."""
     folder = benchmark_home(benchmark)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
