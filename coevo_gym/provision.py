@@ -1,4 +1,4 @@
-"""Installation folders for benchmarks on this machine, and functions that fill them.
+"""The folders of installed benchmarks on this machine, and functions that fill them.
 
 Each benchmark has its own folder under ``$COEVO_HOME`` (default: the user's cache folder), so that
 its pins and data are independent of other benchmarks. ``$COEVO_<BENCHMARK>_DATA`` points to
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def extra_advice(extra: str) -> str:
-    """Return advice with the command that installs one of this package's extras.
+    """Return a hint with the command for installing one of this package's extras.
 
     Args:
         extra: name of the extra in ``pyproject.toml``, such as ``"train"``.
@@ -62,7 +62,7 @@ def benchmark_home(benchmark: str) -> Path:
 
 
 def data_folder(benchmark: str) -> Path | None:
-    """Return the data folder from ``$COEVO_<BENCHMARK>_DATA``, else the installed one, or None.
+    """Return the folder in ``$COEVO_<BENCHMARK>_DATA`` or the installed data folder, if any.
 
     A folder specified by the variable is returned even if it does not exist, so that a wrong path
     is reported rather than ignored.
@@ -75,7 +75,7 @@ def data_folder(benchmark: str) -> Path | None:
 
 
 def install_files(benchmark: str, files: Iterable[Path]) -> Path:
-    """Copy data files into the benchmark's folder, or leave it unchanged if that fails.
+    """Copy data files into the benchmark's folder, leaving the folder unchanged on failure.
 
     Returns:
         The folder that now contains only these files.
@@ -89,7 +89,7 @@ def install_files(benchmark: str, files: Iterable[Path]) -> Path:
 
 @contextmanager
 def locked(benchmark: str) -> Iterator[None]:
-    """Lock a benchmark's installation within a context, first waiting for other processes."""
+    """Context manager that locks a benchmark's installation, waiting for other processes first."""
     folder = benchmark_home(benchmark)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:

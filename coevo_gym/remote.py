@@ -1,4 +1,4 @@
-"""Clients for `coevo serve` that work in processes that cannot import coevo_gym.
+"""Clients for `coevo serve` in processes that cannot import coevo_gym.
 
 This file needs only Python, numpy and gymnasium 0.29 or newer, and nothing else from this project.
 Copy it into the project of a trainer whose pinned packages conflict with coevo_gym.
@@ -101,11 +101,11 @@ class TicketClient:
         return str(self.call("report", ticket=ticket_id, trajectory=trajectory)["ended"])
 
     def give_back(self, ticket_id: str, reason: str = "abandoned") -> str:
-        """Hand the ticket of an unfinished episode back, and return the ticket's final status."""
+        """Hand back the ticket of an unfinished episode, and return the ticket's final status."""
         return str(self.call("give_back", ticket=ticket_id, reason=reason)["ended"])
 
     def renew(self, ticket_id: str) -> bool:
-        """Renew a ticket's lease; return False if the server no longer waits for its episode."""
+        """Renew a ticket's lease; return False if the server no longer waits for the episode."""
         return bool(self.call("renew", ticket=ticket_id)["out"])
 
     def save(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class TicketClient:
         return dict(self.call("metrics")["metrics"])
 
     def call(self, name: str, /, **body: Any) -> Any:
-        """Send a message, retrying until it is answered.
+        """Send a message, retrying until the server responds.
 
         Raises:
             RemoteError: if the message is rejected, or not answered within ``patience_s``.
@@ -220,7 +220,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; options: ``slot``, ``policy_version``, ``task`` (a name or id)."""
+        """Start an episode with options ``slot``, ``policy_version`` and ``task`` (name or id)."""
         super().reset(seed=seed)
         order = {"split": self.split, "choices": self.n_choices, **(options or {})}
         order.setdefault("policy_version", self.policy_version)
@@ -255,13 +255,13 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
         return self._last[0], reward, ends["terminated"], ends["truncated"], info
 
     def close(self) -> None:
-        """Disconnect from the server, which drops the running episode; may be called repeatedly."""
+        """Disconnect from the server, dropping the running episode; may be called repeatedly."""
         if self._socket is not None:
             leaving, self._socket = self._socket, None
             leaving.close()
 
     def _ask(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Send a message and return its answer; close the connection after an error."""
+        """Send a message and return the response; close the connection after an error."""
         try:
             if self._socket is None:
                 if kind == "step":
@@ -291,7 +291,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
 
 
 class RemoteChoiceEnv(RemoteTaskEnv):
-    """A remote env for array-based learners, with hashed words as observations.
+    """A remote env for array-based learners, with observations as arrays of hashed words.
 
     An observation has ``obs``, (dim,), the hashed words of page and instruction; ``choices``,
     (max_choices, dim), the hashed words of each choice, with zeros beyond the last; and
@@ -324,7 +324,7 @@ class RemoteChoiceEnv(RemoteTaskEnv):
         return self._look(*super().reset(seed=seed, options=options))
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Execute the choice at this index."""
+        """Execute the choice at the given index."""
         offered, index = self._last[1].get("choices", ()), int(action)
         text = offered[index] if 0 <= index < len(offered) else ""
         page, reward, terminated, truncated, info = super().step(text)
@@ -360,7 +360,7 @@ def _authorization(token: str | None) -> dict[str, str]:
 
 
 def _connection(address: str, timeout_s: float) -> http.client.HTTPConnection:
-    """Return an unopened connection to an address, which may omit its scheme."""
+    """Return an unopened connection to an address whose scheme may be omitted."""
     url = urlsplit(address if "//" in address else f"//{address}")
     if url.hostname and url.scheme == "https":
         return http.client.HTTPSConnection(url.hostname, url.port or 443, timeout=timeout_s)
@@ -370,7 +370,7 @@ def _connection(address: str, timeout_s: float) -> http.client.HTTPConnection:
 
 
 def _wait(pause: float, why: str, patience_s: float) -> float:
-    """Wait with exponential back-off and jitter; return the pause before jitter, in seconds."""
+    """Wait with exponential back-off and jitter, and return the pause before jitter in seconds."""
     if not pause:
         logging.getLogger(__name__).warning("%s; retrying for up to %g s", why, patience_s)
     pause = min(max(2 * pause, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)

@@ -1,4 +1,4 @@
-"""CoEvolve (arXiv 2604.15840), its baselines, and its controls, which explore elsewhere.
+"""CoEvolve (arXiv 2604.15840), with its baselines and controls.
 
 The pool starts from unguided exploration. While the agent trains on its tasks, forgetting, boundary
 and rare signals are detected in the rollouts. After a fixed number of groups, these signals become
@@ -24,7 +24,7 @@ PROMPTS = "coevolve"
 
 
 class CoEvolve(PoolCurriculum):
-    """A curriculum whose pool grows from signals, or in another way for the controls.
+    """A curriculum whose pool grows from signals, or by another rule for the controls.
 
     With initial tasks, the unguided first round is skipped.
 

@@ -55,7 +55,7 @@ def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> N
 
 
 def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
-    """Create a kit with a method's own settings, without a run."""
+    """Create a kit from a method's own settings, for use outside a run."""
     found, sections = get_benchmark(benchmark), nested(spec.sets)
     native = found.tasks(Split.TRAIN)
     curriculum = CurriculumConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})})

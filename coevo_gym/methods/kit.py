@@ -1,4 +1,4 @@
-"""The kit that a run passes to a method: functions that create parts, and their settings."""
+"""The kit that a run passes to a method: settings, and functions that create parts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OnVerdict = Callable[[Verdict], None]
 
 
 class WalkHistory(NamedTuple):
-    """The part of a walk that a model sees.
+    """The part of a walk that is included in a model's prompt.
 
     Attributes:
         kind: ``causal`` for the whole walk, or ``recent`` for only the last steps.
@@ -55,17 +55,17 @@ class ExplorerModel(Protocol):
 
     @property
     def advisor(self) -> Advisor:
-        """The model's advisor, which answers questions."""
+        """The advisor through which the model is queried."""
         ...
 
     @property
     def scope(self) -> Scope:
-        """The scope under which the model's questions are counted."""
+        """The scope under which the model's queries are counted."""
         ...
 
     @property
     def tasks(self) -> str:
-        """A description of valid tasks in the env."""
+        """A description of the tasks that are valid in the env."""
         ...
 
     def agent(
@@ -75,7 +75,7 @@ class ExplorerModel(Protocol):
         *,
         history: WalkHistory | None = None,
     ) -> Agent:
-        """Create an agent that acts in the env with the model.
+        """Create an agent that uses the model to act in the env.
 
         Args:
             purpose: purpose under which the agent's answers are counted.
@@ -87,7 +87,7 @@ class ExplorerModel(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Kit:
-    """The parts and settings that a method is assembled from.
+    """The parts and settings from which a method is assembled.
 
     The settings are the run's settings, overridden by the method's settings, then by the arm's own.
 
@@ -147,7 +147,7 @@ class Kit:
         told: Mapping[str, Any] = FrozenDict(),
         unguided: Agent | None = None,
     ) -> Explorer:
-        """Create the explorer for ``explorer.kind``; kind "noisy" ignores it.
+        """Create the explorer, which ``explorer.kind = "noisy"`` does not use.
 
         Args:
             prompts: the folder of the prompt files for a model that explores.
@@ -184,7 +184,7 @@ class Kit:
         )
 
     def advisor(self) -> Advisor:
-        """Return the advisor of the exploring model, which answers questions.
+        """Return the advisor through which the exploring model is queried.
 
         Raises:
             ConfigError: if the run's rounds do not query a model.
@@ -198,7 +198,7 @@ class Kit:
 
     @property
     def scope(self) -> Scope:
-        """Return the scope under which an evolver's questions are stored and counted."""
+        """Return the scope under which the evolver's model queries are stored and counted."""
         return no_scope if self.asked is None else self.asked.scope
 
     def gates(self, benchmark: Benchmark, known: KnownTasks) -> Sequence[Gate]:

@@ -18,7 +18,7 @@ from coevo_gym.trainers.settings import LearnerConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Method(MethodParts):
-    """The assembled parts of a method, ready for training; omitted parts do nothing.
+    """The assembled parts of a method, ready for training; parts that were omitted have no effect.
 
     Attributes:
         curriculum: the curriculum, which chooses the tasks.
@@ -75,7 +75,7 @@ class MethodSpec:
         return made
 
     def preset(self, name: str, summary: str, **sections: Mapping[str, Any]) -> MethodSpec:
-        """Create a spec with the same parts, but with another name and other settings.
+        """Create a copy of the spec with a different name and different settings.
 
         Args:
             name: the new method's name in arm settings.

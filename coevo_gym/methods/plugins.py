@@ -18,7 +18,7 @@ _known: dict[str, tuple[Path, dict[str, str]]] = {}
 
 
 def load_folder(folder: str | Path) -> None:
-    """Register the methods in a folder's ``.py`` files under the names passed to ``@method``.
+    """Register the methods from a folder's ``.py`` files under the names passed to ``@method``.
 
     The files are read again if any file has changed. Files whose names begin with ``_`` are not
     loaded, but other files can import them because the folder is on the import path.
@@ -44,7 +44,7 @@ def load_folder(folder: str | Path) -> None:
 
 
 def method_files(folder: str | Path) -> list[Path]:
-    """Return the files in a folder that define methods.
+    """Return the method-defining files in a folder.
 
     Raises:
         ConfigError: if the folder or such a file does not exist.
@@ -59,7 +59,7 @@ def method_files(folder: str | Path) -> list[Path]:
 
 
 def folder_hashes(folder: str | Path) -> dict[str, str]:
-    """Return the content hashes of the files in a folder that define methods, by file name."""
+    """Map the names of the method-defining files in a folder to content hashes."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         for path in method_files(folder)
@@ -100,7 +100,7 @@ def _import(path: Path) -> ModuleType:
 
 
 def _line(error: Exception, path: Path) -> str:
-    """Return the line in the file that raised the error, or "" if it arose elsewhere."""
+    """Return the line of the file that raised the error, or "" if the error arose elsewhere."""
     if isinstance(error, SyntaxError):
         return f", line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

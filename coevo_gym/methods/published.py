@@ -150,7 +150,7 @@ _OF_PAPER = {
 
 
 def published(benchmark: str, model: str, methods: Collection[str]) -> str | None:
-    """Describe the published results for a benchmark, a model and methods, or return None.
+    """Return published results as text for a benchmark, a model and methods, or None if unknown.
 
     Args:
         benchmark: name of the benchmark.

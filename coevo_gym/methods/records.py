@@ -20,7 +20,7 @@ class StepRecord(ABC):
 
     @abstractmethod
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return the metrics of a step's notes, or {} without notes of the right kind."""
+        """Return metrics about a step's notes, or {} if no note has the right kind."""
 
     def note(self, notes: Notes) -> None:
         """Replace the metrics; see :class:`~coevo_gym.core.seams.Memory`."""

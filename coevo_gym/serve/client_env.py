@@ -44,7 +44,7 @@ class ResetOrder(BaseModel):
 
 
 class ActionOrder(BaseModel):
-    """An action, as a client sends it.
+    """An action sent by a client.
 
     Attributes:
         action: an action of the env.
@@ -58,7 +58,7 @@ class ActionOrder(BaseModel):
 
 
 class ClientEnv:
-    """An env that answers one client's messages with frames; not thread-safe.
+    """An env that responds to one client's messages with frames; not thread-safe.
 
     A frame contains what an agent may see (:class:`~coevo_gym.core.trajectory.View`), and the
     outcome once the episode is over. It can never contain a task, verifier or solution.

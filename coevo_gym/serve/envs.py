@@ -37,7 +37,7 @@ POLL_S = 0.5
 
 
 class LocalSession:
-    """An adapter that lets envs in this process use a session.
+    """An adapter through which envs in this process use a session.
 
     Episodes end with the process, so their tickets are returned when the session is opened again.
     The session runs its evolution rounds by itself; :meth:`take` waits for the initial tasks.
@@ -62,7 +62,7 @@ class LocalSession:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of tickets taken, and number of tickets by outcome."""
+        """The number of tickets taken, and the number of tickets with each outcome."""
         return self._session.counts
 
     @property
@@ -100,7 +100,7 @@ class LocalSession:
                 )
 
     def report(self, ticket_id: str, trajectory: Trajectory) -> None:
-        """Report an episode, without returning the group that it may close."""
+        """Report an episode without returning the group that the episode may complete."""
         self._session.report(ticket_id, trajectory)
 
     def give_back(self, ticket_id: str, reason: EndReason) -> None:
@@ -112,7 +112,7 @@ class LocalSession:
         return self._session.renew(ticket_id)
 
     def close_spent_step(self) -> None:
-        """Do nothing; the next :meth:`take` closes the step."""
+        """Do nothing, because the next :meth:`take` closes the step."""
 
     def evolve(self) -> None:
         """Do nothing; the session runs its rounds in a separate thread."""
@@ -122,7 +122,7 @@ class LocalSession:
         return self._session.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`, which invalidates all issued tickets."""
+        """Restore a state from :meth:`state_dict`, invalidating all issued tickets."""
         self._session.load_state_dict(state)
 
 
@@ -164,7 +164,7 @@ STATE: dict[str, Any] = {
 
 
 class EnvsFace:
-    """The routes of the envs API, with counts of its clients and steps.
+    """The routes of the envs API, with counters for its clients and steps.
 
     Args:
         benchmark: benchmark of the envs.
@@ -256,7 +256,7 @@ class EnvsFace:
             await socket.send_text(answer)
 
     def _answer(self, client: ClientEnv, kind: str, data: dict[str, Any]) -> str:
-        """Return the answer to a message; runs in a thread."""
+        """Return the response to a message; runs in a thread."""
         try:
             if kind == "reset":
                 return _dump("observation", client.reset(ResetOrder.model_validate(data)))
@@ -279,7 +279,7 @@ class EnvsFace:
 
 
 def _parse(text: str) -> tuple[str, dict[str, Any], str | None]:
-    """Return a message's type and data, and an error answer if the message is invalid."""
+    """Return a message's type and data, and an error response if the message is invalid."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -51,7 +51,7 @@ class Guard:
         self.hosts = {name.lower() for name in (*own, *hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward a permitted request to the app, or answer any other with an error."""
+        """Forward a permitted request to the app, or respond to any other request with an error."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
@@ -89,7 +89,7 @@ class Guard:
         return name is None or name in self.hosts  # no site can have an address as its name
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """Return a ``receive`` that limits the body, even if its length is not declared."""
+        """Return a ``receive`` that limits the size of the body, even if no length is declared."""
         if scope["type"] != "http":
             return receive
         read = 0
@@ -112,7 +112,7 @@ class Guard:
 
 @lru_cache(maxsize=64)
 def _name_of(host: str) -> str | None:
-    """Return the name in a Host header without its port; None for an address, "" if invalid."""
+    """Return the name in a Host header without the port, None for an address, or "" if invalid."""
     try:
         name = (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:

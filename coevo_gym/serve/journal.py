@@ -42,7 +42,7 @@ class JournalCall(NamedTuple):
 
 
 class Journal:
-    """A session's calls in order, and the snapshot from before the first call.
+    """A session's calls in order, with the snapshot taken before the first call.
 
     A call survives the process once :meth:`add` has returned. Only one process at a time may have
     the file open. Every row has a checksum.
@@ -112,7 +112,7 @@ class Journal:
                 self._db.execute(f"PRAGMA user_version={FORMAT}")
 
     def _add_checksums(self) -> None:
-        """Upgrade a file from format 1."""
+        """Upgrade a file from format version 1."""
         db = self._db
         db.create_function("checksum", 4, _checksum)
         db.execute("ALTER TABLE snapshot ADD COLUMN checksum INTEGER")
@@ -121,14 +121,14 @@ class Journal:
         db.execute("UPDATE calls SET checksum = checksum(number, at, what, body)")
 
     def _count(self) -> int:
-        """Return the number of calls, which are numbered from 1 without gaps."""
+        """Return the number of calls after checking that their numbers have no gaps."""
         n, last = self._db.execute("SELECT count(*), max(number) FROM calls").fetchone()
         if n != (last or 0):
             raise self._damaged(f"only {n} of {last} calls are left")
         return int(n)
 
     def snapshot(self) -> tuple[float, dict[str, Any]] | None:
-        """Return the time and state of the latest snapshot; None if there is none.
+        """Return the time and state of the latest snapshot, or None if there is no snapshot.
 
         Raises:
             StoreError: if the snapshot is damaged.
@@ -143,7 +143,7 @@ class Journal:
             return at, state
 
     def calls(self) -> Iterator[JournalCall]:
-        """Yield the calls since the snapshot, in order.
+        """Yield the calls made since the snapshot, in order.
 
         Raises:
             StoreError: if the next call is damaged.
@@ -157,7 +157,7 @@ class Journal:
             yield call
 
     def count(self, what: str, first: int) -> int:
-        """Return the number of calls with this name, starting at call number ``first``."""
+        """Return the number of calls with the given name, starting at call number ``first``."""
         query = "SELECT count(*) FROM calls WHERE number >= ? AND what = ?"
         with self._lock, self._using():
             return int(self._db.execute(query, (first, what)).fetchone()[0])
@@ -168,7 +168,7 @@ class Journal:
         return self._since
 
     def add(self, calls: Sequence[JournalCall], *, synced: bool = True) -> None:
-        """Store calls atomically.
+        """Store calls in a single transaction.
 
         Args:
             calls: calls to store, in order.
@@ -189,7 +189,7 @@ class Journal:
             self._since += sum(len(row[3]) for row in rows)
 
     def put_snapshot(self, at: float, state: Mapping[str, Any]) -> int:
-        """Replace the snapshot and all calls with a state; return its size in bytes."""
+        """Replace the snapshot and all calls with the given state; return its size in bytes."""
         body = _pack(state)
         row = (1, at, body, _checksum(1, at, "", body))
         with self._lock, self._using():

@@ -20,7 +20,7 @@ _FILES = 8192
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """Limits on clients; exceeding a limit causes an error for that client only.
+    """Limits for clients; exceeding a limit causes an error only for the client concerned.
 
     Attributes:
         sessions: maximum number of envs open at a time.
@@ -44,12 +44,12 @@ class ServerLimits:
 
     @property
     def body_bytes(self) -> int:
-        """:attr:`body_mb` in bytes."""
+        """The maximum request size in bytes."""
         return int(self.body_mb * 2**20)
 
     @property
     def message_bytes(self) -> int:
-        """:attr:`message_kb` in bytes."""
+        """The maximum message size in bytes."""
         return int(self.message_kb * 2**10)
 
 
@@ -105,7 +105,7 @@ def bounded_protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol
             self._set_busy()
 
         def _update(self, n_bytes: int = 0) -> None:
-            """Update the idle state after ``n_bytes`` have arrived."""
+            """Update the connection's idle state after ``n_bytes`` have arrived."""
             answering = self.cycle is not None and not self.cycle.response_complete
             if answering or self not in self.connections:  # a WebSocket has its own protocol
                 self._set_busy()
@@ -130,7 +130,7 @@ def bounded_protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol
 
 
 def _raise_file_limit(wanted: int) -> int:
-    """Raise the soft limit on open files; return the new limit, at most ``wanted``."""
+    """Raise the soft limit on open files, and return the usable limit (at most ``wanted``)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted

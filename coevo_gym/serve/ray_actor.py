@@ -53,7 +53,7 @@ class RaySession:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of tickets taken, and number of tickets by outcome."""
+        """The number of tickets taken, and the number of tickets with each outcome."""
         return cast("dict[str, int]", self._read("counts"))
 
     @property
@@ -79,11 +79,11 @@ class RaySession:
         )
 
     def report(self, ticket_id: str, trajectory: Trajectory) -> Group | None:
-        """Report an episode; return the group if this closes it."""
+        """Report an episode, and return the group if the episode completes it."""
         return cast("Group | None", self._call("report", ticket_id, trajectory))
 
     def give_back(self, ticket_id: str, reason: EndReason) -> Group | None:
-        """Hand back the ticket of an unfinished episode; return the group if this closes it."""
+        """Hand back an unfinished episode's ticket; return the group if this completes it."""
         return cast("Group | None", self._call("give_back", ticket_id, reason))
 
     def renew(self, ticket_id: str) -> bool:
@@ -91,11 +91,11 @@ class RaySession:
         return cast(bool, self._call("renew", ticket_id))
 
     def close_spent_step(self) -> None:
-        """Close an automatically opened step if it has no tickets left."""
+        """Close an automatically opened step that has no tickets left."""
         self._call("close_spent_step")
 
     def evolve(self) -> RoundResult | None:
-        """Run the due round, or wait for the running round; return None if there is neither."""
+        """Run the due round or wait for the running round; return None if there is no round."""
         return cast("RoundResult | None", self._call("evolve"))
 
     def state_dict(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class RaySession:
         return cast("dict[str, Any]", self._call("state_dict"))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`, which invalidates all issued tickets."""
+        """Restore a state from :meth:`state_dict`, invalidating all issued tickets."""
         self._call("load_state_dict", dict(state))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -127,7 +127,7 @@ class SessionActor:
         self._session = make()
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """Call a method of the session."""
+        """Call the session's method with the given name."""
         return getattr(self._session, method)(*arguments, **named)
 
     def read(self, attribute: str) -> Any:

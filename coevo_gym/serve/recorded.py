@@ -32,7 +32,7 @@ _RESTART = "Restart the server to continue from its journal; everything it ackno
 
 
 class Recorded:
-    """A session that records each call in a journal before answering it; not thread-safe.
+    """A session that journals each call before responding to it; not thread-safe.
 
     A call is either rejected before it changes anything, or executed and recorded. After anything
     else, such as an exception in the curriculum or a full disk, the session in memory may differ
@@ -88,7 +88,7 @@ class Recorded:
         given: Any = None,
         mark: Callable[[], object] = object,
     ) -> Any:
-        """Execute a call, and record it on disk before returning its answer.
+        """Execute a call, and save it to disk before returning the response.
 
         Args:
             what: name of the call.
@@ -130,7 +130,7 @@ class Recorded:
         return answer
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Replace the session with a new session in this state, once the state is on disk.
+        """Replace the session with a new session in this state once the state is on disk.
 
         Raises:
             ConfigError: if this is not a session's state; the session is then unchanged.
@@ -149,7 +149,7 @@ class Recorded:
             self._switch(session, kept)
 
     def close(self) -> None:
-        """Write a snapshot, unless the session is broken, and close the journal."""
+        """Write a snapshot unless the session is broken, then close the journal."""
         try:
             if self.broken is None:
                 with self.breaking("close"):
@@ -187,7 +187,7 @@ class Recorded:
             raise StoreError(f"{self.broken} {_RESTART}") from error
 
     def _carry_out(self, what: str, body: Mapping[str, Any], given: Any = None) -> Any:
-        """Apply a call to the session; replaying the same calls gives the same session."""
+        """Apply a call to the session; replaying the same calls recreates the same session."""
         session = self.session
         answer: Any = None
         if what == "take":
@@ -215,7 +215,7 @@ class Recorded:
     # Opening a journal.
 
     def _replay(self, at: float, state: dict[str, Any], *, recover: bool) -> None:
-        """Restore a snapshot and replay the calls after it.
+        """Restore a snapshot and replay the calls that followed it.
 
         Raises:
             StoreError: if a call cannot be replayed, and ``recover`` is not set.
@@ -244,7 +244,7 @@ class Recorded:
     def _play(
         self, at: float, state: Mapping[str, Any], n_calls: int | None = None
     ) -> tuple[int, str | None]:
-        """Load a snapshot into the new session and replay calls.
+        """Load a snapshot into the new session and replay the calls after it.
 
         Args:
             at: time of the snapshot.
@@ -298,7 +298,7 @@ class Recorded:
         return second, kept
 
     def _switch(self, session: CurriculumSession, kept: dict[str, Any]) -> None:
-        """Replace this session with a loaded session, whose tickets belong to a new epoch."""
+        """Replace this session with a loaded session whose tickets belong to a new epoch."""
         epoch = secrets.token_hex(3)
         self._put(kept, (), epoch)
         self.session, self.epoch, self.mine = session, epoch, set()
@@ -332,7 +332,7 @@ class _Found:
         self.result: RoundResult | None = None
 
     def run(self, round: Round) -> RoundResult:
-        """Return the stored result."""
+        """Return the stored result instead of running the round."""
         assert self.result is not None
         return self.result
 

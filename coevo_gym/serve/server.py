@@ -135,7 +135,7 @@ def serve(
     ready: Callable[[JournaledSession], None] = lambda _: None,
     recover: bool = False,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; requests in progress are finished first.
+    """Serve until SIGINT or SIGTERM arrives, then finish the requests in progress.
 
     Args:
         practice: settings of the curriculum.

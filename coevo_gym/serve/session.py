@@ -185,7 +185,7 @@ class JournaledSession:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Ticket counts as in :attr:`CurriculumSession.counts`, also from before a restart."""
+        """Ticket counts as in :attr:`CurriculumSession.counts`, continued after a restart."""
         return self._session.counts
 
     @property
@@ -275,7 +275,7 @@ class JournaledSession:
             return self._session.ended(id)
 
     def give_back(self, ticket_id: str, reason: EndReason) -> str:
-        """Release an unfinished episode's ticket, and return the ticket's final status."""
+        """Release an unfinished episode's ticket and return the ticket's final status."""
         id = self._own(ticket_id)
         with self._lock:
             out = self._ticket(id) is not None
@@ -293,13 +293,13 @@ class JournaledSession:
             self._do("sweep", {}, changes=lambda _: False)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the session's state for a checkpoint, in which issued tickets are void."""
+        """Return the session's state for a checkpoint, in which issued tickets are invalid."""
         with self._lock:
             self._kept.check_sound()
             return self._session.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`, which invalidates all issued tickets.
+        """Restore a state from :meth:`state_dict`, invalidating all issued tickets.
 
         The state is loaded into a new session, which replaces the current session once it is on
         disk.
@@ -343,7 +343,7 @@ class JournaledSession:
         return replace(ticket, id=self._named(ticket.id))
 
     def _own(self, ticket_id: str) -> str:
-        """Return the session's own id for a ticket; tickets from other epochs stay unknown."""
+        """Return the session's id for a ticket, or an unknown id if it is from another epoch."""
         id, _, epoch = ticket_id.rpartition("@")
         return id if epoch == self._kept.epoch else f"{id}@{epoch or 'nowhere'}"
 
@@ -361,7 +361,7 @@ class JournaledSession:
         return "A round of evolution that looks for tasks is under way."
 
     def _begin_due(self) -> None:
-        """Run the due round in a separate thread, if there is one."""
+        """Run a round in a separate thread if one is due."""
         if self._round is not None or self._stop.is_set() or self._kept.broken is not None:
             return
         with self._kept.breaking("plan"):
@@ -375,7 +375,7 @@ class JournaledSession:
             ).start()
 
     def _explore(self, round: Round, epoch: str) -> None:
-        """Run a round until it is applied or no longer needed."""
+        """Run a round until it has been applied or is no longer needed."""
         pause = 1.0
         while not self._stop.is_set() and self._kept.broken is None and epoch == self._kept.epoch:
             try:

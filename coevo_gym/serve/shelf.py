@@ -1,4 +1,4 @@
-"""A pool of envs that clients use one after another."""
+"""A pool of envs that are reused by one client after another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MakeEnv = Callable[[str], gym.Env[str, str]]
 
 
 class EnvShelf:
-    """A thread-safe pool of envs for each split, which are reset instead of rebuilt between uses.
+    """A thread-safe pool of envs per split, which resets envs instead of rebuilding them.
 
     Engines run in this process. If engines share data while an episode starts, their episodes start
     one at a time. Envs of a benchmark whose ``vector_mode`` is ``"process"`` run in worker
@@ -39,7 +39,7 @@ class EnvShelf:
         self._closed = False
 
     def take(self, split: str) -> gym.Env[str, str]:
-        """Take an env for exclusive use.
+        """Take an env from the pool for exclusive use.
 
         Raises:
             TaskError: if the split does not exist.
@@ -56,7 +56,7 @@ class EnvShelf:
         return _BeginsAlone(env, self._beginning) if bare.begins_alone else env
 
     def put(self, split: str, env: gym.Env[str, str]) -> None:
-        """Return an env to the pool; its engine must not have failed."""
+        """Return an env whose engine has not failed to the pool."""
         with self._lock:
             if not self._closed:
                 self._idle[split].append(env)
@@ -64,7 +64,7 @@ class EnvShelf:
         env.close()
 
     def close(self) -> None:
-        """Close idle envs, envs returned later, and the workers; may be called repeatedly."""
+        """Close the workers, idle envs, and any env returned later; may be called repeatedly."""
         with self._lock:
             self._closed = True
             idle = [env for envs in self._idle.values() for env in envs]
@@ -76,7 +76,7 @@ class EnvShelf:
 
 
 class _BeginsAlone(gym.Wrapper[str, str, str, str]):
-    """A wrapper with a shared lock, so that only one env at a time starts an episode."""
+    """A wrapper with a shared lock that allows only one env at a time to start an episode."""
 
     def __init__(self, env: gym.Env[str, str], beginning: threading.Lock) -> None:
         super().__init__(env)

@@ -28,7 +28,7 @@ class _Message(BaseModel):
 
 
 class Nothing(_Message):
-    """A message without content."""
+    """An empty message."""
 
 
 class Take(_Message):
@@ -46,7 +46,7 @@ class Take(_Message):
 
 
 class Report(_Message):
-    """A report of an episode.
+    """A request that reports an episode.
 
     Attributes:
         ticket: id of the ticket.
@@ -58,7 +58,7 @@ class Report(_Message):
 
 
 class GiveBack(_Message):
-    """A return of a ticket whose episode will not be finished.
+    """A request to return a ticket whose episode will not be finished.
 
     Attributes:
         ticket: id of the ticket.
@@ -153,7 +153,7 @@ def _endpoint(
     message: type[_Message], call: Callable[[Any], Mapping[str, Any]], thread: Executor
 ) -> Callable[[Request], Any]:
     def answer(body: bytes) -> Response:
-        """Return the answer; runs in a thread, because it waits for the session and the disk."""
+        """Return the response; runs in a thread because it waits for the session and the disk."""
         try:
             return JSONResponse(call(message.model_validate_json(body or b"{}")))
         except ValidationError as error:

@@ -52,7 +52,7 @@ class Tokens:
         return cls(lines[0], tuple(lines[1:]))
 
     def admits(self, header: str, *, to_tickets: bool) -> bool:
-        """Return True if an Authorization header grants access to an API."""
+        """Return True if the given Authorization header grants access to the API."""
         if not self.trusted:
             return True
         scheme, _, said = header.partition(" ")

@@ -78,7 +78,7 @@ def check_json(name: str) -> None:
 
 
 def check_replay(name: str) -> None:
-    """Check that the reference solves its task with the last action and replays identically."""
+    """Check that the reference solves its task with its last action and replays identically."""
     benchmark = get_benchmark(name)
     for task in _sample(benchmark):
         played = benchmark.replay(task, task.solution)
@@ -255,7 +255,7 @@ def assert_benchmark_contract(name: str) -> None:
 
 
 def _proposable(name: str) -> Proposable | None:
-    """Return the benchmark if models can explore it, else None."""
+    """Return the benchmark if models can explore it, or None otherwise."""
     benchmark = get_benchmark(name)
     if hasattr(benchmark, "open") or hasattr(benchmark, "draft"):
         return proposable(benchmark)
@@ -263,7 +263,7 @@ def _proposable(name: str) -> Proposable | None:
 
 
 def _walk(task: Task, actions: Sequence[str]) -> tuple[Trajectory, list[str]]:
-    """Play actions; return the trajectory and all texts shown to the agent."""
+    """Play actions, and return the trajectory with all texts that the agent received."""
     env = make_env(task.benchmark, task)
     shown = _texts(env.view)
     for action in actions:
@@ -279,7 +279,7 @@ def _walk(task: Task, actions: Sequence[str]) -> tuple[Trajectory, list[str]]:
 
 
 def _texts(view: View) -> list[str]:
-    """Return all texts in a view."""
+    """Return all texts contained in a view."""
     told = [
         v if isinstance(v, str) else " ".join(map(str, v))
         for v in view.info.values()
@@ -289,7 +289,7 @@ def _texts(view: View) -> list[str]:
 
 
 def _holds(shown: Sequence[str], said: str) -> bool:
-    """Return True if a text was shown, ignoring spacing and letter case."""
+    """Return True if one of the texts contains the given string, ignoring spacing and case."""
     wanted = " ".join(said.casefold().split())
     return any(wanted in " ".join(text.casefold().split()) for text in shown)
 

@@ -60,7 +60,7 @@ class Poison:
             setattr(env, hook, self._watched(hook, getattr(env, hook)))
 
     def task(self, task: Task) -> Task:
-        """Return a copy of a task, with the same id, whose ground truth engines must not read."""
+        """Return a copy of a task, with the same id, that raises if its ground truth is read."""
         copy = task.model_copy()
         _ = copy.id  # computed now, because it also hashes the verifier
         verifier = copy.verifier.model_copy()
@@ -211,7 +211,7 @@ def check_observation_wrappers(env_id: str) -> None:
 
 
 def check_hostile_actions(env_id: str) -> None:
-    """Check that bad model output yields an observation and never changes the types in info."""
+    """Check that bad model output yields an observation and does not change the types in info."""
     env = gym.make(env_id, disable_env_checker=True)
     _, info = env.reset(seed=0)
     types = {key: type(value) for key, value in info.items()}
@@ -227,7 +227,7 @@ def check_hostile_actions(env_id: str) -> None:
 
 
 def check_end(env_id: str) -> None:
-    """Check that steps outside a running episode raise, and that closing twice does not."""
+    """Check that a step outside a running episode raises, and that closing twice does not."""
     env = gym.make(env_id, max_steps=1, disable_env_checker=True)
     assert_raises(ResetNeeded, lambda: env.step(""))
     env.reset(seed=0)
@@ -262,7 +262,7 @@ def check_failed_reset(env_id: str) -> None:
 
 
 def check_reference_and_empty_agent(env_id: str) -> None:
-    """Check that the reference solution gets score and reward 1, and an empty agent less."""
+    """Check that the reference gets score and reward 1, and that an idle agent gets less."""
     for task in _sample_tasks(env_id):
         solved, idle = replay(task), replay(task, ())
         assert solved.success, f"{task.name}: the reference failed: {solved.report}"
@@ -274,7 +274,7 @@ def check_reference_and_empty_agent(env_id: str) -> None:
 
 
 def check_ground_truth_is_hidden(env_id: str) -> None:
-    """Check that replacing verifier and solution does not change views before the end."""
+    """Check that views before the episode's end do not depend on the verifier or solution."""
     env = gym.make(env_id, disable_env_checker=True).unwrapped
     assert isinstance(env, TaskEnv)
     for task, other in itertools.pairwise(_sample_tasks(env_id)):
@@ -382,7 +382,7 @@ def assert_raises(error: type[Exception], use: Callable[[], object], words: str 
 
 
 def _seen(task: Task, actions: Sequence[str], private: Set[str]) -> list[Any]:
-    """Return everything a policy could see in an episode before its last frame."""
+    """Return all that a policy could see in an episode before its last frame."""
     onlooker = _Onlooker(get_benchmark(task.benchmark).choices, actions, private)
     outcome = run_fresh(task, onlooker)
     assert isinstance(outcome, Finished) or outcome.reason is EndReason.ABANDONED, outcome
@@ -390,7 +390,7 @@ def _seen(task: Task, actions: Sequence[str], private: Set[str]) -> list[Any]:
 
 
 class _Onlooker:
-    """An agent that plays given actions, records its views, and then abandons the episode."""
+    """An agent that plays the given actions, records its views and then abandons the episode."""
 
     def __init__(
         self,

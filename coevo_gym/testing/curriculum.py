@@ -50,7 +50,7 @@ def assert_curriculum_contract(
 
 
 def _drawn(curriculum: Curriculum, steps: Sequence[int]) -> list[list[str]]:
-    """Return the ids of each step's drawn tasks, recording outcomes that depend on the step."""
+    """Run a curriculum with seeded outcomes, and return the ids of the tasks drawn in each step."""
     drawn = []
     for step in steps:
         rng = np.random.default_rng(step)

@@ -1,4 +1,4 @@
-"""Named formulas of all methods, to verify externally computed numbers.
+"""The named formulas of all methods, for verifying values that other programs computed.
 
 ```bash
 python -m coevo_gym.testing.formulas numbers.json --only rloo,ppo
@@ -67,7 +67,7 @@ TOLERANCE = 1e-8
 
 
 class Difference(NamedTuple):
-    """An entry that differs from its formula's result; ``found`` is that result or an error."""
+    """An entry that its formula does not confirm; ``found`` is the formula's result or error."""
 
     id: str
     formula: str
@@ -76,7 +76,7 @@ class Difference(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The result of checking a file's selected entries."""
+    """The result of checking the selected entries of a file."""
 
     agree: Mapping[str, int]  # number of agreeing entries by formula
     differ: Sequence[Difference]
@@ -85,12 +85,12 @@ class Checked(NamedTuple):
 
     @property
     def fine(self) -> bool:
-        """True if at least one entry was selected, and all are known and agree."""
+        """True if at least one entry was selected and all selected entries are known and match."""
         return bool(self.agree) and not self.differ and not self.unknown
 
 
 def read_vectors(path: Path) -> list[Mapping[str, Any]]:
-    """Read the entries from a file of numbers.
+    """Read the entries to verify from a JSON file.
 
     Raises:
         ConfigError: if the file cannot be read, or an entry is incomplete.
@@ -143,7 +143,7 @@ def check(
 
 
 def equal(found: Any, expected: Any) -> bool:
-    """Return True if two JSON values are equal within :data:`TOLERANCE`; tuples equal lists."""
+    """Return True if two JSON values are equal within :data:`TOLERANCE`; tuples count as lists."""
     if isinstance(expected, Mapping):
         return (
             isinstance(found, Mapping)
@@ -435,7 +435,7 @@ FORMULAS: Mapping[str, Formula] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print which entries agree; return 0 if all selected ones do, 1 if not, 2 for a bad file."""
+    """Print which entries match; return 0 if all selected entries do, 1 if not, 2 on a bad file."""
     parser = argparse.ArgumentParser(
         prog="python -m coevo_gym.testing.formulas",
         description="Compare the numbers in a file with the results of the formulas. Exits with 0 "

@@ -1,4 +1,4 @@
-"""Contract check for gates, given a draft that the gate passes and one that it rejects."""
+"""Contract check for a gate, given a draft that it passes and a draft that it rejects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def draft_of(benchmark: str) -> Draft:
 
 
 def candidate_of(draft: Draft) -> Candidate:
-    """Create the candidate that a gate gets after a draft has been built and replayed."""
+    """Create the candidate that gates receive after a draft has been built and replayed."""
     benchmark = get_benchmark(draft.benchmark)
     task = benchmark.build(draft)
     return Candidate(draft, draft, task, replay=benchmark.replay(task, task.solution))

@@ -63,7 +63,7 @@ class ScriptedPolicy:
 
 
 class HostilePolicy:
-    """A policy that gives seeded random bad answers of the kinds in :data:`HOSTILE`.
+    """A policy that returns seeded random bad answers of the kinds in :data:`HOSTILE`.
 
     A ``decent`` policy answers a ``share`` of the requests, so that code that needs a good answer
     is also tested; some of these answers are corrupted.
@@ -159,7 +159,7 @@ def tiny_chat_model(
 
 
 def _long(rng: Generator) -> str:
-    """Return 100 kB to 1 MB of one repeated text."""
+    """Return a short text repeated to a length of 100 kB to 1 MB."""
     pieces = ("a", "{", "[", '"', "\\", "```", "<think>", "{}", '{"a":', "é", " ", "```json\n{")
     piece = pieces[int(rng.integers(len(pieces)))]
     return piece * (int(rng.integers(100_000, 1_000_000)) // len(piece))
@@ -215,7 +215,7 @@ HOSTILE: dict[str, Callable[[Generator], str]] = {
 
 
 def _spoilt(text: str, rng: Generator) -> str:
-    """Return a good answer with one fault."""
+    """Return a copy of a good answer with one random fault added."""
     place = int(rng.integers(len(text) + 1))
     faults = (
         lambda: text[:place],

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def coevo_env() -> Iterator[Callable[..., TaskEnv]]:
-    """Create envs like :func:`coevo_gym.testing.make_env`; all envs are closed after the test.
+    """Create envs like :func:`coevo_gym.testing.make_env`, and close them all after the test.
 
     Example:
         def test_buying_nothing_scores_nothing(coevo_env):

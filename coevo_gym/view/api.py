@@ -1,4 +1,4 @@
-"""Routing of the viewer's JSON API: every path with its handler, for the server and for exports."""
+"""Routing for the viewer's JSON API, which maps paths to handlers for the server and exports."""
 
 from __future__ import annotations
 

@@ -193,12 +193,12 @@ def paging_of(total: int, page: int, per_page: int) -> dict[str, int]:
 
 
 def value_of(row: ListRow, field: str) -> Any:
-    """Return the value of a row's field; see :class:`Filter`."""
+    """Return the value of a field of a row; see :class:`Filter`."""
     return attrgetter(field.removeprefix("_"))(row)
 
 
 def _test(rule: Filter, name: str, query: Query) -> Callable[[ListRow], bool] | None:
-    """Return the test for a parameter; None if the parameter is not set."""
+    """Return a function that tests rows against a parameter, or None if it is not set."""
     if not query.all(name):
         return None
     wanted: Sequence[Any] = query.all(name)

@@ -1,4 +1,4 @@
-"""Descriptions of episode grades in words."""
+"""Verbal descriptions of episode grades."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def grade_of(record: EvalTrajectory, task: Task | None = None) -> GradeInWords:
 
 
 def why_failed(success: bool, end_reason: str, report: Mapping[str, Any], task: Task | None) -> str:
-    """Return why an episode failed, in a few words, or "" if it succeeded or the reason is unknown.
+    """Return a few words on why an episode failed, or "" if it succeeded or the cause is unknown.
 
     Args:
         success: the binary outcome.
@@ -125,7 +125,7 @@ def _checks(report: Mapping[str, Any], task: Task | None) -> Iterator[GradeCheck
 
 
 def _sizes(task: Task | None) -> Mapping[str, int]:
-    """Return the number of attributes and options that a WebShop task asks for."""
+    """Return the number of attributes and options that a WebShop task requires."""
     verifier = task.verifier if task else None
     if not isinstance(verifier, WebShopVerifier):
         return {}
@@ -133,7 +133,7 @@ def _sizes(task: Task | None) -> Mapping[str, int]:
 
 
 def _share(name: str, value: float, size: int) -> tuple[bool | None, str]:
-    """Return the outcome of one part of WebShop's score, with a remark such as "2 of 3 right"."""
+    """Return the result for one part of WebShop's score, with a remark such as "2 of 3 right"."""
     if value < 0:
         return None, "none asked"
     if size > 1:
@@ -161,7 +161,7 @@ def _told(value: Any) -> str:
 
 
 def _spaced(name: str) -> str:
-    """Convert a key or a code to words; return other text unchanged.
+    """Convert a key or a code to words, leaving other text unchanged.
 
     Example:
         >>> _spaced("webshop.r_type"), _spaced("instance_state_mismatch"), _spaced("GorillaFS.root")

@@ -1,4 +1,4 @@
-"""The runs and evaluations that a viewer shows, by the ids used in paths."""
+"""The runs and evaluations that a viewer shows, keyed by the ids used in paths."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class Library:
 
     @property
     def home(self) -> str:
-        """Return the path of the only run or evaluation shown; "" if there are several."""
+        """Return the path of the only run or evaluation shown, or "" if there are several."""
         if self._all or self._tables:
             return ""
         shown = [*(f"runs/{id}" for id in self.runs()), *(f"evals/{id}" for id in self.evals())]
         return shown[0] if len(shown) == 1 else ""
 
     def runs(self) -> Mapping[str, RunFolder]:
-        """Return the runs by id, including runs whose manifest cannot be read.
+        """Return a dict from id to run, including runs whose manifest cannot be read.
 
         A run of a table has the id ``TABLE~ROW-SEED``.
         """
@@ -68,14 +68,14 @@ class Library:
         return _named(found)
 
     def evals(self) -> Mapping[str, EvalFolder]:
-        """Return the evaluations by id."""
+        """Return a dict from id to evaluation."""
         evals = self._evals
         if self._all:
             evals = [EvalFolder(EVALS / name) for name in EvalFolder.names()]
         return _named((name_of(evaluation.path), evaluation) for evaluation in evals)
 
     def run(self, id: str) -> RunFolder:
-        """Return a run by its id.
+        """Return the run with the given id.
 
         Raises:
             NotFound: if there is no such run.
@@ -83,7 +83,7 @@ class Library:
         return _found("run", id, "runs", self.runs())
 
     def evaluation(self, id: str) -> EvalFolder:
-        """Return an evaluation by its id.
+        """Return the evaluation with the given id.
 
         Raises:
             NotFound: if there is no such evaluation.
@@ -92,7 +92,7 @@ class Library:
 
 
 def _find(name: str) -> RunFolder | EvalFolder | Path:
-    """Return the run or evaluation with a name, or the path of a table of runs."""
+    """Return the run or evaluation with the given name, or the path of a table of runs."""
     if name and not (RunFolder.find(name) or EvalFolder.find(name)):
         for table in (RUNS / name, Path(name)):
             if RunFolder.of_table(table):
@@ -101,12 +101,12 @@ def _find(name: str) -> RunFolder | EvalFolder | Path:
 
 
 def name_of(folder: Path) -> str:
-    """Return a folder's name, even if the path does not end with the name, as in ``.``."""
+    """Return a folder's name, even if the path (such as ``.``) does not end with that name."""
     return folder.name if folder.name not in ("", "..") else folder.resolve().name
 
 
 def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
-    """Map unique names to folders; add a numeric suffix to repeated names, and drop duplicates."""
+    """Map unique names to folders, dropping duplicates and adding a suffix to repeated names."""
     found: dict[str, Folder] = {}
     seen: set[Path] = set()
     for name, folder in folders:
@@ -122,7 +122,7 @@ def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
 
 
 def _found(noun: str, id: str, root: str, there: Mapping[str, Folder]) -> Folder:
-    """Return a folder by its id; the error for an unknown id suggests existing ids."""
+    """Return the folder with the given id; the error for an unknown id suggests known ids."""
     if id in there:
         return there[id]
     close: list[str] = get_close_matches(id, there, n=MOST_OFFERED)

@@ -44,7 +44,7 @@ def state_of(shelf: Shelf) -> State:
 
 
 def changes(before: State, now: State) -> list[dict[str, str]]:
-    """Return the new, removed and changed items as event data."""
+    """Return the ids of new, removed and changed items as event data."""
     return [
         {kind: id}
         for kind, id in {**before, **now}
@@ -78,7 +78,7 @@ async def events(shelf: Shelf, stopping: threading.Event) -> AsyncIterator[bytes
 
 
 class Reading:
-    """A background thread that reads the episodes of viewed runs into their indexes.
+    """A background thread that indexes the episodes of the runs being viewed.
 
     Args:
         shelf: the runs and evaluations.
@@ -94,7 +94,7 @@ class Reading:
         self._thread.start()
 
     def join(self, timeout_s: float = 5.0) -> None:
-        """Wait until the thread has ended."""
+        """Wait for the thread to end."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:

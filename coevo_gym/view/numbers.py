@@ -1,4 +1,4 @@
-"""Formatting of numbers and of a run's headline, consistent with the scripts of the pages."""
+"""Formatting of numbers and of a run's headline, identical to that in the page scripts."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _NAME = 60
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """Format a share in [0, 1] as a percentage; return a dash if the share is unknown."""
+    """Format a fraction in [0, 1] as a percentage, or as a dash if it is unknown."""
     if share is None or not math.isfinite(share):
         return NONE
     return f"{100 * share:.{digits}f}{NARROW}%"
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """Format two shares as ``46.1–57.9 %``; return a dash if a share is unknown."""
+    """Format two fractions as ``46.1–57.9 %``, or as a dash if either is unknown."""
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return NONE
     return f"{100 * low:.1f}–{percent(high)}"
 
 
 def count(value: float) -> str:
-    """Format a number with thousands separators; return a dash if it is not finite."""
+    """Format a number with thousands separators, or as a dash if it is not finite."""
     return f"{round(value):,}" if math.isfinite(value) else NONE
 
 
@@ -59,7 +59,7 @@ def spread(n: int, most: int) -> list[int]:
 
 
 def headline(table: Sequence[TableRow]) -> str:
-    """Summarize the result in one sentence that compares the last row with the best other arm."""
+    """Summarize the result in one sentence that compares the last row with the best other row."""
     rows = [row for row in table if math.isfinite(row.success)]
     if not rows:
         return "This run has no evaluations on held-out tasks."

@@ -1,4 +1,4 @@
-"""Strict parsing of request parameters: invalid values are rejected, never guessed."""
+"""Strict parsing of request parameters, which rejects invalid values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAGING = ("page", "per_page", "sort")
 
 
 class PageRequest(NamedTuple):
-    """The requested page of a list.
+    """The requested page of a list, as a page number and a page size.
 
     Attributes:
         page: page number, from 1.
@@ -36,7 +36,7 @@ class PageRequest(NamedTuple):
 
 
 class Query:
-    """Request parameters by name, each with a list of values; empty values are dropped.
+    """Request parameters, each with a name and a list of values; empty values are dropped.
 
     Args:
         pairs: names and values, in order.
@@ -72,7 +72,7 @@ class Query:
         return cls(pairs)
 
     def without(self, *names: str) -> Query:
-        """Return the parameters without the given names."""
+        """Return the parameters except those with the given names."""
         pairs = [
             (name, value)
             for name, values in self._found.items()
@@ -160,7 +160,7 @@ class Query:
         return PageRequest(min(page, pages_of(total, per_page)), per_page)
 
     def sort(self, known: Sequence[str]) -> tuple[str, bool]:
-        """Return the sort name (default: the first known name), and True for descending order.
+        """Return the sort key (by default the first known key), and True for descending order.
 
         Raises:
             BadRequest: if the sort name is unknown.
@@ -173,7 +173,7 @@ class Query:
 
 
 def pages_of(total: int, per_page: int) -> int:
-    """Return the number of pages in a list; an empty list has one page."""
+    """Return the number of pages in a list, which is 1 for an empty list."""
     return max(1, math.ceil(total / per_page))
 
 
@@ -183,7 +183,7 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def fold(text: str) -> str:
-    """Convert a text to lower case in the same way as the JavaScript of the pages."""
+    """Convert a text to lower case exactly as the JavaScript of the pages does."""
     return text.lower()
 
 

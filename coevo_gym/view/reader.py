@@ -1,4 +1,4 @@
-"""A read-only database reader with the queries that only the viewer needs."""
+"""A read-only database reader with queries that only the viewer needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AT_ONCE = 500
 
 
 class NoteMeans(NamedTuple):
-    """Mean values in an arm's notes of one kind about episode steps, at one learner step.
+    """Mean values at one learner step in an arm's notes of one kind about episode steps.
 
     Attributes:
         kind: name of the study that wrote the notes.
@@ -55,7 +55,7 @@ class StoredAdvice(NamedTuple):
 
 
 class ViewReader(RunReader):
-    """A reader for the database of a run or an evaluation, for display.
+    """A reader of a run's or evaluation's database that keeps the file open between queries.
 
     One page needs many short queries, so the reader keeps the file open for its whole life: one
     response, or one export. Between queries it holds no lock that could block a writer. Not
@@ -85,17 +85,17 @@ class ViewReader(RunReader):
         return last
 
     def counts(self) -> tuple[int, int]:
-        """Return the number of episodes and the number of tasks."""
+        """Return the numbers of stored episodes and tasks."""
         ((trajectories,),) = self._rows("SELECT count(*) FROM trajectories")
         ((tasks,),) = self._rows("SELECT count(*) FROM tasks")
         return trajectories, tasks
 
     def instructions(self) -> dict[str, str]:
-        """Return the instructions of all tasks by id."""
+        """Return a dict from task id to instruction for all tasks."""
         return dict(self._rows("SELECT id, instruction FROM tasks"))
 
     def kept(self) -> dict[str, bool]:
-        """Return flags for choices, tokens and advantages: True if any are stored."""
+        """Return whether any choices, tokens and advantages are stored, as a dict of flags."""
         found = dict.fromkeys(("choices", "tokens", "advantages"), False)
         query = "SELECT arm, group_id, position FROM sampled LIMIT 1"
         for arm, group, position in self._rows_of("sampled", query):
@@ -110,7 +110,7 @@ class ViewReader(RunReader):
         return found
 
     def trajectory(self, arm: str, group: str, position: int) -> Trajectory | None:
-        """Return a stored episode; None if it is not stored."""
+        """Return a stored episode, or None if it is not stored."""
         rows = self._rows(
             "SELECT body FROM trajectories WHERE arm = ? AND group_id = ? AND position = ?",
             *(arm, group, position),
@@ -137,7 +137,7 @@ class ViewReader(RunReader):
     def episodes_noted(
         self, arm: str, kind: str, label: str, most: int = 3
     ) -> list[tuple[str, int, int]]:
-        """Return group, position and step of the latest episodes that have a note with a label."""
+        """Return group, position and step of the latest episodes with a note that has the label."""
         query = (
             "SELECT n.group_id, n.position, n.step FROM notes AS n CROSS JOIN trajectories AS t "
             "USING (arm, group_id, position) WHERE n.arm = ? AND n.kind = ? AND n.label = ? "
@@ -149,7 +149,7 @@ class ViewReader(RunReader):
         return list(found)[:most]
 
     def note_means(self, arm: str) -> list[NoteMeans]:
-        """Return mean values in an arm's notes about episode steps, by kind and learner step."""
+        """Return mean values from an arm's notes about episode steps, per kind and learner step."""
         likeness, floor = (
             f"avg(CASE WHEN json_type(evidence, '{path}') IN ('integer', 'real') "
             f"THEN json_extract(evidence, '{path}') END)"
@@ -163,7 +163,7 @@ class ViewReader(RunReader):
         return [NoteMeans(*row) for row in self._rows_of("notes", query, arm, INTERFACE)]
 
     def tasks_noted(self, arm: str, kind: str, label: str) -> list[tuple[str, int, int]]:
-        """Return the tasks in notes with a given kind and label, sorted by latest note.
+        """Return the tasks that have notes of the given kind and label, sorted by latest note.
 
         The tasks are those named in the notes' evidence, or else the tasks that the notes describe.
 
@@ -194,7 +194,7 @@ class ViewReader(RunReader):
         return bool(self._rows(query, arm, group, position))
 
     def sampled(self, arm: str, group: str, position: int) -> Sequence[Sampled | None] | None:
-        """Return the choices or samples of each step of an episode; None if not stored."""
+        """Return the choices or samples of each step in an episode, or None if not stored."""
         rows = self._rows_of(
             "sampled",
             "SELECT body FROM sampled WHERE arm = ? AND group_id = ? AND position = ?",
@@ -203,7 +203,7 @@ class ViewReader(RunReader):
         return sampled_from_json(self._unpack(rows[0][0]), self._text) if rows else None
 
     def token_texts(self, ids: Sequence[int]) -> Mapping[int, str]:
-        """Return the texts of tokens by id; leave out tokens whose texts are not stored."""
+        """Return a dict from token id to text, omitting tokens whose text was not stored."""
         found: dict[int, str] = {}
         wanted = sorted(set(ids))
         for first in range(0, len(wanted), _AT_ONCE):
@@ -214,7 +214,7 @@ class ViewReader(RunReader):
         return found
 
     def advantages(self, arm: str, group: str, position: int) -> float | Sequence[float] | None:
-        """Return an episode's advantage, or one per step; None if not stored."""
+        """Return an episode's advantage or its advantages per step, or None if not stored."""
         rows = self._rows_of(
             "advantages",
             "SELECT body FROM advantages WHERE arm = ? AND group_id = ? AND position = ?",
@@ -230,7 +230,7 @@ class ViewReader(RunReader):
         return set(self._rows_of("evaluations", query, policy))
 
     def _text(self, value: Any) -> str:
-        """Return the text that a JSON value represents."""
+        """Return a text that a JSON value contains, either directly or as a hash."""
         if not isinstance(value, Mapping):
             return str(value)
         rows = self._rows("SELECT body FROM texts WHERE hash = ?", value["text"])

@@ -1,4 +1,4 @@
-"""Request errors, each with a status and a message that says what to do."""
+"""Request errors, each with a status and a message that explains what to do."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Refusal(Exception):
 
 
 class BadRequest(Refusal):
-    """An error about an invalid parameter."""
+    """An error for an invalid parameter."""
 
     status, error = 400, "BadRequest"
 
 
 class NotFound(Refusal):
-    """An error about a missing resource.
+    """An error for a missing resource.
 
     Args:
         message: the message.
@@ -59,11 +59,11 @@ class NotFound(Refusal):
         self.places = tuple(places)
 
     def to_problem(self) -> ApiProblem:
-        """Return the error response, including the suggested pages."""
+        """Return the error response, including suggested pages."""
         return super().to_problem().model_copy(update={"places": self.places})
 
 
 class Damaged(Refusal):
-    """An error about a run or an evaluation that cannot be read."""
+    """An error for a run or an evaluation that cannot be read."""
 
     status, error = 409, "Damaged"

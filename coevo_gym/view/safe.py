@@ -1,4 +1,4 @@
-"""Removal of secrets, and of the ground truth of tasks that must not be trained on.
+"""Removal of secrets, and of ground truth for tasks that are barred from training.
 
 Secrets are removed from every response, by their typical patterns and by the values in this
 process's environment; secrets in settings are also recognized by key name. Ground truth is
@@ -80,7 +80,7 @@ class Censor:
         return cls(value.strip() for name, value in found.items() if names_secret(name))
 
     def clean(self, text: str) -> str:
-        """Replace the secrets in a JSON text; everything else is unchanged."""
+        """Replace the secrets in a JSON text and leave the rest unchanged."""
         for value in self._values:
             text = text.replace(value, REDACTED)
         if any(mark in text for mark in _MARKS):
@@ -104,7 +104,7 @@ def withheld(task: Task, held_out: Collection[str] = ()) -> str:
 
 
 def notice_of(split: str) -> str:
-    """Return the warning for an evaluation's episodes; "" for training tasks."""
+    """Return the warning shown with an evaluation's episodes, or "" for training tasks."""
     return "" if split == Split.TRAIN else NOTICE.format(split=split)
 
 

@@ -43,7 +43,7 @@ class Shelf:
         self._evals: dict[Path, ShownEval] = {}
 
     def run(self, id: str) -> ShownRun:
-        """Return a run by its id.
+        """Return the run with the given id.
 
         Raises:
             NotFound: if there is no such run.
@@ -51,7 +51,7 @@ class Shelf:
         return self._run(id, self.library.run(id))
 
     def evaluation(self, id: str) -> ShownEval:
-        """Return an evaluation by its id.
+        """Return the evaluation with the given id.
 
         Raises:
             NotFound: if there is no such evaluation.
@@ -161,7 +161,7 @@ class ShownRun:
 
     @property
     def lines(self) -> Sequence[Line]:
-        """Return the run's metrics lines, in order."""
+        """Return the lines of the run's metrics file, in order."""
         return self._lines.read()
 
     def lines_of(self, arm: str, event: Literal["step", "eval"] = "step") -> dict[int, Line]:
@@ -174,7 +174,7 @@ class ShownRun:
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """Return the run's summary; None if the run is not finished.
+        """Return the run's summary, or None if the run is not finished.
 
         Raises:
             Damaged: if the summary cannot be read.
@@ -204,13 +204,13 @@ class ShownRun:
             raise NotFound(f"{self.id} has no arm {arm[:60]!r}. Choose one of: {', '.join(arms)}.")
 
     def brief_of(self, id: str) -> TaskBrief:
-        """Return a short description of a task; for an unknown task, it contains only the id."""
+        """Return a short description of a task, with only the id if the task is unknown."""
         found = self.index.rows("SELECT name, instruction, origin FROM tasks WHERE id = ?", id)
         name, instruction, origin = found[0] if found else ("", "", "")
         return TaskBrief(id=id, name=name, instruction=instruction, origin=origin)
 
     def kept(self, name: str, make: Callable[[], T], *, until: object = None) -> T:
-        """Return the result of ``make()``, cached until the index (or the given value) changes."""
+        """Return the result of ``make()``, cached until the index or ``until`` changes."""
         with told_as_damaged():
             revision = self.index.refresh() if until is None else until
         known = self._kept.get(name)
@@ -250,7 +250,7 @@ class ShownEval:
 
     @property
     def lines(self) -> dict[tuple[str, int], EvalLine]:
-        """Return the episodes by task and sample, in order of completion.
+        """Return a dict from (task, sample) to episode, in order of completion.
 
         Raises:
             Damaged: if an episode cannot be read.
@@ -272,7 +272,7 @@ class ShownEval:
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """Return the evaluation's summary; None if it is not finished."""
+        """Return the evaluation's summary, or None if the evaluation is not finished."""
         if not self.folder.summary.is_file():
             return None
         with told_as_damaged():
@@ -292,7 +292,7 @@ class ShownEval:
 
 
 class _Lines:
-    """An incremental reader of a growing file of JSON lines."""
+    """An incremental reader of a growing JSON Lines file."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()
@@ -300,7 +300,7 @@ class _Lines:
         self._inode, self._end = -1, 0
 
     def read(self) -> Sequence[Line]:
-        """Return all complete lines; skip incomplete lines."""
+        """Return all complete lines, skipping incomplete lines."""
         with self._lock:
             try:
                 with self._path.open("rb") as file:

@@ -67,7 +67,7 @@ def listen_here(port: int) -> socket.socket:
 
 
 def guarded(app: ASGIApp, *, body_bytes: int = 1024) -> ASGIApp:
-    """Wrap an app in the request guard of our servers, and add :data:`HEADERS` to every response.
+    """Wrap an app in the server's request guard, and add :data:`HEADERS` to every response.
 
     Args:
         app: the app.
@@ -136,7 +136,7 @@ def open_browser(url: str) -> bool:
 
 
 def _headed(app: ASGIApp, headers: Iterable[tuple[str, str]]) -> ASGIApp:
-    """Wrap an app to set headers on every response, replacing headers with the same names."""
+    """Wrap an app so that every response has the given headers, replacing existing values."""
     raw = [(name.encode(), value.encode()) for name, value in headers]
     names = {name for name, _ in raw}
 

@@ -1,4 +1,4 @@
-"""A parser for WebShop pages that reads the text an agent sees, never HTML.
+"""A parser for WebShop pages that reads the text shown to agents instead of HTML.
 
 Therefore, pages can be displayed even if the shop's catalogue is not installed. Details that the
 text does not contain are left out.
@@ -26,7 +26,7 @@ _ASIN = re.compile(r"[0-9A-Z]{10}")
 
 
 class ShopItem(Shape):
-    """A product in a list of results: its code, its name, and its price as displayed."""
+    """A product in a list of results, with its code, its name and its displayed price."""
 
     asin: str
     title: str
@@ -34,7 +34,7 @@ class ShopItem(Shape):
 
 
 class ShopOption(Shape):
-    """A product option: its name, its values, and the chosen value, or "" if none is chosen."""
+    """A product option with its name, its values and the chosen value ("" if none is chosen)."""
 
     name: str
     values: tuple[str, ...]
@@ -79,7 +79,7 @@ class ShopPage(Shape):
 def read_page(
     observation: str, extras: Mapping[str, Any], choices: Collection[str] = ()
 ) -> ShopPage:
-    """Parse an observation as a shop page; any text yields a page.
+    """Parse any observation as a shop page.
 
     Args:
         observation: the shop's text.
@@ -152,7 +152,7 @@ def _item(
     chosen: Mapping[str, str],
     clickable: Collection[str],
 ) -> dict[str, Any]:
-    """Parse a product page: option names and values in a row, then title, price and buttons."""
+    """Parse a product page: a row of option names and values, then the title, price and buttons."""
     prices = (i for i, part in enumerate(rest) if part.startswith(_PRICE))
     place = next(prices, len(rest))
     found: list[tuple[str, list[str]]] = []
@@ -174,7 +174,7 @@ def _item(
 
 
 def _without_buttons(parts: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
-    """Split off the leading buttons; return the remaining parts and the buttons."""
+    """Separate the leading buttons from the remaining parts, and return both."""
     count = next((i for i, part in enumerate(parts) if part not in _BUTTONS), len(parts))
     return parts[count:], tuple(parts[:count])
 
@@ -188,7 +188,7 @@ def _chosen(extras: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _guessed(parts: Sequence[str]) -> str:
-    """Guess a page's kind if the step does not name the kind, as for the first page."""
+    """Guess a page's kind if the step does not state it, as for the first page."""
     if parts[0] == "WebShop":
         return "search"
     if parts[0].startswith("Thank you"):

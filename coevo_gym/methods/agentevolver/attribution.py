@@ -1,4 +1,4 @@
-"""Studies that use replays or a model to label steps as good or bad, and label metrics."""
+"""Studies that label steps as good or bad with replays or a model, and metrics for the labels."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _NAMES = {GOOD: "good", BAD: "bad"}
 
 
 class Attribution:
-    """A study that labels steps as good or bad by replaying episodes without these steps.
+    """A study that labels steps as good or bad by replaying episodes without those steps.
 
     A step is good if the episode scores less without the step, and bad if it scores as much. Steps
     that end a turn and steps that read a value for a later needed step are always kept and
@@ -124,7 +124,7 @@ def label_notes(
 
 
 class AttributionRecord(StepRecord):
-    """A memory of the labels from the latest learner step, which computes metrics about them.
+    """A memory of the labels from the latest learner step, with metrics about them.
 
     ``good``, ``bad`` and ``unlabelled`` are shares of steps. ``left_out``, ``unlike``, ``faults``
     and ``unanswered`` are shares of trajectories without labels (see :class:`Attribution` and
@@ -144,7 +144,7 @@ class AttributionRecord(StepRecord):
         self._warned = False
 
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return the metrics that the class describes, or {} for a step without a study."""
+        """Return metrics about the attribution in a step, or {} if there was none."""
         wholes = [note for note in notes if note.kind == ATTRIBUTION and note.step < 0]
         others = [note for note in notes if note.kind == ATTRIBUTION_BY_MODEL and note.step < 0]
         found = _shares(wholes)
@@ -162,7 +162,7 @@ class AttributionRecord(StepRecord):
         return found
 
     def _flips(self, wholes: Sequence[Note]) -> list[bool]:
-        """Return True for each flipped trajectory, skipping trajectories with the mean outcome."""
+        """Flag each trajectory in which the first step's advantage contradicts the outcome."""
         by_group: dict[str, list[Note]] = {}
         for note in wholes:
             by_group.setdefault(note.group_id, []).append(note)
@@ -189,7 +189,7 @@ def _shares(wholes: Sequence[Note]) -> dict[str, float]:
 
 
 def _compared(wholes: Sequence[Note], others: Sequence[Note]) -> dict[str, float]:
-    """Return how well two labels for the same steps agree, or {} without such labels."""
+    """Return the agreement between two labellings of the same steps, or {} if either is missing."""
     rows = {(note.group_id, note.index): note.evidence[LABELS] for note in wholes}
     pairs = [
         pair
@@ -232,7 +232,7 @@ class StepLabels(BaseModel):
 class ModelAttribution:
     """A study that asks a model to label the steps of each episode that was not lost.
 
-    Each episode is a single question. The model sees the task, the steps, and whether the episode
+    Each episode is a single query. The model sees the task, the steps, and whether the episode
     succeeded, but not the goal, the solution or the grader's report. A step has no label if the
     model does not label it ``good`` or ``bad``, or labels it both ways; labels of steps that were
     not shown are ignored. The notes have the same format as in :class:`Attribution`; a trajectory
@@ -292,7 +292,7 @@ class ModelAttribution:
     def _ask(
         self, groups: Sequence[Group], asked: Mapping[tuple[str, int], _Shown]
     ) -> tuple[Mapping[tuple[str, int], Judged], Mapping[str, Usage]]:
-        """Query the model; return the labels by group and index, and the cost of the queries."""
+        """Query the model and return the labels, keyed by group and index, and the cost."""
         if not asked:
             return {}, FrozenDict()
         analyst = self._analyst()
@@ -306,7 +306,7 @@ class ModelAttribution:
 
 
 class _Shown:
-    """An episode and the numbers of the steps that are shown to the model."""
+    """An episode and the numbers of the steps that the model's prompt contains."""
 
     def __init__(self, instruction: str, trajectory: Trajectory) -> None:
         self._instruction, self._trajectory = instruction, trajectory

@@ -33,7 +33,7 @@ _Question = tuple[str, ...]
 
 
 def places(size: int, share: float) -> tuple[int, ...]:
-    """Return the evenly spread positions of the rollouts in a group that get experiences.
+    """Return the evenly spaced positions of the rollouts in a group that get experiences.
 
     Args:
         size: K, number of rollouts in a group.
@@ -50,7 +50,7 @@ def places(size: int, share: float) -> tuple[int, ...]:
 
 
 def told_ids(cue_ids: Sequence[str]) -> tuple[str, ...]:
-    """Return the ids of the experiences in a rollout's cues.
+    """Extract the experience ids from a rollout's cue ids.
 
     Example:
         >>> told_ids(("time", "exp:a1,b2"))
@@ -91,7 +91,7 @@ class ExperienceCoach:
         least: minimum cosine between an instruction and ``when_to_use``.
         build_steps: number of first learner steps that only build the pool, without cues.
         analyst: returns the model to query; None to use experiences unchanged.
-        most: maximum number of questions per learner step.
+        most: maximum number of model queries per learner step.
 
     Source: AgentEvolver (arXiv 2511.10395), section 4.2 and Eq. 14 and 15.
     """
@@ -131,14 +131,14 @@ class ExperienceCoach:
         ]
 
     def spent(self) -> Mapping[str, Usage]:
-        """Return the cost of questions since the last call of this method, by purpose."""
+        """Return the cost per purpose of model queries since the last call of this method."""
         found, self._usage = self._usage, {}
         return found
 
     def _by_model(
         self, found: Mapping[str, tuple[Experience, ...]], analyst: Callable[[], Analyst]
     ) -> dict[str, Guidance]:
-        """Return guidance for the instructions that the model was queried about."""
+        """Query the model about new instructions, and return the known guidance per instruction."""
         if self._step != self._pool.steps:
             self._step, self._refined = self._pool.steps, {}
         questions = {one: (one, *(e.id for e in found[one])) for one in sorted(found) if found[one]}
@@ -178,7 +178,7 @@ def _inquiry(
 
 
 def _rewritten(experiences: Sequence[Experience], said: Refined | None) -> Guidance:
-    """Return guidance with an answer's advice, or with all experiences if it is unusable."""
+    """Return guidance from a model's answer, or with all experiences if the answer is unusable."""
     if said is None:
         return _as_they_are(experiences)
     chosen = [experiences[n - 1] for n in dict.fromkeys(said.chosen) if 0 < n <= len(experiences)]
@@ -189,7 +189,7 @@ def _rewritten(experiences: Sequence[Experience], said: Refined | None) -> Guida
 
 
 def _as_they_are(experiences: Sequence[Experience]) -> Guidance:
-    """Return guidance with unchanged experiences, or without a cue if there are none."""
+    """Return guidance with unchanged experiences, or empty guidance if there are none."""
     texts = [_texts(experience) for experience in experiences]
     return _told(experiences, _cue(_PROMPT).write({"experiences": texts}))
 

@@ -44,7 +44,7 @@ def attributed(
     attribution: bool = True,
     outcome: bool = True,
 ) -> list[list[float]]:
-    """Compute each step's advantage from its own and later labels and its trajectory's outcome.
+    """Compute each step's advantage from its label, later labels, and the trajectory's outcome.
 
     Labels and outcomes are standardised within the group. The labels' mean and deviation are
     computed from the trajectories' mean labels, so that long trajectories do not count more.
@@ -138,7 +138,7 @@ def allocated(
 
 
 def _shares(row: Sequence[int], sign: int, odd: float) -> list[float | None]:
-    """Return the share of each step in a trajectory, with None for steps that get nothing."""
+    """Return each step's share of the outcome, with None for steps that get no share."""
     if not any(row):
         return [sign / len(row) for _ in row]
     weights = [None if not label else 1.0 if label == sign else odd for label in row]
@@ -153,7 +153,7 @@ def _means(labels: Labels, kept: Sequence[bool]) -> list[float]:
 
 
 class _Scale:
-    """A function that standardises numbers, or returns 0 if the reference numbers are equal."""
+    """A function that standardises numbers and returns 0 if all reference numbers are equal."""
 
     def __init__(self, numbers: Sequence[float]) -> None:
         self._mean = fmean(numbers) if numbers else 0.0
@@ -191,7 +191,7 @@ class AttributionCredit:
     scheme: Scheme = "decoupled"
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
-        """Return the advantages, computed by :func:`attributed` or :func:`allocated`."""
+        """Return the advantages computed by :func:`attributed` or :func:`allocated`."""
         return [[*self._judge(group, notes)] for group in groups]
 
     def _judge(self, group: Group, notes: Notes) -> list[list[float]]:

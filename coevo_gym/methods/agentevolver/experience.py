@@ -24,7 +24,7 @@ OFFERED, REFUSED = "offered", "refused"
 """Labels of notes with a new experience, which is refused if it reveals its task's solution."""
 
 MAX_QUESTIONS = 256
-"""Maximum questions of each kind per learner step; the paper's batches have 256 episodes."""
+"""Maximum model queries of each kind per learner step; the paper's batches have 256 episodes."""
 
 Source = Literal["pair", "success", "failure", "rule"]
 """Origins of experiences: a success and a failure, only one of the two, or a rule."""
@@ -47,12 +47,12 @@ class Experience(FrozenModel):
 
     @property
     def id(self) -> str:
-        """Return a hash of both texts."""
+        """Return a hash of the experience's two texts."""
         return digest([self.when_to_use, self.content])
 
 
 class Usefulness(NamedTuple):
-    """The difference in success between rollouts with and without an experience.
+    """The difference in success rate between rollouts with and without an experience.
 
     Attributes:
         utility: moving average of the difference in success rates, in [-1, 1]; 0 until measured.
@@ -65,7 +65,7 @@ class Usefulness(NamedTuple):
     groups: int = 0
 
     def after(self, difference: float, beta: float) -> Usefulness:
-        """Update the usefulness with another group.
+        """Return the usefulness, updated with the results of another group.
 
         Args:
             difference: mean success of rollouts with the experience, minus the mean success of
@@ -76,7 +76,7 @@ class Usefulness(NamedTuple):
         return Usefulness(kept, self.groups + 1)
 
     def harms(self, least_groups: int) -> bool:
-        """Return True if the utility is below 0 after at least ``least_groups`` groups."""
+        """Return True if the utility is negative and based on at least ``least_groups`` groups."""
         return self.groups >= least_groups and self.utility < 0.0
 
 
@@ -126,7 +126,7 @@ def experience_note(
     made: Experience,
     source: Literal["rule", "model"],
 ) -> Note:
-    """Return a note that offers an experience, or refuses it if it reveals a solution.
+    """Return a note that offers an experience, or that rejects it for revealing a solution.
 
     ``index`` is the group's first rollout behind the experience, and ``source`` its author.
     """
@@ -144,7 +144,7 @@ def experience_note(
 
 
 def _values(texts: Iterable[str]) -> set[str]:
-    """Return the values and ids in some texts, in lowercase."""
+    """Return the values and ids that occur in the given texts, in lower case."""
     found = set()
     for text in texts:
         for token in _TOKEN.findall(text.casefold()):
@@ -155,7 +155,7 @@ def _values(texts: Iterable[str]) -> set[str]:
 
 
 def _quotes(text: str, reference: Sequence[str]) -> bool:
-    """Return True if a text contains enough consecutive actions of a reference."""
+    """Return True if a text quotes enough consecutive actions of the reference solution."""
     n = min(_ACTIONS, len(reference))
     held = [stands_in(text, action) for action in reference]
     return n > 0 and any(all(held[at : at + n]) for at in range(len(held) - n + 1))

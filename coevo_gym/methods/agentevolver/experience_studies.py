@@ -1,4 +1,4 @@
-"""Studies that write experiences, with a rule or with a model, and that measure their use."""
+"""Studies that write experiences with a rule or a model, and that measure their usage."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class RuleExperiences:
         self._benchmark, self._due, self._max_replays = benchmark, due, max_replays
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Replay each group's first success; see :class:`~coevo_gym.core.seams.Study`."""
+        """Replay each group's first solved rollout; see :class:`~coevo_gym.core.seams.Study`."""
         if not self._due():
             return Findings()
         solved = [
@@ -85,7 +85,7 @@ class RuleExperiences:
 def rule_experience(
     benchmark: Benchmark, task: Task, trajectory: Trajectory, needed: Sequence[bool]
 ) -> Experience | None:
-    """Return the experience from a success, or None if its steps have no symbols.
+    """Derive an experience from a successful trajectory; return None if its steps have no symbols.
 
     ``needed``, of shape (T,), is True for each step that was needed.
     """
@@ -122,21 +122,21 @@ def _templates() -> Mapping[str, str]:
 PROMPT, CHECK = "agentevolver/experience", "agentevolver/check"
 """Names of the prompts that ask for experiences and for a verdict on experiences."""
 MAX_ATTEMPTS, MAX_LESSONS = 8, 3
-"""Maximum number of rollouts per question and of experiences per answer."""
+"""Maximum number of rollouts per model query and of experiences per answer."""
 UNCONFIRMED = "the model has not confirmed it"
 """The reason in notes that refuse an experience because the check did not confirm it."""
 
 _STEP_CHARS = 2_000
 """Maximum number of characters per action and per observation."""
 _CHARS = 60_000
-"""Maximum number of characters per question, which are divided equally among its rollouts."""
+"""Maximum number of characters per model query, which are divided equally among its rollouts."""
 _MOST_CHARS = 1_000
 """Maximum number of characters stored for each text of an experience."""
 _ORDER: tuple[Source, ...] = ("pair", "success", "failure")
 
 
 class Lessons(BaseModel):
-    """The experiences that a model wrote about some rollouts.
+    """The experiences that a model wrote about a set of rollouts.
 
     Attributes:
         lessons: objects with the tasks that an experience is for as ``when``, and its ``advice``.
@@ -157,7 +157,7 @@ class Confirmed(BaseModel):
 
 @dataclass(frozen=True)
 class EpisodeBatch:
-    """The rollouts in one question.
+    """The rollouts described in one model query.
 
     Attributes:
         group: the rollouts' group.
@@ -169,7 +169,7 @@ class EpisodeBatch:
 
     @property
     def rollouts(self) -> list[Trajectory]:
-        """Return the rollouts in the order in which they are shown."""
+        """Return the rollouts in the order of the prompt."""
         return [self.group.trajectories[index] for index in self.indices]
 
     @property
@@ -180,7 +180,7 @@ class EpisodeBatch:
 
 
 def batches(group: Group, most: int = MAX_ATTEMPTS) -> list[EpisodeBatch]:
-    """Split a group's rollouts into batches for questions, without lost rollouts.
+    """Split a group's rollouts, except lost rollouts, into batches for model queries.
 
     Pairs of a success and a failure come first, then the remaining successes or failures.
 
@@ -271,7 +271,7 @@ class ModelExperiences:
     def _checked(
         self, found: Sequence[EpisodeBatch], made: Sequence[list[Note]], analyst: Analyst
     ) -> list[list[Note]]:
-        """Return the notes, with unconfirmed experiences replaced by refusals."""
+        """Return the notes, replacing experiences that the model did not confirm by rejections."""
         offers = [[note for note in notes if note.label == OFFERED] for notes in made]
         asked = [place for place, offered in enumerate(offers) if offered]
         answers = analyst.advisor.ask(
@@ -321,7 +321,7 @@ def _asks_for_verdict(
 
 
 def _shown(batch: EpisodeBatch, cap: int) -> dict[str, Any]:
-    """Return the prompt inputs that show a batch's task and rollouts."""
+    """Return the prompt inputs for a batch's task and rollouts."""
     each = cap // len(batch.indices)
     return {
         "instruction": batch.group.task.instruction,
@@ -333,7 +333,7 @@ def _shown(batch: EpisodeBatch, cap: int) -> dict[str, Any]:
 
 
 def _read(lesson: Any, batch: EpisodeBatch) -> Experience | None:
-    """Return the experience in a part of an answer, or None if a text is missing."""
+    """Parse an experience from part of an answer; return None if a field is missing."""
     said = lesson if isinstance(lesson, Mapping) else {}
     when, advice = (_text(said.get(name)) for name in ("when", "advice"))
     if not when or not advice:

@@ -1,4 +1,4 @@
-"""AgentEvolver's formulas by name, for tests; see ``coevo_gym.testing.formulas``."""
+"""AgentEvolver's formulas, keyed by name, for tests; see ``coevo_gym.testing.formulas``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _elimination(v: Inputs) -> list[int]:
 
 
 def _pool(vectors: Sequence[Sequence[float]], **settings: Any) -> ExperiencePool:
-    """Create a pool whose embedder maps the index of a vector to that vector."""
+    """Create a pool whose embedder maps an index (as text) to the vector at that index."""
     rows = np.asarray(vectors, dtype=np.float64)
     return ExperiencePool(lambda texts: rows[[int(text) for text in texts]], **settings)
 

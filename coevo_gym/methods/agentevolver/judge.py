@@ -1,4 +1,4 @@
-"""Rewards from a judge model, which scores rollouts of evolved tasks in place of the verifier."""
+"""Rewards from a judge model that scores rollouts of evolved tasks instead of the verifier."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class JudgeStudy:
         benchmark: provides all texts that a task shows to the agent.
         analyst: returns the model to query.
         reference: True to show the judge the actions that are known to solve the task.
-        most: maximum questions per learner step; beyond that, the largest groups are not judged.
+        most: maximum model queries per learner step; the largest groups beyond it are not judged.
 
     Source: the judge in AgentEvolver's published code; the limit is ours.
     """
@@ -184,7 +184,7 @@ class JudgedReward:
         return self.estimator([self._rewarded(group, notes) for group in groups], notes)
 
     def _rewarded(self, group: Group, notes: Notes) -> Group:
-        """Return a copy of a group with the rewards as scores."""
+        """Return a copy of a group in which each trajectory's score is its reward."""
         rewarded = (
             self._by_judge(trajectory, notes.of(JUDGE, group.id, index))
             if is_judged(group)
@@ -221,7 +221,7 @@ def judged_reward(estimator: Estimator) -> JudgedReward:
 
 
 class JudgeRecord(StepRecord):
-    """A memory of the verdicts from the latest learner step, which computes metrics about them.
+    """A memory of the verdicts from the latest learner step, with metrics about them.
 
     ``judged`` is the share of evolved tasks' rollouts that have a verdict. Among these, ``reward``
     is the mean reward, and ``agreement`` is the share in which the judge and the verifier agree on
@@ -229,7 +229,7 @@ class JudgeRecord(StepRecord):
     """
 
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return the metrics that the class describes, or {} for a step without evolved tasks."""
+        """Return metrics about the judge's rewards in a step, or {} without evolved tasks."""
         found = [note for note in notes if note.kind == JUDGE]
         judged = [note for note in found if note.label == JUDGED]
         metrics = {"judged": len(judged) / len(found)} if found else {}

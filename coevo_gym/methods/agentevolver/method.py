@@ -54,7 +54,7 @@ from coevo_gym.trainers.settings import GRPOConfig
 
 
 class AgentEvolverSettings(FrozenModel):
-    """Settings for AgentEvolver: a switch for each of its three parts, and the parts' settings."""
+    """Settings for AgentEvolver, including a switch for each of its three parts."""
 
     native: bool = True
     """Train on all native training tasks, in addition to the tasks that ``questioning`` finds. If
@@ -131,7 +131,7 @@ class AgentEvolverSettings(FrozenModel):
     """(attribution by a model) Groups that the model does not label. In a ``flat`` group, all
     episodes have the same outcome."""
     questions: int = Field(default=MAX_QUESTIONS, ge=1)
-    """Maximum number of questions per learner step for labels, and for each other use of the model.
+    """Maximum number of queries per learner step for labels, and for each other use of the model.
     Rollouts beyond the limit get no labels or no reward from the judge."""
     hindsight: bool = False
     """(attribution by replays) Also label unneeded searches as bad."""
@@ -151,12 +151,12 @@ class AgentEvolverSettings(FrozenModel):
 
     @property
     def shows_solutions(self) -> bool:
-        """Return True if the analyst reads tasks' solutions; see ``MethodSpec``."""
+        """Return True if the analyst model reads tasks' solutions; see ``MethodSpec``."""
         return self.reward == "judge" and self.judge_reference
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """Return the maximum number of questions per step for each study; see ``MethodSpec``."""
+        """Return each study's maximum number of model queries per step; see ``MethodSpec``."""
         kinds = {"model": ATTRIBUTION, "both": ATTRIBUTION_BY_MODEL}
         found: dict[str, int] = {}
         if self.navigating and self.experiences_by == "model":
@@ -353,7 +353,7 @@ def _scaling(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
 
 
 def _credit_of(found: Method, kit: Kit, what: str, instead: str) -> Credit:
-    """Return a method's credit, or the credit in its learner's settings."""
+    """Return a method's credit assigner, or by default its learner's credit assigner."""
     if found.credit is not None:
         return found.credit
     if isinstance(kit.learner, GRPOConfig):

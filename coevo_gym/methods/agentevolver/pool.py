@@ -99,7 +99,7 @@ class ExperiencePool:
         return tuple(self._entries[id].experience for id, cosine in found if cosine >= least)
 
     def admit(self, experience: Experience, use: Usefulness = UNMEASURED) -> bool:
-        """Admit an experience unless it is a copy, was harmful, or is worse than all others.
+        """Add an experience unless it is a copy, was harmful, or is worse than all others.
 
         Return True if the experience is now in the pool.
         """
@@ -147,7 +147,7 @@ class ExperiencePool:
     def _change(
         self, id: str, use: Usefulness, *, why: str = "", origin: AdviceOrigin | None = None
     ) -> None:
-        """Replace the recorded change of an experience, but keep its origin."""
+        """Replace the recorded change to an experience but keep the experience's origin."""
         before = self._changes.get(id)
         self._changes[id] = AdviceState(
             id=id,
@@ -159,7 +159,7 @@ class ExperiencePool:
         )
 
     def _measure(self, id: str, gained: float) -> None:
-        """Add a group to an experience's usefulness if the experience is still in the pool."""
+        """Add a group's results to the usefulness of an experience that is still in the pool."""
         if id not in self._entries:
             return
         use = self._entries[id].use.after(gained, self._beta)
@@ -171,7 +171,7 @@ class ExperiencePool:
             self._drop(id, "harmful")
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics that the class describes."""
+        """Return the size of the pool and metrics about its experiences."""
         measured = [entry.use.utility for entry in self._entries.values() if entry.use.groups]
         found = {"experiences": float(len(self)), "measured": float(len(measured))}
         if measured:
@@ -181,7 +181,7 @@ class ExperiencePool:
         return found | {name: float(self._counts[name]) for name in counted}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return texts and numbers as JSON, without vectors, which are recomputed on loading."""
+        """Return the texts and numbers as JSON; loading recomputes the vectors."""
         return {
             "steps": self.steps,
             "experiences": [

@@ -36,7 +36,7 @@ _EVOLVED = "evolved"
 def questioning_explorer(
     kit: Kit, preference: Preference, *, breadth_steps: int, depth_window: int
 ) -> Explorer:
-    """Create an explorer, which uses a model and the benchmark's profile if a model is available.
+    """Create an explorer that uses a model and the benchmark's profile if a model is available.
 
     See :func:`phased_agent` for ``breadth_steps`` and ``depth_window``.
 
@@ -97,7 +97,7 @@ class Questioning:
         return self._later.record(groups)
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
-        """Return the unguided round first, and later the rounds of the other growth.
+        """Return an unguided round at first, and later the rounds planned by a second growth rule.
 
         If the pool is still empty after the first round, no other round is planned.
         """
@@ -110,15 +110,15 @@ class Questioning:
         return Round.unguided(self._n, seed=int(seed))
 
     def apply(self, result: RoundResult) -> None:
-        """Pass a round's result to the later growth."""
+        """Pass a round's result to the second growth rule."""
         self._later.apply(result)
 
     def note(self, notes: Notes) -> None:
-        """Pass a step's notes to the later growth."""
+        """Pass a step's notes to the second growth rule."""
         self._later.note(notes)
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics of the later growth."""
+        """Return the metrics of the second growth rule."""
         return self._later.metrics()
 
     def state_dict(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class Questioning:
 
 
 class Mixture(TableSelector):
-    """A selector that draws native tasks and the first evolved tasks in fixed shares.
+    """A selector that draws native tasks and the first evolved tasks in fixed proportions.
 
     The weights change with each task that joins the pool. All tasks have the same weight if there
     are no native tasks or no evolved tasks to draw.

@@ -1,4 +1,4 @@
-"""Formulas of self-questioning for the explorer's view, the task mixture and the judge's score."""
+"""Formulas of self-questioning: the explorer's view, the task mixture and the judge's score."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 def shown(step: int, breadth: int, depth: int) -> range:
-    """Return the indices of the observations that an explorer sees at a step.
+    """Return the indices of the observations that an explorer receives at a step.
 
     Args:
         step: number of steps taken so far.

@@ -1,4 +1,4 @@
-"""Labels for an episode's steps, which are found by replaying the episode."""
+"""Labels for an episode's steps, obtained by replaying the episode."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Judged(NamedTuple):
 
 
 def unlabelled(trajectory: Trajectory, how: str = LEFT_OUT, env_steps: int = 0) -> Judged:
-    """Return empty labels for a trajectory that was not examined."""
+    """Return a result without labels for a trajectory that was not examined."""
     return Judged(how, [NO_LABEL] * len(trajectory.steps), env_steps)
 
 
@@ -128,7 +128,7 @@ def affordable(costs: Sequence[int], most: int) -> list[bool]:
 def judged(
     benchmark: Benchmark, task: Task, trajectory: Trajectory, *, hindsight: bool = False
 ) -> Judged:
-    """Label the steps of a trajectory that was not lost with replays.
+    """Label the steps of a trajectory that was not lost, using replays.
 
     If the engine fails, all labels are empty. With ``hindsight``, unneeded searches are also bad.
     """
@@ -148,7 +148,7 @@ class _Replays:
         self.env_steps = 0
 
     def judged(self, score: float, *, hindsight: bool) -> Judged:
-        """Label the steps; if a replay of all actions has a different score, labels are empty."""
+        """Label the steps, leaving all labels empty if a full replay gets a different score."""
         actions = self._actions
         whole = self._play(range(len(actions)))
         if abs(whole.scores[-1] - score) > _SAME_SCORE:
@@ -178,7 +178,7 @@ class _Replays:
 
 
 def _detours(whole: Replay) -> list[range]:
-    """Return sequences of steps that change the engine but return to an earlier state.
+    """Return sequences of steps that change an engine's state but later return to it.
 
     The shortest sequences come first; in a tie, the latest comes first. The number of sequences is
     at most the number of steps.
@@ -194,7 +194,7 @@ def _detours(whole: Replay) -> list[range]:
 
 
 def _showing_news(whole: Replay, instruction: str) -> list[int]:
-    """Return the indices of steps that showed a text for the first time."""
+    """Return the indices of the steps in which a text first appeared."""
     shown = {_plain(text) for text in ("", whole.opening, instruction)}
     found = []
     for step, text in enumerate(map(_plain, whole.shown)):

@@ -1,4 +1,4 @@
-"""Studies of failures, which find each failed episode's failure mode and similar tasks."""
+"""Studies that find each failed episode's failure mode, and tasks with similar failures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_MODES = 4
 MOST_CANDIDATES = 30
 """Maximum number of candidates when choosing similar tasks."""
 _MOST_FAILURES = 4
-"""Maximum number of failures described in a question about similar tasks."""
+"""Maximum number of failures described in a model query about similar tasks."""
 _MOST_CHARS, _REQUEST_CHARS = 1_000, 500
 """Maximum number of characters stored for each text in an answer and for a task's request."""
 _NUMBER = re.compile(r"(?<![\d-])\d{1,6}")
@@ -82,7 +82,7 @@ class FailedEpisode:
 
 
 class FailureModes:
-    """A study that writes a note for each failure mode that a task's trajectories show.
+    """A study that writes a note for each failure mode found in a task's trajectories.
 
     The note is about the first trajectory that shows the mode, and its label is the mode. By rule,
     this is the first mode in the trajectory's diagnosis; lost trajectories have no mode. With an
@@ -139,7 +139,7 @@ class FailureModes:
     def _ask(
         self, groups: Sequence[Group], failures: Sequence[FailedEpisode]
     ) -> tuple[Mapping[int, ModeAnswer], Mapping[str, Usage]]:
-        """Query the model; return usable answers by position of the failure, and their cost."""
+        """Query the model, and return usable answers, keyed by failure position, and their cost."""
         if self._analyst is None or not failures:
             return {}, FrozenDict()
         analyst, places = self._analyst(), by_turns(failures)[: self._most]
@@ -277,7 +277,7 @@ class SimilarFailures:
 
 
 def by_turns(failures: Sequence[FailedEpisode]) -> list[int]:
-    """Return the failures' positions, ordered so that tasks take turns."""
+    """Return the positions of failures in an order that alternates between tasks."""
     seen = Counter[str]()
     turns = []
     for failure in failures:
@@ -287,7 +287,7 @@ def by_turns(failures: Sequence[FailedEpisode]) -> list[int]:
 
 
 def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
-    """Return a schema for answers that name one of these modes, ignoring case and spacing."""
+    """Return a schema for answers that name one of the given modes, ignoring case and spacing."""
     known = {_folded(mode): mode for mode in modes}
 
     def listed(mode: str) -> str:
@@ -301,7 +301,7 @@ def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
 
 
 def described(mode: str) -> dict[str, str]:
-    """Return a failure mode and its meaning for prompts, with "" for an unknown meaning."""
+    """Return a failure mode and its meaning for prompts ("" if its meaning is unknown)."""
     return {"name": mode, "meaning": meanings().get(mode, "")}
 
 
@@ -317,7 +317,7 @@ def _folded(mode: str) -> str:
 
 
 def _step(said: Any, n_steps: int) -> int:
-    """Return the index of the step whose number an answer contains, or -1 without a number."""
+    """Return the index of the step whose number is in an answer, or -1 if there is no number."""
     number = _NUMBER.search(str(said)[:40])
     place = int(number[0]) - 1 if number else -1
     return place if place < n_steps else -1

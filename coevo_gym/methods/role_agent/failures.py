@@ -1,4 +1,4 @@
-"""Counts of failure modes, and a selector that draws tasks with common modes more often."""
+"""Counts of failure modes, and a selector that favours tasks with common failure modes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_LESSONS = 2_000
 def counts_after(
     counts: Mapping[str, float], modes: Iterable[str], *, half_life_steps: float = 20.0
 ) -> dict[str, float]:
-    """Return the decayed counts of failure modes after another learner step.
+    """Return the counts of failure modes, decayed by another learner step.
 
     Args:
         counts: the counts before the step.
@@ -54,7 +54,7 @@ def counts_after(
 def mode_weights(
     buckets: Mapping[str, Iterable[str]], counts: Mapping[str, float], *, weight: float = 1.0
 ) -> dict[str, float]:
-    """Return the sampling weights of tasks with failures; all other tasks have weight 1.
+    """Return the sampling weights of tasks with failures; the weight of all other tasks is 1.
 
     A task's weight is 1 plus ``weight`` times the share of failures whose mode the task has shown.
 
@@ -93,7 +93,7 @@ class Lesson(NamedTuple):
 
 
 class FailureMemory:
-    """A memory of how often each failure mode occurs and which tasks have shown it.
+    """A memory of how often each failure mode occurs and in which tasks it has occurred.
 
     Tasks that a study has found to be similar also count as having shown the mode.
 
@@ -117,7 +117,7 @@ class FailureMemory:
         self._total = self._by_model = self._retrieved = 0
 
     def note(self, notes: Notes) -> None:
-        """Count the failures in a learner step, and let earlier failures decay."""
+        """Count the failures in a learner step, after decaying the earlier counts."""
         failed = [note for note in notes if note.kind == FAILURE_MODE]
         modes = [note.label for note in failed]
         self.counts = counts_after(self.counts, modes, half_life_steps=self._half_life_steps)
@@ -149,11 +149,11 @@ class FailureMemory:
 
     @property
     def tasks(self) -> set[str]:
-        """Return the ids of the tasks that have shown any mode."""
+        """Return the ids of all tasks recorded under any failure mode."""
         return {task for bucket in self.buckets.values() for task in bucket}
 
     def metrics(self) -> dict[str, float]:
-        """Return the counts of failures and tasks, and the share of each mode.
+        """Return the counts of failures and tasks, and the share of failures with each mode.
 
         ``total`` counts all failures so far, ``by_model`` the failures whose mode a model named,
         ``tasks`` the remembered tasks, and ``retrieved`` the similar tasks found so far.
@@ -207,7 +207,7 @@ class ByFailureMode(TableSelector):
         self._memory, self._weight = memory, weight
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Record whether all episodes of a visit succeeded."""
+        """Record whether all episodes of a task's group succeeded."""
         self.table["solved"][row] = float(outcomes.all())
 
     def weights(self) -> Numbers | None:
@@ -224,6 +224,6 @@ class ByFailureMode(TableSelector):
         return found
 
     def metrics(self) -> dict[str, float]:
-        """Return the share of tasks with past failures whose latest episodes all succeeded."""
+        """Return the share of previously failed tasks whose latest episodes all succeeded."""
         rows = [row for row in map(self.table.row, self._memory.tasks) if row is not None]
         return {"overcome": float(self.table["solved"][rows].mean()) if rows else 0.0}

@@ -16,7 +16,7 @@ FORESIGHT = "foresight"
 
 
 def horizon(share: float, max_steps: int) -> int:
-    """Return the number of observations to predict per step, a share of an episode's steps.
+    """Convert a share of an episode's steps to the number of observations to predict per step.
 
     Args:
         share: share of the maximum steps per episode, above 0.
@@ -92,7 +92,7 @@ def bonus(row: Sequence[float], gamma: float) -> float:
 
 
 def clean(text: str) -> str:
-    """Return the part of a text to compare: its first 2,000 characters after stripping."""
+    """Return the first 2,000 characters of a stripped text for comparison."""
     return text.strip()[:MAX_CHARACTERS]
 
 

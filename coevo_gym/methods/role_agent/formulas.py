@@ -1,4 +1,4 @@
-"""Role-Agent's formulas by name, for tests; see ``coevo_gym.testing.formulas``."""
+"""Role-Agent's formulas, keyed by name, for tests; see ``coevo_gym.testing.formulas``."""
 
 from __future__ import annotations
 

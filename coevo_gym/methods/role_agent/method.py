@@ -1,4 +1,4 @@
-"""The Role-Agent method: GiGPO with returns multiplied by foresight, and tasks drawn by failures.
+"""The Role-Agent method, with foresight in GiGPO's returns and tasks drawn by failure mode.
 
 Without predictions and weights, it is identical to ``gigpo`` on the same tasks.
 """
@@ -84,7 +84,7 @@ class RoleAgentSettings(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """Return the maximum number of questions per step for each study; see ``MethodSpec``."""
+        """Return each study's maximum number of model queries per step; see ``MethodSpec``."""
         found = {FAILURE_MODE: self.questions} if self.modes == "model" else {}
         return {**found, SIMILAR_FAILURE: MOST_MODES} if self.retrieve else found
 
@@ -127,7 +127,7 @@ def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
 
 
 def _estimator(learner: object) -> StateGrouped:
-    """Return the estimator in the learner's settings, whose returns foresight multiplies."""
+    """Return the learner's estimator, which computes the returns that foresight multiplies."""
     if isinstance(learner, GRPOConfig) and learner.state_rewards == "at_the_end":
         estimator = credit_of(learner).estimator
         if isinstance(estimator, StateGrouped):

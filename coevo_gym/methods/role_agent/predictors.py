@@ -72,7 +72,7 @@ class Predictor(ABC):
 
 
 class Transition(NamedTuple):
-    """A step and the observations that followed it.
+    """A step with the observations that followed it.
 
     Attributes:
         state: the observation before the action.
@@ -112,7 +112,7 @@ class EmpiricalPredictor(Predictor):
         self._pending: list[Transition] = []
 
     def expected(self, state: str, action: str) -> list[str]:
-        """Return the most common observations, or "" if unseen; in a tie, the latest wins."""
+        """Return the most common observations (the latest in a tie), or "" where none are known."""
         seen = self._later.get((state, action), ())
         return [
             commonest([later[ahead] for later in seen if ahead < len(later)])
@@ -132,13 +132,13 @@ class EmpiricalPredictor(Predictor):
         return Made(found)
 
     def note(self, notes: Notes) -> None:
-        """Remember the transitions of the finished learner step."""
+        """Store the transitions of the finished learner step."""
         for transition in self._pending:
             self.remember(transition)
         self._pending = []
 
     def remember(self, transition: Transition) -> None:
-        """Remember a transition, and forget the oldest transition if there are too many."""
+        """Store a transition, discarding the oldest transition if the memory is full."""
         self._known.append(transition)
         self._later.setdefault(transition[:2], deque()).append(transition.later)
         if len(self._known) > self._capacity:
@@ -149,7 +149,7 @@ class EmpiricalPredictor(Predictor):
                 del self._later[oldest[:2]]
 
     def metrics(self) -> dict[str, float]:
-        """Return the numbers of transitions and of distinct pairs of state and action."""
+        """Return the number of transitions and the number of distinct (state, action) pairs."""
         return {"transitions": float(len(self._known)), "distinct": float(len(self._later))}
 
     def state_dict(self) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class EmpiricalPredictor(Predictor):
 
 
 class Draws(Policy, Protocol):
-    """A policy that samples tokens in this process and can use a separate seed."""
+    """A policy that samples tokens in this process, optionally with a separate seed."""
 
     def drawing(self, seed: int) -> AbstractContextManager[None]:
         """Return a context manager in which the policy samples with a separate seed."""
@@ -190,7 +190,7 @@ class Draws(Policy, Protocol):
 
 
 class PolicyPredictor(Predictor):
-    """A predictor that queries the policy itself, in chats that continue after its actions.
+    """A predictor that queries the policy itself by continuing the chat after its actions.
 
     A chat continues after the exact token ids of the answer that contained the action. Predictions
     are not trained on and not stored on a tape. They are sampled with a separate seed, so that
@@ -210,7 +210,7 @@ class PolicyPredictor(Predictor):
         self._asking = (Message("user", load_cue(PROMPT).write({"horizon": horizon})),)
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
-        """Query the policy for predictions, and return the predictions with their cost."""
+        """Query the policy for predictions and return them with their cost."""
         found: list[list[list[str]]] = [[[] for _ in one.steps] for one in asked]
         places, requests = list[tuple[int, int]](), list[Prompt]()
         for number, trajectory in enumerate(asked):
@@ -243,7 +243,7 @@ def predicted(said: str, horizon: int) -> list[str]:
 
 
 def numbered_texts(tag: re.Pattern[str], said: str, horizon: int) -> list[str]:
-    """Return the texts in an answer's numbered tags, from 1, with "" for missing texts.
+    """Return the texts in an answer's tags numbered from 1, with "" for missing tags.
 
     Args:
         tag: a pattern with groups for a tag's number (or "" for 1) and its text.
@@ -256,7 +256,7 @@ def numbered_texts(tag: re.Pattern[str], said: str, horizon: int) -> list[str]:
 
 
 def commonest(texts: Sequence[str]) -> str:
-    """Return the most frequent text, or "" if there is none; in a tie, the latest text wins."""
+    """Return the most frequent text (the latest, in a tie), or "" if there is none."""
     counts = Counter(texts)
     most = max(counts.values(), default=0)
     return next((text for text in reversed(texts) if counts[text] == most), "")
@@ -277,7 +277,7 @@ _TAG = re.compile(r'<predict_next(?: n="(\d{1,3})")?>(.*?)</predict_next>', re.D
 
 
 class InlineCoach:
-    """A coach that asks for predictions in every answer, which are then trained on.
+    """A coach that requests predictions in every answer, so that training includes them.
 
     Args:
         horizon: H, number of observations to predict per step.

@@ -28,7 +28,7 @@ _NOTED_CHARS = 300
 
 
 class Foresight:
-    """A study that records how accurate the predictions were at each step that has some.
+    """A study that records the accuracy of the predictions at each step that has predictions.
 
     A note's value is R_pre. Its evidence contains ``likeness``, the similarity for each observation
     within the horizon; ``predicted``, True if the next observation was predicted; ``floor``, the
@@ -121,7 +121,7 @@ def _noted(
 
 
 class ForesightRecord(StepRecord):
-    """A memory of the foresight in the latest learner step, which computes metrics about it.
+    """A record of the foresight in the latest learner step, with metrics about it.
 
     The metrics are means over steps: ``foresight`` is the similarity between the predicted and the
     actual next observation; ``foresight_floor`` uses the current observation as the prediction;
@@ -132,7 +132,7 @@ class ForesightRecord(StepRecord):
     """
 
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return the metrics that the class describes, or {} for a step without predictions."""
+        """Return metrics about the predictions in a step, or {} without predictions."""
         found = [note for note in notes if note.kind == FORESIGHT]
         return _means(found) | _correlation(found) if found else {}
 

@@ -1,4 +1,4 @@
-"""SEAL's formulas by name, for tests; see ``coevo_gym.testing.formulas``."""
+"""SEAL's formulas, keyed by name, for tests; see ``coevo_gym.testing.formulas``."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _ONE_OF = re.compile(r"value in (\[.*\])", re.DOTALL)
 
 
 def schema_note(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Note required parameters and allowed values in a tool's parameter descriptions.
+    """Add required parameters and allowed values to a tool's parameter descriptions.
 
     Args:
         tool: a function's JSON schema with ``name``, ``description`` and ``parameters``.
@@ -94,7 +94,7 @@ def _noted_parameter(parameter: Any) -> Any:
 
 
 def _allowed(constraint: Any) -> tuple[Any, ...]:
-    """Return the values that a constraint allows, or () for any other kind of constraint."""
+    """Return the values that a constraint allows, or () if it does not list values."""
     found = _ONE_OF.fullmatch(constraint) if isinstance(constraint, str) else None
     try:
         values = ast.literal_eval(found[1]) if found else []
@@ -138,7 +138,7 @@ def hints() -> tuple[Hint, ...]:
 
 @lru_cache(maxsize=1)
 def cues() -> Mapping[str, str]:
-    """Return the cue for each failure label."""
+    """Return the cue (guidance text) for each failure label."""
     return {label: str(text) for label, text in _read("cues.toml").items()}
 
 
@@ -147,7 +147,7 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def hint_after(view: View) -> str:
-    """Return a hint for an agent whose last action failed, or "" if it did not fail.
+    """Return a hint for an agent whose last action failed, or "" if the action succeeded.
 
     The hint depends on the view: the error's kind and text, and the available tools. It contains
     only names from the error or from a tool's own schema.
@@ -175,13 +175,13 @@ def _class_of(kind: str, error: str) -> tuple[Hint, Mapping[str, str]]:
 
 
 def _error_in(view: View) -> str:
-    """Return the env's error message, or else the end of the observation."""
+    """Return the env's error message or, if there is none, the end of the observation."""
     told = [text for key, text in view.info.items() if key.endswith(".reason") and text]
     return str(told[0]) if told else view.observation[-_TAIL:]
 
 
 def _more(hint: Hint, found: Mapping[str, str], view: View) -> str:
-    """Return a hint's additional text if all names in it are known, and otherwise ""."""
+    """Return a hint's additional text if all names in it are known, or "" otherwise."""
     if not hint.more:
         return ""
     words = dict(found)
@@ -199,14 +199,14 @@ def _more(hint: Hint, found: Mapping[str, str], view: View) -> str:
 
 
 def tools_of(view: View) -> dict[str, str]:
-    """Return the texts in info that contain tool schemas, by key."""
+    """Return the items in info whose values contain tool schemas."""
     texts = view.info.items()
     return {key: text for key, text in texts if key.endswith(".tools") and isinstance(text, str)}
 
 
 @lru_cache(maxsize=256)
 def _named(text: str) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """Return the name and parameters of each tool in a JSON text of schemas, or () otherwise."""
+    """Return the name and parameters of each tool in JSON schemas, or () if parsing fails."""
     try:
         functions = [tool["function"] for tool in json.loads(text)]
         return tuple((str(each["name"]), dict(each.get("parameters", {}))) for each in functions)
@@ -229,7 +229,7 @@ _INDENTS = (None, 1, 2, 4)
 class FailureInterface:
     """An interface that adds notes to tool schemas, hints after errors, and cues about failures.
 
-    The interface depends only on the view, the text files and the labels that are on. It is
+    The interface depends only on the view, the text files and the active labels. It is
     therefore the same for all tasks, regardless of their solutions and verdicts.
 
     Attributes:
@@ -246,7 +246,7 @@ class FailureInterface:
 
     @cached_property
     def version(self) -> str:
-        """Return a hash of the switches and the texts that each switch adds."""
+        """Return a hash of the interface's settings and texts."""
         found = digest(
             {
                 "schema_notes": self.schema_notes,
@@ -258,7 +258,7 @@ class FailureInterface:
 
     @property
     def cues(self) -> tuple[Cue, ...]:
-        """Return a cue for each label that is on, in a fixed order."""
+        """Return the cue (guidance text) for each active label, in a fixed order."""
         texts = cues()
         told = (label for label in FAILURES if label in self.on and label in texts)
         return tuple(Cue(texts[label], "system", label, heading=HEADING) for label in told)
@@ -288,7 +288,7 @@ class FailureInterface:
 
 @lru_cache(maxsize=256)
 def noted_tools(text: str) -> str:
-    """Return a JSON list of tool schemas with notes added; return other text unchanged."""
+    """Return a JSON list of tool schemas with notes added, or any other text unchanged."""
     try:
         tools = json.loads(text)
     except (ValueError, RecursionError):
@@ -305,7 +305,7 @@ def _noted_tool(tool: Any) -> Any:
 
 
 def _explained(noted: dict[str, Any]) -> dict[str, Any]:
-    """Explain ``[required]`` in the description of API documentation that contains this note."""
+    """Add an explanation of ``[required]`` to API documentation that contains this note."""
     described = noted.get("description")
     if "[required]" not in json.dumps(noted.get("parameters")) or not isinstance(described, str):
         return noted
@@ -313,7 +313,7 @@ def _explained(noted: dict[str, Any]) -> dict[str, Any]:
 
 
 def noted_documents(text: str) -> str:
-    """Add notes to API documentation that is printed as JSON in a text.
+    """Find API documentation that is printed as JSON in a text, and add notes to it.
 
     Documentation that is not formatted like Python's JSON output is not changed.
     """
@@ -350,10 +350,10 @@ class InterfaceCoach:
     """A coach that uses the same interface in all episodes and updates it when the profile changes.
 
     Args:
-        profile: the memory of failures, which determines the cues that are on.
+        profile: the memory of failures, which determines the active cues.
         schema_notes: see :class:`FailureInterface`.
         error_hints: see :class:`FailureInterface`.
-        cues: True to show the cues that are on.
+        cues: True to include the active cues.
 
     Source: Eq. 8, 9 and 15 in SEAL (arXiv 2605.24426).
     """
@@ -383,10 +383,10 @@ class InterfaceCoach:
 
 
 class InterfaceVersions:
-    """A study that writes a note for each interface version, about the first trajectory with it.
+    """A study that writes a note about the first trajectory with each interface version.
 
     The note's label is the version. Its evidence contains the ``version``; ``says``, a
-    human-readable description of the version; ``cues``, the text for each label that is on; and the
+    human-readable description of the version; ``cues``, the text for each active label; and the
     switches of :class:`FailureInterface`.
     """
 

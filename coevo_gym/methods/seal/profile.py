@@ -136,20 +136,20 @@ def cues_on(
     reward: float = 0.6,
     top: int = 3,
 ) -> tuple[str, ...]:
-    """Return the labels whose cues are on after a window, most urgent first.
+    """Return the labels whose cues (guidance texts) are active after a window, most urgent first.
 
-    A label is turned on if it was seen often enough, is common among the failures, and its episodes
-    have low success. It stays on as long as it was seen often enough and is not rare. The most
+    A label is activated if it was seen often enough, is common among the failures, and its episodes
+    have low success. It stays active while it was seen often enough and is not rare. The most
     urgent labels have the highest share x (1 - mean success).
 
     Args:
         window: the labels in the window.
-        on: the labels whose cues are on now.
+        on: the labels whose cues are active now.
         count: minimum number of turns with a label.
-        prevalence: minimum share of the failures for a label to be turned on.
-        keep: minimum share of the failures for a label to stay on; None to use ``prevalence``.
-        reward: mean success below which a label is turned on.
-        top: maximum number of cues that are on.
+        prevalence: minimum share of the failures for a label to be activated.
+        keep: minimum share of the failures for a label to stay active; None to use ``prevalence``.
+        reward: mean success below which a label is activated.
+        top: maximum number of active cues.
 
     Source: Eq. 15 with the thresholds of the authors' code; ``keep`` is ours.
     """
@@ -173,20 +173,20 @@ TURN_LABEL = "turn_label"
 
 
 class ProfileConfig(FrozenModel):
-    """Settings for turning cues on and off, and for moving utilities."""
+    """Settings for activating cues (guidance texts) and updating utilities."""
 
     evolve_every_steps: int = Field(default=13, ge=1)
     """Number of learner steps per window; 13 steps are an epoch of 400 tasks in batches of 32."""
     count: int = Field(default=8, ge=1)
-    """Minimum number of turns with a label for its cue to be on."""
+    """Minimum number of turns with a label for its cue to be active."""
     prevalence: float = Field(default=0.1, ge=0, le=1)
-    """Minimum share of the failures for a cue to be turned on."""
+    """Minimum share of the failures for a cue to be activated."""
     keep: float | None = Field(default=0.05, ge=0, le=1)
-    """Minimum share of the failures for a cue to stay on; None to use ``prevalence`` instead."""
+    """Minimum share of the failures for a cue to stay active; None to use ``prevalence``."""
     reward: float = Field(default=0.6, ge=0)
-    """Mean success of a label's episodes below which its cue is turned on."""
+    """Mean success of a label's episodes below which its cue is activated."""
     top: int = Field(default=3, ge=0)
-    """Maximum number of cues that are on."""
+    """Maximum number of active cues."""
     alpha: float = Field(default=1.0, ge=0)
     """Maximum distance of a moving utility's target from the fixed utility."""
     beta: float = Field(default=0.25, ge=0, le=1)
@@ -278,7 +278,7 @@ class FailureProfile:
         clip: lowest and highest target of a moving utility.
 
     Attributes:
-        on: labels whose cues are on, most urgent first; () until the first window is over.
+        on: labels whose cues are active, most urgent first; () until the first window is over.
         utilities: the current utility of each label if utilities move.
         evolutions: number of finished windows.
 
@@ -295,16 +295,16 @@ class FailureProfile:
 
     @property
     def window(self) -> Window:
-        """Return the statistics since the last window, or else the total statistics."""
+        """Return statistics since the last window, or the total statistics if there are none."""
         return self._window.seen() or self.total
 
     @property
     def total(self) -> Window:
-        """Return the statistics of all labels so far."""
+        """Return the statistics of all labels seen so far."""
         return self._total.seen()
 
     def note(self, notes: Notes) -> None:
-        """Count the labels in a learner step; the last step of a window ends the window."""
+        """Count the labels in a learner step, ending the window at its last step."""
         for note in notes:
             if note.kind == TURN_LABEL and note.label in UTILITIES:
                 for tally in (self._window, self._total):
@@ -336,7 +336,7 @@ class FailureProfile:
         self.evolutions += 1
 
     def metrics(self) -> dict[str, float]:
-        """Return the numbers of finished windows and active cues, and the share of each label."""
+        """Return the number of finished windows and of active cues, and the share of each label."""
         seen = self.window
         turns = sum(label.turns for label in seen.values())
         return {

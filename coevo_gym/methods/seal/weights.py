@@ -1,4 +1,4 @@
-"""Weights for a group's trajectories, and its weighted advantages."""
+"""Weights for a group's trajectories, and the group's weighted advantages."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def task_target(
 
 
 class LastFailure(TableSelector):
-    """A selector that draws tasks more often if their last failure is frequent and rarely solved.
+    """A selector that favours tasks whose last failure is of a frequent and rarely solved kind.
 
     A task has weight 1 if it was never trained on, had no failure at its last visit, or had a
     failure that is too rare for statistics.
@@ -74,18 +74,18 @@ class LastFailure(TableSelector):
         self._profile = profile
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Discard the failure from an earlier visit."""
+        """Clear the failure recorded on an earlier visit to a task."""
         self.table["failure"][row] = 0.0
 
     def note(self, notes: Notes) -> None:
-        """Remember the last failure of each task in a learner step."""
+        """Store the last failure on each task in a learner step."""
         for note in notes:
             row = self.table.row(note.task_id)
             if row is not None and note.kind == TURN_LABEL and note.label in FAILURES:
                 self.table["failure"][row] = 1 + FAILURES.index(note.label)
 
     def weights(self) -> Numbers:
-        """Return the (n,) weights, from 1 to 2."""
+        """Return an (n,) array of weights between 1 and 2."""
         seen, config = self._profile.total, self._profile.config
         targets = [
             task_target(label, seen[label], alpha=config.alpha, confident=config.confident)
@@ -97,7 +97,7 @@ class LastFailure(TableSelector):
         return weights[self.table["failure"].astype(np.int64)]
 
     def metrics(self) -> dict[str, float]:
-        """Return the share of tasks with a failure at their last visit."""
+        """Return the share of tasks that failed on their last visit."""
         failed = self.table["failure"] > 0
         return {"failed": float(failed.mean()) if len(failed) else 0.0}
 
@@ -173,7 +173,7 @@ def weighed(
 
 
 def _within(budget: WeightLimits, weights: Sequence[float], counts: Sequence[bool]) -> list[float]:
-    """Apply limits to weights; trajectories without labels that count keep the weight 1."""
+    """Apply the limits to weights, leaving trajectories without counted labels at weight 1."""
     found = [1.0 + budget.strength * (weight - 1.0) for weight in weights]
     labelled = [weight for weight, count in zip(found, counts, strict=True) if count]
     if not budget.normalise_mean or not labelled:
@@ -188,7 +188,7 @@ _UNCLIPPED: Clip = (-math.inf, math.inf)
 
 
 class Weighing:
-    """A memory of the weights in the latest learner step, which computes metrics about them."""
+    """A memory of the weights in the latest learner step, with metrics about them."""
 
     def __init__(self) -> None:
         self._forget()
@@ -199,7 +199,7 @@ class Weighing:
         self._clipped = 0
 
     def add(self, weights: Sequence[float], advantages: Sequence[float], clipped: int) -> None:
-        """Add a group's weights.
+        """Add the weights of a group's trajectories.
 
         Args:
             weights: (K,) weight of each trajectory.
@@ -236,12 +236,12 @@ class Weighing:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Clear the weights, because the saved state is empty."""
+        """Clear the weights, because a saved state contains none."""
         self._forget()
 
 
 class Reweighted:
-    """A transform that multiplies advantages by their trajectory's weight, including successes.
+    """A transform that multiplies each trajectory's advantages by the trajectory's weight.
 
     Args:
         profile: provides the labels' moving utilities for ``ema``.
@@ -270,7 +270,7 @@ class Reweighted:
 
     @property
     def utilities(self) -> Mapping[str, float]:
-        """Return the current utility of each label that counts."""
+        """Return the current utilities, keyed by label."""
         return self._profile.utilities if self._utility == "ema" else UTILITIES
 
     def __call__(
@@ -298,7 +298,7 @@ class Reweighted:
 
 
 def _mean(advantage: Advantage) -> float:
-    """Return the mean of a trajectory's advantages, which may be nested per step."""
+    """Return the mean of a trajectory's advantages, which may be nested by step."""
     if isinstance(advantage, (int, float)):
         return advantage
     steps = [_mean(each) for each in advantage]

@@ -1,4 +1,4 @@
-"""A simulated learner with known strengths, to measure the benefit of a curriculum.
+"""A simulated learner with known strengths, for measuring the benefit of a curriculum.
 
 Tasks are chains of skills. The learner has a strength per skill and learns by the exact policy
 gradient, so a run takes about a second. Only the agent, its env and the explorer are simulated;

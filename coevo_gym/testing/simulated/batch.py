@@ -33,7 +33,7 @@ Numbers = dict[str, float]
 
 
 class SimulatedCell(FrozenModel):
-    """An arm in a simulated world, independent of the seed."""
+    """An arm in a simulated world, which can be run with any seed."""
 
     world: str
     """Name of the world."""
@@ -91,7 +91,7 @@ def run_seeds(
 
 
 def _kept(folder: Path, cell: SimulatedCell) -> list[Numbers]:
-    """Return the finished seeds; if the folder is new, record the cell's settings."""
+    """Return the results of finished seeds, or start a new folder with the cell's settings."""
     world, settings = cell.parts()
     path = folder / CELL
     if not path.exists():
@@ -115,7 +115,7 @@ def _kept(folder: Path, cell: SimulatedCell) -> list[Numbers]:
 
 
 def _is_of(kept: Any, cell: SimulatedCell) -> bool:
-    """Return True if the stored settings describe this cell.
+    """Return True if the stored settings equal the given cell's settings.
 
     Settings that did not exist when they were stored have their default values.
     """

@@ -35,7 +35,7 @@ FUMBLE = "fumble"
 
 
 class SkillWorld(World):
-    """The initial state of a task's engine.
+    """The initial state of a simulated task's engine.
 
     Attributes:
         skills: skills to use, in order.
@@ -100,11 +100,11 @@ class SkillBenchmark:
         return self._native if parse_split(split) is Split.TRAIN else ()
 
     def split_of(self, scenario: str) -> Split:
-        """Return the split that a scenario names."""
+        """Return the split encoded in a scenario."""
         return Split(scenario.partition("/")[0])
 
     def side_of(self, task: Task) -> Split:
-        """Return the split that the task's scenario names."""
+        """Return the split encoded in the task's scenario."""
         return self.split_of(task.scenario)
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ class SkillBenchmark:
         return ()
 
     def build(self, draft: Draft) -> Task:
-        """Build a draft's task; only a replay shows whether it can be solved."""
+        """Build a draft's task, without checking that the task can be solved."""
         world = world_of(draft)
         return Task(
             benchmark=self.name,
@@ -153,13 +153,13 @@ class SkillBenchmark:
         )
 
     def evidence(self, task: Task) -> Evidence:
-        """Return the task's skills as evidence; the instruction names all of them."""
+        """Return evidence that the task's instruction names every required skill."""
         said = task.instruction
         skills = map(str, world_of(task).skills)
         return Evidence(said, tuple(Clue("a skill", (skill,), said) for skill in skills))
 
     def choices(self, view: View) -> tuple[str, ...]:
-        """Return the action that uses the next skill, and the fumble action."""
+        """Return the action that uses the next skill and the action that always fails."""
         return tuple(view.info["admissible"])
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
@@ -167,12 +167,12 @@ class SkillBenchmark:
         return task.solution
 
     def symbol(self, step: Step) -> str:
-        """Return only success or failure; with skill names, every behaviour would be rare."""
+        """Return a symbol for success or failure only, because skill names would all be rare."""
         return "!" if step.error_kind else "used"
 
 
 def world_of(task: Task | Draft) -> SkillWorld:
-    """Return the world of a task.
+    """Return a task's world.
 
     Raises:
         TaskError: if the task belongs to another benchmark.
@@ -257,14 +257,14 @@ def _shown(n_used: int) -> str:
 
 @functools.cache
 def _step(at: int, action: str, last: float) -> Step:
-    """Create a successful step; ``last`` is its reward if it ends the episode, else -1."""
+    """Create a successful step; ``last`` is the final reward, or -1 if the step is not the last."""
     text = _shown(at)
     return Step(text, text, action, reward=max(last, 0.0), terminated=last >= 0, calls=("use",))
 
 
 @functools.cache
 def _fumbles(at: int, wander_steps: int, success: bool) -> tuple[Step, ...]:
-    """Create the failed step and the steps after it."""
+    """Create a failed step and the steps that follow it."""
     texts = [_shown(at), *[LOST] * wander_steps]
     ends = [*[False] * wander_steps, True]
     return tuple(

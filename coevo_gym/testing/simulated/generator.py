@@ -52,7 +52,7 @@ class SkillExplorer:
     def explore(
         self, contexts: Sequence[Context], rngs: Sequence[Generator]
     ) -> Sequence[Exploration]:
-        """Return one exploration with one draft for each context."""
+        """Return one exploration, with one draft, for each context."""
         return [self._explore(*each) for each in zip(contexts, rngs, strict=True)]
 
     def native(self, n: int, rng: Generator) -> tuple[Task, ...]:
@@ -117,7 +117,7 @@ class SkillExplorer:
         )
 
     def _skills(self, n: int, rng: Generator) -> list[int]:
-        """Draw skills, with possible repetitions."""
+        """Draw skills with replacement."""
         found: list[int] = np.searchsorted(self._cumulative, rng.random(n)).tolist()
         return found
 
@@ -139,7 +139,7 @@ class SkillExplorer:
 
 
 def held_out(world: WorldConfig, n: int, rng: Generator) -> Chains:
-    """Draw held-out tasks with equally likely skills; no task is broken or trivial."""
+    """Draw held-out tasks with equally likely skills, none of them broken or trivial."""
     lengths = rng.integers(1, world.max_length + 1, size=n)
     difficulty = rng.normal(0.0, world.sd_difficulty, size=n)
     chains = [rng.integers(world.n_skills, size=length).tolist() for length in lengths]

@@ -41,7 +41,7 @@ class Rollouts(NamedTuple):
 
     @property
     def n_used(self) -> Rows:
-        """The (G, K) numbers of skills that succeeded."""
+        """The number of skills that succeeded in each episode, as a (G, K) array."""
         counted: Rows = self.passed.sum(axis=2)
         return counted
 
@@ -66,7 +66,7 @@ def gradient(rollouts: Rollouts) -> Numbers:
 
 
 class SkillLearner:
-    """A learner with skill strengths, which help in all tasks, and memories for single tasks.
+    """A simulated learner with skill strengths that help in all tasks, and memories of each task.
 
     The initial strengths are drawn from ``rng``.
     """
@@ -84,7 +84,7 @@ class SkillLearner:
         self.memories: Numbers = np.zeros(0)
 
     def meet(self, tasks: Sequence[Task]) -> None:
-        """Add unknown tasks, for which the learner has no memory yet."""
+        """Add new tasks, for which the learner has no memory yet."""
         new = [task for task in tasks if task.id not in self._row]
         self._row |= {task.id: row for row, task in enumerate(new, len(self._row))}
         worlds = [world_of(task) for task in new]
@@ -99,7 +99,7 @@ class SkillLearner:
         self.memories = np.concatenate([self.memories, np.zeros(len(new))])
 
     def act(self, tasks: Sequence[Task], n_episodes: int, rng: Generator) -> Rollouts:
-        """Sample episodes of known tasks, all at once.
+        """Sample all episodes of known tasks at once.
 
         Tasks may repeat.
         """
@@ -135,7 +135,7 @@ class SkillLearner:
         self.strengths += world.decay * (self._first - self.strengths)
 
     def success_on(self, chains: Chains, *, greedy: bool = True) -> float:
-        """Return the share of new tasks solved greedily, or the mean success probability."""
+        """Return the share of tasks solved greedily, or the mean success probability of samples."""
         logits = self.strengths[chains.skills] - chains.difficulty[:, None]
         if greedy:
             return float(((logits > 0) | ~chains.asked).all(axis=1).mean())

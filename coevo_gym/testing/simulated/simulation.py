@@ -54,7 +54,7 @@ def world_settings(world: WorldConfig) -> dict[str, Any]:
 def simulate(
     world: WorldConfig, settings: CurriculumConfig, *, seed: int, proof: bool | None = None
 ) -> dict[str, float]:
-    """Train until the world's env steps are spent.
+    """Train until the world's env-step budget is spent.
 
     For one seed, the world, the initial tasks and the random draws are the same for all arms that
     find their initial tasks in the same way. With ``proof``, the arm's rounds replay drafts
@@ -98,7 +98,7 @@ class _Run:
         self.env_steps = self.episodes = 0
 
     def go(self) -> dict[str, float]:
-        """Run until the env steps are spent and return the results."""
+        """Run until the env-step budget is spent and return the results."""
         before = self.learner.success_on(self.held_out)
         self._evolve()
         while self.env_steps < self.world.env_steps:
@@ -115,7 +115,7 @@ class _Run:
         }
 
     def _step(self) -> None:
-        """Run one update, from tickets to episodes, groups and learning."""
+        """Run one update: take tickets, play episodes, form groups and learn from them."""
         n_groups, session = self.world.groups_per_step, self.session
         session.open_step(n_groups)
         taken = [session.take(policy_version=self.learner.version) for _ in range(session.n_ready)]

@@ -119,7 +119,7 @@ CONTROLS = ("skewed", NULL)
 
 
 def world_named(name: str) -> WorldConfig:
-    """Return the world with this name.
+    """Return the world with the given name.
 
     Raises:
         ConfigError: if the world does not exist.

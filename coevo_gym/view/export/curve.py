@@ -21,7 +21,7 @@ _LONGEST = 60
 
 
 class Point(NamedTuple):
-    """A point on a line; ``low`` and ``high`` bound its interval, or are NaN without one."""
+    """A point on a line, with the bounds ``low`` and ``high`` of its interval (NaN if none)."""
 
     x: float
     y: float
@@ -121,7 +121,7 @@ def picture(charts: Sequence[str], heading: Sequence[str], size: tuple[float, fl
 
 
 def nice_top(value: float) -> float:
-    """Return the upper end of an axis that starts at 0: the first tick at or above a value."""
+    """Return the first tick at or above a value, as the upper end of an axis from 0."""
     if not (math.isfinite(value) and value > 0):
         return 1.0
     step = _step(value)
@@ -129,19 +129,19 @@ def nice_top(value: float) -> float:
 
 
 def ticks(top: float) -> list[float]:
-    """Return the ticks of an axis: round numbers from 0 to its upper end."""
+    """Return the ticks of an axis, which are round numbers from 0 to the axis's upper end."""
     step = _step(top)
     return [i * step for i in range(math.floor(top / step + 1e-9) + 1)]
 
 
 def _step(span: float) -> float:
-    """Return the smallest round step that covers a span in at most 5 steps."""
+    """Return the smallest round tick spacing for which at most 5 steps cover a span."""
     power = 10.0 ** math.floor(math.log10(span / 5))
     return next(f * power for f in (1, 2, 2.5, 5, 10) if f * power * 5 >= span * (1 - 1e-9))
 
 
 def _legend(lines: Sequence[Line], width: float) -> tuple[list[str], float]:
-    """Return the SVG elements of the legend, and the vertical position of the plot below it."""
+    """Return the legend's SVG elements and the vertical position at which the plot starts."""
     parts, x, y = list[str](), 4.0, 14.0
     for style, line in enumerate(lines):
         name = visible(line.label).replace("\n", " ")
@@ -181,7 +181,7 @@ def _drawn(
 
 
 def _whole(points: Sequence[Point], known: Callable[[Point], bool]) -> Iterator[list[Point]]:
-    """Yield each sequence of consecutive points that are known."""
+    """Yield each sequence of consecutive known points."""
     run = list[Point]()
     for point in points:
         if known(point):

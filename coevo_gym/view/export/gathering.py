@@ -1,4 +1,4 @@
-"""Collection of the responses in an export: the server's response for every path."""
+"""Collection of the server's responses for all paths of an export."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Response(NamedTuple):
 
 
 class ExportedPage(NamedTuple):
-    """A page that is left out of an export if the file is full.
+    """A page that an export omits if its file is full.
 
     Attributes:
         path: the page's path.
@@ -63,7 +63,7 @@ class ExportedPage(NamedTuple):
 
 
 def read_all(shelf: Shelf) -> None:
-    """Read the actions of all episodes to make them searchable."""
+    """Index the actions of all episodes, so that searches find them."""
     for run in shelf.runs():
         with suppress(Refusal), told_as_damaged():
             while run.index.read_on():
@@ -143,7 +143,7 @@ def _of_evaluation(shown: ShownEval, held_out: bool) -> Iterator[ExportedPage]:
 
 
 def page_of(shelf: Shelf, path: str, *, episodes: bool = True) -> Response | None:
-    """Return the response for a page; None if its data cannot be read.
+    """Return the response for a page, or None if its data cannot be read.
 
     Args:
         shelf: the runs and evaluations.
@@ -209,7 +209,7 @@ def _of_eval(shelf: Shelf, shown: ShownEval) -> Iterator[Response]:
 
 
 def _comparisons(shelf: Shelf) -> Iterator[Response]:
-    """Yield comparisons of all pairs of arms or evaluations with equal tasks, up to a maximum."""
+    """Yield comparisons of all pairs of arms or evaluations with equal tasks, up to a limit."""
     places: list[str] = []
     for run in shelf.runs():
         with suppress(Refusal):

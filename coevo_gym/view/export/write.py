@@ -86,7 +86,7 @@ class DataFile:
         return True
 
     def to_text(self, **more: Any) -> str:
-        """Finish the file, and return its contents as base64 (see ``static/viewer/exported.js``).
+        """Complete the file and return its contents as base64 (see ``static/viewer/exported.js``).
 
         Args:
             more: further data for the file, besides the responses.
@@ -175,7 +175,7 @@ def beside(page: str) -> str:
 
 
 def exported(page: str, *, title: str, plain: str, home: str, without: Sequence[str] = ()) -> str:
-    """Return the page of an export, including HTML that is displayed until its scripts run.
+    """Return the HTML page of an export, with plain content to display until its scripts run.
 
     Args:
         page: ``index.html`` of the viewer.
@@ -376,7 +376,7 @@ class _Export:
         self._written = 0
 
     def to_file(self, target: Path, most_bytes: int) -> Written:
-        """Write one file that contains all lists and as many pages as fit."""
+        """Write a single file that contains all lists and as many pages as fit in it."""
         part, folder = DataFile(self._shelf.censor), target.with_suffix("")
         empty = len(one_file(self._page, STATIC, "").encode("utf-8", "replace"))
         room = most_bytes - empty - _RESERVE
@@ -472,7 +472,7 @@ class _Export:
 
 
 def _is_file(target: Path) -> bool:
-    """Return True if the export target is a single file, False for a folder.
+    """Return True if the export target is a single file, or False if it is a folder.
 
     Raises:
         ConfigError: if the target can be neither a file nor a folder.

@@ -75,7 +75,7 @@ class ExportedTask:
     gates: tuple[str, ...] = ()
 
     def cells(self, *, with_solution: bool) -> dict[str, Any]:
-        """Return the task's row of the table, by column name."""
+        """Return the task's table row as a dict from column name to value."""
         task = self.task
         row: dict[str, Any] = {
             "id": task.id,
@@ -98,7 +98,7 @@ class ExportedTask:
 
 
 def of_run(folder: RunFolder, arm: str | None = None) -> list[ExportedTask]:
-    """Return the distinct tasks that a run's rounds found or that users released, in order.
+    """Return the distinct tasks that rounds found or that users released from review, in order.
 
     Args:
         folder: the run.
@@ -155,7 +155,7 @@ def _passed(verdict: Verdict | None) -> tuple[str, ...]:
 
 
 def need_pyarrow() -> tuple[Any, Any]:
-    """Import and return the modules that write Parquet.
+    """Import and return the modules needed to write Parquet.
 
     Raises:
         ImportError: if pyarrow is missing; the message says how to install it.
@@ -172,7 +172,7 @@ def need_pyarrow() -> tuple[Any, Any]:
 
 
 def parquet_bytes(columns: Sequence[FileColumn], rows: Sequence[dict[str, Any]]) -> bytes:
-    """Encode a table as a Parquet file, and return its bytes.
+    """Encode a table as a Parquet file and return the file's bytes.
 
     Raises:
         ImportError: if pyarrow is missing.

@@ -47,7 +47,7 @@ def is_of(db: Db) -> bool:
 
 
 def take_in(db: Db) -> bool:
-    """Add new rows of the run attached as ``run``; return True if there were any."""
+    """Copy new rows from the run attached as ``run``; return True if there were any."""
     marks: dict[str, int] = json.loads(get(db, "marks") or "{}")
     there = {row[0] for row in db.execute("SELECT name FROM run.sqlite_master")}
     before = dict(marks)
@@ -86,7 +86,7 @@ def take_in(db: Db) -> bool:
 
 
 def read_bodies(db: Db, most: int) -> bool:
-    """Read the actions of the next episodes; return True if more episodes remain."""
+    """Index the actions of the next episodes; return True if more episodes remain."""
     since = int(get(db, "read") or 0)
     end = json.loads(get(db, "marks") or "{}").get("trajectories", 0)
     query = (
@@ -108,7 +108,7 @@ def read_bodies(db: Db, most: int) -> bool:
 
 
 def get(db: Db, key: str) -> Any:
-    """Return a value from the index's metadata; None if it is not set."""
+    """Return a value from the index's metadata, or None if it is not set."""
     row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return row[0] if row else None
 
@@ -124,7 +124,7 @@ def unpack(body: bytes) -> Any:
 
 
 def _fingerprint(db: Db, marks: Mapping[str, int]) -> str:
-    """Return a fingerprint of the rows up to the given marks; it changes if a row is rewritten."""
+    """Return a fingerprint of the rows up to the given marks that changes if a row is rewritten."""
     found = [
         db.execute(
             f"SELECT {numbers} FROM run.{table} WHERE rowid <= ?",  # noqa: S608 (constants)
@@ -225,7 +225,7 @@ def _take_rounds(db: Db, since: int) -> None:
 
 
 class _Told:
-    """The data about a round that is shown in lists, extracted from the round's JSON."""
+    """A round's JSON, from which the fields for lists are extracted."""
 
     def __init__(self, order: Mapping[str, Any], result: Mapping[str, Any], step: int) -> None:
         self._order, self._result = order, result
@@ -233,7 +233,7 @@ class _Told:
         self.first = step == 0 and (order.get("n_enough", 0) > 0 or not self._contexts)
 
     def row(self) -> dict[str, Any]:
-        """Return the fields of a list row that do not have their own database column."""
+        """Return the fields of a list row that have no database column of their own."""
         judged = [verdict for verdict in self._result["verdicts"] if verdict["draft_id"]]
         rejected = Counter(
             verdict["gate"]
@@ -286,7 +286,7 @@ class _Told:
 
 
 def context_id(context: Mapping[str, Any]) -> str:
-    """Return the id of a context that is given as JSON."""
+    """Return the id of a context given as JSON."""
     return Context.model_validate(context).id
 
 
@@ -296,12 +296,12 @@ def between_commas(names: Sequence[str]) -> str:
 
 
 def between(text: str | None) -> tuple[str, ...]:
-    """Split a string in which every name is surrounded by commas into names."""
+    """Return the names in a string in which every name is surrounded by commas."""
     return tuple(name for name in (text or "").split(",") if name)
 
 
 class _Said(NamedTuple):
-    """The data that is read from the body of an episode.
+    """The data read from an episode's stored body.
 
     Attributes:
         text: searchable actions.

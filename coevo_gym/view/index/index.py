@@ -25,7 +25,7 @@ Stamps = tuple[tuple[int, int, int], ...]
 
 
 def stamps(*files: Path) -> Stamps:
-    """Return a stamp for each file; the stamp changes whenever the file is written."""
+    """Return a stamp for each file that changes whenever the file is written."""
     found = []
     for file in files:
         try:
@@ -37,7 +37,7 @@ def stamps(*files: Path) -> Stamps:
 
 
 class Index:
-    """An index of a run's episodes, groups, tasks and drafts, for queries over many of them.
+    """An index for querying a run's episodes, groups, tasks and drafts.
 
     Thread-safe; several processes may share the file.
 
@@ -58,7 +58,7 @@ class Index:
         self._files = 0  # number of damaged index files removed so far
 
     def refresh(self) -> int:
-        """Add all new data from the run to the index.
+        """Add all new data of the run to the index.
 
         Returns:
             The revision.
@@ -74,7 +74,7 @@ class Index:
             return self.revision
 
     def read_on(self, most: int = 500) -> bool:
-        """Read the actions of the next episodes, so that they become searchable.
+        """Index the actions of the next episodes, so that searches find them.
 
         Returns:
             True if more episodes remain to be read.
@@ -114,7 +114,7 @@ class Index:
         return int(filling.get(db, "revision") or 0)
 
     def _with_file(self, work: Any) -> Any:
-        """Run a function in one transaction; replace the index file if it is damaged."""
+        """Run a function in one transaction, replacing the index file if it is damaged."""
         if not self.run.database.is_file():
             return self._empty()
         RunReader(self.run.database)  # raises an error if the run itself is damaged
@@ -184,7 +184,7 @@ class Index:
         return db
 
     def _empty(self) -> int:
-        """Empty the index of a run without a database, and return the revision."""
+        """Empty the index of a run without a database and return the index's revision."""
         with storing(self.file), closing(self._open()) as db:
             if filling.get(db, "marks") is not None:
                 filling.forget(db)

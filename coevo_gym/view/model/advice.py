@@ -1,4 +1,4 @@
-"""The advice in an arm's memories over time, and the advice given to a single episode."""
+"""The advice in an arm's memories over time, and the advice used in a single episode."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class AdviceRow(AdviceText):
 
 
 class ArmAdvice(Shape):
-    """The advice in an arm's memories; empty if there is none.
+    """The advice in an arm's memories, if there is any.
 
     Attributes:
         arm: name of the arm.
@@ -82,7 +82,7 @@ MOST_CHARACTERS = 2_000
 
 
 class _Story(NamedTuple):
-    """A piece of advice with all its states over time."""
+    """A piece of advice with the history of its states."""
 
     memory: str
     step: int
@@ -121,7 +121,7 @@ def arm_advice(run: ShownRun, arm: str) -> ArmAdvice:
 def advice_told(
     reader: ViewReader, arm: str, cue_ids: Sequence[str], split: str
 ) -> tuple[AdviceText, ...]:
-    """Return the advice given to a training episode, or () for any other episode.
+    """Return the advice used in a training episode, or () for any other episode.
 
     Args:
         reader: reader of the run's database.
@@ -137,7 +137,7 @@ def advice_told(
 
 
 def _stories(reader: ViewReader, arm: str, ids: Collection[str] | None = None) -> list[_Story]:
-    """Return an arm's advice from training tasks, optionally only the advice with given ids."""
+    """Return an arm's advice from training tasks, optionally limited to the given ids."""
     found: dict[tuple[str, str], list[StoredAdvice]] = {}
     for one in reader.advice(arm):
         if ids is not None and one.state.id not in ids:

@@ -19,7 +19,7 @@ class Shape(BaseModel):
 
 
 class Rated(Shape):
-    """A base class for rows with a success rate; unknown numbers are null.
+    """A base class for rows with a success rate; unknown values are null.
 
     Attributes:
         success: success rate in [0, 1].
@@ -96,7 +96,7 @@ def brief(text: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Truncate a text after some characters, and mark the truncation with ``…``."""
+    """Truncate a text to the given number of characters, marking the truncation with ``…``."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 

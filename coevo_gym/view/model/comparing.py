@@ -116,7 +116,7 @@ class _Side:
 
 
 def _arms_of(shelf: Shelf, place: str) -> tuple[str, str]:
-    """Return two arms of a run: the given arm (default: the first), and the last arm."""
+    """Return two arms of a run: the given arm (by default the first) and the last arm."""
     kind, _, rest = place.partition("/")
     id, _, arm = rest.partition("/")
     if kind != "runs":
@@ -130,7 +130,7 @@ def _brief(tasks: Iterable[ChangedTask]) -> tuple[ChangedTask, ...]:
 
 
 def _places(shelf: Shelf, found: Comparison) -> list[str]:
-    """Return all arms of runs and all evaluations that used the same tasks as a comparison."""
+    """Return all arms of runs and all evaluations that have the same tasks as a comparison."""
     places = []
     for run in shelf.runs():
         try:

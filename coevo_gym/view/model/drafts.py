@@ -89,7 +89,7 @@ class DraftPage(Paged):
 
 
 class DraftDetail(Shape):
-    """A draft with all details: the reason for exploring, the walks, and each gate's verdict.
+    """A draft with all its details: the reason for exploring, the walks, and each gate's verdict.
 
     Attributes:
         draft: the draft's row in the list.
@@ -222,7 +222,7 @@ def draft_rows(run: ShownRun) -> list[DraftRow]:
 
 
 def drafts_of_round(run: ShownRun, arm: str, round_id: str) -> tuple[DraftRow, ...]:
-    """Return the drafts of a round, in the order in which they were judged."""
+    """Return a round's drafts in the order in which they were judged."""
     return tuple(row for row in draft_rows(run) if row.round == round_id and arm in row.arms)
 
 
@@ -240,7 +240,7 @@ def draft_detail(run: ShownRun, id: str) -> DraftDetail:
 
 
 def story_of(run: ShownRun, id: str) -> DraftDetail | None:
-    """Find a draft by its id or its task's id; return None if no round made the task."""
+    """Find a draft by its id or its task's id; return None if no round proposed the task."""
     with told_as_damaged():
         reader = run.reader
         try:
@@ -286,7 +286,7 @@ def decision_view(decision: Decision | None) -> dict[str, str] | None:
 
 
 def _row_of(run: ShownRun, story: Story) -> DraftRow:
-    """Return a draft's list row; create a row for an imported task, which is not in the list."""
+    """Return a draft's row from the list, or a new row for an imported task."""
     verdict = story.verdict
     for row in draft_rows(run):
         same = row.id == verdict.draft_id and row.round == story.round_id
@@ -350,7 +350,7 @@ def _actions(verdict: Verdict) -> tuple[str, ...]:
 
 
 def context_view(context: Context, explored: Explored | None, signal: Signal | None) -> ContextView:
-    """Return an explorer's starting point and the information that the explorer received.
+    """Return an explorer's starting point and the information given to the explorer.
 
     Args:
         context: the explorer's context.

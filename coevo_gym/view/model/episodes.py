@@ -20,7 +20,7 @@ from coevo_gym.view.shop import ShopPage, read_page
 
 
 class ChoiceView(Shape):
-    """One of the candidate actions that a policy chose from.
+    """One of the candidate actions from which a policy chose.
 
     Attributes:
         text: the action.
@@ -239,7 +239,7 @@ def system_text(
     episode: Trajectory | EvalTrajectory,
     instruction: str,
 ) -> str | None:
-    """Return an episode's system prompt; None if it cannot be determined with certainty.
+    """Return an episode's system prompt, or None if the prompt cannot be determined with certainty.
 
     Args:
         policy: settings of the policy.

@@ -36,7 +36,7 @@ from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 
 class EvalRow(FolderRow):
-    """A list row of an evaluation, with the success rate averaged over its tasks.
+    """An evaluation's row in a list, with the success rate averaged over its tasks.
 
     Attributes:
         source: the run or benchmark that was evaluated.
@@ -72,7 +72,7 @@ class EvalList(Shape):
 
 
 class TypeRow(Rated):
-    """Success on tasks of one type, averaged over these tasks.
+    """The success rate on tasks of one type, averaged over those tasks.
 
     Attributes:
         kind: the kind of tag, such as ``category`` or ``subset``.
@@ -86,7 +86,7 @@ class TypeRow(Rated):
 
 
 class EvalDetail(Shape):
-    """An evaluation with all details.
+    """An evaluation with all its details.
 
     Attributes:
         eval: the evaluation's row in the list.
@@ -114,7 +114,7 @@ class EvalDetail(Shape):
 
 
 class EpisodeRow(Sibling):
-    """A list row of an evaluation episode.
+    """An evaluation episode's row in a list.
 
     Filters: ``success`` (``true`` or ``false``), ``end`` (reason), ``type`` (``kind:value``),
     ``sample``, ``task`` (id), ``q`` (words of name, id and instruction). Sorts: ``name`` (default),
@@ -221,7 +221,7 @@ def listed_evals(shelf: Shelf) -> list[EvalRow]:
 
 
 def eval_detail(shown: ShownEval) -> EvalDetail:
-    """Return an evaluation with all details.
+    """Return an evaluation with all its details.
 
     Raises:
         Damaged: if the evaluation cannot be read.
@@ -287,7 +287,7 @@ def _episodes(
 
 
 def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
-    """Return an evaluation episode, without the data that must not reach training.
+    """Return an evaluation episode without the data that must not reach training.
 
     Ids have the form ``TASK.SAMPLE``.
 
@@ -453,7 +453,7 @@ def _row(shown: ShownEval) -> EvalRow:
 
 
 def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, int]]]:
-    """Return the evaluated tasks by id, and the keys of the stored episodes."""
+    """Return a dict from id to evaluated task, and the keys of the stored episodes."""
     if not shown.folder.database.is_file():
         return {}, set()
     with told_as_damaged():
@@ -463,7 +463,7 @@ def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, i
 
 
 def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:
-    """Return an episode's grade; for held-out tasks, include only the parts of the score."""
+    """Return an episode's grade, whose report is reduced to partial scores for held-out tasks."""
     report = dict(episode.report)
     shares = shares_of(report)
     hidden = held_out and shares.keys() != report.keys()
@@ -479,7 +479,7 @@ def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:
 
 
 def _system(config: Mapping[str, Any], episode: EvalTrajectory, asked: str) -> str | None:
-    """Return a language model's system prompt if it uses the benchmark's own prompt file."""
+    """Return a language model's system prompt if it came from the benchmark's own prompt file."""
     chat = (config.get("settings") or {}).get("chat")
     if chat is None:
         return None

@@ -70,7 +70,7 @@ class Lengths(Shape):
 
 
 class CrossRow(Shape):
-    """A comparison of an arm's and the last arm's outcomes on the same held-out tasks.
+    """A comparison of the outcomes of an arm and the last arm on the same held-out tasks.
 
     Attributes:
         baseline: name of the first arm.
@@ -110,7 +110,7 @@ class RunMeasures(Shape):
 
 
 class ArmTaskSet(Shape):
-    """The diversity of an arm's tasks, round by round.
+    """The diversity of an arm's tasks per round.
 
     Attributes:
         arm: name of the arm.
@@ -138,7 +138,7 @@ class Similarity(Shape):
 
 
 class TaskSet(Shape):
-    """The task sets of arms with evolution rounds, compared by the hashed words in instructions.
+    """A comparison of evolving arms' task sets, using hashed words of the instructions.
 
     Attributes:
         arms: one entry per arm with evolution rounds.
@@ -175,7 +175,7 @@ def run_measures(run: ShownRun) -> RunMeasures:
 
 
 def usage_of(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ...]:
-    """Return model usage by arm and purpose; usage for the first task set is counted only once."""
+    """Return model usage per arm and purpose, counting usage for the first task set only once."""
     found: dict[tuple[str, str], Usage] = {}
     for row in each_once(rounds):
         for purpose, used in row.usage.items():
@@ -187,7 +187,7 @@ def usage_of(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ..
 
 
 def unused_answers(usage: Sequence[PurposeUsage]) -> Iterator[str]:
-    """Yield a warning for each purpose for which most model answers were unusable."""
+    """Yield a warning for each purpose for which most of the model's answers were unusable."""
     asked_by: dict[str, dict[str, Mapping[str, int]]] = {}
     for row in usage:
         asked_by.setdefault(row.arm, {}).update(answers_of({row.purpose: row.usage}))
@@ -218,7 +218,7 @@ def _arms(run: ShownRun, rounds: Mapping[str, Sequence[RoundRow]]) -> Iterator[A
 
 
 def _round_time(rounds: Sequence[RoundRow], steps: Sequence[Line]) -> float:
-    """Return the share of an arm's rollout, update and round time that was spent in rounds.
+    """Return the share of an arm's total rollout, update and round time that rounds used.
 
     For a round that ran concurrently with training, only the waiting time counts.
     """
@@ -281,7 +281,7 @@ class AskedTasks(NamedTuple):
 
 
 def task_set(run: ShownRun) -> TaskSet:
-    """Compare the task sets of the arms with evolution rounds.
+    """Return a comparison of the task sets of all arms that have evolution rounds.
 
     Raises:
         Damaged: if the run cannot be read.
@@ -312,7 +312,7 @@ def _found_by_arm(run: ShownRun) -> dict[str, list[list[AskedTasks]]]:
 
 
 def _held_out(run: ShownRun) -> Sequence[AskedTasks]:
-    """Return the tasks used to compare arms; () if the benchmark is not installed."""
+    """Return the tasks used to compare arms, or () if the benchmark is not installed."""
     config = run.config
 
     def read() -> tuple[AskedTasks, ...]:

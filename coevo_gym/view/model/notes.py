@@ -1,4 +1,4 @@
-"""Notes that studies wrote on an arm's episodes over time, and on a single episode."""
+"""Notes that studies wrote about an arm's episodes over time, and about a single episode."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Tone = Literal["good", "bad", ""]
 
 
 class NotedEpisode(Shape):
-    """A stored episode that has a note.
+    """A stored episode with a note.
 
     Attributes:
         id: id of the episode, used in paths.
@@ -49,7 +49,7 @@ class NotedTask(Shape):
 
 
 class LabelRow(Shape):
-    """The notes of one kind that carry a given label, counted over time.
+    """Counts over time of the notes with a given kind and label.
 
     Attributes:
         label: the label.
@@ -76,7 +76,7 @@ class LabelRow(Shape):
 
 
 class KindOfNotes(Shape):
-    """An arm's labelled notes of one kind over its steps.
+    """An arm's labelled notes of one kind, counted per interval of steps.
 
     All arrays have one entry per interval of steps.
 
@@ -117,7 +117,7 @@ EnvSteps = Mapping[int, float]
 
 
 class InterfaceRow(Shape):
-    """An interface version that presented episodes to the policy.
+    """An interface version that was used in some episodes.
 
     Attributes:
         version: version, as named in episodes.
@@ -146,7 +146,7 @@ def arm_labels(
     env_steps: EnvSteps,
     turns: Iterable[TurnCount] = (),
 ) -> list[KindOfNotes]:
-    """Count each label in an arm's notes over its steps, grouped by kind of note.
+    """Count each label in an arm's notes per step, grouped by the kind of note.
 
     Notes without a label and notes about interfaces are ignored. The label rows contain
     neither episodes nor tasks.
@@ -179,7 +179,7 @@ def arm_labels(
 
 
 def _thirds(turns: Iterable[TurnCount]) -> dict[str, tuple[int, int, int]]:
-    """Count the notes about early, middle and late turns, by label."""
+    """Count the notes about early, middle and late turns for each label."""
     found: dict[str, Counter[Position]] = {}
     for one in turns:
         if one.turns > 1:
@@ -226,7 +226,7 @@ def _of_kind(
 
 
 def parts_of(last: int, most: int = MAX_BINS) -> list[tuple[int, int]]:
-    """Divide steps from 1 to ``last`` into at most ``most`` ranges of almost equal size.
+    """Divide the steps from 1 to ``last`` into at most ``most`` ranges of nearly equal size.
 
     Example:
         >>> parts_of(7, most=3)
@@ -238,7 +238,7 @@ def parts_of(last: int, most: int = MAX_BINS) -> list[tuple[int, int]]:
 
 
 def is_failure(label: str) -> bool:
-    """Return True if a label stands for a failure; only verdicts and a few known labels do not."""
+    """Return True unless a label is empty, a verdict, or known not to stand for a failure."""
     return bool(label) and label not in VERDICTS and label not in NO_FAILURES
 
 
@@ -290,7 +290,7 @@ def _interface(version: str, step: int, note: Note) -> InterfaceRow:
 
 
 class NumbersOfNotes(Shape):
-    """Mean values in an arm's notes of one kind about episode steps, by learner step.
+    """Mean values per learner step in an arm's notes of one kind about episode steps.
 
     All arrays have one entry per learner step.
 
@@ -314,7 +314,7 @@ class NumbersOfNotes(Shape):
 
 
 class ArmNotes(Shape):
-    """Notes about an arm's episodes; empty if there are none.
+    """Notes about an arm's episodes, if there are any.
 
     Attributes:
         arm: name of the arm.
@@ -332,7 +332,7 @@ class ArmNotes(Shape):
 
 
 class Expected(Shape):
-    """An observation that was expected after a step.
+    """A prediction of the observation that follows a step.
 
     Attributes:
         text: the expected text, possibly truncated; "" if there is none; null if it equals the
@@ -434,7 +434,7 @@ def note_views(notes: list[Note], split: str) -> tuple[NoteView, ...]:
 
 
 def interface_of(reader: ViewReader, arm: str, version: str) -> InterfaceRow | None:
-    """Return the row of an interface version; None if there are no notes about it."""
+    """Return the row of an interface version, or None if there are no notes about the version."""
     known = _interfaces(reader, arm, {})
     return next((one for one in known if version in (one.version, one.name)), None)
 
@@ -505,7 +505,7 @@ def _numbers(means: Iterable[NoteMeans]) -> Iterable[NumbersOfNotes]:
 
 
 def _kind(run: ShownRun, arm: str, found: KindOfNotes) -> KindOfNotes:
-    """Add the latest episodes and the tasks for the most frequent labels."""
+    """Add the latest episodes and the tasks to the rows of the most frequent labels."""
     reader, rows = run.reader, list(found.labels)
     for at, row in enumerate(rows[:MOST_LABELLED]):
         tasks = reader.tasks_noted(arm, found.kind, row.label)

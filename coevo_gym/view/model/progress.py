@@ -69,7 +69,7 @@ _STATES: Mapping[WorkState, State] = {
 
 
 def progress_of(run: ShownRun) -> ProgressView:
-    """Return a run's progress as reported by the run, or else as estimated from its files.
+    """Return the progress reported by a run or, if there is none, an estimate from its files.
 
     Raises:
         Damaged: if the run's settings cannot be read.
@@ -141,7 +141,7 @@ def _between(begun: str, ended: str | None) -> float | None:
 
 
 def written_at(*files: Path) -> str | None:
-    """Return the latest modification time of some files, in UTC; None if no file exists."""
+    """Return the latest modification time of the given files in UTC, or None if no file exists."""
     times = [file.stat().st_mtime for file in files if file.is_file()]
     return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds") if times else None
 

@@ -1,4 +1,4 @@
-"""Rounds of evolution as list rows, and single rounds with their contexts and drafts."""
+"""Evolution rounds as list rows, and single rounds with their contexts and drafts."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from coevo_gym.view.shelf import Line, Shelf, ShownRun, told_as_damaged
 
 
 class RunRow(FolderRow):
-    """A list row of a run, with the success of its last arm on held-out tasks.
+    """A run's row in a list, with the success rate of its last arm on held-out tasks.
 
     Attributes:
         preset: its preset or settings file; "" for settings from Python.
@@ -106,7 +106,7 @@ class EvaluationPoint(Rated):
 
 
 class Series(Shape):
-    """Training success of one arm, step by step; the arrays have equal length.
+    """The training success of one arm per step, in arrays of equal length.
 
     Attributes:
         arm: name of the arm.
@@ -245,7 +245,7 @@ def _row(run: ShownRun) -> RunRow:
 
 
 def _counts(run: ShownRun) -> tuple[int, int]:
-    """Return the number of stored episodes and of stored tasks, without creating an index."""
+    """Return the numbers of stored episodes and stored tasks without creating an index."""
     if not run.folder.database.is_file():
         return 0, 0
     with told_as_damaged():
@@ -369,7 +369,7 @@ def _training(run: ShownRun) -> Iterator[Series]:
 
 
 def _added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Add up counts by name, and return the sums, largest first."""
+    """Add up counts by name and return the sums in descending order."""
     total = Counter[str]()
     for one in counts:
         total.update(one)

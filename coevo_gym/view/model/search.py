@@ -1,4 +1,4 @@
-"""Search in tasks and episodes, then in drafts, evaluations and runs."""
+"""Search tasks and episodes first, then drafts, evaluations and runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 
 class Hit(ListRow):
-    """A search result, which contains all search words.
+    """A search result that contains all search words.
 
     Attributes:
         what: kind of result: ``run``, ``task``, ``trajectory``, ``draft``, ``eval`` or ``episode``.
@@ -166,7 +166,7 @@ def episode_hits(shown: ShownEval) -> Iterator[Hit]:
 
 
 def named_hits(shelf: Shelf) -> Iterator[Hit]:
-    """Yield a search result for each run and evaluation, which are searched by name."""
+    """Yield a search result for each run and evaluation, searchable by name."""
     for run in shelf.runs():
         yield Hit(
             what="run",

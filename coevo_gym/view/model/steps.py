@@ -18,7 +18,7 @@ from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 
 class StepTable(Shape):
-    """All steps of an arm, as columns of equal length.
+    """All training steps of an arm, as columns of equal length.
 
     Attributes:
         arm: name of the arm.
@@ -110,7 +110,7 @@ _GROUP = (
 
 
 def step_table(run: ShownRun, arm: str) -> StepTable:
-    """Return all steps of an arm, as columns.
+    """Return all training steps of an arm as columns.
 
     Raises:
         NotFound: if the run has no such arm.

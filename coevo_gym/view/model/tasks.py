@@ -22,7 +22,7 @@ from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 
 class TaskPractice(Shape):
-    """An arm's training on a task.
+    """Counts of an arm's training groups and episodes for one task.
 
     Attributes:
         arm: name of the arm.
@@ -38,7 +38,7 @@ class TaskPractice(Shape):
 
 
 class TaskCard(TaskBrief):
-    """A task with its origin.
+    """A task and its origin.
 
     Attributes:
         arms: arms whose pools contain the task.
@@ -59,7 +59,7 @@ class TaskCard(TaskBrief):
 
 
 class TaskRow(TaskCard, ListRow):
-    """A list row of a task in a run.
+    """A row in the list of a run's tasks.
 
     Filters: ``arm`` (whose pool contains the task), ``origin``, ``round``, ``signal`` (kind that
     led to the task), ``practised`` (``true`` or ``false``), ``success_from``, ``success_to``
@@ -137,7 +137,7 @@ class BeforeAndAfter(Shape):
 
 
 class TaskDetail(Shape):
-    """A task of a run, with its origin, its verification, and the policy's success on the task.
+    """A task in a run, with its origin, its verification and the policy's success rate on it.
 
     Attributes:
         task: the task's row in the list.
@@ -213,7 +213,7 @@ class Family:
         self._generations: dict[str, int] = {}
 
     def generation(self, task: str) -> int:
-        """Return a task's generation: 0 if no round made the task, else its parents' plus 1."""
+        """Return a task's generation: 0 without parents, else 1 plus its parents' generation."""
         waiting = [task]
         while waiting:
             here = waiting[-1]
@@ -259,7 +259,7 @@ def lineage_of(id: str, rows: Rows) -> Lineage:
 
 
 def _around(start: str, next_to: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, int]]:
-    """Yield a task and every task reachable from it once, with the distance between them."""
+    """Yield a task and, once each, the tasks reachable from it, with their distances."""
     seen, here, distance = {start}, [start], 0
     while here:
         yield from ((task, distance) for task in here)
@@ -289,7 +289,7 @@ def task_rows(run: ShownRun) -> list[TaskRow]:
 
 
 def task_detail(run: ShownRun, id: str) -> TaskDetail:
-    """Return a task of a run.
+    """Return one of a run's tasks.
 
     Raises:
         NotFound: if the run has no task with that id.

@@ -1,4 +1,4 @@
-"""Training episodes as list rows, and the filters of these lists in SQL."""
+"""Training episodes as list rows, and the SQL filters of these lists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 
 class Sibling(ListRow):
-    """Another episode of the same group, or of the same task in an evaluation.
+    """Another episode from the same group or, in an evaluation, for the same task.
 
     Attributes:
         id: id of the episode, used in paths; ``ARM.GROUP.POSITION`` for a training episode.
@@ -36,7 +36,7 @@ class Sibling(ListRow):
 
 
 class TrajectoryRow(Sibling):
-    """A list row of a training episode.
+    """A training episode's row in a list.
 
     Filters: ``arm``, ``step``, ``step_from``, ``step_to``, ``group``, ``task`` (id), ``success``
     (``true`` or ``false``), ``signal`` (kind, ``any`` or ``none``), ``end`` (reason),
@@ -157,7 +157,7 @@ def trajectories_where(index: Index, condition: str, *values: Any) -> list[Traje
 
 
 def all_trajectories(run: ShownRun) -> list[TrajectoryRow]:
-    """Return all stored episodes, with the searchable words that have been read so far.
+    """Return all stored episodes, with the searchable words read so far.
 
     Raises:
         Damaged: if the run cannot be read.
@@ -182,7 +182,7 @@ def _row(
     advantage: float | None, task: str, name: str | None, instruction: str | None,
     origin: str | None,
 ) -> TrajectoryRow:  # fmt: skip
-    """Return a list row; the name of a task that no longer exists is empty."""
+    """Return an episode's row for a list, with an empty name for a task that no longer exists."""
     return TrajectoryRow(
         id=f"{arm}.{group}.{position}",
         arm=arm,
@@ -221,7 +221,7 @@ def _where(query: Query) -> tuple[list[str], list[Any]]:
 
 
 def _parts(rule: Filter, name: str, query: Query) -> Iterator[tuple[str, Sequence[Any]]]:
-    """Yield a condition for each value of a parameter; a row must satisfy one of them."""
+    """Yield alternative conditions on rows, one for each value of a parameter."""
     column = _COLUMNS[rule.field]
     match rule.op:
         case "from":

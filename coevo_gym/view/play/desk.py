@@ -41,7 +41,7 @@ PAGE = 50
 
 
 class NotPossible(Exception):
-    """A request that cannot be fulfilled; the message is shown to the user.
+    """An exception for requests that cannot be fulfilled, with a message for the user.
 
     Args:
         status: HTTP status: 404 for a missing resource, 409 for an action that is currently
@@ -197,7 +197,7 @@ class Desk:
             return self._state(seat)
 
     def keep(self, id: str) -> Json:
-        """Save an episode as a demonstration; it must have solved a training task."""
+        """Save an episode that solved a training task as a demonstration."""
         with self._taken(id) as seat:
             game = seat.game
             if game.played is None:
@@ -307,7 +307,7 @@ class Desk:
         self._note_end(seat)
 
     def _try(self, seat: _Seat, do: Callable[[], object]) -> None:
-        """Run an operation on an engine; an engine error becomes a fault, not a failed episode."""
+        """Run an operation on an engine, recording an engine error as a fault, not as a failure."""
         try:
             do()
             seat.fault = ""
@@ -389,7 +389,7 @@ class Desk:
 
 
 def _row(task: Task) -> Json:
-    """Return a task's list row, with the name stem that its variants share."""
+    """Return a task's row for a list, with a family name that variants of the task share."""
     stem = task.name.rpartition("_")[0]
     return {
         "id": task.id,

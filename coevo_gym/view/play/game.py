@@ -109,7 +109,7 @@ class PlayedGame:
 
     @property
     def view(self) -> View:
-        """Return the agent's current view; after the end, the view after the last action."""
+        """Return the agent's current view or, after the end, the view after the last action."""
         return self._bare.view
 
     @property
@@ -119,7 +119,7 @@ class PlayedGame:
 
     @property
     def under_way(self) -> bool:
-        """Return True if an action can be taken: the episode is running and its engine works."""
+        """Return True if the episode is running and its engine works, so that the agent can act."""
         return self._live is not None and self.played is None
 
     def begin(self) -> None:
@@ -139,7 +139,7 @@ class PlayedGame:
         self._live = live
 
     def act(self, action: str) -> RefusedAction | None:
-        """Take an action; return the refusal if the action was impossible.
+        """Take an action; return a :class:`RefusedAction` if the action was impossible.
 
         Raises:
             EnvBackendError: if the engine fails. The action is then not taken, and :meth:`begin`
@@ -186,7 +186,7 @@ class PlayedGame:
         return outcome
 
     def _refused(self) -> RefusedAction | None:
-        """Return why the last action had no effect; None if it had an effect."""
+        """Return the reason that the last action had no effect, or None if it had an effect."""
         bare = self._bare
         info = bare.info
         if info["action_valid"] or bare.calls:

@@ -1,4 +1,4 @@
-"""A user's score, kept as episodes in an evaluation folder, just like an agent's episodes."""
+"""A user's score, stored as episodes in an evaluation folder, just like an agent's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Scores:
         return self._job.assembly.make_env(self._job.split)
 
     def next(self, *, besides: set[str] | frozenset[str] = frozenset()) -> Task | None:
-        """Return the next unplayed task; None if all were played.
+        """Return the next unplayed task, or None if all tasks have been played.
 
         Args:
             besides: ids of tasks to skip because they are being played.
@@ -55,7 +55,7 @@ class Scores:
         return seed_of_sample(self._seed, task, 0)
 
     def add(self, task: Task, record: EvalTrajectory) -> None:
-        """Add an episode unless its task already counts; the last task completes the evaluation.
+        """Add an episode if it is its task's first; the last task completes the evaluation.
 
         Raises:
             StoreError: if the episode cannot be written.
@@ -77,7 +77,7 @@ class Scores:
         self._kept.lose(task, 0, Lost(0, reason, EnvBackendError(why), steps))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the progress and the success so far."""
+        """Return the score's folder, its progress and the number of solved tasks."""
         lines = list(self._kept.lines.values())
         solved = sum(line.success for line in lines)
         return {
@@ -91,7 +91,7 @@ class Scores:
 
 @contextmanager
 def open_scores(name: str, benchmark: str, split: str) -> Iterator[Scores]:
-    """Open or create a user's score by name, and lock it against other writers.
+    """Open or create the user's score with the given name, and lock it against other writers.
 
     Raises:
         ConfigError: if another evaluation has that name, or the name is invalid.

@@ -114,7 +114,7 @@ class PlayFace:
     # Responses
 
     async def _do(self, work: Callable[[], ResultT]) -> ResultT:
-        """Run a function in one of the long-lived threads."""
+        """Run a function in a long-lived worker thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _told(self, answer: Callable[[Request], Awaitable[Any]]) -> Answer:

@@ -35,7 +35,7 @@ class Thing(Shape):
 
 
 class PlayProduct(ShopItem):
-    """A product in a list of results, with the action that opens it."""
+    """A product in a list of results, with the action that opens the product's page."""
 
     action: str
 
@@ -62,14 +62,14 @@ class PlayShopPage(ShopPage):
 
     @property
     def actions(self) -> list[str]:
-        """Return all actions: products, option values, buttons."""
+        """Return all actions, which select products, option values and buttons."""
         values = [value.action for option in self.choices for value in option.values]
         listed = [item.action for item in self.listed]
         return [*listed, *values, *(thing.action for thing in self.things)]
 
 
 def read_shop(view: View) -> PlayShopPage | None:
-    """Return a view's page of the shop; None if a clickable element was not found on the page.
+    """Return a page of the shop, or None if a clickable element was not found on the page.
 
     Example:
         >>> from coevo_gym.testing import make_env

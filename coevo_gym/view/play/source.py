@@ -23,7 +23,7 @@ from coevo_gym.store.folder import RunFolder
 
 @dataclass(frozen=True)
 class PlaySource:
-    """A source of tasks to play, and of envs for these tasks.
+    """A source of playable tasks and of envs for these tasks.
 
     Attributes:
         name: name of the source: the benchmark, or the run.
@@ -56,7 +56,7 @@ class PlaySource:
 
     @cached_property
     def by_id(self) -> Mapping[str, Task]:
-        """Return the tasks by id; the mapping is built on first use."""
+        """Return a dict from id to task, which is built on first use."""
         return {task.id: task for task in self.tasks}
 
     @property
@@ -71,7 +71,7 @@ class PlaySource:
         return spec.title if spec else self.benchmark
 
     def drawn(self, seed: int | None) -> Task:
-        """Return the first task of an env with a seed, or a random task if the seed is None."""
+        """Return the task that a seed selects, or a random task if the seed is None."""
         return self.tasks[int(np.random.default_rng(seed).integers(len(self.tasks)))]
 
     def matching(self, search: str) -> Sequence[Task]:

@@ -1,4 +1,4 @@
-"""The state of an episode for its page: the agent's view, and finally the grade."""
+"""The state that an episode's page displays: the agent's view and, after the end, the grade."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _APPS = re.compile(r"^Apps: (.+)\.$", re.MULTILINE)
 
 
 def apps_of(view: View) -> tuple[str, ...]:
-    """Return the apps that an episode's first page names."""
+    """Return the names of the apps that an episode's first page lists."""
     first = view.history[0].observation if view.history else view.observation
     found = _APPS.search(first)
     return tuple(found[1].split(", ")) if found else ()
 
 
 def read_docs(view: View) -> dict[str, Any]:
-    """Return only the documentation that was printed in the episode so far.
+    """Return only the documentation printed so far in the episode.
 
     Returns:
         ``apps`` (app names), ``apis`` (for each requested app, name and description of its APIs)
@@ -69,7 +69,7 @@ def _brief(one: Mapping[str, Any]) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def _value(output: str) -> Any:
-    """Parse printed text as JSON or as a Python literal; None if it is neither."""
+    """Parse printed text as JSON or as a Python literal; return None if it is neither."""
     for read in (json.loads, ast.literal_eval):
         try:
             return read(output.strip())

@@ -51,13 +51,13 @@ class Tool(NamedTuple):
 
     @property
     def signature(self) -> str:
-        """Return the name and parameters; ``?`` marks optional parameters."""
+        """Return the function's name and parameters, with ``?`` marking optional parameters."""
         names = (p.name if p.required else f"{p.name}?" for p in self.parameters)
         return f"{self.name}({', '.join(names)})"
 
 
 def read_tools(view: View) -> tuple[Tool, ...]:
-    """Return the functions that a view offers (possibly none)."""
+    """Return the functions (if any) that a view offers."""
     try:
         return tuple(_tool(tool["function"]) for tool in json.loads(view.info["bfcl.tools"]))
     except KeyError:
@@ -93,7 +93,7 @@ def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> ToolPara
 
 
 def meant(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
-    """Convert a typed line to the message to send, or return why the line is not sent.
+    """Convert a typed line to a message, or return the reason for not sending the line.
 
     Only two kinds of lines are sent: calls of offered functions, with or without the surrounding
     brackets, and the command ``end``, alone or followed by words for the user, which ends the turn.
@@ -141,7 +141,7 @@ def _closing(words: str | None) -> str | RefusedAction:
 
 
 def _why_not(said: str, calls: Sequence[Call | Malformed], offered: Mapping[str, Tool]) -> str:
-    """Explain why a line that does not end the turn is not sent."""
+    """Return the reason for not sending a line that does not end the turn."""
     named = _NAME.match(said)
     name, called = (named[1], bool(named[2])) if named else ("", False)
     names = [call.name for call in calls if isinstance(call, Call)]
@@ -160,14 +160,14 @@ def _why_not(said: str, calls: Sequence[Call | Malformed], offered: Mapping[str,
 
 
 def _close(name: str, offered: Mapping[str, Tool]) -> str:
-    """Suggest the offered function with the most similar name; return "" if there is none."""
+    """Return the offered function with the most similar name, or "" if there is none."""
     names = {known.lower(): known for known in offered}
     found = get_close_matches(name.rpartition(".")[2].lower(), names, n=1)
     return f" Did you mean {names[found[0]]}?" if found else ""
 
 
 def value_of(parameter: ToolParameter, typed: str) -> Any:
-    """Parse the typed value of a parameter.
+    """Parse the value that a user typed for a parameter.
 
     Strings need no quotes; other values are parsed as Python or JSON literals.
 
@@ -193,7 +193,7 @@ def action_of(benchmark: str, view: View, typed: str) -> str | RefusedAction:
 
 
 def is_unfinished(code: str) -> bool:
-    r"""Return True if lines of Python are incomplete, as in an interactive shell.
+    r"""Return True if the given lines of Python are incomplete, as in an interactive shell.
 
     Example:
         >>> is_unfinished("for name in names:"), is_unfinished("for n in ns:\n    print(n)\n")
