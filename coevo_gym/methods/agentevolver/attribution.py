@@ -232,11 +232,11 @@ class StepLabels(BaseModel):
 class ModelAttribution:
     """A study that asks a model to label the steps of each episode that was not lost.
 
-    Each episode is a single query. The model sees the task, the steps, and whether the episode
-    succeeded, but not the goal, the solution or the grader's report. A step has no label if the
-    model does not label it ``good`` or ``bad``, or labels it both ways; labels of steps that were
-    not shown are ignored. The notes have the same format as in :class:`Attribution`; a trajectory
-    without a usable answer has the label ``no_answer``.
+    Each episode is a single query. The model sees the task, the steps (on WebShop with the
+    final score), and whether the episode succeeded, but not the goal, the solution or the grader's
+    report. A step has no label if the model does not label it ``good`` or ``bad``, or labels it
+    both ways; labels of steps that were not shown are ignored. The notes have the same format as in
+    :class:`Attribution`; a trajectory without a usable answer has the label ``no_answer``.
 
     Args:
         analyst: returns the model to query.

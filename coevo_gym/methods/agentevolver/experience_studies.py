@@ -207,8 +207,8 @@ class ModelExperiences:
     (:func:`~coevo_gym.methods.agentevolver.experience.leak`). With ``check``, a second question per
     batch asks for a verdict, and unconfirmed experiences are also refused.
 
-    The model sees the task, the steps, and whether the rollouts succeeded, but not the goal, the
-    solution or the grader's report.
+    The model sees the task, the steps (on WebShop with the final score), and whether the rollouts
+    succeeded, but not the goal, the solution or the grader's report.
 
     Args:
         benchmark: provides the answers, to check experiences for leaks.

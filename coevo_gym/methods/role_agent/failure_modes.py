@@ -86,12 +86,12 @@ class FailureModes:
 
     The note is about the first trajectory that shows the mode, and its label is the mode. By rule,
     this is the first mode in the trajectory's diagnosis; lost trajectories have no mode. With an
-    analyst, a model names the mode. It is asked first about one failed trajectory per task, then
-    about a second trajectory per task, and so on. The step of such a note is the step that decided
-    the failure, and its evidence contains the model's ``detail``, ``lesson`` and ``query``, and the
-    task's ``request``. Without a usable answer, the rule's mode is kept.
+    analyst, a model names the mode, first of one failed trajectory per task, then of a second, and
+    so on. The step of such a note decided the failure. Its evidence is the model's ``detail``,
+    ``lesson`` and ``query``, and the task's ``request``; unusable answers leave the rule's mode.
 
-    The model sees the task and the steps, but not the goal, the solution or the grader's report.
+    The model sees the task and the steps (on WebShop with the final score), but not the goal, the
+    solution or the grader's report.
 
     Args:
         benchmark: diagnoses the episodes and provides the list of modes.
