@@ -1,4 +1,4 @@
-"""Ctrl-C handling: the first signal stops work at the next step boundary, the second at once."""
+"""Ctrl-C handling: the first signal stops a run at the next step boundary, the second at once."""
 
 from __future__ import annotations
 
