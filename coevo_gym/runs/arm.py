@@ -383,7 +383,7 @@ class ArmEvents(Events):
         return {"pool": size, "rounds": f"{metrics.get('curriculum.rounds', 0.0):.0f}"}
 
     def should_stop(self) -> bool:
-        """Return True to stop the loop at this step boundary."""
+        """Return True if the loop should stop at this step boundary."""
         return self.stop()
 
     def rewind(self, step: int) -> None:

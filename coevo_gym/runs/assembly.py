@@ -76,7 +76,7 @@ class Assembly:
 
     @cached_property
     def final_tasks(self) -> Mapping[str, Sequence[Task]]:
-        """The task sets in ``evaluation.final``, on which policies are scored once, by name.
+        """The task sets in ``evaluation.final`` by name, on which policies are scored once.
 
         Each set contains all tasks of that name, ordered by id.
 

@@ -87,7 +87,7 @@ def evolved_tasks(folder: RunFolder) -> Sequence[Task]:
 
 
 def find_run_task(folder: RunFolder, name_or_id: str) -> Task:
-    """Return the task of a run with this name or id.
+    """Return a run's task with this name or id.
 
     Raises:
         TaskError: if the run has no such task.

@@ -89,7 +89,7 @@ class RunSummary:
 
     @classmethod
     def read(cls, folder: RunFolder) -> RunSummary:
-        """Read the results of a finished run; runs of earlier versions lack some fields.
+        """Read the results of a finished run; runs from earlier versions lack some fields.
 
         Raises:
             StoreError: if the file is missing or damaged.
@@ -262,7 +262,7 @@ class _Run:
         return start
 
     def _warm_up(self, epochs: Path, store: RunStore) -> RunStart:
-        """Evaluate the random agent, imitate references, then evaluate the warmed-up policy.
+        """Evaluate the random agent, imitate solutions, then evaluate the warmed-up policy.
 
         ``epochs`` is the folder for the imitation's state between epochs.
         """

@@ -245,7 +245,7 @@ def _from_command_line(sets: Sequence[str]) -> dict[str, Setting]:
 
 
 def _setting(key: str, value: Any, origin: str) -> tuple[str, Setting]:
-    """Return the full key of a setting, and its parsed value with its origin."""
+    """Return a setting's full key, parsed value and origin."""
     key, given = _full(key, value, origin)
     return key, Setting(_parse(key, given, origin), origin)
 

@@ -86,7 +86,7 @@ class TrialFolder(EvalFolder):
 
 
 class TrialsInFolder(KeptTrials):
-    """Results of trials that are written to disk immediately."""
+    """Trial results that are written to disk immediately."""
 
     def __init__(self, folder: TrialFolder, episodes: KeptInFolder) -> None:
         super().__init__(episodes)

@@ -1,4 +1,4 @@
-"""Making a table: running its cells, collecting the finished ones, and writing its files."""
+"""Making a table: running its cells, collecting finished cells, and writing its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a table's cells, which starts missing cells and resumes interrupted cells."""
+"""The runner for a table's cells, which starts missing cells and resumes interrupted cells."""
 
 from __future__ import annotations
 
