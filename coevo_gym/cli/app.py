@@ -50,9 +50,9 @@ from coevo_gym.core.errors import (
 
 
 def for_help(command: Any) -> Any:
-    """Prepare a command and its subcommands for ``--help``.
+    """Reformat the ``--help`` output of a command and its subcommands.
 
-    Line breaks within paragraphs are removed, so that texts fit any terminal. Instead of Python
+    Line breaks within paragraphs are removed, so that they fit any terminal. Instead of Python
     types, the help shows each value's name or choices, and nothing for flags.
     """
     command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", inspect.cleandoc(command.help or ""))

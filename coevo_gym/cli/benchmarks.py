@@ -71,7 +71,7 @@ def run_attacks(as_json: bool, level: Level | None = None) -> None:
 
 
 def attack_suites() -> Iterator[Suite]:
-    """Yield the generic suite and the suites of installed benchmarks that run code."""
+    """Yield the generic attack suite, and the suites of installed benchmarks that run code."""
     from coevo_gym.sandbox.attacks import generic_suite
 
     yield generic_suite()

@@ -260,7 +260,7 @@ def _check_options(
 
 
 def _check_by(by: Sequence[str], job: EvalJob) -> None:
-    """Check before the evaluation starts that each requested kind of tag exists."""
+    """Check, before the evaluation starts, that each requested kind of tag exists."""
     from coevo_gym.episodes.evaluation import types_of
 
     known = sorted({kind_of_tag(tag) for task in job.tasks for tag in types_of(task)})
@@ -275,7 +275,7 @@ def _check_by(by: Sequence[str], job: EvalJob) -> None:
 def type_tables(
     types: Mapping[str, Mapping[str, Rate]], by: Sequence[str]
 ) -> Iterator[tuple[Table, str]]:
-    """Yield a table of success by tag for each requested kind, with a note on omitted rows.
+    """Yield a table of success rates by tag for each requested kind, noting omitted rows.
 
     The kind ``all`` selects every kind that has several values, but few enough to read.
     """
@@ -295,7 +295,7 @@ def type_tables(
 def remarks(
     job: EvalJob, found: Evaluation, folder: EvalFolder, by: Sequence[str]
 ) -> Iterator[str]:
-    """Yield additional remarks on an evaluation, each on one line."""
+    """Yield additional one-line remarks on an evaluation."""
     types = found.types
     if found.pass_at:
         passed = (f"pass@{k} {share:.1%}" for k, share in found.pass_at.items())

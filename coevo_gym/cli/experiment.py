@@ -219,7 +219,7 @@ def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
 
 
 def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
-    """Print what a table's cells would do and require, with equal plans printed only once."""
+    """Print the plans and requirements of a table's cells; identical plans are printed once."""
     from coevo_gym.runs.experiments.making import printed_beside
     from coevo_gym.runs.experiments.needs import played
 

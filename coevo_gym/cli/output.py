@@ -36,13 +36,13 @@ class SafeConsole(Console):
     """
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Convert a string to text before its width is measured, so that tables stay aligned."""
+        """Convert a string to rich text without control characters, so that tables stay aligned."""
         return super().render_str(visible(text), **options)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        """Render an object to segments, including titles and texts that are already styled."""
+        """Render an object to segments with control characters replaced, even in styled text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
 
@@ -217,7 +217,7 @@ def agree(asked: Sequence[CostEstimate]) -> bool:
 
 @contextmanager
 def busy(what: str) -> Iterator[Callable[[str], None]]:
-    """Show that long work is running, with a spinner on a terminal and with lines elsewhere.
+    """Show that a long operation is running, with a spinner on a terminal or lines elsewhere.
 
     Yields:
         A function that reports the current activity.

@@ -27,7 +27,7 @@ _RESULT = re.compile(r"<tool_response>\n(.*?)\n</tool_response>\n?", re.DOTALL)
 
 
 class Hand:
-    """The default terminal interface: the page as text, and actions by number.
+    """The default terminal interface, which prints the page as text and numbers the actions.
 
     Args:
         console: console to draw on.
@@ -57,7 +57,7 @@ class Hand:
         return _block(first, self.typed) if _opens(first) else first
 
     def meant(self, line: str, view: View, choices: Sequence[str]) -> str | None:
-        """Return the action for a line; if there is none, explain why and return None."""
+        """Convert a line of input to an action, or explain why it is invalid and return None."""
         if not line.isdecimal():
             if not line:
                 self._explain(choices)
@@ -116,12 +116,12 @@ class ShopHand(Hand):
 
 
 class ToolsHand(Hand):
-    """A terminal interface for functions, with documentation and calls by name."""
+    """A terminal interface that documents functions and lets the user call them by name."""
 
     hint = "a call such as ls(), ? for the functions, end to end the turn, or q to leave"
 
     def draw(self, view: View, choices: Sequence[str]) -> None:
-        """Show the conversation, and the functions' names if they have changed."""
+        """Show the conversation, and list the functions if they have changed."""
         for place, part in enumerate(_RESULT.split(view.observation)):
             if part:
                 self.console.print(f"[bold]{'Result' if place % 2 else 'User'}:[/] {escape(part)}")
@@ -136,7 +136,7 @@ class ToolsHand(Hand):
             )
 
     def meant(self, line: str, view: View, choices: Sequence[str]) -> str | None:
-        """Return the action for a line, as :meth:`Hand.meant` does."""
+        """Convert a line of input to an action, as :meth:`Hand.meant` does."""
         tools = {tool.name: tool for tool in read_tools(view)}
         if line == "??":
             for number, choice in enumerate(choices, start=1):
@@ -190,7 +190,7 @@ class CodeHand(Hand):
     hint = "code, a number, or q to leave; an empty line ends an indented block"
 
     def read(self) -> str:
-        """Read a block between backticks, or lines of code up to the end of their statement."""
+        """Read a block between backticks, or lines of code up to the end of a statement."""
         first = self.typed().rstrip()
         if _opens(first.strip()):
             return _block(first.strip(), self.typed)

@@ -96,7 +96,7 @@ class RunProgress:
         self._expected = words
 
     def update(self, done: int, **facts: str) -> None:
-        """Update the progress of the phase, with facts such as ``success="31 %"``."""
+        """Update the phase's progress, along with facts such as ``success="31 %"``."""
         self._pace.reach(done)
         self._facts = "".join(
             f", {name.replace('_', ' ')} {value}" for name, value in facts.items()
@@ -117,7 +117,7 @@ class RunProgress:
         self._show()
 
     def _show(self) -> None:
-        """Show the progress of the phase, in at most about ten plain lines."""
+        """Show the phase's progress, using at most about ten plain lines."""
         pace = self._pace
         text = self._facts
         if pace.tokens:
@@ -147,7 +147,7 @@ class RunProgress:
 
 @contextmanager
 def installing(what: str, folder: Path) -> Iterator[Callable[[str], None]]:
-    """Show a spinner and write ``progress.json`` while a context installs something.
+    """Show a spinner and write ``progress.json`` during an installation.
 
     Yields:
         A function that reports the current activity.

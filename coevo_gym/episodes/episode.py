@@ -102,7 +102,7 @@ class TrainingEpisode:
         object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
 
     def shown(self, view: View) -> View:
-        """Return the agent's view: the env's view, passed through the interface, with the cues.
+        """Return the agent's view: the env's view as shown by the interface, with the cues added.
 
         Raises:
             ConfigError: if the interface changes a forbidden part of the view.
@@ -271,13 +271,13 @@ Outcome: TypeAlias = Finished[RecordT] | Lost
 
 
 def all_lost(n: int, first: Fault, what: str = "") -> Fault:
-    """Return the error to raise if all of ``n`` episodes were lost; ``first`` caused the first."""
+    """Return the error to raise if all ``n`` episodes were lost; ``first`` is the first error."""
     kind = ModelError if isinstance(first, ModelError) else EnvBackendError
     return kind(f"All {n} {what}episodes were lost, the first because: {first}")
 
 
 def clean_cue(cue: Cue) -> Cue:
-    """Return a cue whose text is safe to send and store.
+    """Check a cue's place, and make its text safe to send and store.
 
     Raises:
         ConfigError: if the cue has an unknown place.
@@ -290,7 +290,7 @@ def clean_cue(cue: Cue) -> Cue:
 
 
 def _told(record: EpisodeRecord, acts: Sequence[Act], shown: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a record's fields, adding the agent's acts and shown texts to the steps."""
+    """Return a record's fields, adding the agent's act and the text it was shown to each step."""
     steps = record.steps
     for name, given in (("an act", acts), ("a shown text", shown)):
         if given and len(given) != len(steps):

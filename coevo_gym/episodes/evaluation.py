@@ -57,7 +57,7 @@ class Evaluation:
 
     @property
     def split(self) -> Split:
-        """The split that all of its tasks belong to."""
+        """The split to which all of the tasks belong."""
         return self.tasks[0].split
 
     @cached_property
@@ -103,7 +103,7 @@ class Evaluation:
 
     @property
     def faults(self) -> int:
-        """Number of episodes lost to the engine or the model; no metric includes them."""
+        """Number of episodes lost to an engine or model fault; no metric includes them."""
         return len(self.tasks) * self.samples - len(self.lines)
 
     @property
@@ -128,7 +128,7 @@ class Evaluation:
 
     @property
     def types(self) -> Mapping[str, Mapping[str, Rate]]:
-        """Success by kind and value of the tasks' tags; see :func:`by_type`."""
+        """Success rates by kind and value of the tasks' tags; see :func:`by_type`."""
         return by_type(self.by_task.values())
 
     def metrics(self) -> dict[str, float]:

@@ -25,7 +25,7 @@ SELDOM = 1_000
 
 @contextmanager
 def rare_full_collections() -> Iterator[None]:
-    """Make full garbage collections rare inside this context.
+    """Make full garbage collections rare within this context.
 
     Envs and policies keep hundreds of thousands of objects and drop many others, which are freed at
     once because they are not in a cycle. Python counts the dropped objects as if they still

@@ -69,7 +69,7 @@ class EnvPool:
                     env.close()
 
     def put(self, env: gym.Env[str, str]) -> None:
-        """Take an env back for later episodes."""
+        """Return an env to the pool for later episodes."""
         self._lent.pop(id(env), None)
         self._idle.append(env)
 

@@ -1,4 +1,4 @@
-"""A runner for many concurrent episodes, in lock step or each at its own pace.
+"""A runner for many concurrent episodes, which advance in lockstep or at their own pace.
 
 An episode whose engine fails, or whose model does not answer, is data, not a crash: the other
 episodes continue, and its outcome contains the error.
@@ -159,7 +159,7 @@ class Rollout(NamedTuple):
 
     @property
     def faults(self) -> dict[int, Fault]:
-        """The errors of lost episodes, by position."""
+        """The errors that caused episodes to be lost, by the episode's index."""
         return {index: lost.error for index, lost in self.lost.items()}
 
 

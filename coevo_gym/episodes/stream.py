@@ -45,7 +45,7 @@ class Crew(Generic[ItemT, ResultT]):
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def send(self, item: ItemT, job: Callable[[], ResultT], *, alone: bool = False) -> None:
-        """Run a job for an item, which :meth:`back` then returns.
+        """Start a job for an item; :meth:`back` returns the item when the job has finished.
 
         Jobs with ``alone`` run one at a time. Engines share data that the first engine loads; in
         parallel, every engine would load it.
@@ -180,7 +180,7 @@ class EpisodeStream(Generic[RecordT]):
             self._asking.append(live)
 
     def _is_time(self) -> bool:
-        """Return True if the agent should act now: all episodes wait, or the wait is over."""
+        """Return True if the agent should act now: all episodes are waiting or time has run out."""
         if not self._asking:
             return False
         return len(self._asking) == len(self._live) or monotonic() >= self._ask_at

@@ -36,7 +36,7 @@ from coevo_gym.store.eval_folder import EvalLine, Key
 
 @dataclass(frozen=True, slots=True)
 class TrialEpisode:
-    """An episode of any split whose agent gets the lessons from earlier trials of its task.
+    """A trial of a task from any split; the agent gets the lessons from earlier trials.
 
     Raises:
         TaskError: if the task is an open task.
@@ -52,7 +52,7 @@ class TrialEpisode:
         object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
 
     def shown(self, view: View) -> View:
-        """Return the view with the episode's cues."""
+        """Add the episode's cues, which are guidance for the agent, to a view."""
         return replace(view, cues=self.cues) if self.cues else view
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> EvalTrajectory:
@@ -120,18 +120,18 @@ class Trials:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Return the share of tasks solved by each trial; see :func:`solved_by`."""
+        """Return the share of tasks solved by the end of each trial; see :func:`solved_by`."""
         return solved_by([(line.id, line.sample, line.success) for line in self.lines], self.n)
 
     @property
     def faults(self) -> int:
-        """Number of tasks with a lost episode to repeat; later trials' rates exclude them."""
+        """Number of tasks with a lost episode to repeat; the rates of later trials exclude them."""
         over = {line.id for line in self.lines if line.success or line.sample == self.n - 1}
         return len(self.tasks) - len(over)
 
     @property
     def n_to_reflect_on(self) -> int:
-        """Number of failed trials that another trial may follow."""
+        """Number of failed trials that may be followed by another trial."""
         return sum(not line.success and line.sample < self.n - 1 for line in self.lines)
 
     @property
@@ -170,7 +170,7 @@ def run_trials(
     on_done: Callable[[int], None] | None = None,
     mode: Mode = "lock_step",
 ) -> Trials:
-    """Try tasks up to ``n`` times, giving each trial the reflections on failed trials.
+    """Try each task up to ``n`` times, passing reflections on failed trials to the next trial.
 
     Without cues, the first trial equals :func:`~coevo_gym.episodes.evaluation.evaluate`. An episode
     lost to a fault does not count as a failure: its task waits until a later call tries it again.
@@ -270,7 +270,7 @@ def repeated(
     n: int,
     keep: int,
 ) -> dict[str, list[str]]:
-    """Try tasks up to ``n`` times while they fail, with reflections on earlier trials.
+    """Try each task until it succeeds, up to ``n`` times, with reflections on earlier trials.
 
     Args:
         tasks: the tasks to try.

@@ -1,4 +1,4 @@
-"""The views that an agent gets: an env's views through an interface, with past steps."""
+"""The views that an agent gets: env views as an interface presents them, with past steps."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shown_through(interface: Interface, view: View) -> View:
 
 
 class Seen:
-    """The views of an episode's agent so far, in which past steps keep their original text.
+    """The views that an agent has seen in an episode; past steps look as they did at the time.
 
     ``show`` turns the env's view into the agent's view and is called once per step.
 

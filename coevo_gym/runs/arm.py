@@ -54,7 +54,7 @@ _TOLD = (
 
 
 class Arm:
-    """Trains one arm of a run with the arm's method, and saves and restores its state.
+    """One arm of a run, which is trained with the arm's method and can be saved and restored.
 
     Attributes:
         settings: the settings of the arm.
@@ -138,7 +138,7 @@ class Arm:
         return average.in_place() if average else nullcontext()
 
     def success_on_trained(self) -> dict[str, float]:
-        """Measure success on the first warm-up tasks and the first pool tasks, ordered by id.
+        """Measure the success rate on the first warm-up tasks and first pool tasks, ordered by id.
 
         Returns an empty mapping if ``evaluation.n_trained`` is 0; an empty pool is skipped.
         """
@@ -274,7 +274,7 @@ class ArmEvents(Events):
     _last_took_s: float | None = field(default=None, init=False)
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
-        """Store the groups of the current step (one more than the last finished step)."""
+        """Store the groups of the step in progress (the last finished step plus one)."""
         step = self.arm.loop.state.step + 1
         self.store.add_groups(self.arm.name, step, groups, signals)
         shown = dict.fromkeys(t.interface for group in groups for t in group.trajectories)
@@ -288,7 +288,7 @@ class ArmEvents(Events):
         self.store.add_notes(self.arm.name, self.arm.loop.state.step + 1, notes)
 
     def on_advice(self, changes: Mapping[str, Sequence[AdviceState]]) -> None:
-        """Store the current step's changes to advice."""
+        """Store the current step's changes to each memory's advice."""
         self.store.add_advice(self.arm.name, self.arm.loop.state.step + 1, changes)
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:
@@ -368,7 +368,7 @@ class ArmEvents(Events):
         self._last_took_s = self._step_began - began
 
     def step_under_way(self) -> str:
-        """Describe the step that has to finish before a stop, and its expected duration."""
+        """Describe how long the current step has run so far and how long the last step took."""
         began = f"step {self.arm.loop.state.step + 1} of {self.arm.name} began "
         began += f"{duration(monotonic() - self._step_began)} ago"
         if self._last_took_s is None:
@@ -383,11 +383,11 @@ class ArmEvents(Events):
         return {"pool": size, "rounds": f"{metrics.get('curriculum.rounds', 0.0):.0f}"}
 
     def should_stop(self) -> bool:
-        """Return True to stop the loop at this step boundary."""
+        """Return True if the loop should stop at this step boundary."""
         return self.stop()
 
     def rewind(self, step: int) -> None:
-        """Delete the records of all later steps; -1 deletes all records.
+        """Delete the records of all steps after ``step``; -1 deletes all records.
 
         Warns if records of earlier steps are missing because a file was damaged or deleted.
         """

@@ -76,7 +76,7 @@ class Assembly:
 
     @cached_property
     def final_tasks(self) -> Mapping[str, Sequence[Task]]:
-        """The task sets in ``evaluation.final``, on which policies are scored once, by name.
+        """The task sets in ``evaluation.final`` by name, on which policies are scored once.
 
         Each set contains all tasks of that name, ordered by id.
 
@@ -199,7 +199,7 @@ class Assembly:
         return nullcontext() if drawing is None else drawing(seed)
 
     def random_agent(self, purpose: str = "random agent") -> RandomAgent:
-        """Create a random agent, which is seeded according to its purpose."""
+        """Create a random agent with a seed that depends on its purpose."""
         return RandomAgent(self.benchmark.choices, self.rng(purpose))
 
     @cached_property
@@ -212,7 +212,7 @@ class Assembly:
         return arm_configs(self.config)
 
     def check(self) -> None:
-        """Check that the run is possible with these settings, before anything starts.
+        """Check, before anything starts, that the run is possible with these settings.
 
         Raises:
             ConfigError: if a method cannot be found, an arm sets a key that it may not set, or a
@@ -314,7 +314,7 @@ class Assembly:
         return {}
 
     def players(self, agent: Agent) -> Players:
-        """Return players that let an agent play evaluations, with a separate seed per sample."""
+        """Return a function that lets an agent run evaluations, with separate seeds per sample."""
 
         @contextmanager
         def players(sample: int, done: int, tasks: Sequence[Task]) -> Iterator[Parts]:
@@ -419,7 +419,7 @@ _REPLACE = (
 
 
 def load_evaluated(policy: LearnablePolicy, saved: Mapping[str, Any]) -> None:
-    """Load a checkpoint's evaluated weights into a policy: their average, if it was saved."""
+    """Load a checkpoint's weights into a policy for evaluation: the averaged weights if saved."""
     from coevo_gym.trainers.update.optimizer import put
 
     policy.load_state_dict(saved["policy"])

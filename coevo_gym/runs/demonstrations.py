@@ -1,4 +1,4 @@
-"""Demonstrations: training episodes played by users, in a file that a warm-up can imitate.
+"""Demonstrations: training episodes that users have played and that a warm-up can imitate.
 
 The file is an ordinary list of training tasks, which samplers and ``coevo tasks import`` can read.
 Each task's solution is the actions of the episode.
@@ -24,7 +24,7 @@ DEMONSTRATION = "demonstration"
 def keep_demonstration(
     path: Path, task: Task, trajectory: Trajectory, benchmark: Benchmark
 ) -> Task:
-    """Add an episode to a file of demonstrations, replacing an earlier episode of the same task.
+    """Add an episode to a demonstration file, replacing an earlier episode for the same task.
 
     The file is created if it is missing.
 
@@ -56,7 +56,7 @@ def keep_demonstration(
 
 
 def why_not(task: Task, trajectory: Trajectory | None) -> str:
-    """Return the reason why an episode cannot be a demonstration; "" if it can.
+    """Return why an episode cannot be a demonstration, or "" if it can.
 
     The episode is given as a training record, or as None if there is no such record.
     """

@@ -40,7 +40,7 @@ SILENT: ProgressSink = Silent()
 
 
 class KeptInFolder(FinishedEpisodes):
-    """Finished episodes of an evaluation in a folder; new episodes are saved as they finish."""
+    """An evaluation's finished episodes, which are saved in a folder as they finish."""
 
     def __init__(self, folder: EvalFolder, policy: str, database: RunStore) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ def evaluate_in(
     agreed: bool = False,
     begun: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
-    """Run an evaluation and save it in a folder, or resume the evaluation there.
+    """Run an evaluation and save it in a folder, or resume an evaluation that was saved there.
 
     Finished episodes are saved even after a crash. Call the function again to resume, and to retry
     episodes that were lost to a fault.
@@ -315,7 +315,7 @@ def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def in_words(found: list[str]) -> str:
-    """Join differences into one text, listing only the first few."""
+    """Join differences into one string, listing only the first few."""
     more = f"; and {len(found) - _MOST} more" if len(found) > _MOST else ""
     return "; ".join(found[:_MOST]) + more
 

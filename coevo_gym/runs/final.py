@@ -20,7 +20,7 @@ def stored_as(policy: str, name: str) -> str:
 
 
 def final_scores(folder: RunFolder) -> FinalScores:
-    """Return all scores on final tasks so far: the warm-up's first, then the arms' in order.
+    """Return all scores on the final tasks so far: the warm-up's first, then the arms' in order.
 
     Scores are metrics from :meth:`~coevo_gym.episodes.evaluation.Evaluation.metrics`.
     """
@@ -34,7 +34,7 @@ def final_scores(folder: RunFolder) -> FinalScores:
 def keep_score(
     folder: RunFolder, store: RunStore, policy: str, step: int, name: str, found: Evaluation
 ) -> None:
-    """Save a policy's score on final tasks.
+    """Save a policy's score on the final tasks.
 
     An arm that is rewound to an earlier step is scored again.
     """

@@ -37,7 +37,7 @@ def run_rows(folder: RunFolder, *, evolved: bool = False) -> list[dict[str, Any]
 
 
 def rejected_rows(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return a run's rejected drafts with the gate and its reason, once per round."""
+    """Return a run's rejected drafts once per round, with the rejecting gate and its reason."""
     rows = dict[tuple[str, str, int], dict[str, Any]]()
     for applied in RunReader(folder.database).rounds():
         arm = "" if applied.is_first else applied.arm  # all arms share the first round
@@ -87,7 +87,7 @@ def evolved_tasks(folder: RunFolder) -> Sequence[Task]:
 
 
 def find_run_task(folder: RunFolder, name_or_id: str) -> Task:
-    """Return the task of a run with this name or id.
+    """Return a run's task with this name or id.
 
     Raises:
         TaskError: if the run has no such task.

@@ -61,7 +61,7 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
 
 
 def note_interface(folder: RunFolder, arm: str, version: str, step: int) -> None:
-    """Record the first step that used a version of an arm's interface in a run's manifest.
+    """Record in a run's manifest the first step that used a version of an arm's interface.
 
     An existing record is kept, because a resumed run reports its version again. Steps count from 1.
     A run without a manifest is skipped.
@@ -88,7 +88,7 @@ def mark_of(config: RunConfig, arm: ArmConfig) -> str:
 
 
 def read_manifest(folder: RunFolder) -> tuple[dict[str, Any], RunConfig]:
-    """Read the manifest of a run and the config in it.
+    """Read a run's manifest and the config in it.
 
     Raises:
         StoreError: if the manifest is missing, damaged, or from a later version.
@@ -159,7 +159,7 @@ def model_id(config: RunConfig) -> str:
 
 
 def prompt_id(config: RunConfig) -> dict[str, Any]:
-    """Return the prompt's name, version and hash, and any memory prompt's hash; {} if none."""
+    """Identify a policy's prompts by name, version and hash; return {} if there is no prompt."""
     prompt = prompt_of(config.policy, config.benchmark.name)
     if prompt is None:
         return {}

@@ -1,4 +1,4 @@
-"""The plan of a run: its work and its needs, estimated from its settings before it starts.
+"""The plan for a run: its steps, episodes, tokens, memory and hours, estimated before it starts.
 
 Counts are exact where the settings fix them and upper bounds elsewhere. Hours are what one GPU
 would need at the stated shares of its peak rates: an estimate from first principles, not a
@@ -33,7 +33,7 @@ class RunPlan:
         steps: learner steps; None if training is limited by env steps.
         groups_per_step: tasks per step.
         group_size: episodes per task.
-        max_env_steps: maximum env steps in training episodes.
+        max_env_steps: maximum number of env steps in training episodes.
         initial_tasks: tasks to find before the first step; 0 if all arms train on native tasks.
         rounds: evolution rounds whose tasks are trained on; None if limited by env steps.
         evaluations: evaluations of the policy; None if limited by env steps.
@@ -140,7 +140,7 @@ def most_steps(config: RunConfig) -> int:
 
 
 def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
-    """Return an arm's settings, including those of its run, as JSON by dotted key."""
+    """Return an arm's settings, including its run's settings, as JSON by dotted key."""
     own = arm.model_dump(mode="json", exclude={"name", "method", "settings"})
     return dict(flat({**config.to_json(), **own, "method": arm.settings.model_dump(mode="json")}))
 
@@ -195,7 +195,7 @@ def _learned(config: RunConfig, episodes: int | None) -> int | None:
 
 
 def rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
-    """Yield the plan as pairs of a name and an amount in words."""
+    """Yield the plan as (name, amount) pairs, with the amounts as text."""
     yield "arms, one after the other", ", ".join(config.arms)
     if planned.initial_tasks:
         yield "initial tasks, explored without guidance", f"{planned.initial_tasks}"

@@ -22,7 +22,7 @@ class PolicyAgent(Agent, Protocol):
     """An agent that acts with a policy and can convert reference actions into decisions."""
 
     def greedy(self) -> Agent:
-        """Return the same agent without randomness."""
+        """Return an equivalent agent without randomness."""
         ...
 
     def demonstrate(self, view: View, action: str) -> Decision | None:

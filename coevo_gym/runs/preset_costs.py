@@ -1,4 +1,4 @@
-"""Costs of presets: device, memory, longest time, disk, and requests to paid models.
+"""Costs of presets: device, memory, maximum time, disk space, and requests to paid models.
 
 >>> preset_cost("quickstart").in_words()
 'CPU, no language model; 80,000 env steps per arm'

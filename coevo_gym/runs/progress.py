@@ -1,4 +1,4 @@
-"""Progress of runs, which the command line shows and ``progress.json`` stores."""
+"""The progress of runs, as shown by the command line and stored in ``progress.json``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ProgressSink(Protocol):
         return
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Report the maximum env steps in the rest of the phase, for time estimates.
+        """Report the maximum number of env steps left in the phase, for time estimates.
 
         Args:
             steps: the maximum.
@@ -63,7 +63,7 @@ class ProgressSink(Protocol):
         return
 
     def update(self, done: int, **facts: str) -> None:
-        """Report the progress of the phase, with facts such as ``success="31 %"``."""
+        """Report the phase's progress, along with facts such as ``success="31 %"``."""
         return
 
     def acted(self, steps: int, tokens: int) -> None:
@@ -83,7 +83,7 @@ class ProgressSink(Protocol):
 
 
 def episodes_ahead(n: int, steps: int) -> tuple[int, str]:
-    """Return the maximum env steps of ``n`` episodes, as a number and in words.
+    """Return the maximum number of env steps in ``n`` episodes, as a number and in words.
 
     Example:
         >>> episodes_ahead(3, 15)
@@ -93,7 +93,7 @@ def episodes_ahead(n: int, steps: int) -> tuple[int, str]:
 
 
 class PhasePace(Pace):
-    """An estimator of a phase's remaining time, which is based on env steps at first.
+    """An estimator of a phase's remaining time, which initially relies on env steps.
 
     Attributes:
         steps: env steps in the phase so far.
@@ -120,7 +120,7 @@ class PhasePace(Pace):
         self._by_steps: Pace | None = None  # the clock starts when the first agent acts
 
     def expect(self, steps: int, *, whole: bool = False) -> None:
-        """Set the maximum env steps of the phase; see :meth:`ProgressSink.expect`."""
+        """Set the phase's maximum number of env steps; see :meth:`ProgressSink.expect`."""
         self._most, self.whole = steps, whole
 
     def act(self, steps: int, tokens: int) -> None:
@@ -138,7 +138,7 @@ class PhasePace(Pace):
         return min(1.0, max(shares) if self.whole else shares[0])
 
     def left_s(self) -> float | None:
-        """Return the remaining seconds of the phase; None before an agent has acted."""
+        """Return the phase's estimated remaining seconds; None before an agent has acted."""
         left = super().left_s()
         if self._by_steps is None or not self._most or (left is not None and not self.whole):
             return left
@@ -202,7 +202,7 @@ class ProgressFile:
                 self._writer = None
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Record that a part has started, and pass the call on."""
+        """Record that a part has started, and pass the call to the wrapped sink."""
         with self._lock:
             self._end_phase()
             self._before, self._here = self._before + self._here, Cost()
@@ -211,7 +211,7 @@ class ProgressFile:
         self._inner.part(number, of, name, later_s)
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """Record that a phase has started, and pass the call on."""
+        """Record that a phase has started, and pass the call to the wrapped sink."""
         with self._lock:
             self._end_phase()
             self._pace = PhasePace(total, done, clock=self._clock)
@@ -222,14 +222,14 @@ class ProgressFile:
         self._inner.phase(name, total, done, similar=similar)
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Record the expected env steps of the phase, and forward them."""
+        """Record the phase's expected env steps, and pass them to the wrapped sink."""
         with self._lock:
             if self._pace is not None:
                 self._pace.expect(steps, whole=whole)
         self._inner.expect(steps, words, whole=whole)
 
     def acted(self, steps: int, tokens: int) -> None:
-        """Record env steps and tokens, and forward them."""
+        """Record env steps and tokens, and pass them to the wrapped sink."""
         with self._lock:
             if self._pace is not None:
                 self._pace.act(steps, tokens)
@@ -238,7 +238,7 @@ class ProgressFile:
             self._inner.acted(steps, tokens)
 
     def update(self, done: int, **facts: str) -> None:
-        """Record the progress of the phase, and forward it."""
+        """Record the phase's progress, and pass it to the wrapped sink."""
         with self._lock:
             if self._pace is not None:
                 self._pace.reach(done)
@@ -247,7 +247,7 @@ class ProgressFile:
         self._inner.update(done, **facts)
 
     def spent(self, cost: Cost) -> None:
-        """Record the total cost so far, and forward it."""
+        """Record the total cost so far, and pass it to the wrapped sink."""
         with self._lock:
             self._here = cost
             whole = self._before + cost
@@ -255,7 +255,7 @@ class ProgressFile:
         self._inner.spent(cost)
 
     def say(self, text: str) -> None:
-        """Forward a line of text."""
+        """Pass a line of text to the wrapped sink."""
         self._inner.say(text)
 
     def _end_phase(self) -> None:
@@ -267,7 +267,7 @@ class ProgressFile:
             self._pace = None
 
     def _tell_left(self) -> None:
-        """Report the remaining time of the phase, of similar later phases and of later parts."""
+        """Report the estimated time left, both for the phase and in total."""
         pace = self._pace
         left = None if pace is None or not pace.total else pace.left_s()
         everything = None

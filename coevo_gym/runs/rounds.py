@@ -31,7 +31,7 @@ def stack(
     shared: Round | None = None,
     on_known: Callable[[RoundResult], None] | None = None,
 ) -> StoredEvolver:
-    """Wrap an evolver with storage and, if configured, with a similarity filter and seeding.
+    """Wrap an evolver in storage and, if configured, in a similarity filter and seeding.
 
     The filter keeps the tasks of one bin of similarity. The seed of a round seeds the sampling of
     the policy being trained. ``arm`` is None for the rounds that find initial tasks. See
@@ -63,7 +63,7 @@ LANDING = "landing"
 
 
 class StoredEvolver:
-    """An evolver that stores the result of every round, and reuses it for the same round.
+    """An evolver that stores the result of every round and reuses it for an identical round.
 
     Arms that look for the same number of initial tasks therefore begin with the same tasks, and a
     resumed run does not depend on its explorer repeating itself.
@@ -206,7 +206,7 @@ def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
 
 
 def _told(evolver: Evolver) -> Mapping[str, Any]:
-    """Return the inputs of a model that explores; {} if they are the defaults."""
+    """Return the inputs that identify a model explorer; {} for defaults or other explorers."""
     inner = evolver.evolver if isinstance(evolver, BinnedEvolver) else evolver
     explorer = getattr(inner, "explorer", None)
     if not isinstance(explorer, ModelExplorer):

@@ -1,4 +1,4 @@
-"""Ctrl-C handling: the first signal stops work at the next step boundary, the second at once."""
+"""Ctrl-C handling: the first signal stops a run at the next step boundary, the second at once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StopRequest:
         self._before: dict[signal.Signals, Any] = {}
 
     def __call__(self) -> bool:
-        """Return True to stop at the next boundary."""
+        """Return True if a stop was requested."""
         return self.requested
 
     def __enter__(self) -> Self:

@@ -65,7 +65,7 @@ class TableRow:
 
 
 def mean_of_late(evaluations: Sequence[Mapping[str, float]], last: int) -> dict[str, float]:
-    """Average the last evaluations of an arm.
+    """Average an arm's last evaluations.
 
     Args:
         evaluations: all evaluations of the arm, in order; the first is the warm-up's, which is
@@ -104,7 +104,7 @@ def tasks_of(numbers: Mapping[str, float], prefix: str = "") -> int:
 
 
 def final_columns(final: FinalScores) -> dict[str, dict[str, float]]:
-    """Return success rates in [0, 1] on final tasks as columns, by header and policy.
+    """Return the success rates on the final tasks, in [0, 1], by column title and policy.
 
     If scenarios have several tasks, a second column is the share of scenarios in which every
     episode succeeded (AppWorld's scenario goal completion).

@@ -89,7 +89,7 @@ class RunSummary:
 
     @classmethod
     def read(cls, folder: RunFolder) -> RunSummary:
-        """Read the results of a finished run; runs of earlier versions lack some fields.
+        """Read the results of a finished run; runs from earlier versions lack some fields.
 
         Raises:
             StoreError: if the file is missing or damaged.
@@ -262,7 +262,7 @@ class _Run:
         return start
 
     def _warm_up(self, epochs: Path, store: RunStore) -> RunStart:
-        """Evaluate the random agent, imitate references, and evaluate the warmed-up policy.
+        """Evaluate the random agent, imitate solutions, then evaluate the warmed-up policy.
 
         ``epochs`` is the folder for the imitation's state between epochs.
         """
@@ -301,7 +301,7 @@ class _Run:
         return found
 
     def _score(self, policy: str, step: int, agent: Agent, store: RunStore) -> None:
-        """Score a policy on the tasks of ``evaluation.final`` unless its score is already saved."""
+        """Score a policy on the tasks of ``evaluation.final`` unless the score is already saved."""
         known = final_scores(self.folder).get(policy, {})
         for name, tasks in self.assembly.final_tasks.items():
             if name not in known:
@@ -386,7 +386,7 @@ class _Run:
     def _train_arm(
         self, settings: ArmConfig, start: RunStart, store: RunStore
     ) -> tuple[TableRow, dict[str, Any]]:
-        """Train one arm to its end, from its start or its last checkpoint."""
+        """Train one arm to the end, starting from the beginning or from its last checkpoint."""
         self._check_stop()
         self.assembly.policy.load_state_dict(start.policy)
         spending = self._spending
@@ -424,7 +424,7 @@ class _Run:
             return found
 
     def _place(self, arm: Arm, checkpoints: Checkpoints, start: RunStart) -> None:
-        """Restore an arm from its last checkpoint, or prepare its start."""
+        """Restore an arm from its last checkpoint, or prepare to start it."""
         saved, events = checkpoints.latest(), arm.events
         events.rewind(saved.step if saved else -1)
         if saved:

@@ -73,7 +73,7 @@ class AnswerTable:
         return found
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
-        """Store answers and sync them to disk, replacing earlier answers with the same keys."""
+        """Store model answers, replacing any with the same keys, and sync them to disk."""
         if not answers:
             return
         rows = [
@@ -124,7 +124,7 @@ class AnswerFile:
             return {key: self._kept[key] for key in keys if key in self._kept}
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
-        """Store answers and sync them to disk, replacing earlier answers with the same keys."""
+        """Store model answers, replacing any with the same keys, and sync them to disk."""
         if not answers:
             return
         lines = [
@@ -137,7 +137,7 @@ class AnswerFile:
 
 
 def completion_to_json(said: Completion) -> dict[str, Any]:
-    """Convert a completion to a JSON object, without its decision unless that is over tokens."""
+    """Convert a completion to JSON; only a decision that consists of tokens is included."""
     found: dict[str, Any] = {"text": said.text, "finish": str(said.finish)}
     if usage := said.usage.model_dump(exclude_defaults=True):
         found["usage"] = usage

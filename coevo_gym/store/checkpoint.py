@@ -42,7 +42,7 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step: int, state: Mapping[str, Any]) -> Path:
-        """Save a state as the checkpoint of a step, and delete the oldest checkpoints.
+        """Save a state as a step's checkpoint, and delete the oldest checkpoints.
 
         The state consists of JSON values and tensors.
 
@@ -100,7 +100,7 @@ class Checkpoints:
         return [step for step, _ in self._found()]
 
     def older(self) -> list[Path]:
-        """Return the checkpoints before the latest intact one."""
+        """Return the checkpoints before the latest intact checkpoint."""
         found = [path for _, path in self._found()]
         for number, path in enumerate(found[:-1]):
             if _hash(path) == _hash_in_name(path):

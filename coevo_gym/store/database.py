@@ -157,7 +157,7 @@ class RunStore(RunReader):
         groups: Sequence[Group],
         advantages: Sequence[Sequence[Advantage]],
     ) -> None:
-        """Store the advantages in a step's groups, but only for episodes that are stored."""
+        """Store the advantages of a step's groups, for stored episodes only."""
         if self.record == "none":
             return
         query = (
@@ -196,7 +196,7 @@ class RunStore(RunReader):
             self._insert("results", _key(round, by), round.id, body)
 
     def add_results_of(self, other: Path, round_id: str) -> None:
-        """Copy the results of rounds with this id from another run, for reuse in equal rounds.
+        """Copy the results of rounds with this id from another run, for reuse in identical rounds.
 
         Raises:
             StoreError: if the other database cannot be read.
@@ -318,7 +318,7 @@ class RunStore(RunReader):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Write atomically; the data is on disk when the block ends."""
+        """Commit the context's writes atomically; the data is on disk when the context ends."""
         with self._lock, storing(self.path), transaction(self._db):
             yield
 
@@ -370,14 +370,14 @@ class RunStore(RunReader):
         )
 
     def _without_texts(self, trajectory: dict[str, Any]) -> dict[str, Any]:
-        """Replace each long text in the trajectory with a hash, storing each text once."""
+        """Replace each long text in the trajectory with a hash, and store the text once."""
         for step in trajectory["steps"]:
             for field in ("observation", "shown"):
                 step[field] = self._kept(step[field])
         return trajectory
 
     def _kept(self, text: str) -> str | dict[str, str]:
-        """Return a short text unchanged, or a reference to a long text, which is stored once."""
+        """Return a short text unchanged; store a long text once and return a reference to it."""
         if len(text) <= _LONG:
             return text
         hash = hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -111,7 +111,7 @@ class EvalFolder:
 
     @property
     def lost(self) -> Path:
-        """File with one line for each time that an episode was lost to a fault."""
+        """File with one line for each time an episode was lost to a fault."""
         return self.path / "lost.jsonl"
 
     @property
@@ -126,7 +126,7 @@ class EvalFolder:
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """Return the folder for a name under ``evals/``, which may not exist yet.
+        """Return the folder for a name under ``evals/``, even if the folder does not exist yet.
 
         Raises:
             ConfigError: if the name is not allowed.
@@ -234,7 +234,7 @@ class EvalFolder:
         return found
 
     def trajectories(self) -> Iterator[tuple[EvalLine, EvalTrajectory]]:
-        """Yield each episode with its trajectory, in the order in which they ended.
+        """Yield each episode with its trajectory, in the order in which the episodes ended.
 
         Raises:
             StoreError: if a file is missing or damaged.

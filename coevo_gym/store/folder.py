@@ -121,7 +121,7 @@ class RunFolder:
 
     @classmethod
     def of_table(cls, table: Path) -> list[RunFolder]:
-        """Return the runs in a table, sorted by name; an empty list if it is not a table."""
+        """Return the runs in a table's folder, sorted by name; [] if the folder is not a table."""
         return [cls(path.parent) for path in sorted(table.glob("*/manifest.json"))]
 
     def is_run(self) -> bool:
@@ -155,7 +155,7 @@ class RunFolder:
         return there
 
     def create(self, *, overwrite: bool = False) -> None:
-        """Create the folder for a new run, or empty the folder of an earlier one.
+        """Create the folder for a new run, or empty the folder of an earlier run.
 
         ``overwrite`` allows deleting an earlier run with this name.
 
@@ -228,7 +228,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Commit all writes of a context atomically."""
+    """Commit all writes made in this context atomically."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -384,7 +384,7 @@ def _json_of(value: Mapping[str, Any]) -> bytes:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the objects in a JSON Lines file, skipping torn lines."""
+    """Return the objects in a JSON Lines file, skipping incomplete lines."""
     if not path.exists():
         return []
     found = []

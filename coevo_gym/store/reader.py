@@ -96,7 +96,7 @@ class RunReader:
         self._check_version(self._rows("PRAGMA user_version")[0][0])
 
     def check(self) -> None:
-        """Read the whole file and check its structure.
+        """Read the whole database file and check that it is intact.
 
         Raises:
             StoreError: if the file is damaged.
@@ -106,7 +106,7 @@ class RunReader:
             raise StoreError(f"Cannot use {self.path}: {shorten(found, 300)}. {DAMAGED}")
 
     def tasks(self, *, origin: str | None = None) -> list[Task]:
-        """Return stored tasks in order of arrival, optionally only tasks with one origin."""
+        """Return the stored tasks in insertion order, optionally only those with one origin."""
         query = "SELECT body FROM tasks WHERE ? IS NULL OR origin = ? ORDER BY rowid"
         return self._tasks(query, origin, origin)
 
@@ -138,12 +138,12 @@ class RunReader:
         return rows[0][0] if rows else None
 
     def task_names(self, begins: str) -> dict[str, str]:
-        """Return names by id for the stored tasks whose id starts with a prefix."""
+        """Return the names of stored tasks whose id starts with the given prefix, by id."""
         query = "SELECT id, name FROM tasks WHERE substr(id, 1, ?) = ? ORDER BY rowid"
         return dict(self._rows(query, len(begins), begins))
 
     def verdict_places(self, begins: str) -> list[VerdictPlace]:
-        """Return the locations of verdicts whose draft or task id starts with a prefix."""
+        """Return the locations of verdicts whose draft or task id starts with the given prefix."""
         query = (
             "SELECT draft_id, task_id, accepted, gate, round_id, position, key, arm, step "
             "FROM verdicts JOIN rounds USING (arm, round_id) WHERE substr(draft_id, 1, ?) = ? "
@@ -156,7 +156,7 @@ class RunReader:
         ]
 
     def pooled(self) -> list[Task]:
-        """Return the tasks that rounds added to any arm's pool, in order of arrival."""
+        """Return the tasks that rounds added to any arm's pool, in insertion order."""
         query = "SELECT body FROM tasks WHERE id IN (SELECT task_id FROM lineage) ORDER BY rowid"
         return self._tasks(query)
 
@@ -166,7 +166,7 @@ class RunReader:
         return self._rows(query, task_id)
 
     def held(self, arm: str | None = None) -> list[HeldTask]:
-        """Return the tasks held for review, for one arm or all arms, in order of their rounds."""
+        """Return the tasks held for review in round order, for one arm or all arms."""
         query = (
             "SELECT arm, rounds.round_id, step, results.body FROM rounds JOIN results USING (key) "
             "WHERE ? IS NULL OR arm = ? ORDER BY rounds.rowid"
@@ -226,7 +226,7 @@ class RunReader:
         return [self._signal(row) for row in self._rows(query, arm)]
 
     def signal_behind(self, arm: str, context: Context, step: int) -> Signal | None:
-        """Return the signal that led to a context; None if there is none or it was not stored.
+        """Return the signal that led to an exploration context; None if no such signal was stored.
 
         This is the latest signal with the context's kind and task. If several were emitted at once,
         the context belongs to the first failed rollout, if any. The context must be from a round
@@ -242,7 +242,7 @@ class RunReader:
         return self._signal(rows[0]) if rows else None
 
     def notes(self, arm: str, kind: str | None = None) -> Notes:
-        """Return the notes on an arm's episodes in order, for one kind or all kinds."""
+        """Return the notes on an arm's episodes in order, optionally of one kind only."""
         query = (
             f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND (? IS NULL OR kind = ?) "  # noqa: S608 (constants)
             "ORDER BY step, number"
@@ -259,7 +259,7 @@ class RunReader:
         return [StoredNote(row[-1], self._note(row[:-1])) for row in rows]
 
     def note_counts(self, arm: str | None = None) -> list[NoteCount]:
-        """Return the number of notes by arm, step, kind and label, for one arm or all arms."""
+        """Count the notes by arm, step, kind and label, for one arm or all arms."""
         which = "arm, step, kind, label"
         query = (
             f"SELECT {which}, count(*) FROM notes WHERE ? IS NULL OR arm = ? "  # noqa: S608
@@ -268,7 +268,7 @@ class RunReader:
         return [NoteCount(*row) for row in self._rows_of("notes", query, arm, arm)]
 
     def turn_counts(self) -> list[TurnCount]:
-        """Return the number of notes about turns, by arm, kind, label and turn.
+        """Count the notes about turns by arm, kind, label and turn.
 
         A note is about a turn if its evidence includes the number of ``turns`` of its episode.
         """
@@ -304,7 +304,7 @@ class RunReader:
         return [trajectory_from_json(self._with_texts(self._unpack(row[0]))) for row in rows]
 
     def evaluated_tasks(self) -> list[EvaluatedTask]:
-        """Return the evaluated tasks, in order of arrival."""
+        """Return the evaluated tasks in insertion order."""
         query = (
             "SELECT id, name, split, subset, scenario, instruction, tags FROM evaluated_tasks "
             "ORDER BY rowid"
@@ -333,7 +333,7 @@ class RunReader:
         ]
 
     def outcomes(self, arm: str, *steps: int) -> dict[str, list[bool]]:
-        """Return the success of each evaluation episode by task id, in order."""
+        """Map each task id to the success of the task's evaluation episodes, in order."""
         found: dict[str, list[bool]] = {}
         for step in steps:
             for episode in self.evaluation(arm, step):
@@ -382,12 +382,12 @@ class RunReader:
             return connection.execute(query, values).fetchall()
 
     def _rows_of(self, table: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return rows from a table that older runs may lack; an empty list if it is missing."""
+        """Return rows from a database table that older runs may lack; [] if it is missing."""
         there = self._rows("SELECT 1 FROM sqlite_master WHERE name = ?", table)
         return self._rows(query, *values) if there else []
 
     def _tasks(self, query: str, *values: Any) -> list[Task]:
-        """Return the tasks whose bodies a query selects."""
+        """Return the tasks that a query selects."""
         return [Task.from_json(self._decompress(row[0])) for row in self._rows(query, *values)]
 
     def _with_texts(self, trajectory: Any) -> dict[str, Any]:

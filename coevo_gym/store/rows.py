@@ -11,7 +11,7 @@ from coevo_gym.core.task import Task, canonical_json
 
 
 class StoredRound(NamedTuple):
-    """A round that was applied in an arm.
+    """A round that was applied to an arm.
 
     Attributes:
         arm: name of the arm.
@@ -36,7 +36,7 @@ class StoredRound(NamedTuple):
 
 
 class TaskCount(NamedTuple):
-    """The number of episodes and successes that an arm had on a task."""
+    """The counts of an arm's episodes and successes on a task."""
 
     arm: str
     task_id: str
@@ -63,7 +63,7 @@ class HeldTask(NamedTuple):
 
 
 class VerdictPlace(NamedTuple):
-    """The location of a stored verdict.
+    """The location of a gate's stored verdict.
 
     Attributes:
         draft_id: id of the draft; "" for a context that was skipped.
@@ -89,7 +89,7 @@ class VerdictPlace(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A user decision about a task.
+    """A user's decision about a task.
 
     Attributes:
         task_id: id of the task.
@@ -111,7 +111,7 @@ COLUMNS = "task_id, group_id, position, step_of_episode, kind, label, value, sou
 
 
 class NoteCount(NamedTuple):
-    """The number of an arm's notes at a step, by kind and label."""
+    """A count of an arm's notes by step, kind and label."""
 
     arm: str
     step: int
@@ -121,7 +121,7 @@ class NoteCount(NamedTuple):
 
 
 class TurnCount(NamedTuple):
-    """The number of an arm's notes about a turn, by kind, label and number of turns."""
+    """A count of an arm's notes by kind, label, turn and the episode's number of turns."""
 
     arm: str
     kind: str
@@ -139,7 +139,7 @@ class StoredNote(NamedTuple):
 
 
 def note_to_row(note: Note, *, whole: bool = True) -> tuple[Any, ...]:
-    """Convert a note to a row; ``whole=False`` leaves out the text of expectations."""
+    """Convert a note to a database row, without its expectation text if ``whole`` is False."""
     place = (note.task_id, note.group_id, note.index, note.step)
     evidence = note.model_dump(mode="json")["evidence"]
     if not whole:

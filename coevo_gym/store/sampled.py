@@ -1,4 +1,4 @@
-"""Storage of a policy's sampled choices and tokens, and of the advantages used in training.
+"""Storage for a policy's sampled choices and tokens, and for the advantages used in training.
 
 The data is for inspection only and never read back into training, so numbers are rounded. Lists of
 choices and prompts are stored once, like other long texts.
@@ -102,7 +102,7 @@ def sampled_ids(trajectory: Trajectory) -> set[int]:
 
 
 def advantage_to_json(advantage: Advantage) -> tuple[float, str]:
-    """Return a trajectory's mean advantage and its JSON, which is one number or one per step."""
+    """Return a trajectory's mean advantage, and its JSON: one advantage or a list for all steps."""
     if not isinstance(advantage, Sequence):
         return float(advantage), json.dumps(round(advantage, DIGITS))
     steps = [fmean(one) if isinstance(one, Sequence) else float(one) for one in advantage]

@@ -69,7 +69,7 @@ def _write(source: Path, target: Path, kind: str, name: str) -> Path:
 
 
 def _renamed(text: str, kind: str, name: str) -> str:
-    """Replace all forms of the placeholder name in a text."""
+    """Replace all forms of the placeholder name in a template's text."""
     old = _OLD[kind]
     camel = "".join(word.capitalize() for word in name.split("_"))
     text = text.replace(f"coevo-{old}", f"coevo-{name.replace('_', '-')}")

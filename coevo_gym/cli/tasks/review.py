@@ -85,7 +85,7 @@ def _decide(
     *,
     all_: bool,
 ) -> None:
-    """Apply all decisions from the flags, or none of them if one is invalid."""
+    """Apply all decisions from the command-line flags, or none of them if one is invalid."""
     rejected = chosen(held, reject)
     out = {one.task.id for one in rejected}
     released = chosen(held, release)

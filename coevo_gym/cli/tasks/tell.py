@@ -30,7 +30,7 @@ _SHORT = {"no_wrap": True}
 def tell(story: Story, *, full: bool = False) -> None:
     """Print the history of a draft.
 
-    Unless ``full`` is True, long texts are truncated, and the middle of a long walk is left out.
+    Unless ``full`` is True, long strings are truncated, and the middle of a long walk is left out.
     """
     _Teller(full).tell(story)
 
@@ -254,12 +254,12 @@ def _told(value: Any) -> str:
 
 
 def _line(text: str) -> str:
-    """Return a text as a single line that is safe to print."""
+    """Return a string as a single line that is safe to print."""
     return " ".join(visible(text).split())
 
 
 def _grid(*columns: Mapping[str, Any]) -> Table:
-    """Return a grid with the given columns and a wide text column."""
+    """Create a layout grid with the given columns and a wide text column."""
     grid = Table.grid(padding=(0, 2))
     for column in (*columns, {"ratio": 1, "overflow": "fold"}):
         grid.add_column(**column)

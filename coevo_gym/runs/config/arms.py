@@ -52,7 +52,7 @@ _SAME = {
 
 
 class ArmError(ConfigError):
-    """A problem with the settings of an arm.
+    """A problem with an arm's settings.
 
     Attributes:
         key: the dotted key of the invalid setting.
@@ -86,7 +86,7 @@ class ArmConfig(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """The maximum questions per step that each study asks the analyst, by kind of notes."""
+        """The maximum number of questions per step that each study asks, by kind of note."""
         found: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
         return found
 
@@ -174,7 +174,7 @@ def _check_models(settings: ArmConfig | RunConfig, policy: str) -> None:
 
 
 def _check_analyst(arm: ArmConfig, policy: str) -> None:
-    """Reject a policy as its own analyst if it cannot write text or would see solutions."""
+    """Reject the trained policy as analyst if it cannot write text or would see solutions."""
     if not arm.questions_per_step or arm.analyst.model.kind != "policy":
         return
     if arm.shows_solutions:

@@ -1,4 +1,4 @@
-"""Settings by dotted key: names, types, and the parsing of text values."""
+"""Settings by dotted key: names, types, and the parsing of values given as text."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def current(key: str, value: Any) -> tuple[str, Any]:
 
 
 class Setting(NamedTuple):
-    """A value and its origin."""
+    """The value of a setting, and its origin."""
 
     value: Any
     origin: str
@@ -75,7 +75,7 @@ def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
 
 
 def annotation_of(model: type[BaseModel], key: str) -> Any | None:
-    """Return the type of a setting, including an arm's; None if the key is unknown.
+    """Return the type of a run's or an arm's setting; None if the key is unknown.
 
     An arm's settings for its method may have any type here, because the method checks them.
     """
@@ -102,7 +102,7 @@ def parse_text(annotation: Any, value: Any) -> Any:
 
 
 def place(tree: dict[str, Any], key: str, value: Any) -> None:
-    """Insert a value into nested dictionaries; the key that an arm sets remains dotted."""
+    """Insert a setting into nested dictionaries; an arm's overrides keep their dotted keys."""
     of_arm = ARM_KEY.fullmatch(key)
     path = ["arm", of_arm[1], "set", of_arm[2]] if of_arm and of_arm[2] else key.split(".")
     *sections, name = path
@@ -112,7 +112,7 @@ def place(tree: dict[str, Any], key: str, value: Any) -> None:
 
 
 def with_current_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Rename settings from older versions in a tree to their current names.
+    """Rename a tree's settings from older versions to their current names.
 
     Settings that moved within their section are kept, because the section reads them itself.
     Settings that moved to another section are dropped, because that section has its own value.
@@ -148,7 +148,7 @@ def suggest_key(model: type[BaseModel], key: str) -> str:
 
 
 class SettingProblem(NamedTuple):
-    """A problem in a tree of settings.
+    """A problem in a settings tree.
 
     Attributes:
         keys: dotted keys of the invalid value and of its enclosing sections, innermost first.
@@ -160,12 +160,12 @@ class SettingProblem(NamedTuple):
 
 
 def problems(model: type[BaseModel], error: ValidationError) -> list[SettingProblem]:
-    """Return the problems that pydantic found in a tree, with their dotted keys."""
+    """Return the problems that pydantic found in a settings tree, with their dotted keys."""
     return [_problem(model, found) for found in error.errors()]
 
 
 def _problem(model: type[BaseModel], found: ErrorDetails) -> SettingProblem:
-    """Convert an error into a problem, leaving out the kinds that pydantic adds to its location."""
+    """Convert a pydantic error into a problem, without the tags that pydantic adds to keys."""
     models: tuple[type[BaseModel], ...] = (model,)
     parts: list[str] = []
     kinds: tuple[type[BaseModel], ...] = ()

@@ -54,7 +54,7 @@ class Resolved:
     origins: Mapping[str, str]
 
     def named(self, name: str) -> Resolved:
-        """Return the same settings with another name for the run.
+        """Return the same settings under a different run name.
 
         Raises:
             ConfigError: if the name is not valid for a folder.
@@ -99,7 +99,7 @@ def load_config(
 
 
 def resolve(merged: Mapping[str, Setting]) -> Resolved:
-    """Return the config for settings by dotted key.
+    """Build a config from settings given by dotted key.
 
     Raises:
         ConfigError: if a setting is invalid; the message has its key and its origin.
@@ -153,7 +153,7 @@ def _from_source(
 
 
 def _from_python(sets: Mapping[str, Any]) -> dict[str, Setting]:
-    """Return values by dotted key; texts are parsed as on the command line."""
+    """Return settings by dotted key, parsing strings as on the command line."""
     return dict(_setting(key, value, "sets") for key, value in sets.items())
 
 
@@ -245,7 +245,7 @@ def _from_command_line(sets: Sequence[str]) -> dict[str, Setting]:
 
 
 def _setting(key: str, value: Any, origin: str) -> tuple[str, Setting]:
-    """Return the full key of a setting, and its parsed value with its origin."""
+    """Return a setting's full key, parsed value and origin."""
     key, given = _full(key, value, origin)
     return key, Setting(_parse(key, given, origin), origin)
 
@@ -267,7 +267,7 @@ def _full(key: str, value: Any, origin: str) -> tuple[str, Any]:
 
 
 def _parse(key: str, value: Any, origin: str) -> Any:
-    """Parse a text value according to its setting's type."""
+    """Parse a value given as text according to the type of its setting."""
     annotation = annotation_of(RunConfig, key)
     if annotation is None:
         hint = suggest_key(RunConfig, key)

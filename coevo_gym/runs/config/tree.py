@@ -92,7 +92,7 @@ class RunConfig(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Add missing kinds of sections, a limit for training, and derived settings.
+        """Fill in missing section kinds, the training limit and derived settings.
 
         Settings that older versions stored are accepted as well.
         """
@@ -145,7 +145,7 @@ class RunConfig(FrozenModel):
         return self
 
     def derived(self) -> dict[str, tuple[Any, str]]:
-        """Return derived settings, with the setting that each follows from, by dotted key."""
+        """Return derived settings by dotted key, each with the setting that it follows from."""
         return derived(self.policy, self.learner, seed=self.seed)
 
     def warnings(self) -> Iterator[str]:
@@ -158,7 +158,7 @@ class RunConfig(FrozenModel):
 
 
 def _names_growth(curriculum: Any) -> bool:
-    """Return True if the section sets the kind of growth, under its current or older name."""
+    """Return True if the section sets ``growth.kind``, under its current or its older name."""
     if not isinstance(curriculum, Mapping):
         return False
     growth = curriculum.get("growth")

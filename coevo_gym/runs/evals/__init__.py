@@ -1,1 +1,1 @@
-"""Saved evaluations: their identity, resuming them, and comparing two of them."""
+"""Saved evaluations: identifying, resuming and comparing them."""

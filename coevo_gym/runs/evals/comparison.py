@@ -39,7 +39,7 @@ class Side:
 
 @dataclass(frozen=True)
 class ChangedTask:
-    """A task that one side solves and the other does not.
+    """A task that one side solves but the other does not.
 
     Attributes:
         id: its id.
@@ -83,11 +83,11 @@ class ComparedType:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of B with A. A task counts as solved if at least half of its episodes succeed.
+    """A comparison of policies. A task counts as solved if at least half of its episodes succeed.
 
     Attributes:
-        a: name of A.
-        b: name of B.
+        a: name of policy A.
+        b: name of policy B, which is compared with A.
         benchmark: name of the benchmark.
         split: split of the tasks.
         tasks: number of tasks that both sides have; all results are about these tasks.
@@ -140,7 +140,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """The result in words; it is about these two policies, not about their methods."""
+        """The result in words, which applies to these two policies but not to their methods."""
         if self.low > 0 or self.high < 0:
             found = f"On tasks like these, B does {'better' if self.low > 0 else 'worse'} than A."
             differ = (
@@ -154,17 +154,17 @@ class Comparison:
 
     @property
     def several(self) -> bool:
-        """Return True if a task was tried several times."""
+        """Return True if any task was tried several times."""
         return max(*self.samples_a, *self.samples_b) > 1
 
     @property
     def test(self) -> str:
-        """Name of the statistical test behind ``p``."""
+        """Name of the statistical test that gives ``p``."""
         return "sign test over tasks" if self.several else "McNemar's exact test"
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """Compare two policies on the tasks that both have played.
+    """Compare two policies on the tasks that both were evaluated on.
 
     Raises:
         ConfigError: if the sides have no tasks in common.

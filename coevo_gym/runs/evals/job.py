@@ -113,7 +113,7 @@ def _parameters(env_class: type) -> Iterator[tuple[str, Any]]:
 
 
 def _value(name: str, text: str, wanted: Any) -> Any:
-    """Parse the value of an argument, and check that the argument accepts it."""
+    """Parse the value of an env argument and check its type."""
     adapter = TypeAdapter(wanted)
     try:
         return adapter.validate_python(json.loads(text), strict=True)
@@ -127,7 +127,7 @@ def _value(name: str, text: str, wanted: Any) -> Any:
 
 
 class TrialRules(NamedTuple):
-    """Rules for trying failed tasks again.
+    """Rules for retrying failed tasks.
 
     Attributes:
         n: maximum trials per task.
@@ -220,7 +220,7 @@ def run_job(
     final: str = "",
     sets: Sets = (),
 ) -> EvalJob:
-    """Create an evaluation job for a run's saved policy, with the run's number of tasks.
+    """Create an evaluation job for a run's policy, on as many tasks as in the run's evaluations.
 
     Args:
         folder: the run.
@@ -398,7 +398,7 @@ def _baseline(job: EvalJob) -> EvalJob:
 
 
 def _random(assembly: Assembly) -> Players:
-    """Return players for the random agent, with new seeds after earlier episodes."""
+    """Return a function that creates random agents, with new seeds for each sample and resume."""
 
     def players(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
         later = (f"random agent, sample {sample} from {done}",) if sample or done else ()

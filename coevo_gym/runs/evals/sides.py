@@ -1,4 +1,4 @@
-"""Sides of a comparison: arms of runs and evaluations, found by name."""
+"""Lookup of the two sides of a comparison: evaluations, or arms of runs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def find_sides(
 
 
 def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tuple[Side, Side]]:
-    """Return both sides with their scores on final tasks, by task set.
+    """Return both sides with their scores on the final tasks, by task set.
 
     Tasks without a score on one side are left out. See :func:`find_sides` for the arguments.
     """
@@ -78,7 +78,7 @@ def other_arms(run: str) -> Sequence[str]:
 
 
 def find_source(name: str) -> Source:
-    """Return the run or evaluation with a name or path.
+    """Return the run or evaluation with the given name or path.
 
     Raises:
         ConfigError: if there is none, or the name is ambiguous.
@@ -126,7 +126,7 @@ def _two(a: Side, b: Side) -> tuple[Side, Side]:
 
 
 def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
-    """Return an arm with the evaluations behind its result, or its scores on final tasks.
+    """Return an arm with the evaluations behind its result, or with its scores on the final tasks.
 
     ``final`` is the name of the final task set, or "".
     """

@@ -67,7 +67,7 @@ def _inputs(failure: FailedTrial, cap: int) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class TrialFolder(EvalFolder):
-    """A folder of trials. It is not an evaluation folder, so comparisons do not accept it."""
+    """A folder in which trials are saved; comparisons accept only evaluation folders."""
 
     @property
     def config(self) -> Path:
@@ -76,17 +76,17 @@ class TrialFolder(EvalFolder):
 
     @property
     def results(self) -> Path:
-        """Path of the results: one line per task and trial, written as soon as its episode ends."""
+        """Path of the results file, to which each trial's line is added when its episode ends."""
         return self.path / "trials.jsonl"
 
     @property
     def reflections(self) -> Path:
-        """Path of the reflections, with one line per failed trial that has a reflection."""
+        """Path of the reflections file, with one line per failed trial that has a reflection."""
         return self.path / "reflections.jsonl"
 
 
 class TrialsInFolder(KeptTrials):
-    """Results of trials that are written to disk immediately."""
+    """Trial results that are written to disk immediately."""
 
     def __init__(self, folder: TrialFolder, episodes: KeptInFolder) -> None:
         super().__init__(episodes)
@@ -118,7 +118,7 @@ def run_trials_in(
     agreed: bool = False,
     cues: Told | None = None,
 ) -> Trials:
-    """Run trials and save them in a folder, or resume the trials there.
+    """Run trials and save them in a folder, or resume trials that were saved there.
 
     ``cues`` returns the hints about a task that the policy's prompt contains in each trial. With
     it, there are no reflections, and each task is played in full as often as in an evaluation
@@ -235,7 +235,7 @@ def _used(usage: Usage) -> dict[str, int | float]:
 
 
 def cues_of(folder: RunFolder, arm: str) -> Told:
-    """Return the hints that a finished arm's coach gives about a task, with its final memories.
+    """Return a function that generates a task's hints with a finished arm's coach and memories.
 
     Returns:
         A function that returns the cues of the first episode in a group that gets any; () if no

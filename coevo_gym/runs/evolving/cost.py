@@ -33,7 +33,7 @@ class Spending:
         self._first: list[tuple[Round, Cost]] = []
 
     def count(self, piece: str, cost: Cost) -> None:
-        """Update the cost of a piece of work."""
+        """Update the cost of one part of the run, such as an arm."""
         self._pieces[piece] = cost
         self._progress.spent(self._known)
 
@@ -48,7 +48,7 @@ class Spending:
         self._progress.spent(self._known)
 
     def by_arm(self, name: str, first: Round | None, state: LoopState) -> None:
-        """Update an arm's cost without its initial tasks, which are counted separately."""
+        """Update an arm's cost, excluding its initial tasks, whose cost is counted separately."""
         begun = next((cost for round, cost in self._first if round == first), Cost())
         self.count(f"arm {name}", Cost.of(state.env_steps, state.used).less(begun))
 
@@ -79,7 +79,7 @@ class CostEstimate(FrozenModel):
         rounds: maximum rounds, including those that find the initial tasks; None for an evaluation.
         cost: the maximum cost within the caps; the number of prompt tokens is approximate.
         caps: the caps that are set, by key.
-        questions: maximum questions of studies.
+        questions: maximum number of questions that studies ask.
     """
 
     model: str
@@ -90,7 +90,7 @@ class CostEstimate(FrozenModel):
     questions: int = 0
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Yield the estimate as pairs of a name and an amount in words."""
+        """Yield the estimate as (name, amount) pairs, with the amounts as text."""
         if self.rounds is None:
             yield "model", self.model
         else:
@@ -140,7 +140,7 @@ def estimates(config: RunConfig) -> list[CostEstimate]:
 
 
 def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) -> list[CostEstimate]:
-    """Estimate the cost of an evaluation whose policy is behind an endpoint.
+    """Estimate the cost of an evaluation whose policy runs behind a model endpoint.
 
     ``episodes`` is the number of episodes still to be played, and ``questions`` is the maximum
     number of questions about failures.
@@ -163,7 +163,7 @@ def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) ->
 
 
 def require_consent(asked: list[CostEstimate]) -> None:
-    """Refuse work that may cost money unless the user has agreed to it.
+    """Refuse to start anything that may cost money unless the user has agreed to the cost.
 
     Raises:
         ConfigError: if work may cost money; the message says how much, and how to agree.
@@ -182,7 +182,7 @@ def in_words(paid: list[CostEstimate]) -> str:
 
 
 def may_cost(endpoint: EndpointConfig) -> bool:
-    """Return True if an endpoint may cost money: it has a price, or is on a public host."""
+    """Return True if an endpoint may cost money, i.e. it has a price or is on a public host."""
     return any(endpoint.prices) or not is_local(endpoint.base_url)
 
 
@@ -225,7 +225,7 @@ def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool)
 
 
 def _of_studies(config: RunConfig, arm: ArmConfig) -> CostEstimate:
-    """Return the maximum cost of an arm's studies; each answer may have to be repaired."""
+    """Return the maximum cost of an arm's studies, assuming that every answer needs a repair."""
     model, steps = arm.analyst.model, most_steps(config)
     question = _request(QUESTION_TOKENS, arm.analyst.max_answer_tokens).times(_AGAIN)
     asked = arm.questions_per_step.values()
@@ -237,7 +237,7 @@ def _of_studies(config: RunConfig, arm: ArmConfig) -> CostEstimate:
 def _asked(
     arm: ArmConfig, model: ExplorerModelSettings, name: str, cost: Usage, endpoint: str
 ) -> CostEstimate:
-    """Return the estimate for one model without rounds or questions.
+    """Return a model's cost estimate, without counts of rounds or questions.
 
     ``endpoint`` is the settings key of the model's endpoint.
     """
@@ -265,7 +265,7 @@ def _round(config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, gui
 
 
 def _within(caps: Caps, cost: Usage) -> Usage:
-    """Limit the cost of a round or a study to the caps per round."""
+    """Limit the cost of a round or study to the per-round caps."""
     capped, most = cost, caps.max_calls_per_round
     if most is not None and capped.calls > most:
         capped = _share(capped, most / capped.calls).model_copy(update={"calls": most})
@@ -290,7 +290,7 @@ def _caps_of(caps: Caps, key: str) -> dict[str, float]:
 
 
 def _capped(estimate: CostEstimate) -> CostEstimate:
-    """Limit the estimate to the caps of the whole run."""
+    """Limit the estimate to the run's overall caps."""
     caps, cost = estimate.caps.items(), estimate.cost
     tokens = [cap for key, cap in caps if key.endswith("max_tokens_total")]
     dollars = [cap for key, cap in caps if key.endswith("max_usd_total")]
@@ -301,7 +301,7 @@ def _capped(estimate: CostEstimate) -> CostEstimate:
 
 
 def _share(usage: Usage, share: float) -> Usage:
-    """Scale tokens and price by a share, but not the number of requests."""
+    """Scale tokens and price by a factor, leaving the number of requests unchanged."""
     return Usage(
         calls=usage.calls,
         prompt_tokens=math.ceil(usage.prompt_tokens * share),

@@ -1,4 +1,4 @@
-"""The models that rounds and studies query, created when needed, with a tape and a meter."""
+"""The models that rounds and studies query, each with a tape and a meter."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Asked:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the spending as JSON, including the counts of the model's endpoint."""
+        """Return the spending as JSON, including the state of the model's endpoint."""
         endpoint = self._endpoint
         return {
             **self.meter.state_dict(),
@@ -131,7 +131,7 @@ class AskedExplorer(Asked):
 
 
 class Models:
-    """Creates each model of a run once, and closes the models.
+    """A factory that creates each of a run's models once and can close them all.
 
     The run's own tape is in the database, if there is one. Models on this machine use the seed.
     """
@@ -181,7 +181,7 @@ class Models:
         return self._asked[arm]
 
     def analyst(self, arm: str, analyst: AnalystSettings, advisor: Caps) -> Asked:
-        """Return the model that an arm's studies query; it shares the budget of the explorer."""
+        """Return the model that an arm's studies query, which shares the explorer's budget."""
         if arm not in self._analysts:
             meter, model = self._meter(arm, advisor), analyst.model
             self._analysts[arm] = Asked(
@@ -204,7 +204,7 @@ class Models:
             made.clear()
 
     def stop(self) -> None:
-        """Stop all queries: running work fails with an error, and received answers are kept."""
+        """Stop all queries: pending queries fail with an error, and received answers are kept."""
         self._ended.set()
         for policy in self._made.values():
             close = getattr(policy, "close", None)
@@ -283,7 +283,7 @@ class _Stoppable:
 
 
 def model_name(model: ExplorerModelSettings, arm: str) -> str:
-    """Return the model's name on tapes, without its address."""
+    """Return the model's name as recorded on tapes, without its address."""
     if model.kind == "policy":
         return f"policy:{arm}"  # each arm trains weights of its own
     return f"{model.kind}:{model.endpoint.model if model.kind == 'openai' else model.model.path}"

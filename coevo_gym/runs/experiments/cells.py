@@ -49,12 +49,12 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The name of the run: row and seed."""
+        """The run's name, which consists of the row and the seed."""
         return self.folder.path.name
 
     @property
     def config(self) -> RunConfig:
-        """The settings of the run as a tree."""
+        """The run's settings as a tree."""
         return self.resolved.config
 
     @property
@@ -130,7 +130,7 @@ class Chosen:
     kept: Mapping[str, CellRecord] = FrozenDict()
 
     def cells(self) -> list[Cell]:
-        """Return the cells, seed by seed, so that an interrupted table contains pairs.
+        """Return the cells ordered by seed, so that an interrupted table has comparable rows.
 
         Raises:
             ConfigError: if a setting is invalid, or the budget is unknown.
@@ -156,7 +156,7 @@ class Chosen:
         ]
 
     def shown(self) -> dict[str, list[str]]:
-        """Map each row to the baselines and measures that other rows show from its runs."""
+        """Map each row to the parts of its runs that other rows show, such as a baseline."""
         found = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:
@@ -283,13 +283,13 @@ def resolve(
 
 
 def shared(config: RunConfig) -> dict[str, Any]:
-    """Return the settings that affect the start of a run: all but those that identify the arm."""
+    """Return the settings that affect a run's start: all except those that identify the arm."""
     settings = _settings(config)
     return {name: value for name, value in settings.items() if name not in NAMED}
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings that affect a cell, ignoring those of model explorers not in use."""
+    """Return the settings that affect a cell; unused settings of model explorers are left out."""
     found: dict[str, Any] = without_secrets(config.to_json())
     kept = {name: value for name, value in found.items() if name not in BESIDE}
     explorers = (config.explorer, *(arm.explorer for arm in arm_configs(config).values()))

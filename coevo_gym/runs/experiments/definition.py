@@ -23,7 +23,7 @@ _PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
-    """Parse seeds from a text.
+    """Parse seeds from a string.
 
     Args:
         text: a number of seeds, or a list with commas and ranges; None for the default seeds.
@@ -83,7 +83,7 @@ _KEY_IN_LABEL = re.compile(r"\{([a-z_.]+)\}")
 
 
 class Budget(FrozenModel):
-    """The budget of a cell, given as settings.
+    """A cell's budget, expressed as settings.
 
     Attributes:
         preset: base preset; ``{benchmark}`` in it is replaced by the benchmark's name.
@@ -149,7 +149,7 @@ class Row(FrozenModel):
 
     @property
     def key(self) -> str:
-        """The row's key, which is unique in a table with several groups."""
+        """The row's key, which is unique even in a table with several groups."""
         return f"{self.group}-{self.name}" if self.group else self.name
 
     def sets_at(self, budget: Size) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class Row(FrozenModel):
         return frozenset({*dict(flat(self.run)), *self.sets_at(budget)})
 
     def published(self, benchmark: str, metric: str) -> dict[str, float]:
-        """Return the paper's numbers for the row, by name.
+        """Return the results that the paper reports for the row, by name.
 
         ``metric`` names a number that is given without a name.
         """
@@ -271,7 +271,7 @@ class Experiment(FrozenModel):
         return self
 
     def source_of(self, row: Row, among: Sequence[Row] = ()) -> str:
-        """Return the name of the row whose runs contain a given row's results.
+        """Return the name of the row whose runs contain the given row's results.
 
         ``among`` are the selected rows, one of which has runs; by default all rows of the table.
         """
@@ -285,7 +285,7 @@ class Experiment(FrozenModel):
         return frozenset(dict(flat(self.settings)))
 
     def chosen(self, names: tuple[str, ...] = ()) -> tuple[Row, ...]:
-        """Return the rows with these names in the table's order, or all rows without names.
+        """Return the rows with these names in the table's order; all rows if no names are given.
 
         Raises:
             ConfigError: if a name is unknown, or none of the rows has runs.

@@ -88,7 +88,7 @@ def measure(
     others: Mapping[str, str],
     shown: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the measures of a finished run, taking those that are missing.
+    """Return a finished run's measures, taking any measures that are missing.
 
     Args:
         folder: the folder of the run.
@@ -142,7 +142,7 @@ def read_measures(folder: RunFolder) -> dict[str, Any]:
 def missing_measures(
     known: Mapping[str, Any], wanted: Sequence[str], shown: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
-    """Return the measures that are missing from a cell, as pairs of policy and name.
+    """Return the measures that are missing from a cell, as (policy, name) pairs.
 
     The policy is ``warm-up`` for measures of the policy before training, and "" for all others. See
     :func:`measure` for ``wanted`` and ``shown``.
@@ -162,7 +162,7 @@ def _seconds(ended: _Ended) -> dict[str, float]:
 
 
 def _reported(ended: _Ended) -> dict[str, list[bool]]:
-    """Return the episode outcomes behind the reported success, by task.
+    """Return the episode outcomes behind the reported success rate, by task.
 
     They come from the first set of final tasks, or from the last evaluation if there is none.
     """
@@ -241,7 +241,7 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
 
 
 def _subsets(ended: _Ended) -> dict[str, float]:
-    """Return success at the last evaluation by subset; tasks without a subset are left out."""
+    """Return the last evaluation's success rate per subset; tasks without a subset are left out."""
     reader = RunReader(ended.folder.database)
     steps = reader.evaluation_steps(ended.arm)[-1:]
     subset_of = {task.id: task.subset for task in reader.evaluated_tasks()}
@@ -253,7 +253,7 @@ def _subsets(ended: _Ended) -> dict[str, float]:
 
 
 def _types(ended: _Ended) -> dict[str, float]:
-    """Return success by tag, averaging the share of successful episodes over tasks."""
+    """Return the success rate per tag, averaging each task's share of successful episodes."""
     tags = {task.id: task.tags for task in RunReader(ended.folder.database).evaluated_tasks()}
     of_tag: dict[str, list[float]] = {}
     for id, tries in _reported(ended).items():
@@ -263,7 +263,7 @@ def _types(ended: _Ended) -> dict[str, float]:
 
 
 def _job(ended: _Ended, *, samples: int = 1, sets: Sequence[str] = ()) -> EvalJob:
-    """Return the job that evaluates a policy on the tasks of the reported success."""
+    """Create the job that evaluates a policy on the tasks behind the reported success rate."""
     asked = ended.config.evaluation
     final = asked.final[0] if asked.final else ""
     split = final if final in list(Split) else "test" if final else asked.split
@@ -328,7 +328,7 @@ def _scores(
 
 
 def _curve(ended: _Ended) -> list[dict[str, Any]]:
-    """Return each evaluation's step, env steps and success by task (None if it was lost)."""
+    """Return each evaluation's step, env steps and success per task (None for lost episodes)."""
     reader = RunReader(ended.folder.database)
     split = ended.config.evaluation.split
     tasks = [task.id for task in reader.evaluated_tasks() if task.split == split]

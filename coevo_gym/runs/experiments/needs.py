@@ -25,7 +25,7 @@ OFFICIAL = "official"
 
 
 class Need(NamedTuple):
-    """A requirement for running cells.
+    """A requirement for running a table's cells.
 
     Attributes:
         what: a short description of the requirement.
@@ -38,7 +38,7 @@ class Need(NamedTuple):
 
 
 def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]:
-    """Return the requirements of a table's cells, each once.
+    """Return the requirements of a table's cells, without duplicates.
 
     Raises:
         ConfigError: if a row's settings are invalid, or the budget does not exist.
@@ -60,7 +60,7 @@ def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]
 
 
 def played(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
-    """Leave out the rows that need a language model if the policy is the tiny one.
+    """Leave out the rows that need a language model if the policy is the tiny policy.
 
     Returns:
         The rest of the table, its cells, and a sentence about what was left out, or "".

@@ -1,4 +1,4 @@
-"""The results of a cell by name, from its summary and its measurements."""
+"""A cell's results by name, taken from its summary and its measurements."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _finite(found: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _of_a_policy(measures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy's measured results by column name, such as its success by tag."""
+    """Return a policy's measured results by column name, such as its success rate per tag."""
     found = {name: measures[name] for name in ("success", "score") if name in measures}
     types = measures.get("types", {})
     return {

@@ -1,4 +1,4 @@
-"""Records of finished cells: the settings, versions and numbers of a run that tables read.
+"""Records of finished cells, with the settings, versions and results that tables read.
 
 A record comes from the folder of a run, or from a file with one record per line, which keeps a
 whole table without its checkpoints and trajectories:
@@ -118,7 +118,7 @@ def _parsed(line: bytes, where: str) -> CellRecord:
 
 
 def write_records(path: Path, records: Iterable[CellRecord]) -> None:
-    """Write a file of records, one line each, sorted by row and seed, with sorted keys.
+    """Write records to a file, one per line with sorted keys, ordered by row and seed.
 
     Raises:
         StoreError: if the file cannot be written.

@@ -79,7 +79,7 @@ class TableLine:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A complete table.
+    """A results table with all its parts and notes.
 
     Attributes:
         source: paper and table that it reproduces.
@@ -104,7 +104,7 @@ class ResultTable:
 def lines_of(
     chosen: Chosen, values: Values, printed: Mapping[str, Mapping[str, float]] = FrozenDict()
 ) -> tuple[TableLine, ...]:
-    """Return the lines of a table; each line is compared with its baselines among the rows.
+    """Return the lines of a table, each compared with its baselines if they are in the table.
 
     Raises:
         ConfigError: if no finished cell has the metric on which rows are compared.

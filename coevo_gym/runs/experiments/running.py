@@ -1,4 +1,4 @@
-"""Runs of a table's cells: missing cells are started, and interrupted cells are resumed."""
+"""The runner for a table's cells, which starts missing cells and resumes interrupted cells."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from coevo_gym.store.folder import RunFolder, append_line, read_lines, storing
 
 
 def take_over(cell: Cell) -> RunFolder | None:
-    """Copy the finished start of a matching run with the same table and seed into a new cell.
+    """Copy the finished start (warm-up and first round) of a matching run into a new cell.
 
-    The start consists of the warm-up checkpoint, including the baselines, and the result of the
-    first round, which is reused only for an equal round. A run matches if its code version and all
-    settings except those of the arm are equal. The cell has a manifest, but no progress yet.
+    The start is the warm-up checkpoint, with the baselines, and the first round's result, which
+    is reused only for an identical round. A run of the same table matches if its seed, its code
+    version and all settings except the arm's are equal. The cell has a manifest, but no progress.
 
     Returns:
         The run that the start comes from; None if there is no such run.

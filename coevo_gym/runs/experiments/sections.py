@@ -20,7 +20,7 @@ CROSS, CURVES, QUESTIONS, ROUNDS = "cross", "curves", "questions", "rounds"
 def parts_of(
     experiment: Experiment, rows: Sequence[Row], lines: Sequence[TableLine], measured: Measured
 ) -> dict[str, Any]:
-    """Return the parts of a table by name; parts without numbers are omitted."""
+    """Return the additional parts of a table by name, omitting parts without results."""
     found = {
         QUESTIONS: _questions(experiment, lines),
         CURVES: [line for row in rows for line in _curves(experiment, row, measured)],
@@ -37,7 +37,7 @@ def parts_of(
 
 
 def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[str, Any]]:
-    """Return the questions with raw and Holm-adjusted p-values, or [] if any p-value is missing."""
+    """Return the planned comparisons with raw and Holm-adjusted p-values; [] if any is missing."""
     found = {(line.key, one.baseline): one.p for line in lines for one in line.comparisons}
     known = [p for question in experiment.questions if (p := found.get(question)) is not None]
     if len(known) < len(experiment.questions):
@@ -51,7 +51,7 @@ def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[
 
 
 def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None:
-    """Return shares of held-out tasks by outcome, across seeds that both rows have (Table 8)."""
+    """Return the shares of held-out tasks by outcome, over seeds that both rows have (Table 8)."""
     ours, theirs = measured.get(row.key, {}), measured.get(baseline, {})
     pairs = [
         (theirs[seed]["solved"], ours[seed]["solved"])
@@ -75,7 +75,7 @@ def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None
 
 
 def _curves(experiment: Experiment, row: Row, measured: Measured) -> list[dict[str, Any]]:
-    """Return a row's success on held-out tasks over training, seed by seed.
+    """Return a row's success rate on held-out tasks over the course of training, seed by seed.
 
     The last evaluation is compared with the evaluation before training, and with the last
     evaluation of the row's first baseline. The 95 % intervals are over tasks and do not cover other
@@ -122,13 +122,13 @@ def efficiencies(
 
 
 def _points(cell: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """Return the learner step and the success at each evaluation of a cell."""
+    """Return the learner step and success rate at each of a cell's evaluations."""
     points = ((point["step"], _mean(point["tasks"])) for point in cell.get("curve", ()))
     return [(step, success) for step, success in points if success is not None]
 
 
 def _gain(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float]:
-    """Return the mean difference on tasks that both finished, with its 95 % interval."""
+    """Return the mean difference on tasks that both sides finished, with its 95 % interval."""
     pairs = zip(ours["tasks"], theirs["tasks"], strict=True)
     differences = [a - b for a, b in pairs if a is not None and b is not None]
     low, high = paired_shares_interval(differences)
@@ -136,7 +136,7 @@ def _gain(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float
 
 
 def _rounds(row: Row, measured: Measured) -> list[dict[str, Any]]:
-    """Return SR and ED of each round, as means over seeds (Table 15)."""
+    """Return SR and ED per round, averaged over seeds (Table 15)."""
     by_round: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for cell in measured.get(row.key, {}).values():
         for one in cell.get("diversity", ()):

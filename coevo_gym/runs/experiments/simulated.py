@@ -1,4 +1,4 @@
-"""Tables of the simulated learner, with a row per world and a batch of seeds per row.
+"""Tables of a simulated learner, in which each row runs a batch of seeds in each of its worlds.
 
 A batch is stored in ``runs/TABLE/WORLD-ROW``, with one line per seed in ``seeds.jsonl``. Finished
 seeds are not run again.
@@ -69,7 +69,7 @@ def batch_of(experiment: Experiment, row: Row) -> SimulatedCell:
 def run_batches(
     chosen: Chosen, progress: ProgressSink, stop: StopRequest
 ) -> tuple[Values, CellCounts]:
-    """Run the missing seeds of a table whose rows have worlds; return the results of all seeds.
+    """Run the missing seeds of a simulated table, and return the results of all seeds.
 
     Raises:
         Stopped: if a stop was requested; finished seeds are kept.
@@ -110,7 +110,7 @@ def run_batches(
 
 
 def over_worlds(lines: Sequence[TableLine]) -> Iterator[str]:
-    """Yield sentences with the number of worlds in which a row is better or worse.
+    """Yield sentences that give the number of worlds in which a row is better or worse.
 
     Control worlds are not counted. For the null world, in which no row can be better, the spread of
     the means is reported.

@@ -42,7 +42,7 @@ def write(folder: Path, table: ResultTable) -> None:
 
 
 def as_json(table: ResultTable) -> str:
-    """Return a table as JSON; shares are in [0, 1], but those of a paper are in percent."""
+    """Return a table as JSON, with shares in [0, 1] but the paper's results in percent."""
     return json.dumps(finite(asdict(table)), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -64,7 +64,7 @@ def as_csv(table: ResultTable) -> str:
 
 
 def markdown(table: ResultTable) -> str:
-    """Return a table as Markdown; a paper's numbers are grey and have their own columns."""
+    """Return a table as Markdown, with a paper's results in grey columns of their own."""
     about = f"{table.benchmark}, budget {table.budget}"
     parts = [
         f"# {table.title}",
@@ -77,7 +77,7 @@ def markdown(table: ResultTable) -> str:
 
 
 def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[str]]]:
-    """Return the main table's titles and rows; a row is compared with its first baseline.
+    """Return the main table's column titles and rows; a row is compared with its first baseline.
 
     ``grey`` is the format string for a paper's numbers.
     """
@@ -102,7 +102,7 @@ def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[
 
 
 def _printed(table: ResultTable) -> list[str]:
-    """Return the names of a paper's numbers, beginning with the main table's columns."""
+    """Return the names of the paper's results, beginning with the main table's columns."""
     found = dict.fromkeys(name for line in table.lines for name in line.paper)
     order = [table.metric, *table.columns]
     return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
@@ -154,7 +154,7 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
 
 
 def compared(comparison: RowComparison | None, *, points: bool) -> list[str]:
-    """Return a comparison's difference, interval, wins and p-value as texts."""
+    """Return a comparison's difference, interval, wins and p-value as strings."""
     if comparison is None or comparison.mean is None:
         return [NOTHING] * len(HEADS)
     scale = 100.0 if points else 1.0

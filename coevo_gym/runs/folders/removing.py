@@ -77,7 +77,7 @@ def remove(kept: Removable) -> None:
 
 
 def _named(name: str) -> Iterator[Removable]:
-    """Yield the run, the table and the evaluation with this name or path."""
+    """Yield every run, table and evaluation with this name or path."""
     if not name:
         return
     run, evaluation = RunFolder.find(name), EvalFolder.find(name)
@@ -180,13 +180,13 @@ def _of_run(folder: RunFolder) -> Iterator[Freeable]:
 
 
 def _parts(folder: Path, of: Path) -> Iterator[Freeable]:
-    """Yield partial files of processes that were killed while writing."""
+    """Yield the partial files left by processes that were killed while writing."""
     for path in sorted(folder.glob(".*.part")):
         yield Freeable(path, PART, of, size_of(path))
 
 
 def _is_empty(folder: Path) -> bool:
-    """Return True if a folder contains only files of work that never started."""
+    """Return True if a folder contains at most a lock, a progress file and partial files."""
     if folder.is_symlink() or not folder.is_dir():
         return False
     with suppress(OSError):

@@ -16,7 +16,7 @@ _CGROUP_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # cgroup versio
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU or a CPU.
+    """A GPU or CPU that can train a language model.
 
     Attributes:
         name: name to display.
@@ -36,10 +36,10 @@ class Device:
 
     @property
     def reserve(self) -> int:
-        """The bytes to reserve for memory that the estimates do not cover; this is a guess.
+        """A rough number of bytes to reserve for memory that the estimates do not cover.
 
-        On a GPU this is CUDA with its graphs and workspaces, logits, and gaps between allocations;
-        on a CPU the interpreter, libraries, envs, and logits.
+        On a GPU, this is for CUDA with its graphs and workspaces, logits, and allocation gaps; on a
+        CPU, for the interpreter, libraries, envs, and logits.
         """
         return (6 if self.is_gpu else 2) * GIB
 

@@ -69,7 +69,7 @@ class MemoryEstimate:
 
     @property
     def least(self) -> int:
-        """The bytes that an update needs without activations."""
+        """The bytes that an update needs, excluding activations."""
         return self._weights_and_share + self.training + self.kept
 
     @property
@@ -109,7 +109,7 @@ class MemoryEstimate:
 def memory_by_arm(
     config: RunConfig, shape: ModelShape, device: Device
 ) -> list[tuple[MemoryEstimate, LearnerConfig]]:
-    """Return the memory estimate of each arm of a run, with its learner's settings."""
+    """Return each arm's memory estimate, together with the arm's learner settings."""
     learners = [arm.learner for arm in arm_configs(config).values()]
     return [(_memory_of(config, learner, shape, device), learner) for learner in learners]
 
@@ -182,7 +182,7 @@ def _share_of_vllm(config: RunConfig, sampler: int, device: Device) -> int | Non
 
 
 def _imitated(config: RunConfig, context: int) -> int:
-    """Return the maximum tokens in one pass of the warm-up; 0 without a warm-up."""
+    """Return the maximum number of tokens in one warm-up pass; 0 without a warm-up."""
     warmup = config.warmup
     if not warmup.n_tasks and warmup.demonstrations is None:
         return 0
@@ -306,7 +306,7 @@ def _on_this_machine(config: RunConfig, most: Callable[[MemoryEstimate], int]) -
 
 
 def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[str]:
-    """Yield suggestions for reducing the activations and caches in a phase."""
+    """Yield ways to save memory on activations and caches in the given phase."""
     settings = config.policy.model
     if phase == "sampling" and config.policy.kind == "transformers":
         yield "lower policy.model.prefix_cache_gib"
@@ -323,7 +323,7 @@ def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[
 def _ways(
     config: RunConfig, learner: LearnerConfig, memory: MemoryEstimate, device: Device
 ) -> Iterator[str]:
-    """Yield suggestions for reducing weights, gradients, moments and references."""
+    """Yield ways to save memory on weights, gradients, moments and references."""
     settings = config.policy.model
     if memory.share is not None:
         yield f"lower {_vllm_setting(config)}"

@@ -82,15 +82,15 @@ class ModelPlan:
 def plan_model(
     config: RunConfig, device: Device, sampled: int | None, learned: int | None
 ) -> ModelPlan | None:
-    """Estimate the needs of a run's language model; return None if its shape is unknown.
+    """Estimate the resources for a run's language model; return None if its shape is unknown.
 
     If arms differ, the plan is for the arm that needs the most memory.
 
     Args:
         config: settings of the run.
         device: the training device.
-        sampled: maximum tokens that an arm samples in training; None if unknown.
-        learned: maximum tokens of an arm in one pass across all updates; None if unknown.
+        sampled: maximum number of tokens that an arm samples in training; None if unknown.
+        learned: an arm's maximum tokens in one pass over all updates; None if unknown.
     """
     shape = shape_of(config.policy.model.path)
     if shape is None:
@@ -130,7 +130,7 @@ def _sampling_s(
     sampled: int | None,
     device: Device,
 ) -> float | None:
-    """Estimate the sampling time if each token of a batch reads the weights and half the caches."""
+    """Estimate the sampling time if each batch token reads the weights and half the caches."""
     if sampled is None or device.bandwidth is None:
         return None
     per_step = config.loop.groups_per_step * config.rollout.group_size
@@ -143,7 +143,7 @@ def _sampling_s(
 def _learning_s(
     learner: LearnerConfig, shape: ModelShape, learned: int | None, device: Device
 ) -> float | None:
-    """Estimate the update time: 6 operations per weight and token, 2 in passes that only read."""
+    """Estimate the update time: 6 operations per weight and token, 2 in forward-only passes."""
     if learned is None or device.flops is None:
         return None
     update = updates_of(learner)
@@ -153,7 +153,7 @@ def _learning_s(
 
 
 def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Yield the plan as pairs of a name and an amount in words."""
+    """Yield the plan as (name, amount) pairs, with the amounts as text."""
     device = model.device
     note = f" ({device.note})" if device.note else ""
     yield "device", f"{device.name}, {gib(device.memory)} of memory{note}"

@@ -76,7 +76,7 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None:
-        """Save all received metrics; this process will not send any more."""
+        """Save all metrics received so far; this process will not send any more."""
         ...
 
 
@@ -136,7 +136,7 @@ def _object(name: str) -> MakeSink:
 
 
 class _Sent(NamedTuple):
-    """The last step whose metrics a sink received, and the events of that step that were sent."""
+    """The last step whose metrics a sink received, and the events already sent for that step."""
 
     step: int = -1
     events: tuple[str, ...] = ()
@@ -149,7 +149,7 @@ class _Sent(NamedTuple):
 
 
 class ArmSinks:
-    """The sinks of one arm.
+    """The metrics sinks of one arm.
 
     Each delivery is recorded in ``sinks.json`` before it is sent. A killed run that repeats some
     steps produces the same numbers again, so no point is drawn twice. Sinks are created on first

@@ -22,7 +22,7 @@ class TensorBoardSink:
         self._writer = SummaryWriter(str(arm.folder / "tensorboard" / arm.arm))
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
-        """Write the numbers to disk; see :class:`~coevo_gym.runs.sinks.sink.Sink`."""
+        """Write the metrics to disk; see :class:`~coevo_gym.runs.sinks.sink.Sink`."""
         for name, value in numbers.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()

@@ -51,7 +51,7 @@ class WandbSink:
         )
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
-        """Send the numbers; see :class:`~coevo_gym.runs.sinks.sink.Sink`."""
+        """Send the metrics; see :class:`~coevo_gym.runs.sinks.sink.Sink`."""
         self._run.log(dict(numbers), step=step)
 
     def close(self) -> None:

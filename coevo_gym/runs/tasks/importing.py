@@ -131,7 +131,7 @@ class Importer:
         return ImportedLine(number, verdict=result.verdict, task=task)
 
     def _read(self, line: bytes) -> _Candidate:
-        """Parse a line."""
+        """Parse a line into a candidate task."""
         try:
             data = json.loads(line)
             kind = _kind_of(data)
@@ -202,7 +202,7 @@ class Importer:
         return benchmark_of(name, self._hold_out if name == self._benchmark else 0.0)
 
     def _through_gates(self, candidate: _Candidate) -> GateResult:
-        """Run a candidate through the gates."""
+        """Run a candidate task through the gates."""
         name = candidate.benchmark
         if name not in self._gates:
             self._gates[name] = default_gates(self._benchmark_of(name), self._known)

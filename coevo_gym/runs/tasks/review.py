@@ -1,4 +1,4 @@
-"""Tasks of a run that are held for review, and decisions about them."""
+"""A run's tasks that are held for review, and the decisions about them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def held_tasks(folder: RunFolder) -> list[HeldDraft]:
 
 
 def chosen(held: Sequence[HeldDraft], ids: Iterable[str]) -> list[HeldDraft]:
-    """Select held tasks by id, each once, in the order of the ids.
+    """Return the held tasks with the given ids, each once, in the order of the ids.
 
     An id may be the name of a task, or the start of the id of a task or of its draft.
 
@@ -107,7 +107,7 @@ def decide(
     what: Literal["released", "rejected"],
     reason: str = "",
 ) -> None:
-    """Save decisions about tasks in the run's store; the latest decision counts.
+    """Save decisions about held tasks in the run's store; a task's latest decision counts.
 
     The run may be training: released tasks join its arms with their next rounds.
 

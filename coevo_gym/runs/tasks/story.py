@@ -1,4 +1,4 @@
-"""The history of a draft: its signal, the exploration, and the verdicts of the gates."""
+"""The history of a proposed task (a draft): its signal, its exploration and the gates' verdicts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMED = 6
 
 
 def _look_up(reader: RunReader, given: str) -> tuple[str | None, list[VerdictPlace]]:
-    """Find a task or draft by its name, or by at least :data:`FEWEST` characters of its id.
+    """Find a task or draft by name, or by at least the first :data:`FEWEST` characters of its id.
 
     Returns:
         Its id, or None, and the places of its verdicts, sorted by how informative they are. A task
@@ -193,7 +193,7 @@ def _of_a_round(reader: RunReader, places: Sequence[VerdictPlace]) -> Story:
 def _origin(
     applied: StoredRound, verdict: Verdict, reader: RunReader
 ) -> tuple[Explored | None, Context | None]:
-    """Return the exploration behind a draft, and its context."""
+    """Return the exploration and the context that led to a draft."""
     id = verdict.context_id
     explored = next((one for one in applied.result.explored if one.context.id == id), None)
     if explored is not None:
