@@ -160,7 +160,7 @@ def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
         listed = "; ".join(f"{key}: {values}" for key, values in differ.items())
         yield "settings that differ from the paper's", listed
     else:
-        yield "published", said
+        yield "published results", said
 
 
 def initial_tasks(arm: ArmConfig) -> int:
@@ -196,44 +196,44 @@ def _learned(config: RunConfig, episodes: int | None) -> int | None:
 
 def rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
     """Yield the plan as (name, amount) pairs, with the amounts as text."""
-    yield "arms, one after the other", ", ".join(config.arms)
+    yield "arms, in order", ", ".join(config.arms)
     if planned.initial_tasks:
-        yield "initial tasks, explored without guidance", f"{planned.initial_tasks}"
+        yield "initial tasks, from unguided exploration", f"{planned.initial_tasks}"
     else:
         yield "initial tasks", "all native training tasks"
     if planned.steps is None:
         yield (
             "training",
-            f"until {planned.max_env_steps:,} env steps are spent, exploration counted",
+            f"until {planned.max_env_steps:,} env steps, including exploration",
         )
     else:
-        yield "steps of the learner", f"{planned.steps}"
+        yield "learner steps", f"{planned.steps}"
         yield (
             "episodes per step",
             f"{planned.groups_per_step} tasks x {planned.group_size} = {planned.rollouts_per_step}",
         )
-        yield "episodes", f"{planned.rollouts:,}"
-        yield "env steps", f"at most {planned.max_env_steps:,}, exploration not counted"
-        yield "rounds of evolution", f"at most {planned.rounds}" if planned.rounds else "none"
+        yield "training episodes", f"{planned.rollouts:,}"
+        yield "env steps", f"at most {planned.max_env_steps:,}, excluding exploration"
+        yield "evolution rounds", f"at most {planned.rounds}" if planned.rounds else "none"
         each = planned.evaluation_samples
         episodes = f" x {each} episodes" if each > 1 else ""
         yield (
             "evaluations",
-            f"{planned.evaluations} x {planned.evaluation_tasks} tasks{episodes} at most",
+            f"at most {planned.evaluations} x {planned.evaluation_tasks} tasks{episodes}",
         )
     if config.evaluation.final:
         names = ", ".join(config.evaluation.final)
-        yield "scores after the last step", f"each arm and the warm-up once on: {names}"
+        yield "final evaluations", f"each arm and the warm-up, once on {names}"
     if planned.max_sampled_tokens is not None:
         yield "sampled tokens", f"at most {planned.max_sampled_tokens:,}"
     if planned.max_learned_tokens is not None:
         yield (
-            "tokens read in updates",
+            "tokens processed in updates",
             f"at most {planned.max_learned_tokens:,} per epoch, if each episode fills one context",
         )
     yield from _published(config)
     if isinstance(config.learner, GRPOConfig) and config.learner.clips_never_act:
-        yield "warning: nothing is ever clipped", CLIPS_NEVER_ACT
+        yield "warning: clipping has no effect", CLIPS_NEVER_ACT
     for warning in config.warnings():
         yield "warning: learning rate", warning
     if planned.model is not None:

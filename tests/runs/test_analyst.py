@@ -71,8 +71,8 @@ def test_its_questions_are_estimated() -> None:
         told["analyst's model"] == f"gpt-4o-mini at {ENDPOINT}"
         or ENDPOINT in told["analyst's model"]
     )
-    assert told["questions that studies ask it"] == "at most 320"
-    assert "rounds that ask it" not in told
+    assert told["queries from studies"] == "at most 320"
+    assert "rounds that query this model" not in told
     (capped,) = estimates(config(**sets, **{"advisor.max_calls_per_round": 7}))
     assert capped.cost.calls == 70
 

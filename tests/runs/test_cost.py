@@ -112,8 +112,8 @@ def test_somebody_elses_server_has_to_be_agreed_to_without_prices_too() -> None:
     found = only(**LOCAL | {"explorer.model.endpoint.base_url": "https://api.example.com/v1"})
     told = dict(found.rows())
     assert found.paid
-    assert "not known" in told["price of that"]
-    assert "max_usd_total" in told["warning: no caps on it"]
+    assert "unknown" in told["price"]
+    assert "max_usd_total" in told["warning: no caps on this model"]
 
 
 def test_nobody_agreed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_nobody_agreed_to_an_evaluation(tmp_path: Path, monkeypatch: pytest.Monk
     said = str(done.exception)
     assert "This evaluation queries a model that may cost money." in said
     assert "model: m at https://api.openai.com/v1" in said
-    assert "price of that: not known: the endpoint's prices are not set" in said
+    assert "price: unknown, because the endpoint's prices are not set" in said
     assert "policy.endpoint.max_usd_total or policy.endpoint.max_tokens_total" in said
     assert "--yes" in said
     for name in (None, "kept"):

@@ -141,9 +141,9 @@ def test_a_cpu_is_told_with_its_memory_and_no_hours(cpu: Callable[[float], None]
     assert told["device"] == "CPU of this machine, 24 GiB of memory"
     assert told["hours"] == "no estimate for a CPU"
     assert told["sampled tokens"].startswith("at most ")
-    assert told["tokens read in updates"].startswith("at most ")
+    assert told["tokens processed in updates"].startswith("at most ")
     assert "host memory for checkpoints" not in told  # part of the memory of the machine
-    assert "checkpoint" in told["most memory, by phase"]
+    assert "checkpoint" in told["peak memory by phase"]
 
 
 def test_a_cpu_that_is_chosen_is_planned_for_beside_a_gpu(

@@ -153,21 +153,21 @@ def test_every_preset_tells_what_is_published_of_its_model(preset: str) -> None:
     static, coevolve = PUBLISHED[config.benchmark.name, model]
     if config.policy.model.lora_rank:
         told = dict(rows(config, plan(config)))
-        assert "published" not in told
+        assert "published results" not in told
         assert "learner.lr: 1e-05, the paper's 1e-06" in told[DIFFER]
         config = settings(preset, "policy.model.lora_rank=0", "learner.lr=1e-6")
     told = dict(rows(config, plan(config)))
-    said = told["published"]
+    said = told["published results"]
     assert DIFFER not in told
     assert said.startswith(f"static {static} %, coevolve {coevolve} % (arXiv 2604.15840)")
     assert ("scheme=all200" in said) is (config.benchmark.name == "bfcl")
     more = [f"policy.model.path=/models/{Path(config.policy.model.path).name}"]
     more += ["policy.model.lora_rank=0", "learner.lr=1e-6"]
     local = settings(preset, *more)
-    assert dict(rows(local, plan(local)))["published"] == said
+    assert dict(rows(local, plan(local)))["published results"] == said
     for other in ("policy.model.path=smollm2", "policy.kind=tiny"):
         config = settings(preset, other)
-        assert not {"published", DIFFER} & dict(rows(config, plan(config))).keys()
+        assert not {"published results", DIFFER} & dict(rows(config, plan(config))).keys()
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_one_other_setting_and_no_number_of_the_paper_is_told(
     config = settings("coevolve_appworld_qwen3_4b", f"{key}={value}")
     told = dict(rows(config, plan(config)))
     assert told[DIFFER] == f"{key}: {said}"
-    assert "published" not in told
+    assert "published results" not in told
 
 
 def test_what_one_arm_sets_counts() -> None:
@@ -213,7 +213,7 @@ def test_of_what_no_arm_does_nothing_is_said() -> None:
     assert (planned.initial_tasks, planned.rounds) == (0, 0)
     assert told["initial tasks"] == "all native training tasks"
     assert told["rounds of evolution"] == "none"
-    assert "published" not in told
+    assert "published results" not in told
     mixed = settings("seal", "arms=grpo,coevolve")
     planned = plan(mixed)
     assert (planned.initial_tasks, planned.rounds) == (100, 7)
@@ -275,7 +275,7 @@ def test_the_estimate_is_what_a_checkpoint_takes(finished: Path) -> None:
 def test_clips_that_never_act_are_told() -> None:
     def told(*sets: str) -> bool:
         config = settings("coevolve_bfcl_qwen3_4b", *sets)
-        return "warning: nothing is ever clipped" in dict(rows(config, plan(config)))
+        return "warning: clipping has no effect" in dict(rows(config, plan(config)))
 
     assert not told()
     one = "learner.minibatches=1"

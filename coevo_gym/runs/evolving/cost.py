@@ -97,23 +97,26 @@ class CostEstimate(FrozenModel):
             explores = self.rounds > 0 or not self.questions
             yield "explorer's model" if explores else "analyst's model", self.model
             if explores:
-                yield "rounds that ask it", f"at most {self.rounds}"
+                yield "rounds that query this model", f"at most {self.rounds}"
             if self.questions:
-                yield "questions that studies ask it", f"at most {self.questions:,}"
-        yield "requests to it", f"at most {self.cost.calls:,}"
+                yield "queries from studies", f"at most {self.questions:,}"
+        yield "requests to this model", f"at most {self.cost.calls:,}"
         sent, answered = self.cost.prompt_tokens, self.cost.completion_tokens
-        yield "tokens to it and back", f"about {sent:,} at most, and at most {answered:,}"
+        yield "tokens sent and received", f"at most about {sent:,}, and at most {answered:,}"
         if self.cost.usd:
-            yield "price of that", f"about {self.cost.usd:,.2f} USD at most"
+            yield "price", f"at most about {self.cost.usd:,.2f} USD"
         elif self.paid:
-            yield "price of that", "not known: the endpoint's prices are not set"
+            yield "price", "unknown, because the endpoint's prices are not set"
         if self.caps:
-            yield "caps on it", ", ".join(f"{key} = {cap:,}" for key, cap in self.caps.items())
+            yield (
+                "caps on this model",
+                ", ".join(f"{key} = {cap:,}" for key, cap in self.caps.items()),
+            )
         elif self.paid:
             keys = ("policy.endpoint.max_usd_total", "policy.endpoint.max_tokens_total")
             if self.rounds is not None:
                 keys = ("advisor.max_usd_total", "advisor.max_tokens_total")
-            yield "warning: no caps on it", " or ".join(keys)
+            yield "warning: no caps on this model", f"set {' or '.join(keys)}"
 
 
 def estimates(config: RunConfig) -> list[CostEstimate]:

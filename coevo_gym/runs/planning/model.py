@@ -157,40 +157,40 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
     device = model.device
     note = f" ({device.note})" if device.note else ""
     yield "device", f"{device.name}, {gib(device.memory)} of memory{note}"
-    yield "weights", f"{_count(model.parameters)}, {_count(model.trained)} of them trained"
-    copied = f", {gib(model.sampler)} of them a copy to sample with" * bool(model.sampler)
-    yield "memory of weights", f"{gib(model.weights)}{copied}"
+    yield "parameters", f"{_count(model.parameters)}, {_count(model.trained)} of them trained"
+    copied = f", including a {gib(model.sampler)} copy for sampling" * bool(model.sampler)
+    yield "memory for weights", f"{gib(model.weights)}{copied}"
     reference = "no reference"
     if model.reference:
         precision = "bf16" if computes_in_half(config, device) else "fp32"
-        reference = f"{gib(model.reference)} of it the reference in {precision}"
+        reference = f"including the {gib(model.reference)} reference in {precision}"
     elif config.policy.model.lora_rank:
-        reference = "none for a reference: the adapter is disabled instead"
-    yield "memory of gradients, optimiser and reference", f"{gib(model.training)}, {reference}"
-    yield "memory of activations", f"at most about {gib(model.activations)}"
+        reference = "no reference, because the adapter can be disabled instead"
+    yield "memory for gradients, optimiser and reference", f"{gib(model.training)}, {reference}"
+    yield "memory for activations", f"at most about {gib(model.activations)}"
     tokens = config.policy.model.max_context or UNKNOWN_CONTEXT
     contexts = f"{model.cache // model.context} full contexts of {tokens:,} tokens"
-    past = f"; past conversations take up to {gib(model.prefixes)} of it" * bool(model.prefixes)
-    yield "left for key-value caches", f"{gib(model.cache)}, {contexts}{past}"
+    past = f"; up to {gib(model.prefixes)} for past conversations" * bool(model.prefixes)
+    yield "left for key-value caches", f"{gib(model.cache)}, enough for {contexts}{past}"
     peaks = ", ".join(f"{phase} {gib(size)}" for phase, size in model.peaks.items())
-    yield "most memory, by phase", f"{peaks}; {gib(device.reserve)} are kept in reserve"
+    yield "peak memory by phase", f"{peaks}; {gib(device.reserve)} are reserved"
     if model.least > device.memory:
         yield "warning: does not fit", model.shortfall
     elif model.shortfall:
         yield "warning: may not fit", model.shortfall
     yield (
         "disk for checkpoints",
-        f"at most {gib(model.disk)}: {gib(model.start)} for what all arms start from, "
-        f"{len(config.arms)} arms x {config.store.keep_checkpoints} of {gib(model.checkpoint)}, "
-        "one more while it is written",
+        f"at most {gib(model.disk)}: {gib(model.start)} for the shared start, "
+        f"{len(config.arms)} arms x {config.store.keep_checkpoints} checkpoints "
+        f"of {gib(model.checkpoint)}, and one that is being written",
     )
     if device.is_gpu:
-        yield "host memory for checkpoints", f"{gib(model.host)}, beside that of envs and libraries"
+        yield "host memory for checkpoints", f"{gib(model.host)}, besides envs and libraries"
     if model.sampling_s is not None:
         yield (
             "sampling",
-            f"at most {duration(model.sampling_s)} per arm, at {DECODED:.0%} of the peak rate of "
-            "reading memory",
+            f"at most {duration(model.sampling_s)} per arm, at {DECODED:.0%} of the peak memory "
+            "bandwidth",
         )
     if model.learning_s is not None:
         yield (
