@@ -21,7 +21,7 @@ _TELLING = (TWO, HEAT, COOL, CLEAN, LOOK, PICK)
 
 
 def open_task(task: Task) -> Task:
-    """Return an open task: the same room without an active goal."""
+    """Return an open version of a task: its room without an active goal."""
     assert isinstance(task.world, ALFWorldWorld)
     free = task.world.model_copy(update={"goal": "nothing"})
     return opened(task, side_of(task), NOTHING_ASKED, world=free)

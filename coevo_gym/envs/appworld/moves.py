@@ -227,7 +227,7 @@ class PrintedList(NamedTuple):
         return len(self.rows) < _FULL
 
     def values(self) -> list[str]:
-        """Return each row's value in the field by which rows are counted."""
+        """Return each row's value in the field that counting questions are about."""
         return [_filled(self.look.counted[0], row) for row in self.rows]
 
     def named(self) -> Iterator[Mapping[str, Any]]:

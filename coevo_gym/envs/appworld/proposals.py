@@ -17,7 +17,7 @@ _ENDS = "complete_task"
 
 
 def open_task(task: Task) -> Task:
-    """Return an open task, with the same apps and user but no request."""
+    """Return an open version of a task, with its apps and user but no request."""
     return opened(task, side_of(task), NOTHING_ASKED)
 
 

@@ -88,7 +88,7 @@ class Worker:
             return self._generation
 
     def ask(self, order: Order, what: str) -> WorkerAnswer | Refused:
-        """Send a request to the process and return the result; error messages call it ``what``.
+        """Send a request to the process and return the result; ``what`` names the env in errors.
 
         Returns:
             The result, or the error that the engine itself raised.

@@ -20,7 +20,7 @@ _PATIENCE_S = 10.0
 
 
 class ChannelError(Exception):
-    """Raised if the other end is closed, or sent a line that is too long or not a JSON object."""
+    """Raised if the peer has closed or has sent a line that is too long or not a JSON object."""
 
 
 class Channel:
@@ -86,7 +86,7 @@ class Channel:
 
     @property
     def pending(self) -> bool:
-        """Return True if a complete line is waiting to be taken."""
+        """Return True if a complete line is waiting to be read."""
         return bool(self._lines)
 
     def fill(self) -> None:
