@@ -85,7 +85,7 @@ def launch(program: Program) -> Sandboxed:
             return pid
 
         def release() -> None:
-            """Let the program start once it is set up to exit when this process exits."""
+            """Wait until the program is set up to exit with this process, then let it start."""
             ours.settimeout(PATIENCE_S)
             if not ours.recv(1):
                 raise ProcessLookupError("bubblewrap exited")
