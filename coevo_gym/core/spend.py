@@ -380,7 +380,7 @@ class Meter:
         )
 
     def _add(self, path: str, purpose: str, usage: Usage, cost: Cost, *, again: bool) -> None:
-        """Count a cost; with ``again``, cost counted before a reset is not added to the total."""
+        """Count a cost; if ``again``, add to the total only the part not counted before a reset."""
         purposes = self._spent.setdefault(path, {})
         purposes[purpose] = purposes.get(purpose, NO_USAGE) + usage
         if again and (before := self._forgotten.get(round := _round(path))):
