@@ -1,4 +1,4 @@
-"""Creation of task drafts from exploration walks, and of tasks from drafts."""
+"""Functions that create task drafts from exploration walks, and tasks from drafts."""
 
 from __future__ import annotations
 

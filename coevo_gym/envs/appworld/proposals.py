@@ -1,4 +1,4 @@
-"""Creation of open tasks for exploring the apps, and of drafts from a model's proposals."""
+"""Functions that create open tasks for exploring the apps, and drafts from model proposals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Installation and status of the AppWorld engine and its official data.
+"""Functions that install the AppWorld engine and its official data and report their status.
 
 Part of the engine's package is encrypted; after the installation, the engine's own command unpacks
 it.

@@ -1,4 +1,4 @@
-"""Construction of verified tasks from drafts, and of drafts from exploration walks."""
+"""Functions that build verified tasks from drafts, and drafts from exploration walks."""
 
 from __future__ import annotations
 
@@ -366,7 +366,7 @@ def _made(trace: Trajectory) -> Iterator[Call]:
 
 
 def _draft(calls: Sequence[Call], begin: int, context: Context, rng: Generator) -> Draft:
-    """Create a draft from part of the calls, phrased as user requests."""
+    """Create a draft that phrases part of the calls as user requests."""
     world = context.task.world
     assert isinstance(world, BFCLWorld)
     most = min(len(calls) - begin, MAX_TURNS * MAX_CALLS_PER_TURN)

@@ -1,4 +1,4 @@
-"""Creation of open tasks for exploring the functions, and of drafts from a model's proposals."""
+"""Code that creates open tasks for exploring the functions, and drafts from model proposals."""
 
 from __future__ import annotations
 

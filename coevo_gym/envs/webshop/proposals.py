@@ -1,4 +1,4 @@
-"""Open tasks for exploring the shop, and drafts made from a model's proposals."""
+"""Functions that create open tasks for exploring the shop, and drafts from model proposals."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Worker:
         return next(self._seats)
 
     def generation(self, what: str) -> int:
-        """Return the number of the running process, after starting a process if there is none.
+        """Return the generation number of the process; start a process if none is running.
 
         Raises:
             EnvBackendError: if the process does not start.

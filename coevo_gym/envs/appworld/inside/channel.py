@@ -68,7 +68,7 @@ class Channel:
             raise ChannelError(f"sending failed: {error}") from error
 
     def receive(self, timeout_s: float) -> dict[str, Any]:
-        """Wait for the next object.
+        """Wait for the next JSON object.
 
         Raises:
             ChannelError: if the other end is closed, or sends anything else.
@@ -115,7 +115,7 @@ class Channel:
             raise ChannelError(f"a line is longer than {self._max_bytes:,} bytes")
 
     def take(self) -> dict[str, Any]:
-        """Return the next pending object.
+        """Return the next pending JSON object.
 
         Raises:
             ChannelError: if the line is too long or not a JSON object.

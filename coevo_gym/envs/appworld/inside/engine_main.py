@@ -204,7 +204,7 @@ class Engine:
         return self._control.take()
 
     def _attach(self, descriptor: int | None) -> None:
-        """Replace the socket for API requests as of the next step; None only closes it."""
+        """Close the socket for API requests; the next step uses the given socket, if any."""
         self._in_step = False
         if self._apps is not None:
             self._apps.close()
