@@ -39,7 +39,7 @@ _ADVICE = "Install bubblewrap 0.8 or newer (for example `apt-get install bubblew
 
 @cache
 def finding() -> Finding:
-    """Check whether bubblewrap works on this machine, with one trial per process."""
+    """Check whether bubblewrap works on this machine; each process tries it only once."""
     missing = _missing()
     if missing:
         return Finding(Level.BUBBLEWRAP, False, missing)
