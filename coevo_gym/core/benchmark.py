@@ -111,7 +111,7 @@ class Evidence:
 
 
 class Benchmark(Protocol):
-    """The interface of a benchmark for curricula, agents and trainers."""
+    """The benchmark interface for curricula, agents and trainers."""
 
     name: str
     env_id: str
@@ -196,7 +196,7 @@ class Proposable(Benchmark, Protocol):
     """
 
     def open(self, task: Task) -> Task:
-        """Return a task without a goal in the same world, for unguided exploration.
+        """Return an open version of a task: its world without a goal, for unguided exploration.
 
         The texts shown to its agent do not reveal the original task; see
         ``coevo_gym.envs.proposals``.
@@ -382,7 +382,7 @@ def operations_of(benchmark: Benchmark, task: Task) -> tuple[str, ...]:
 
 
 def side_by_id(benchmark: Benchmark, task: Task) -> Split:
-    """Return a task's split as in :meth:`Benchmark.side_of`, but recognise copies by their id."""
+    """Return a task's split as in :meth:`Benchmark.side_of`, but find held-out tasks by id."""
     held_out = _held_out(benchmark)  # type: ignore[arg-type]  # benchmarks hash by identity
     return strictest(benchmark.split_of(task.scenario), held_out.get(task.id, Split.TRAIN))
 

@@ -73,10 +73,10 @@ class ClosedStep(NamedTuple):
 
 
 class Memory(Protocol):
-    """State built from notes, without using I/O, clocks or frameworks."""
+    """A component whose state is built from analysis notes, without I/O, clocks or frameworks."""
 
     def note(self, notes: Notes) -> None:
-        """Record the notes from a learner step."""
+        """Record the analysis notes from a learner step."""
         ...
 
     def metrics(self) -> dict[str, float]:
@@ -110,7 +110,7 @@ class Study(Protocol):
 
     @property
     def kind(self) -> str:
-        """The kind of note that the study writes."""
+        """The kind of analysis note that the study writes."""
         ...
 
     def examine(self, groups: Sequence[Group]) -> Findings:
@@ -231,7 +231,7 @@ class Curriculum(Memory, Protocol):
         ...
 
     def note(self, notes: Notes) -> None:
-        """Record the notes from a learner step. The default implementation does nothing."""
+        """Record the analysis notes from a learner step. By default, do nothing."""
 
     def plan(self, rng: Generator) -> Round | None:
         """Return the round of evolution that is due, or None.
@@ -419,7 +419,7 @@ class Estimator(Protocol):
 
 
 class Transform(Protocol):
-    """A pure function that transforms advantages, for example based on notes."""
+    """A pure function that transforms advantages, for example based on analysis notes."""
 
     def __call__(
         self, groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]

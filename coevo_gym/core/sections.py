@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 
 def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
-    """Return a settings section's models, one per ``kind``, or () if it is not a section."""
+    """Return a settings section's models, one per ``kind``, or () for any other annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return (annotation,)
     if get_origin(annotation) is Annotated:

@@ -1,4 +1,4 @@
-"""The cost of model requests: counted, priced and capped in one place.
+"""A meter for the cost of model requests, with prices and caps.
 
 A policy reserves its requests' maximum cost, sends as many requests as the caps allow, and then
 counts the actual cost:
@@ -302,7 +302,7 @@ class Meter:
     async def hold_async(
         self, requests: Sequence[Tokens], prices: Prices = FREE
     ) -> AsyncIterator[int]:
-        """Reserve a cost like :meth:`hold`, without blocking the event loop."""
+        """Reserve a cost as :meth:`hold` does, but without blocking the event loop."""
         while isinstance(held := self._reserve(requests, prices), Future):
             await asyncio.wrap_future(held)
         with self._held_while_open(held) as n:
@@ -380,7 +380,7 @@ class Meter:
         )
 
     def _add(self, path: str, purpose: str, usage: Usage, cost: Cost, *, again: bool) -> None:
-        """Count a cost; with ``again``, the total excludes cost already counted before a reset."""
+        """Count a cost; if ``again``, add to the total only the part not counted before a reset."""
         purposes = self._spent.setdefault(path, {})
         purposes[purpose] = purposes.get(purpose, NO_USAGE) + usage
         if again and (before := self._forgotten.get(round := _round(path))):

@@ -64,7 +64,7 @@ def strictest(*sides: Split) -> Split:
 
 
 def parse_split(split: str | Split) -> Split:
-    """Return the split with that name.
+    """Return the split with the given name.
 
     Raises:
         TaskError: if the name is unknown.
@@ -172,14 +172,14 @@ class NothingAsked(Verifier):
 
 
 class UnknownWorld(World):
-    """An unregistered benchmark's world, as unchanged JSON."""
+    """The world of an unregistered benchmark, kept as raw JSON."""
 
     model_config = ConfigDict(extra="allow")
     _freeze = model_validator(mode="before")(freeze)
 
 
 class UnknownVerifier(Verifier):
-    """An unregistered benchmark's verifier, as unchanged JSON."""
+    """The verifier of an unregistered benchmark, kept as raw JSON."""
 
     model_config = ConfigDict(extra="allow")
     _freeze = model_validator(mode="before")(freeze)
@@ -195,7 +195,7 @@ def register_models(benchmark: str, *, world: str, verifier: str) -> None:
 
 
 def find_models_by(look: Callable[[str], object]) -> None:
-    """Register a function to call with the name of any benchmark whose models are unknown."""
+    """Register a function that is called with a benchmark's name if its models are unknown."""
     _LOOKS.append(look)
 
 

@@ -118,7 +118,7 @@ class PastStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The complete input of an agent before it acts.
+    """The complete input that an agent receives before it acts.
 
     Attributes:
         instruction: the task's text; in a dialogue, the user's last message.

@@ -30,7 +30,7 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def trajectory_from_json(data: dict[str, Any]) -> Trajectory:
-    """Reverse :func:`trajectory_to_json`; arrays in free-form JSON become tuples."""
+    """Restore a record from :func:`trajectory_to_json`; arrays in free-form JSON become tuples."""
     return _loaded(Trajectory, data)
 
 
@@ -41,7 +41,7 @@ def eval_trajectory_to_json(trajectory: EvalTrajectory) -> dict[str, Any]:
 
 
 def eval_trajectory_from_json(data: dict[str, Any]) -> EvalTrajectory:
-    """Reverse :func:`eval_trajectory_to_json`."""
+    """Restore a record from the output of :func:`eval_trajectory_to_json`."""
     return _loaded(EvalTrajectory, data)
 
 

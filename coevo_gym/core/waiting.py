@@ -83,7 +83,7 @@ def acted(steps: int, tokens: int) -> None:
 
 
 class Patience:
-    """A logger of progress messages, first after ``first_s`` seconds and then every ``every_s``.
+    """A logger that reports progress after ``first_s`` seconds, then at most every ``every_s``.
 
     Example:
         >>> patience = Patience("the first round", first_s=60)

@@ -53,7 +53,7 @@ class ProposalsModule(Protocol):
     """The interface of a folder's ``proposals.py``."""
 
     def open_task(self, task: Task) -> Task:
-        """Return an open task, which has the same world but no request."""
+        """Return an open version of a task: its world without a request."""
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:
         """Return the draft that a proposal describes."""
@@ -147,7 +147,7 @@ class ProposableFolder:
         return read_profile(Path(str(module)).with_name(FILE))
 
     def open(self, task: Task) -> Task:
-        """Return an open task, which has no request; see the folder's ``proposals.py``."""
+        """Return an open version of a task, without a request; see ``proposals.py``."""
         return self._proposals.open_task(task)
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:

@@ -111,7 +111,7 @@ class HoldingOut:
         return is_held_out(self._inner.name, task.scenario, self._share)
 
     def _copies(self, task: Task) -> bool:
-        """Return True if a held-out native task has the same world and verifier."""
+        """Return True if a held-out native task has this task's world and verifier."""
         return _content(task) in self._contents
 
     @cached_property

@@ -39,7 +39,7 @@ _ADVICE = "Install bubblewrap 0.8 or newer (for example `apt-get install bubblew
 
 @cache
 def finding() -> Finding:
-    """Check whether bubblewrap works on this machine, with one trial per process."""
+    """Check whether bubblewrap works on this machine; each process tries it only once."""
     missing = _missing()
     if missing:
         return Finding(Level.BUBBLEWRAP, False, missing)
@@ -85,7 +85,7 @@ def launch(program: Program) -> Sandboxed:
             return pid
 
         def release() -> None:
-            """Let the program start once it is set up to exit when this process exits."""
+            """Wait until the program is set up to exit with this process, then let it start."""
             ours.settimeout(PATIENCE_S)
             if not ours.recv(1):
                 raise ProcessLookupError("bubblewrap exited")

@@ -1,4 +1,4 @@
-"""Resource caps for all processes in a sandbox together, enforced by the kernel's control groups.
+"""Resource caps shared by all processes in a sandbox, enforced by the kernel's control groups.
 
 A group can be created if this process may write to the group hierarchy: as root, or as a user whose
 session manager delegated part of it. If this process is killed, a helper that outlives it

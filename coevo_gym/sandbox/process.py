@@ -152,7 +152,7 @@ def start(
     first: Callable[[subprocess.Popen[bytes]], int] = lambda process: process.pid,
     release: Callable[[], None] = lambda: None,
 ) -> Sandboxed:
-    """Start a program in its wrapper, and apply resource limits before the program runs.
+    """Start a program in a sandbox wrapper, and apply resource limits before the program runs.
 
     ``wrapped`` returns the complete command, given the descriptor on which the wrapper waits for
     the bytes in ``opening``; ``extra_fds`` are further descriptors that it needs. ``first`` waits

@@ -1,4 +1,4 @@
-"""Creation of task drafts from exploration walks, and of tasks from drafts."""
+"""Functions that create task drafts from exploration walks, and tasks from drafts."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[RoomGoal]]:
 
 
 def _met(trace: Trajectory) -> frozenset[str]:
-    """Return the words in an exploration walk's actions and in all but its first observation."""
+    """Return the words in an exploration walk's actions and in its observations after the first."""
     told = [step.observation for step in trace.steps[1:]]
     return frozenset(re.findall("[a-z]+", " ".join([*trace.actions, *told]).lower()))
 

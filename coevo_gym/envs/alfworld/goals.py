@@ -156,7 +156,7 @@ def words(goal: RoomGoal, variant: int = 0) -> str:
 
 
 def _in_library(goal: RoomGoal) -> dict[str, Any]:
-    """Return ALFWorld's data for a kind of goal."""
+    """Return ALFWorld's library entry for the goal's kind."""
     fast_downward()  # raises an error with install instructions
     from alfworld.gen.goal_library import gdict
 

@@ -1,4 +1,4 @@
-"""Creation of open tasks for exploring a room, and of drafts from a model's proposals."""
+"""Functions that create open tasks for exploring a room, and drafts from model proposals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TELLING = (TWO, HEAT, COOL, CLEAN, LOOK, PICK)
 
 
 def open_task(task: Task) -> Task:
-    """Return an open task: the same room without an active goal."""
+    """Return an open version of a task: its room without an active goal."""
     assert isinstance(task.world, ALFWorldWorld)
     free = task.world.model_copy(update={"goal": "nothing"})
     return opened(task, side_of(task), NOTHING_ASKED, world=free)

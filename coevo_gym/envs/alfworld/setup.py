@@ -1,4 +1,4 @@
-"""Installation and status of the TextWorld engine and the official games."""
+"""Functions that install the TextWorld engine and official games and report their status."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def side_of(task: Task) -> Split:
 
 
 def side_of_game(world: ALFWorldWorld) -> Split:
-    """Return a game's split, ignoring the goal; raises the same errors as :func:`side_of`."""
+    """Return a game's split, ignoring the goal. Raises the same errors as :func:`side_of`."""
     if world.digest == BUILTIN:
         _builtin_game(world.game)  # raises if the game is unknown
         return split_of(scenario_of(world.game))
@@ -169,7 +169,7 @@ def goal_of(world: ALFWorldWorld) -> RoomGoal:
 
 
 def scene_problem(world: ALFWorldWorld) -> tuple[str, str, str]:
-    """Return a world's domain, grammar and problem; raises the same errors as :func:`side_of`."""
+    """Return a world's domain, grammar and problem. Raises the same errors as :func:`side_of`."""
     if world.digest == BUILTIN:
         parts = (builtin_domain(), builtin_grammar(), _builtin_game(world.game).problem())
     else:
@@ -182,7 +182,7 @@ def scene_problem(world: ALFWorldWorld) -> tuple[str, str, str]:
 
 
 def leaked(world: ALFWorldWorld) -> bool:
-    """Return True if a validation or test game has the same scene, initial state and goal."""
+    """Return True if a validation or test game has this world's scene, initial state and goal."""
     return world.digest != BUILTIN and _key(world) in _held_out(_games(world))
 
 
@@ -250,7 +250,7 @@ GOALS = {PICK: "pick", LOOK: "look", CLEAN: "clean", HEAT: "heat", COOL: "cool",
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return a task's scene, goal and object tags; raises the same errors as :func:`side_of`."""
+    """Return a task's scene, goal and object tags. Raises the same errors as :func:`side_of`."""
     world = task.world
     assert isinstance(world, ALFWorldWorld)
     pairs = [("scene", task.scenario)]

@@ -62,7 +62,7 @@ def try_out(
 
 
 class _Worker:
-    """A process that runs trials and is started on demand."""
+    """A worker process for trial runs, started on demand."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -152,7 +152,7 @@ def worker_environment() -> dict[str, str]:
 
 @contextmanager
 def _deadline(process: subprocess.Popen[bytes], seconds: float) -> Iterator[threading.Event]:
-    """Kill the process and set the event if this context lasts longer than the time limit."""
+    """Kill the process and set the event if the block takes longer than the time limit."""
     late = threading.Event()
 
     def end() -> None:

@@ -35,7 +35,7 @@ class AppWorldBenchmark(ProposableFolder):
         return task.solution if task.origin == "evolved" else ()
 
     def symbol(self, step: Step) -> str:
-        """Return the apps that the step's code calls, in text order, or "!" if the code failed."""
+        """Return the apps called by the step's code, in order of appearance, or "!" on failure."""
         return "!" if step.error_kind else " ".join(apps_of(step.action))
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:

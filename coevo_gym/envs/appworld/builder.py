@@ -1,4 +1,4 @@
-"""Construction of verified tasks from drafts, and of drafts from exploration walks."""
+"""Functions that build verified tasks from drafts, and drafts from exploration walks."""
 
 from __future__ import annotations
 

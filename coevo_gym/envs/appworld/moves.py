@@ -227,7 +227,7 @@ class PrintedList(NamedTuple):
         return len(self.rows) < _FULL
 
     def values(self) -> list[str]:
-        """Return each row's value in the field by which rows are counted."""
+        """Return each row's value in the field that counting questions are about."""
         return [_filled(self.look.counted[0], row) for row in self.rows]
 
     def named(self) -> Iterator[Mapping[str, Any]]:
@@ -257,12 +257,12 @@ def sign_in(app: str) -> str:
 
 
 def look_code(look: Look) -> str:
-    """Return code that prints a list; it must run after the sign-in."""
+    """Return code that prints a list; run it after the code from :func:`sign_in`."""
     return _printed(f"list {look.words}", look.app, look.call)
 
 
 def act_code(look: Look, act: ListAction, row: Mapping[str, Any]) -> str:
-    """Return code that acts on a row; it must run after the sign-in."""
+    """Return code that acts on a listed row; run it after the code from :func:`sign_in`."""
     return _printed(act.words.format(**row), look.app, act.call.format(**row))
 
 

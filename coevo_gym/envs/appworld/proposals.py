@@ -1,4 +1,4 @@
-"""Creation of open tasks for exploring the apps, and of drafts from a model's proposals."""
+"""Functions that create open tasks for exploring the apps, and drafts from model proposals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENDS = "complete_task"
 
 
 def open_task(task: Task) -> Task:
-    """Return an open task, with the same apps and user but no request."""
+    """Return an open version of a task, with its apps and user but no request."""
     return opened(task, side_of(task), NOTHING_ASKED)
 
 

@@ -1,4 +1,4 @@
-"""Installation and status of the AppWorld engine and its official data.
+"""Functions that install the AppWorld engine and its official data and report their status.
 
 Part of the engine's package is encrypted; after the installation, the engine's own command unpacks
 it.
@@ -191,6 +191,6 @@ def data_in(folder: Path) -> Path:
 
 
 def _count(data: Path) -> int:
-    """Return the number of distinct tasks in the data's task lists."""
+    """Return the number of distinct tasks in a data folder's task lists."""
     lists = (data / "datasets").glob("*.txt")
     return len({task for file in lists for task in file.read_text(encoding="utf-8").split()})

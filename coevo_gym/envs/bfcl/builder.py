@@ -1,4 +1,4 @@
-"""Construction of verified tasks from drafts, and of drafts from exploration walks."""
+"""Functions that build verified tasks from drafts, and drafts from exploration walks."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> b
 
 
 def _values(result: str) -> list[str]:
-    """Return the values of a JSON object, or the text itself if the result is anything else."""
+    """Return the values of a result that is a JSON object, or else the result itself."""
     found = as_object(result)
     return [str(value) for value in found.values()] or [result]
 
@@ -306,7 +306,7 @@ def evidence(task: Task) -> Evidence:
 
 
 def _names(call: Call) -> Iterator[str]:
-    """Yield words that express a call, from its purpose, its name and class, and its values."""
+    """Yield the words in a call's purpose, function name, class name and non-default values."""
     owner = functions_of()[call.name].removesuffix("API")
     for text in (purpose(call.name), spaced(call.name), spaced(owner)):
         yield from text.split()
@@ -366,7 +366,7 @@ def _made(trace: Trajectory) -> Iterator[Call]:
 
 
 def _draft(calls: Sequence[Call], begin: int, context: Context, rng: Generator) -> Draft:
-    """Create a draft from part of the calls, phrased as user requests."""
+    """Create a draft that phrases part of the calls as user requests."""
     world = context.task.world
     assert isinstance(world, BFCLWorld)
     most = min(len(calls) - begin, MAX_TURNS * MAX_CALLS_PER_TURN)

@@ -1,4 +1,4 @@
-"""Creation of open tasks for exploring the functions, and of drafts from a model's proposals."""
+"""Code that creates open tasks for exploring the functions, and drafts from model proposals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING_ASKED = "Please try out the functions that you have, and see what they d
 
 
 def open_task(task: Task) -> Task:
-    """Return an open task, with the same backends, all functions and no user requests."""
+    """Return an open version of a task, with its backends, all functions and no user requests."""
     world = task.world
     assert isinstance(world, BFCLWorld)
     free = BFCLWorld(

@@ -1,4 +1,4 @@
-"""Installation and status of the official ``bfcl-eval`` package."""
+"""Functions that install the official ``bfcl-eval`` package and report its status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Analysis of the offered functions and the values that their parameters expect."""
+"""Code that analyses the offered functions and the values that their parameters expect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extraction of possible arguments from the user's messages and the results of calls."""
+"""Code that extracts possible arguments from the user's messages and the results of calls."""
 
 from __future__ import annotations
 

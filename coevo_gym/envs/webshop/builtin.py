@@ -183,7 +183,7 @@ def _sha256(text: str) -> bytes:
 
 
 def _family_drafts(family: _Family, draw: _Draw) -> Iterator[_Draft]:
-    """Draw a family's product groups, each with an original and three look-alikes."""
+    """Draw a product family's groups; each group has an original and three look-alikes."""
     befores = draw.sample(family.before, _LINES)
     withs = draw.sample(family.with_, _LINES)
     for before, with_ in zip(befores, withs, strict=True):

@@ -74,7 +74,7 @@ def _files(root: Path) -> _Files:
 def _load(
     files: _Files, stamps: tuple[tuple[int, int], ...], name: str | None, seed: int
 ) -> Catalogue:
-    """Read the files; their time stamps are in the cache key, so changed files are read again."""
+    """Read the files; their timestamps are in the cache key, so changed files are read again."""
     megabytes = sum(Path(path).stat().st_size for path in files if path) // 1_000_000
     if megabytes >= _LARGE_MB:
         waiting.logger.warning(

@@ -1,4 +1,4 @@
-"""Open tasks for exploring the shop, and drafts made from a model's proposals."""
+"""Functions that create open tasks for exploring the shop, and drafts from model proposals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BUY = ShopAction("click", "buy now")
 
 
 def open_task(task: Task) -> Task:
-    """Return an open task, which has the same shop but does not ask for a product."""
+    """Return an open version of a task, with its shop but no request for a product."""
     return opened(task, side_of(task), NOTHING_ASKED)
 
 

@@ -70,13 +70,13 @@ class Wire:
         return pickle.loads(self._read(size, deadline))  # noqa: S301 (from a process of ours)
 
     def send_descriptor(self, descriptor: int) -> None:
-        """Send a copy of an open file descriptor; raises the same errors as :meth:`send`."""
+        """Send a copy of an open file descriptor. Raises the same errors as :meth:`send`."""
         with _closed_or_late():
             self._socket.settimeout(None)
             socket.send_fds(self._socket, [b"\0"], [descriptor])
 
     def receive_descriptor(self, timeout_s: float | None = None) -> int:
-        """Wait for a file descriptor; raises the same errors as :meth:`receive`."""
+        """Wait for a file descriptor. Raises the same errors as :meth:`receive`."""
         with _closed_or_late():
             self._socket.settimeout(timeout_s)
             _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)

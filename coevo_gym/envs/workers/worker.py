@@ -68,7 +68,7 @@ class Worker:
         return next(self._seats)
 
     def generation(self, what: str) -> int:
-        """Return the number of the running process, after starting a process if there is none.
+        """Return the generation number of the process; start a process if none is running.
 
         Raises:
             EnvBackendError: if the process does not start.
@@ -88,7 +88,7 @@ class Worker:
             return self._generation
 
     def ask(self, order: Order, what: str) -> WorkerAnswer | Refused:
-        """Send a request to the process and return the result; error messages call it ``what``.
+        """Send a request to the process and return the result; ``what`` names the env in errors.
 
         Returns:
             The result, or the error that the engine itself raised.

@@ -92,7 +92,7 @@ def done(seen: HostObservations) -> bool:
 
 
 class _Running(NamedTuple):
-    """A process that runs a payload."""
+    """A process that runs an attack payload."""
 
     kill: Callable[[], object]
     alive: Callable[[], bool]

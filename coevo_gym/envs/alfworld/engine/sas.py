@@ -203,7 +203,7 @@ class _Lines:
         return found
 
     def _effect(self, line: str) -> tuple[tuple[int, int] | None, SasEffect]:
-        """Parse an effect line: the required previous value, if any, and the effect."""
+        """Parse an effect line into the required previous value, if any, and the effect."""
         found = self._effects.get(line)
         if found is None:
             _, *numbers = map(int, line.split())

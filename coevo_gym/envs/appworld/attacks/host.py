@@ -86,7 +86,7 @@ class Ours:
 
 
 class Stock:
-    """A process with the stock engine, which runs model-written code itself."""
+    """An unsandboxed process in which the stock engine itself runs model-written code."""
 
     def __init__(self, spawn: Callable[[int], int], task_id: str) -> None:
         ours, theirs = socket.socketpair()

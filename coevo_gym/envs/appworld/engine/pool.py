@@ -77,7 +77,7 @@ class Engine:
             raise self._lost(str(error)) from error
 
     def answer(self) -> dict[str, Any]:
-        """Wait for the engine's answer to an order; raises the same errors as :meth:`ask`."""
+        """Wait for the engine's answer to an order. Raises the same errors as :meth:`ask`."""
         try:
             answer = self._control.receive(_ANSWER_S)
         except (ChannelError, TimeoutError) as error:
@@ -123,7 +123,7 @@ class _Zygote:
 
     @property
     def alive(self) -> bool:
-        """Return True if the process is running; its engines end with it."""
+        """Return True if the process is running; its engines exit when it does."""
         return self._process.poll() is None
 
     def spawn(self) -> Engine:
@@ -144,7 +144,7 @@ class _Zygote:
         return Engine(Channel(ours, max_bytes=_LINE_BYTES), pid)
 
     def bury(self, engine: Engine) -> None:
-        """Kill an engine and remove its folder; raises the same errors as :meth:`spawn`."""
+        """Kill an engine and remove its folder. Raises the same errors as :meth:`spawn`."""
         self._control.send({"op": "bury", "pid": engine.pid})
         self._control.receive(_ANSWER_S)
 

@@ -1,4 +1,4 @@
-"""The location of the AppWorld engine, a separate environment with every version pinned.
+"""The location of the AppWorld engine, which has its own environment with pinned versions.
 
 The engine needs an older pydantic than coevo_gym. The packages that model-written code may import
 are kept in a separate folder next to the engine.
@@ -57,7 +57,7 @@ def engine_environment(root: Path) -> dict[str, str]:
 def start_inside(
     python: Path, module: str, folder: Path, *arguments: str, **variables: str
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a process that runs ``main`` of a module in ``inside``; return it and a socket to it.
+    """Start a process that runs a module of ``inside``; return the process and a socket to it.
 
     Args:
         python: the engine's interpreter.

@@ -216,7 +216,7 @@ class WorldSession:
         return tests
 
     def diff(self) -> Diff:
-        """Return the changes made in the episode; raises the same errors as :meth:`grade`."""
+        """Return the changes made in the episode. Raises the same errors as :meth:`grade`."""
         told = self._open()[0].ask("diff")
         return Diff(told["diff"], told["answer"], told["status"] or "")
 

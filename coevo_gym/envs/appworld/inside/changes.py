@@ -33,7 +33,7 @@ class Model:
         }
 
     def key(self, id_: int) -> Key:
-        """Return the key of a row of this model."""
+        """Return the key of the row with the given id."""
         return self._app, self._table, id_
 
     def target(self, field: str, id_: int) -> Key:
@@ -127,7 +127,7 @@ def _values(record: Any) -> dict[str, Any]:
 
 
 def _named(values: Any, model: Model, names: Mapping[Key, str]) -> Any:
-    """Return the values with references to new rows replaced by their names."""
+    """Return the values, with the row's name in place of each reference to a new row."""
     return _replaced(values, lambda field, id_: names.get(model.target(field, id_), id_))
 
 

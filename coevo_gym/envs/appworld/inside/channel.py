@@ -20,7 +20,7 @@ _PATIENCE_S = 10.0
 
 
 class ChannelError(Exception):
-    """Raised if the other end is closed, or sent a line that is too long or not a JSON object."""
+    """Raised if the peer has closed or has sent a line that is too long or not a JSON object."""
 
 
 class Channel:
@@ -68,7 +68,7 @@ class Channel:
             raise ChannelError(f"sending failed: {error}") from error
 
     def receive(self, timeout_s: float) -> dict[str, Any]:
-        """Wait for the next object.
+        """Wait for the next JSON object.
 
         Raises:
             ChannelError: if the other end is closed, or sends anything else.
@@ -86,7 +86,7 @@ class Channel:
 
     @property
     def pending(self) -> bool:
-        """Return True if a complete line is waiting to be taken."""
+        """Return True if a complete line is waiting to be read."""
         return bool(self._lines)
 
     def fill(self) -> None:
@@ -115,7 +115,7 @@ class Channel:
             raise ChannelError(f"a line is longer than {self._max_bytes:,} bytes")
 
     def take(self) -> dict[str, Any]:
-        """Return the next pending object.
+        """Return the next pending JSON object.
 
         Raises:
             ChannelError: if the line is too long or not a JSON object.

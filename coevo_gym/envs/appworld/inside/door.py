@@ -40,7 +40,7 @@ class Door:
 
     @contextmanager
     def open_to(self, api: Callable[..., Any]) -> Iterator[None]:
-        """Forward requests to the given API, and reject all others, within this block."""
+        """Create a context in which only requests to the given API are forwarded."""
         self._asked = api
         try:
             yield

@@ -1,4 +1,4 @@
-"""The trusted processes: one that has imported the engine, and its forks, one per world.
+"""The trusted processes: one that has imported the engine, and one fork of it per world.
 
 They run in the engine's virtual environment; see :mod:`coevo_gym.envs.appworld.engine.pool`. Time
 stands still in a process with a world, so none of them measures time.
@@ -191,7 +191,7 @@ class Engine:
         return answer
 
     def _next_order(self) -> dict[str, Any]:
-        """Answer the requests of a step until an order arrives; orders have priority."""
+        """Return the next order; while none is pending, answer the current step's requests."""
         while not self._control.pending:
             apps = self._apps if self._in_step else None
             waiting = apps is not None and apps.pending
@@ -204,7 +204,7 @@ class Engine:
         return self._control.take()
 
     def _attach(self, descriptor: int | None) -> None:
-        """Serve requests on a new socket, starting with the next step; None closes the old one."""
+        """Close the socket for API requests; the next step uses the given socket, if any."""
         self._in_step = False
         if self._apps is not None:
             self._apps.close()

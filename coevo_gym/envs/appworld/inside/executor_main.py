@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def _add_engine_names() -> None:
-    """Add the modules that the engine's date classes import when formatting or parsing dates."""
+    """Provide the modules that the engine's date classes import to format or parse dates."""
     from datetime import datetime as moment
 
     def read(text: str, *formats: str) -> Any:
@@ -153,7 +153,7 @@ class Apps:
         return told["ok"]
 
     def _exchange(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and return the reply to it; replies to other requests are skipped."""
+        """Send a request and return its reply; skip replies to other requests."""
         line = json.dumps(request, default=_stand_in).encode() + b"\n"
         if len(line) > REQUEST_BYTES:
             name = f"apis.{request['app']}.{request['api']}"

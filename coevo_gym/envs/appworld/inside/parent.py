@@ -1,4 +1,4 @@
-"""Termination of a process when its parent exits."""
+"""Code that makes the kernel kill a process when its parent exits."""
 
 from __future__ import annotations
 

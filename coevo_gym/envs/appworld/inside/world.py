@@ -49,7 +49,7 @@ def preload() -> None:
 
 
 def start_and_end(world: Any, start: Any) -> Any:
-    """Return a world's databases at the start and as saved, as a pair of the engine's type."""
+    """Return a world's initial and saved databases as a ``ModelCollectionPair``."""
     memory, disk = world.output_db_home_path_in_memory, world.output_db_home_path_on_disk
     end = ModelCollection.load(
         to_db_home_path=memory, from_db_home_path=disk, load_apps=world.task.allowed_apps
@@ -130,7 +130,7 @@ class World:
         }
 
     def check(self, code: str) -> dict[str, str]:
-        """Check code as the stock engine does before running it; kind "" means that it may run."""
+        """Check code as the stock engine does before a run; return kind "" if the code may run."""
         try:
             safe, reason = self._world.safety_guard.is_syntax_safe(code)
             if not safe:
@@ -247,7 +247,7 @@ class World:
         return self._world.models.supervisor.Task.all()[0]
 
     def _save(self) -> None:
-        """Save the state, as the stock engine does after each step, because its tests read it."""
+        """Save the state for the engine's tests, as the stock engine does after each step."""
         self._world._save_state(self._world.output_db_home_path_on_disk)
 
 
@@ -282,7 +282,7 @@ def _name_of(error: type[Exception]) -> str:
 
 
 def _with_stand_ins(value: Any) -> Any:
-    """Replace each placeholder in a JSON value with an object whose class has the given name."""
+    """Replace each placeholder in JSON with an object whose class has the placeholder's name."""
     if isinstance(value, list):
         return [_with_stand_ins(item) for item in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Parsing and formatting of function calls.
+"""A parser and a formatter for function calls.
 
 Two notations are parsed: JSON between ``<tool_call>`` tags, as in Hermes and Qwen, and a Python
 list of calls such as ``[cd(folder='a'), ls()]``. A wrapper converts OpenAI's tool calls to

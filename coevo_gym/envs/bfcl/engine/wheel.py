@@ -1,4 +1,4 @@
-"""Location, verification and import of the official ``bfcl-eval`` package.
+"""Functions that find, verify and import the official ``bfcl-eval`` package.
 
 It is not a dependency, because its pins conflict with every other package. ``coevo install bfcl``
 installs it, with only ``mpmath``, into BFCL's own folder. It is imported from there under its own
