@@ -71,7 +71,7 @@ def run_attacks(as_json: bool, level: Level | None = None) -> None:
 
 
 def attack_suites() -> Iterator[Suite]:
-    """Yield the generic attack suite, and the suites of installed benchmarks that run code."""
+    """Yield the generic attack suite, and the suite of each installed benchmark that has one."""
     from coevo_gym.sandbox.attacks import generic_suite
 
     yield generic_suite()

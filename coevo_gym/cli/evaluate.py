@@ -275,7 +275,7 @@ def _check_by(by: Sequence[str], job: EvalJob) -> None:
 def type_tables(
     types: Mapping[str, Mapping[str, Rate]], by: Sequence[str]
 ) -> Iterator[tuple[Table, str]]:
-    """Yield a table of success rates by tag for each requested kind, noting omitted rows.
+    """Yield a table of success rates for each requested kind of tag, noting omitted rows.
 
     The kind ``all`` selects every kind that has several values, but few enough to read.
     """

@@ -217,7 +217,7 @@ def agree(asked: Sequence[CostEstimate]) -> bool:
 
 @contextmanager
 def busy(what: str) -> Iterator[Callable[[str], None]]:
-    """Show that a long operation is running, with a spinner on a terminal or lines elsewhere.
+    """Show that a long operation is running, with a spinner on a terminal, else with plain lines.
 
     Yields:
         A function that reports the current activity.

@@ -52,7 +52,7 @@ class Hand:
         self._list(choices)
 
     def read(self) -> str:
-        """Read a line, or a block of lines between two lines of three backticks."""
+        """Read one line, or a block of lines fenced by triple backticks."""
         first = self.typed().strip()
         return _block(first, self.typed) if _opens(first) else first
 

@@ -72,7 +72,7 @@ class RunProgress:
             self._live.stop()
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Restart the token count for a new part of the run."""
+        """Reset the token count for a new part of the run."""
         self._tokens = 0
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
@@ -104,7 +104,7 @@ class RunProgress:
         self._show()
 
     def acted(self, steps: int, tokens: int) -> None:
-        """Count env steps and tokens, which are shown only if models are queried."""
+        """Count env steps and tokens, and update the display if models are queried."""
         self._pace.act(steps, tokens)
         self._tokens += tokens
         if not self._pace.tokens:

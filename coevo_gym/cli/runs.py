@@ -163,7 +163,7 @@ def free_space(
 
 
 def _indexes() -> list[Freeable]:
-    """Return the viewer's stale indexes, which the viewer rebuilds when needed."""
+    """Return the viewer's unused indexes; the viewer rebuilds an index that it needs again."""
     from coevo_gym.runs.folders.removing import Freeable
     from coevo_gym.view.index.schema import unused
 

@@ -143,7 +143,7 @@ def episode_of(
 
 @dataclass(frozen=True, slots=True)
 class EvalEpisode:
-    """An episode for evaluation only, which cannot have cues or an interface.
+    """An episode for evaluation only, without guidance cues or an interface.
 
     Attributes:
         task: the task to run, of any split.
@@ -277,7 +277,7 @@ def all_lost(n: int, first: Fault, what: str = "") -> Fault:
 
 
 def clean_cue(cue: Cue) -> Cue:
-    """Check a cue's place, and make its text safe to send and store.
+    """Check that a guidance cue has a valid position, and make its text safe to send and store.
 
     Raises:
         ConfigError: if the cue has an unknown place.
@@ -290,7 +290,7 @@ def clean_cue(cue: Cue) -> Cue:
 
 
 def _told(record: EpisodeRecord, acts: Sequence[Act], shown: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a record's fields, adding the agent's act and the text it was shown to each step."""
+    """Return a record's fields, adding the agent's response and the shown text to each step."""
     steps = record.steps
     for name, given in (("an act", acts), ("a shown text", shown)):
         if given and len(given) != len(steps):

@@ -78,7 +78,7 @@ class LiveEpisode(Generic[RecordT]):
         return None
 
     def step(self, act: Act) -> Outcome[RecordT] | None:
-        """Execute the agent's act; return the outcome if the episode ends, else None.
+        """Apply the agent's response; return the outcome if the episode ends, else None.
 
         Raises:
             ConfigError: if a wrapper of the env repeats or skips the step.
@@ -124,7 +124,7 @@ class LiveEpisode(Generic[RecordT]):
 
 
 def ask(agent: Agent, episodes: Sequence[LiveEpisode[RecordT]]) -> Sequence[Act]:
-    """Request each episode's next act from the agent, and report the steps and tokens."""
+    """Request the agent's next response in each episode, and report the steps and tokens."""
     acted(0, 0)
     acts = agent.act([episode.view for episode in episodes])
     steps = sum(act.end is None for act in acts)

@@ -81,7 +81,7 @@ class EnvPool:
     def each(
         self, envs: Sequence[gym.Env[str, str]], jobs: Sequence[Callable[[], ResultT]]
     ) -> Iterator[tuple[int, ResultT]]:
-        """Run a job for each lent env, in sequence, or in parallel with workers.
+        """Run a job for each lent env: in parallel if there are workers, else in sequence.
 
         Yields:
             Indices and results, in order: one at a time, or, with workers, once all jobs are done.

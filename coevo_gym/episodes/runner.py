@@ -159,7 +159,7 @@ class Rollout(NamedTuple):
 
     @property
     def faults(self) -> dict[int, Fault]:
-        """The errors that caused episodes to be lost, by the episode's index."""
+        """The errors that caused episodes to be lost, by episode index."""
         return {index: lost.error for index, lost in self.lost.items()}
 
 
@@ -204,5 +204,5 @@ def rollout(
 
 
 def episode_seed(seed: int, name: str) -> int:
-    """Return a seed for one episode that is the same in every process."""
+    """Return the seed for one episode; equal arguments give equal seeds in every process."""
     return int(digest([seed, name]), 16) % 2**31

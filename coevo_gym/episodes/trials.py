@@ -52,7 +52,7 @@ class TrialEpisode:
         object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
 
     def shown(self, view: View) -> View:
-        """Add the episode's cues, which are guidance for the agent, to a view."""
+        """Add the episode's cues (guidance for the agent) to a view."""
         return replace(view, cues=self.cues) if self.cues else view
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> EvalTrajectory:
@@ -125,7 +125,7 @@ class Trials:
 
     @property
     def faults(self) -> int:
-        """Number of tasks with a lost episode to repeat; the rates of later trials exclude them."""
+        """Number of tasks whose lost episode must be repeated; later rates exclude these tasks."""
         over = {line.id for line in self.lines if line.success or line.sample == self.n - 1}
         return len(self.tasks) - len(over)
 
@@ -325,7 +325,7 @@ class CutAtRepeats:
         self._agent = agent
 
     def act(self, views: Sequence[View]) -> Sequence[Act]:
-        """Return one act per view; see :class:`~coevo_gym.core.seams.Agent`."""
+        """Return one response per view; see :class:`~coevo_gym.core.seams.Agent`."""
         actions = ([step.action for step in view.history[-2:]] for view in views)
         going = [place for place, taken in enumerate(actions) if not repeats(taken)]
         acts = iter(self._agent.act([views[place] for place in going]) if going else ())

@@ -51,7 +51,7 @@ def shown_through(interface: Interface, view: View) -> View:
 
 
 class Seen:
-    """The views that an agent has seen in an episode; past steps look as they did at the time.
+    """The views that an agent has seen in an episode; past views are kept as the agent saw them.
 
     ``show`` turns the env's view into the agent's view and is called once per step.
 

@@ -138,7 +138,7 @@ class Arm:
         return average.in_place() if average else nullcontext()
 
     def success_on_trained(self) -> dict[str, float]:
-        """Measure the success rate on the first warm-up tasks and first pool tasks, ordered by id.
+        """Measure success rates on the first warm-up tasks and the first pool tasks, ordered by id.
 
         Returns an empty mapping if ``evaluation.n_trained`` is 0; an empty pool is skipped.
         """

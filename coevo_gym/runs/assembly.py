@@ -189,7 +189,7 @@ class Assembly:
         return self.agent(policy, self.config.evaluation.temperature)
 
     def drawing(self, policy: object, *part: int) -> AbstractContextManager[None]:
-        """Return a context in which a policy's sampling is seeded, without affecting training.
+        """Return a context manager that seeds a policy's sampling without affecting training.
 
         A policy without a ``drawing`` method is not seeded. The numbers in ``part`` identify a part
         of an evaluation, and each part gets its own seed.
@@ -235,7 +235,7 @@ class Assembly:
         return spec(arm.settings, self.kit(arm, on_verdict))
 
     def kit(self, arm: ArmConfig | None, on_verdict: OnVerdict | None = None) -> Kit:
-        """Return the kit for building an arm's method, or for the first rounds if arm is None."""
+        """Return the kit for an arm's method, or for the initial rounds if ``arm`` is None."""
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         check_gates(settings, reads=self.config.policy.kind != "tiny")
         prompt = prompt_of(self.config.policy, self.benchmark.name)
@@ -297,7 +297,7 @@ class Assembly:
         )
 
     def first_round(self, n: int, initial: str = "unguided") -> Round:
-        """Return the round that finds the first ``n`` tasks (D_0), which is the same for all arms.
+        """Return the round that finds the first ``n`` tasks (D_0) for all arms.
 
         It uses the run's explorer for all arms, so targets are planned from the tasks that the run
         may explore.
@@ -314,7 +314,7 @@ class Assembly:
         return {}
 
     def players(self, agent: Agent) -> Players:
-        """Return a function that lets an agent run evaluations, with separate seeds per sample."""
+        """Return a function that lets an agent run evaluations, with a separate seed per sample."""
 
         @contextmanager
         def players(sample: int, done: int, tasks: Sequence[Task]) -> Iterator[Parts]:

@@ -1,4 +1,4 @@
-"""Task rows for listings, and lookup of a run's tasks."""
+"""Rows for task listings, and lookup of a run's tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coevo_gym.store.rows import StoredRound
 
 
 def native_rows(benchmark: str, split: str, subset: str | None) -> list[dict[str, Any]]:
-    """Return a row for each native task of a benchmark."""
+    """Return a table row for each native task of a benchmark."""
     tasks = native_tasks(benchmark, parse_split(split), subset)
     return [_row(task) for task in tasks]
 
@@ -37,7 +37,7 @@ def run_rows(folder: RunFolder, *, evolved: bool = False) -> list[dict[str, Any]
 
 
 def rejected_rows(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return a run's rejected drafts once per round, with the rejecting gate and its reason."""
+    """Return a run's rejected drafts in round order, with the gate and the reason for each."""
     rows = dict[tuple[str, str, int], dict[str, Any]]()
     for applied in RunReader(folder.database).rounds():
         arm = "" if applied.is_first else applied.arm  # all arms share the first round

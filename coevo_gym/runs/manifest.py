@@ -98,7 +98,7 @@ def read_manifest(folder: RunFolder) -> tuple[dict[str, Any], RunConfig]:
 
 
 def config_in(manifest: Any, where: str) -> RunConfig:
-    """Return the config in a manifest.
+    """Return the config stored in a run's manifest.
 
     Error messages contain ``where``, the place that the manifest was read from.
 
@@ -149,7 +149,7 @@ def check_unchanged(
 
 
 def model_id(config: RunConfig) -> str:
-    """Return a short name for the policy: its kind and model, or a hash of its size."""
+    """Return a short name for the policy: its kind and model, or a hash for the tiny policy."""
     policy = config.policy
     if policy.kind == "tiny":
         return f"tiny-{digest(policy.tiny.model_dump(mode='json'))[:8]}"

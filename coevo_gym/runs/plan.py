@@ -27,7 +27,7 @@ from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The planned work of one arm; if arms differ, the maximum across all arms.
+    """Planned steps, episodes and tokens for one arm; if arms differ, the maximum across arms.
 
     Attributes:
         steps: learner steps; None if training is limited by env steps.

@@ -202,7 +202,7 @@ class ProgressFile:
                 self._writer = None
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Record that a part has started, and pass the call to the wrapped sink."""
+        """Record that a part of the run has started, and pass the call to the wrapped sink."""
         with self._lock:
             self._end_phase()
             self._before, self._here = self._before + self._here, Cost()

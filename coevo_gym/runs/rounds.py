@@ -31,7 +31,7 @@ def stack(
     shared: Round | None = None,
     on_known: Callable[[RoundResult], None] | None = None,
 ) -> StoredEvolver:
-    """Wrap an evolver in storage and, if configured, in a similarity filter and seeding.
+    """Make an evolver store its rounds and, if configured, filter tasks and seed sampling.
 
     The filter keeps the tasks of one bin of similarity. The seed of a round seeds the sampling of
     the policy being trained. ``arm`` is None for the rounds that find initial tasks. See
@@ -142,7 +142,7 @@ class DrawnAside:
         self.inner, self._drawing = inner, drawing
 
     def run(self, round: Round) -> RoundResult:
-        """Run a round while the policy's sampling is seeded with the round's seed."""
+        """Run a round, seeding the policy's sampling with the round's seed."""
         with self._drawing(round.seed):
             return self.inner.run(round)
 

@@ -85,7 +85,7 @@ def imitate_references(
 
 
 def _reporting(imitator: Imitator, progress: ProgressSink) -> Callable[[ImitationStep], None]:
-    """Return a callback that reports progress within the epoch that starts or resumes."""
+    """Return a callback that reports progress within the epoch being started or resumed."""
     epoch, begun = len(imitator.losses) + 1, time.monotonic()
     facts = {"epoch": f"{epoch} of {imitator.config.max_epochs}"}
     if imitator.watched != imitator.losses:  # some tasks are held out

@@ -73,7 +73,7 @@ class AnswerTable:
         return found
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
-        """Store model answers, replacing any with the same keys, and sync them to disk."""
+        """Store model answers, replacing earlier answers with these keys, and sync them to disk."""
         if not answers:
             return
         rows = [
@@ -124,7 +124,7 @@ class AnswerFile:
             return {key: self._kept[key] for key in keys if key in self._kept}
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
-        """Store model answers, replacing any with the same keys, and sync them to disk."""
+        """Store model answers, replacing earlier answers with these keys, and sync them to disk."""
         if not answers:
             return
         lines = [

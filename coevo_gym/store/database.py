@@ -394,7 +394,7 @@ class RunStore(RunReader):
 
 
 def _key(round: Round, by: str) -> str:
-    """Return a key for a round's inputs: its order, the tasks to avoid, and the explorer."""
+    """Return a key for a round's inputs: its settings, the tasks to avoid, and the explorer."""
     order = [round.model_dump(mode="json"), [task.id for task in round.known]]
     return digest([*order, by] if by else order)
 

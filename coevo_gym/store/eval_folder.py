@@ -111,7 +111,7 @@ class EvalFolder:
 
     @property
     def lost(self) -> Path:
-        """File with one line for each time an episode was lost to a fault."""
+        """Log of episodes that were lost to a fault, with one line per loss."""
         return self.path / "lost.jsonl"
 
     @property
@@ -126,7 +126,7 @@ class EvalFolder:
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """Return the folder for a name under ``evals/``, even if the folder does not exist yet.
+        """Return the folder with the given name under ``evals/``, even if it does not exist yet.
 
         Raises:
             ConfigError: if the name is not allowed.

@@ -66,7 +66,7 @@ class RunFolder:
 
     @property
     def report(self) -> Path:
-        """HTML report."""
+        """File with the HTML report."""
         return self.path / "report.html"
 
     @property
@@ -427,7 +427,7 @@ def delete(path: Path) -> None:
 
 
 def through_link(path: Path, *roots: Path) -> Path | None:
-    """Return the real path behind the symbolic links in a path, or None if there are none.
+    """Return the real path if a path goes through symbolic links, else None.
 
     The roots may themselves be links, for example to a larger disk.
     """

@@ -25,7 +25,7 @@ WorkState = Literal["running", "finished", "stopped", "failed"]
 
 
 class PastPhase(FrozenModel):
-    """A finished phase.
+    """A finished phase of a command.
 
     Attributes:
         name: name of the phase.

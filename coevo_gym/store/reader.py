@@ -76,7 +76,7 @@ HOLD = "hold"
 
 
 class RunReader:
-    """A reader of a run's database, which never changes the run's folder.
+    """A read-only interface to a run's database, which leaves the run's folder unchanged.
 
     A run may write to the database at the same time. Each query opens the file again, so that no
     query blocks a writer.
@@ -143,7 +143,7 @@ class RunReader:
         return dict(self._rows(query, len(begins), begins))
 
     def verdict_places(self, begins: str) -> list[VerdictPlace]:
-        """Return the locations of verdicts whose draft or task id starts with the given prefix."""
+        """Locate the stored verdicts whose draft id or task id starts with the given prefix."""
         query = (
             "SELECT draft_id, task_id, accepted, gate, round_id, position, key, arm, step "
             "FROM verdicts JOIN rounds USING (arm, round_id) WHERE substr(draft_id, 1, ?) = ? "
@@ -166,7 +166,7 @@ class RunReader:
         return self._rows(query, task_id)
 
     def held(self, arm: str | None = None) -> list[HeldTask]:
-        """Return the tasks held for review in round order, for one arm or all arms."""
+        """Return the tasks held for review, in round order, for one arm or all arms."""
         query = (
             "SELECT arm, rounds.round_id, step, results.body FROM rounds JOIN results USING (key) "
             "WHERE ? IS NULL OR arm = ? ORDER BY rounds.rowid"
@@ -268,7 +268,7 @@ class RunReader:
         return [NoteCount(*row) for row in self._rows_of("notes", query, arm, arm)]
 
     def turn_counts(self) -> list[TurnCount]:
-        """Count the notes about turns by arm, kind, label and turn.
+        """Count the notes about turns, grouped by arm, kind, label and turn.
 
         A note is about a turn if its evidence includes the number of ``turns`` of its episode.
         """

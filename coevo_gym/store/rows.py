@@ -139,7 +139,7 @@ class StoredNote(NamedTuple):
 
 
 def note_to_row(note: Note, *, whole: bool = True) -> tuple[Any, ...]:
-    """Convert a note to a database row, without its expectation text if ``whole`` is False."""
+    """Convert a note to a database row; if ``whole`` is False, leave out expected observations."""
     place = (note.task_id, note.group_id, note.index, note.step)
     evidence = note.model_dump(mode="json")["evidence"]
     if not whole:

@@ -102,7 +102,7 @@ def sampled_ids(trajectory: Trajectory) -> set[int]:
 
 
 def advantage_to_json(advantage: Advantage) -> tuple[float, str]:
-    """Return a trajectory's mean advantage, and its JSON: one advantage or a list for all steps."""
+    """Return the mean advantage, and the advantages as JSON: one number, or one number per step."""
     if not isinstance(advantage, Sequence):
         return float(advantage), json.dumps(round(advantage, DIGITS))
     steps = [fmean(one) if isinstance(one, Sequence) else float(one) for one in advantage]

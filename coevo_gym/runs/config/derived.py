@@ -26,7 +26,7 @@ _TOO_HIGH, _LORA_TOO_HIGH = 1e-4, 1e-3
 
 
 def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
-    """Fill in the derived settings that are not set in a tree's sections.
+    """Fill in the derived settings that a settings tree leaves unset.
 
     Only the given sections are completed. They and the policy may be mappings or models.
     """

@@ -58,7 +58,7 @@ class Setting(NamedTuple):
 
 @cache
 def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
-    """Return the type of each setting by dotted key, including every kind of a section.
+    """Return the type of each setting by dotted key, including the settings of all section kinds.
 
     If several kinds share a setting, it may have the type of any of them.
     """

@@ -215,7 +215,7 @@ def _settings_of(
 
 
 def _is_section(key: str) -> bool:
-    """Return True if a key can have settings below it."""
+    """Return True if settings can be nested under a key."""
     section = re.sub(r"^arm\.[^.]+\.set\.?", "", key)
     if section != key:  # checked once the method is known
         return True
@@ -251,7 +251,7 @@ def _setting(key: str, value: Any, origin: str) -> tuple[str, Setting]:
 
 
 def _full(key: str, value: Any, origin: str) -> tuple[str, Any]:
-    """Return the full dotted key and the value of a setting, in their current form.
+    """Return a setting's full dotted key and value, renamed if they are from an older version.
 
     The key of a section stands for the section's name or kind.
     """

@@ -153,7 +153,7 @@ class RunConfig(FrozenModel):
         return rate_warnings(self.policy, self.warmup, self.learner)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the tree as JSON; ``RunConfig.model_validate`` reads it back."""
+        """Return the settings tree as JSON; ``RunConfig.model_validate`` reads the JSON back."""
         return self.model_dump(mode="json", exclude={"curriculum": {"growth": {"kind"}}})
 
 

@@ -67,7 +67,7 @@ def _inputs(failure: FailedTrial, cap: int) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class TrialFolder(EvalFolder):
-    """A folder in which trials are saved; comparisons accept only evaluation folders."""
+    """A folder in which trials are saved; unlike evaluations, trials cannot be compared."""
 
     @property
     def config(self) -> Path:

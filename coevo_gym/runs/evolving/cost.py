@@ -185,7 +185,7 @@ def in_words(paid: list[CostEstimate]) -> str:
 
 
 def may_cost(endpoint: EndpointConfig) -> bool:
-    """Return True if an endpoint may cost money, i.e. it has a price or is on a public host."""
+    """Return True if an endpoint may cost money: it has a price or is on a public host."""
     return any(endpoint.prices) or not is_local(endpoint.base_url)
 
 

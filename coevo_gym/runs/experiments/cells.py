@@ -156,7 +156,7 @@ class Chosen:
         ]
 
     def shown(self) -> dict[str, list[str]]:
-        """Map each row to the parts of its runs that other rows show, such as a baseline."""
+        """Map each row to the parts of its runs that form rows of their own, such as a baseline."""
         found = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:
@@ -283,7 +283,7 @@ def resolve(
 
 
 def shared(config: RunConfig) -> dict[str, Any]:
-    """Return the settings that affect a run's start: all except those that identify the arm."""
+    """Return the settings that affect the start of a run; settings that identify the arm do not."""
     settings = _settings(config)
     return {name: value for name, value in settings.items() if name not in NAMED}
 

@@ -178,7 +178,7 @@ def printed_beside(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list
 
 
 def _is_another(experiment: Experiment, row: Row, budget: Size) -> bool:
-    """Return True if the row at this budget differs from the paper's row."""
+    """Return True if the given budget makes the row differ from the paper's row."""
     if row.shows == "printed":
         return budget != "paper"
     return not experiment.follows and budget in row.at and bool(row.at[budget].set)

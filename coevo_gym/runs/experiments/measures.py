@@ -181,7 +181,7 @@ def _solved(ended: _Ended) -> str:
 
 
 def _diversity(ended: _Ended) -> list[dict[str, float | None]]:
-    """Return SR@5 of the pool after each round, and ED_rel between D_0 and later tasks."""
+    """Return the pool's SR@5 (self-similarity) and ED_rel (distance from D_0) after each round."""
     rounds = RunReader(ended.folder.database).rounds(ended.arm)
     if not rounds:
         return []
@@ -196,7 +196,7 @@ def _diversity(ended: _Ended) -> list[dict[str, float | None]]:
 
 
 def _likeness(ended: _Ended) -> float | None:
-    """Return the mean cosine similarity of evolved tasks to the nearest set-aside task, or None."""
+    """Return the mean cosine similarity of evolved tasks to their nearest set-aside tasks."""
     rounds = RunReader(ended.folder.database).rounds(ended.arm)
     texts = [
         task.instruction
@@ -215,7 +215,7 @@ def _likeness(ended: _Ended) -> float | None:
 
 
 def _transfer(ended: _Ended) -> dict[str, Any]:
-    """Return the arm's and the warm-up's success on another benchmark's held-out tasks."""
+    """Return the arm's and the warm-up's success rates on another benchmark's held-out tasks."""
     practised = ended.config.benchmark.name
     if practised not in ended.others:
         raise ConfigError(

@@ -51,7 +51,7 @@ def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[
 
 
 def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None:
-    """Return the shares of held-out tasks by outcome, over seeds that both rows have (Table 8)."""
+    """Return task shares by outcome in two rows, over common seeds (arXiv 2604.15840, Table 8)."""
     ours, theirs = measured.get(row.key, {}), measured.get(baseline, {})
     pairs = [
         (theirs[seed]["solved"], ours[seed]["solved"])
@@ -122,7 +122,7 @@ def efficiencies(
 
 
 def _points(cell: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """Return the learner step and success rate at each of a cell's evaluations."""
+    """Return the learner step and success rate of each of a cell's evaluations."""
     points = ((point["step"], _mean(point["tasks"])) for point in cell.get("curve", ()))
     return [(step, success) for step, success in points if success is not None]
 
@@ -136,7 +136,7 @@ def _gain(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float
 
 
 def _rounds(row: Row, measured: Measured) -> list[dict[str, Any]]:
-    """Return SR and ED per round, averaged over seeds (Table 15)."""
+    """Return the diversity (SR, ED) per round, averaged over seeds (arXiv 2604.15840, Table 15)."""
     by_round: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for cell in measured.get(row.key, {}).values():
         for one in cell.get("diversity", ()):

@@ -1,4 +1,4 @@
-"""Tables of a simulated learner, in which each row runs a batch of seeds in each of its worlds.
+"""Result tables for a simulated learner: each row runs a batch of seeds per simulated world.
 
 A batch is stored in ``runs/TABLE/WORLD-ROW``, with one line per seed in ``seeds.jsonl``. Finished
 seeds are not run again.
@@ -110,7 +110,7 @@ def run_batches(
 
 
 def over_worlds(lines: Sequence[TableLine]) -> Iterator[str]:
-    """Yield sentences that give the number of worlds in which a row is better or worse.
+    """Yield sentences that count the worlds in which a row is better or worse than a baseline.
 
     Control worlds are not counted. For the null world, in which no row can be better, the spread of
     the means is reported.

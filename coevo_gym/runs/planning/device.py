@@ -36,7 +36,7 @@ class Device:
 
     @property
     def reserve(self) -> int:
-        """A rough number of bytes to reserve for memory that the estimates do not cover.
+        """A rough allowance, in bytes, for memory that the estimates do not cover.
 
         On a GPU, this is for CUDA with its graphs and workspaces, logits, and allocation gaps; on a
         CPU, for the interpreter, libraries, envs, and logits.

@@ -59,17 +59,17 @@ class MemoryEstimate:
 
     @property
     def weights(self) -> int:
-        """The learner's and the sampler's weights in bytes."""
+        """The size of the learner's and the sampler's weights, in bytes."""
         return self.learner + self.sampler
 
     @property
     def training(self) -> int:
-        """The bytes that training needs in addition to weights and activations."""
+        """The memory that training needs in addition to weights and activations, in bytes."""
         return self.gradients + self.moments + self.reference + self.average
 
     @property
     def least(self) -> int:
-        """The bytes that an update needs, excluding activations."""
+        """The memory that an update needs in addition to activations, in bytes."""
         return self._weights_and_share + self.training + self.kept
 
     @property
@@ -99,7 +99,7 @@ class MemoryEstimate:
         return self.weights if self.share is None else self.learner + self.share
 
     def cache(self, device: Device) -> int:
-        """Return the bytes left for key-value caches, in vLLM's share or in the device's memory."""
+        """Return how many bytes are left for key-value caches, in vLLM's share or on the device."""
         if self.share is not None:
             return max(0, self.share - self.sampler)
         others = self.peaks["sampling"] - self.prefixes - self.context
@@ -149,7 +149,7 @@ def _memory_of(
 
 
 def checkpoint_bytes(trained: int, update: UpdateConfig) -> int:
-    """Return the size of a checkpoint in bytes: weights, moments and average, in fp32."""
+    """Return a checkpoint's size in bytes: fp32 weights, optimiser moments and averaged weights."""
     return (16 if update.average else 12) * trained
 
 
@@ -192,10 +192,10 @@ def _imitated(config: RunConfig, context: int) -> int:
 def _activations(
     config: RunConfig, shape: ModelShape, trained: int, tokens: int, *, half: bool
 ) -> int:
-    """Return the bytes that one pass stores: the inputs of all layers, or all activations.
+    """Return the memory that the activations of one pass need, in bytes.
 
-    With checkpointing, the peak is at the end of the forward pass, including bf16 copies of trained
-    weights, or while a layer is recomputed with its gradients, whichever is larger.
+    With checkpointing, only layer inputs are stored. The peak is at the end of the forward pass,
+    including bf16 copies of trained weights, or while a layer is recomputed with its gradients.
     """
     if not tokens:
         return 0
@@ -291,7 +291,7 @@ class _Found(NamedTuple):
 
 
 def _on_this_machine(config: RunConfig, most: Callable[[MemoryEstimate], int]) -> _Found | None:
-    """Return the estimate for the arm with the highest value of ``most``; None if unknown."""
+    """Return the memory estimate of the arm with the highest ``most(estimate)``, or None."""
     if config.policy.kind not in LANGUAGE_MODELS or find_spec("torch") is None:
         return None
     try:
@@ -323,7 +323,7 @@ def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[
 def _ways(
     config: RunConfig, learner: LearnerConfig, memory: MemoryEstimate, device: Device
 ) -> Iterator[str]:
-    """Yield ways to save memory on weights, gradients, moments and references."""
+    """Yield ways to save memory on weights, gradients, optimiser moments and reference weights."""
     settings = config.policy.model
     if memory.share is not None:
         yield f"lower {_vllm_setting(config)}"

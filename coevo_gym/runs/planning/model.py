@@ -130,7 +130,7 @@ def _sampling_s(
     sampled: int | None,
     device: Device,
 ) -> float | None:
-    """Estimate the sampling time if each batch token reads the weights and half the caches."""
+    """Estimate the sampling time if each decoding step reads the weights and half the caches."""
     if sampled is None or device.bandwidth is None:
         return None
     per_step = config.loop.groups_per_step * config.rollout.group_size

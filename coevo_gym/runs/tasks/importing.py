@@ -76,7 +76,7 @@ class ImportedLine:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """The parsed content of a line."""
+    """The parsed task from one line of an import file."""
 
     content: Draft | Proposal
     benchmark: str
@@ -105,7 +105,7 @@ class Importer:
         self._sources: dict[str, Task] = {}
 
     def judge(self, path: Path) -> Iterator[ImportedLine]:
-        """Yield the result of each non-empty line, in order.
+        """Yield the result of judging each non-empty line, in order.
 
         Raises:
             TaskError: if the file cannot be read.
@@ -224,7 +224,7 @@ _READERS: Mapping[str, Callable[[Importer, Mapping[str, Any]], _Candidate]] = {
 
 
 def add_to_run(folder: RunFolder, judged: Iterable[ImportedLine]) -> int:
-    """Add accepted tasks to a run; they join its arms with their next rounds.
+    """Add accepted tasks to a run; each arm receives the tasks in its next round.
 
     Returns:
         The number of tasks.

@@ -64,7 +64,7 @@ class Ancestor:
 
 @dataclass(frozen=True)
 class Story:
-    """The history of a draft.
+    """The history of a draft (a proposed task).
 
     Attributes:
         verdict: the final verdict on the draft, with the draft itself.
