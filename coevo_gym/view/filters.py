@@ -193,7 +193,7 @@ def paging_of(total: int, page: int, per_page: int) -> dict[str, int]:
 
 
 def value_of(row: ListRow, field: str) -> Any:
-    """Return a field's value in a row; see :class:`Filter`."""
+    """Return the value of the given field in a row; see :class:`Filter`."""
     return attrgetter(field.removeprefix("_"))(row)
 
 

@@ -78,7 +78,7 @@ class LastFailure(TableSelector):
         self.table["failure"][row] = 0.0
 
     def note(self, notes: Notes) -> None:
-        """Store the last failure on each task in a learner step."""
+        """Record each task's last failure in a learner step."""
         for note in notes:
             row = self.table.row(note.task_id)
             if row is not None and note.kind == TURN_LABEL and note.label in FAILURES:

@@ -89,7 +89,7 @@ class DraftPage(Paged):
 
 
 class DraftDetail(Shape):
-    """A draft with all its details: the reason for exploring, the walks, and each gate's verdict.
+    """A draft with all its details: the reason for the exploration, its walks, and all verdicts.
 
     Attributes:
         draft: the draft's row in the list.
