@@ -24,7 +24,7 @@ PROMPTS = "coevolve"
 
 
 class CoEvolve(PoolCurriculum):
-    """A curriculum whose pool grows from signals, or by another rule for the controls.
+    """A curriculum whose pool grows from signals or, in control arms, by another rule.
 
     With initial tasks, the unguided first round is skipped.
 

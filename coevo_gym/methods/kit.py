@@ -39,7 +39,7 @@ OnVerdict = Callable[[Verdict], None]
 
 
 class WalkHistory(NamedTuple):
-    """The part of a walk that is included in a model's prompt.
+    """The part of an exploration walk that is included in a model's prompt.
 
     Attributes:
         kind: ``causal`` for the whole walk, or ``recent`` for only the last steps.
@@ -55,7 +55,7 @@ class ExplorerModel(Protocol):
 
     @property
     def advisor(self) -> Advisor:
-        """The advisor through which the model is queried."""
+        """The advisor, which sends queries to the model."""
         ...
 
     @property
@@ -184,7 +184,7 @@ class Kit:
         )
 
     def advisor(self) -> Advisor:
-        """Return the advisor through which the exploring model is queried.
+        """Return the advisor, which sends queries to the explorer's model.
 
         Raises:
             ConfigError: if the run's rounds do not query a model.

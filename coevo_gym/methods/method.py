@@ -124,7 +124,7 @@ def method(
 def _parameters(
     name: str, function: Callable[..., Method]
 ) -> tuple[type[FrozenModel], Callable[[FrozenModel, Kit], Method]]:
-    """Return the class of a method's settings, and a function of these settings and a kit."""
+    """Return a method's settings class, and its function with settings and a kit as arguments."""
     parameters = list(inspect.signature(function).parameters)
     if len(parameters) == 1:
         return NoSettings, lambda settings, kit: function(kit)

@@ -100,7 +100,7 @@ def _import(path: Path) -> ModuleType:
 
 
 def _line(error: Exception, path: Path) -> str:
-    """Return the line of the file that raised the error, or "" if the error arose elsewhere."""
+    """Return ", line N" for the line of the file that raised the error, or "" if none did."""
     if isinstance(error, SyntaxError):
         return f", line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

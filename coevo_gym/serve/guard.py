@@ -89,7 +89,7 @@ class Guard:
         return name is None or name in self.hosts  # no site can have an address as its name
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """Return a ``receive`` that limits the size of the body, even if no length is declared."""
+        """Wrap ``receive`` to limit the size of the request body, even if no length is declared."""
         if scope["type"] != "http":
             return receive
         read = 0

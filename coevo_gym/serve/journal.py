@@ -121,7 +121,7 @@ class Journal:
         db.execute("UPDATE calls SET checksum = checksum(number, at, what, body)")
 
     def _count(self) -> int:
-        """Return the number of calls after checking that their numbers have no gaps."""
+        """Check that the call numbers have no gaps, and return the number of calls."""
         n, last = self._db.execute("SELECT count(*), max(number) FROM calls").fetchone()
         if n != (last or 0):
             raise self._damaged(f"only {n} of {last} calls are left")
@@ -164,7 +164,7 @@ class Journal:
 
     @property
     def bytes_since_snapshot(self) -> int:
-        """Number of bytes added since the latest snapshot."""
+        """Number of bytes added to the journal since the latest snapshot."""
         return self._since
 
     def add(self, calls: Sequence[JournalCall], *, synced: bool = True) -> None:

@@ -169,7 +169,7 @@ class Recorded:
 
     @contextmanager
     def breaking(self, what: str) -> Iterator[None]:
-        """Mark the session as broken on any exception, because it may differ from its journal.
+        """Mark the session as broken on any exception, as the journal may not match the session.
 
         Raises:
             StoreError: for any exception.

@@ -343,7 +343,7 @@ class JournaledSession:
         return replace(ticket, id=self._named(ticket.id))
 
     def _own(self, ticket_id: str) -> str:
-        """Return the session's id for a ticket, or an unknown id if it is from another epoch."""
+        """Return the session's id for a ticket, or an unknown id for tickets from another epoch."""
         id, _, epoch = ticket_id.rpartition("@")
         return id if epoch == self._kept.epoch else f"{id}@{epoch or 'nowhere'}"
 

@@ -56,7 +56,7 @@ class EnvShelf:
         return _BeginsAlone(env, self._beginning) if bare.begins_alone else env
 
     def put(self, split: str, env: gym.Env[str, str]) -> None:
-        """Return an env whose engine has not failed to the pool."""
+        """Put an env back into the pool for reuse; the env's engine must not have failed."""
         with self._lock:
             if not self._closed:
                 self._idle[split].append(env)

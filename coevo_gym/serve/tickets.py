@@ -1,4 +1,4 @@
-"""The tickets API: tasks for trusted workers, which run them and report the episodes."""
+"""The tickets API, through which trusted workers get tasks and report their episodes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class GiveBack(_Message):
 
 
 class Renew(_Message):
-    """A renewal of a ticket's lease.
+    """A request to renew a ticket's lease.
 
     Attributes:
         ticket: id of the ticket.

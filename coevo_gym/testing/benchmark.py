@@ -92,7 +92,7 @@ def check_replay(name: str) -> None:
 
 
 def check_demonstration(name: str) -> None:
-    """Check that the demonstration solves the task in the env and that every step has a symbol.
+    """Check that each demonstration solves its task, and that ``symbol`` accepts all its steps.
 
     If the benchmark diagnoses failures, it must not find failures in the demonstration.
     """
@@ -279,7 +279,7 @@ def _walk(task: Task, actions: Sequence[str]) -> tuple[Trajectory, list[str]]:
 
 
 def _texts(view: View) -> list[str]:
-    """Return all texts contained in a view."""
+    """Return all strings in a view, as a list."""
     told = [
         v if isinstance(v, str) else " ".join(map(str, v))
         for v in view.info.values()

@@ -382,7 +382,7 @@ def assert_raises(error: type[Exception], use: Callable[[], object], words: str 
 
 
 def _seen(task: Task, actions: Sequence[str], private: Set[str]) -> list[Any]:
-    """Return all that a policy could see in an episode before its last frame."""
+    """Return everything that a policy could see in an episode before the last frame."""
     onlooker = _Onlooker(get_benchmark(task.benchmark).choices, actions, private)
     outcome = run_fresh(task, onlooker)
     assert isinstance(outcome, Finished) or outcome.reason is EndReason.ABANDONED, outcome

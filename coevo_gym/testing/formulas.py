@@ -90,7 +90,7 @@ class Checked(NamedTuple):
 
 
 def read_vectors(path: Path) -> list[Mapping[str, Any]]:
-    """Read the entries to verify from a JSON file.
+    """Return the entries in a JSON file of values to verify.
 
     Raises:
         ConfigError: if the file cannot be read, or an entry is incomplete.

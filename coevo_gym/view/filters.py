@@ -187,18 +187,18 @@ def select(rows: Sequence[RowT], listing: Listing, query: Query) -> Selected[Row
 
 
 def paging_of(total: int, page: int, per_page: int) -> dict[str, int]:
-    """Return the paging fields of a response."""
+    """Return a response's pagination fields."""
     pages = pages_of(total, per_page)
     return {"total": total, "page": page, "pages": pages, "per_page": per_page}
 
 
 def value_of(row: ListRow, field: str) -> Any:
-    """Return the value of a field of a row; see :class:`Filter`."""
+    """Return the value of the given field in a row; see :class:`Filter`."""
     return attrgetter(field.removeprefix("_"))(row)
 
 
 def _test(rule: Filter, name: str, query: Query) -> Callable[[ListRow], bool] | None:
-    """Return a function that tests rows against a parameter, or None if it is not set."""
+    """Return a function that tests rows against a parameter, or None for an unset parameter."""
     if not query.all(name):
         return None
     wanted: Sequence[Any] = query.all(name)

@@ -92,7 +92,7 @@ class Library:
 
 
 def _find(name: str) -> RunFolder | EvalFolder | Path:
-    """Return the run or evaluation with the given name, or the path of a table of runs."""
+    """Return the run or evaluation with the given name or, for a table of runs, its path."""
     if name and not (RunFolder.find(name) or EvalFolder.find(name)):
         for table in (RUNS / name, Path(name)):
             if RunFolder.of_table(table):

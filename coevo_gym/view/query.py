@@ -31,7 +31,7 @@ class PageRequest(NamedTuple):
 
     @property
     def first(self) -> int:
-        """Return the list index of the page's first row, from 0."""
+        """Return the zero-based index of the page's first row in the list."""
         return (self.page - 1) * self.per_page
 
 
@@ -143,7 +143,7 @@ class Query:
         return tuple(value == "true" for value in values)
 
     def words(self, name: str = "q") -> tuple[str, ...]:
-        """Return the words of a parameter in lower case."""
+        """Return the words in a parameter's values, in lower case."""
         return words_of(" ".join(self.all(name)))
 
     def page(self, total: int) -> PageRequest:

@@ -23,7 +23,7 @@ _AT_ONCE = 500
 
 
 class NoteMeans(NamedTuple):
-    """Mean values at one learner step in an arm's notes of one kind about episode steps.
+    """The mean values, at one learner step, of one kind of note about an arm's episode steps.
 
     Attributes:
         kind: name of the study that wrote the notes.
@@ -95,7 +95,7 @@ class ViewReader(RunReader):
         return dict(self._rows("SELECT id, instruction FROM tasks"))
 
     def kept(self) -> dict[str, bool]:
-        """Return whether any choices, tokens and advantages are stored, as a dict of flags."""
+        """Return flags for choices, tokens and advantages, each True if the run stores any."""
         found = dict.fromkeys(("choices", "tokens", "advantages"), False)
         query = "SELECT arm, group_id, position FROM sampled LIMIT 1"
         for arm, group, position in self._rows_of("sampled", query):
@@ -137,7 +137,7 @@ class ViewReader(RunReader):
     def episodes_noted(
         self, arm: str, kind: str, label: str, most: int = 3
     ) -> list[tuple[str, int, int]]:
-        """Return group, position and step of the latest episodes with a note that has the label."""
+        """Return the latest episodes with the given label in a note, as (group, position, step)."""
         query = (
             "SELECT n.group_id, n.position, n.step FROM notes AS n CROSS JOIN trajectories AS t "
             "USING (arm, group_id, position) WHERE n.arm = ? AND n.kind = ? AND n.label = ? "
@@ -149,7 +149,7 @@ class ViewReader(RunReader):
         return list(found)[:most]
 
     def note_means(self, arm: str) -> list[NoteMeans]:
-        """Return mean values from an arm's notes about episode steps, per kind and learner step."""
+        """Return the mean value of notes about an arm's episode steps, by kind and learner step."""
         likeness, floor = (
             f"avg(CASE WHEN json_type(evidence, '{path}') IN ('integer', 'real') "
             f"THEN json_extract(evidence, '{path}') END)"
@@ -230,7 +230,7 @@ class ViewReader(RunReader):
         return set(self._rows_of("evaluations", query, policy))
 
     def _text(self, value: Any) -> str:
-        """Return a text that a JSON value contains, either directly or as a hash."""
+        """Return the text of a JSON value, which contains either the text or its hash."""
         if not isinstance(value, Mapping):
             return str(value)
         rows = self._rows("SELECT body FROM texts WHERE hash = ?", value["text"])

@@ -1,4 +1,4 @@
-"""A parser for WebShop pages that reads the text shown to agents instead of HTML.
+"""A parser for WebShop pages that reads agents' text observations, not HTML.
 
 Therefore, pages can be displayed even if the shop's catalogue is not installed. Details that the
 text does not contain are left out.

@@ -306,7 +306,7 @@ class ModelAttribution:
 
 
 class _Shown:
-    """An episode and the numbers of the steps that the model's prompt contains."""
+    """An episode, with the numbers of the steps that are included in the model's prompt."""
 
     def __init__(self, instruction: str, trajectory: Trajectory) -> None:
         self._instruction, self._trajectory = instruction, trajectory

@@ -131,7 +131,7 @@ class ExperienceCoach:
         ]
 
     def spent(self) -> Mapping[str, Usage]:
-        """Return the cost per purpose of model queries since the last call of this method."""
+        """Return the cost of the model queries made since the previous call, per purpose."""
         found, self._usage = self._usage, {}
         return found
 

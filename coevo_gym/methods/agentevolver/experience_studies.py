@@ -85,7 +85,7 @@ class RuleExperiences:
 def rule_experience(
     benchmark: Benchmark, task: Task, trajectory: Trajectory, needed: Sequence[bool]
 ) -> Experience | None:
-    """Derive an experience from a successful trajectory; return None if its steps have no symbols.
+    """Derive an experience from a success, or return None if no step has a behaviour symbol.
 
     ``needed``, of shape (T,), is True for each step that was needed.
     """
@@ -107,7 +107,7 @@ def _successes(group: Group) -> Iterator[tuple[int, Trajectory]]:
 
 
 def _symbols(benchmark: Benchmark, trajectory: Trajectory, needed: Sequence[bool]) -> Iterator[str]:
-    """Yield the symbols of the needed steps, computed from the actions alone."""
+    """Yield the behaviour symbols of the needed steps, computed from the actions alone."""
     for step, counts in zip(trajectory.steps, needed, strict=True):
         if counts:
             alone = replace(step, observation="", shown="", extras=FrozenDict())
@@ -169,12 +169,12 @@ class EpisodeBatch:
 
     @property
     def rollouts(self) -> list[Trajectory]:
-        """Return the rollouts in the order of the prompt."""
+        """Return the rollouts in the order in which the prompt presents them."""
         return [self.group.trajectories[index] for index in self.indices]
 
     @property
     def source(self) -> Source:
-        """Return the origin of experiences from these rollouts."""
+        """Return the origin of the experiences that are written about these rollouts."""
         outcomes = {rollout.success for rollout in self.rollouts}
         return "pair" if len(outcomes) == 2 else "success" if True in outcomes else "failure"
 
@@ -271,7 +271,7 @@ class ModelExperiences:
     def _checked(
         self, found: Sequence[EpisodeBatch], made: Sequence[list[Note]], analyst: Analyst
     ) -> list[list[Note]]:
-        """Return the notes, replacing experiences that the model did not confirm by rejections."""
+        """Return the notes, turning experiences that the model did not confirm into rejections."""
         offers = [[note for note in notes if note.label == OFFERED] for notes in made]
         asked = [place for place, offered in enumerate(offers) if offered]
         answers = analyst.advisor.ask(

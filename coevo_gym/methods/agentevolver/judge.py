@@ -1,4 +1,4 @@
-"""Rewards from a judge model that scores rollouts of evolved tasks instead of the verifier."""
+"""Rewards for rollouts of evolved tasks from a judge model, which replaces the verifier."""
 
 from __future__ import annotations
 
@@ -137,12 +137,12 @@ def _ungraded(rollout: Trajectory) -> Trajectory:
 
 
 def is_judged(group: Group) -> bool:
-    """Return True if a judge rewards a group's rollouts instead of a verifier."""
+    """Return True if a judge model, not a verifier, rewards a group's rollouts."""
     return group.task.origin == "evolved"
 
 
 def _verdict(answer: Answer[ScoreAnswer]) -> tuple[float | None, str]:
-    """Return the reward or None, together with the reason."""
+    """Return the reward (None if there is no verdict) and the reason."""
     said = answer.value
     if said is None:
         return None, answer.problem

@@ -99,7 +99,7 @@ class ExperiencePool:
         return tuple(self._entries[id].experience for id, cosine in found if cosine >= least)
 
     def admit(self, experience: Experience, use: Usefulness = UNMEASURED) -> bool:
-        """Add an experience unless it is a copy, was harmful, or is worse than all others.
+        """Add an experience unless it is a duplicate, was harmful, or is the worst in a full pool.
 
         Return True if the experience is now in the pool.
         """
@@ -181,7 +181,7 @@ class ExperiencePool:
         return found | {name: float(self._counts[name]) for name in counted}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the texts and numbers as JSON; loading recomputes the vectors."""
+        """Return the pool as JSON, without the vectors, which are recomputed on loading."""
         return {
             "steps": self.steps,
             "experiences": [

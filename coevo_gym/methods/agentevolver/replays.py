@@ -178,7 +178,7 @@ class _Replays:
 
 
 def _detours(whole: Replay) -> list[range]:
-    """Return sequences of steps that change an engine's state but later return to it.
+    """Return sequences of steps that leave an engine's state and later restore that state.
 
     The shortest sequences come first; in a tie, the latest comes first. The number of sequences is
     at most the number of steps.
@@ -194,7 +194,7 @@ def _detours(whole: Replay) -> list[range]:
 
 
 def _showing_news(whole: Replay, instruction: str) -> list[int]:
-    """Return the indices of the steps in which a text first appeared."""
+    """Return the indices of the steps whose observation had not appeared before."""
     shown = {_plain(text) for text in ("", whole.opening, instruction)}
     found = []
     for step, text in enumerate(map(_plain, whole.shown)):

@@ -120,7 +120,7 @@ class EmpiricalPredictor(Predictor):
         ]
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
-        """Return predictions from earlier steps, and store all groups' transitions for later."""
+        """Return predictions based on earlier steps, and store transitions for later steps."""
         found = [
             [self.expected(clean(step.observation), step.action) for step in trajectory.steps]
             for trajectory in asked

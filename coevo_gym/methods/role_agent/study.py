@@ -109,7 +109,7 @@ class Foresight:
 def _noted(
     predicted: Sequence[str], came: Sequence[str], horizon: int
 ) -> dict[str, tuple[str | None, ...]]:
-    """Return shortened predictions as evidence, with None for exact matches."""
+    """Return a note's evidence: shortened predictions, with None for exact matches."""
     texts = [clean(text) for text in predicted[:horizon]]
     if not any(texts):
         return {}

@@ -95,7 +95,7 @@ def moved_utilities(
     confident: int = 32,
     clip: Clip = CLIP,
 ) -> dict[str, float]:
-    """Return the updated utilities after a window.
+    """Return the labels' utilities, updated with the statistics in a window.
 
     A failure's utility moves by ``beta`` towards
     clip(rho (1 + alpha s (1 - r) min(1, n / confident))) with its fixed utility rho, its share s of
@@ -245,7 +245,7 @@ class TurnLabels:
 
 
 class _Tally:
-    """A tally of the turns with each label and of their episodes' success."""
+    """The number of turns with each label, and the sum of their episodes' success values."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -295,7 +295,7 @@ class FailureProfile:
 
     @property
     def window(self) -> Window:
-        """Return statistics since the last window, or the total statistics if there are none."""
+        """Return the label statistics of the window, or of all steps if the window is empty."""
         return self._window.seen() or self.total
 
     @property
@@ -304,7 +304,7 @@ class FailureProfile:
         return self._total.seen()
 
     def note(self, notes: Notes) -> None:
-        """Count the labels in a learner step, ending the window at its last step."""
+        """Count the labels in a learner step, and end the window if it is long enough."""
         for note in notes:
             if note.kind == TURN_LABEL and note.label in UTILITIES:
                 for tally in (self._window, self._total):
@@ -336,7 +336,7 @@ class FailureProfile:
         self.evolutions += 1
 
     def metrics(self) -> dict[str, float]:
-        """Return the number of finished windows and of active cues, and the share of each label."""
+        """Return the numbers of finished windows and active cues, and the share of each label."""
         seen = self.window
         turns = sum(label.turns for label in seen.values())
         return {

@@ -58,7 +58,7 @@ def task_target(
 
 
 class LastFailure(TableSelector):
-    """A selector that favours tasks whose last failure is of a frequent and rarely solved kind.
+    """A selector that favours tasks whose last failure mode is frequent and rarely overcome.
 
     A task has weight 1 if it was never trained on, had no failure at its last visit, or had a
     failure that is too rare for statistics.
@@ -78,7 +78,7 @@ class LastFailure(TableSelector):
         self.table["failure"][row] = 0.0
 
     def note(self, notes: Notes) -> None:
-        """Store the last failure on each task in a learner step."""
+        """Record each task's last failure in a learner step."""
         for note in notes:
             row = self.table.row(note.task_id)
             if row is not None and note.kind == TURN_LABEL and note.label in FAILURES:
@@ -154,7 +154,7 @@ def weights_of(
 def weighed(
     advantages: Sequence[Advantage], weights: Sequence[float], apply_to: ApplyTo = "all"
 ) -> list[Advantage]:
-    """Multiply each trajectory's advantages by its weight, if ``apply_to`` includes them.
+    """Multiply each advantage that ``apply_to`` includes by its trajectory's weight.
 
     Afterwards, a group's advantages no longer sum to 0. As in the paper, successes are also
     weighted.
@@ -199,7 +199,7 @@ class Weighing:
         self._clipped = 0
 
     def add(self, weights: Sequence[float], advantages: Sequence[float], clipped: int) -> None:
-        """Add the weights of a group's trajectories.
+        """Record the weights and weighted advantages of a group's trajectories.
 
         Args:
             weights: (K,) weight of each trajectory.

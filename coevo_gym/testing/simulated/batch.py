@@ -91,7 +91,7 @@ def run_seeds(
 
 
 def _kept(folder: Path, cell: SimulatedCell) -> list[Numbers]:
-    """Return the results of finished seeds, or start a new folder with the cell's settings."""
+    """Return the results of finished seeds; store the settings first if the folder is new."""
     world, settings = cell.parts()
     path = folder / CELL
     if not path.exists():
@@ -115,7 +115,7 @@ def _kept(folder: Path, cell: SimulatedCell) -> list[Numbers]:
 
 
 def _is_of(kept: Any, cell: SimulatedCell) -> bool:
-    """Return True if the stored settings equal the given cell's settings.
+    """Return True if the stored settings equal the given settings.
 
     Settings that did not exist when they were stored have their default values.
     """

@@ -167,7 +167,7 @@ class SkillBenchmark:
         return task.solution
 
     def symbol(self, step: Step) -> str:
-        """Return a symbol for success or failure only, because skill names would all be rare."""
+        """Return "!" for a failed step and "used" otherwise; skill names would all be rare."""
         return "!" if step.error_kind else "used"
 
 

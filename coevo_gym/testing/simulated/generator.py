@@ -139,7 +139,7 @@ class SkillExplorer:
 
 
 def held_out(world: WorldConfig, n: int, rng: Generator) -> Chains:
-    """Draw held-out tasks with equally likely skills, none of them broken or trivial."""
+    """Draw held-out tasks that are neither broken nor trivial, with equally likely skills."""
     lengths = rng.integers(1, world.max_length + 1, size=n)
     difficulty = rng.normal(0.0, world.sd_difficulty, size=n)
     chains = [rng.integers(world.n_skills, size=length).tolist() for length in lengths]

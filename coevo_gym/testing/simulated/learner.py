@@ -135,7 +135,7 @@ class SkillLearner:
         self.strengths += world.decay * (self._first - self.strengths)
 
     def success_on(self, chains: Chains, *, greedy: bool = True) -> float:
-        """Return the share of tasks solved greedily, or the mean success probability of samples."""
+        """Return the share of tasks solved greedily, or the mean success rate when sampling."""
         logits = self.strengths[chains.skills] - chains.difficulty[:, None]
         if greedy:
             return float(((logits > 0) | ~chains.asked).all(axis=1).mean())

@@ -1,4 +1,4 @@
-"""Simulated worlds, which define skills, learner and task generator."""
+"""Simulated worlds, each of which defines skills, a learner and a task generator."""
 
 from __future__ import annotations
 

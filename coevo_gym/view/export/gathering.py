@@ -93,7 +93,7 @@ def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Response]:
 
 
 def pages(shelf: Shelf, *, held_out: bool, episodes: bool = True) -> Iterator[ExportedPage]:
-    """Yield the pages for groups, tasks, drafts and episodes in turn, latest first in each kind.
+    """Yield pages for groups, tasks, drafts and episodes in turn, each kind with the latest first.
 
     Args:
         shelf: the runs and evaluations.
@@ -158,7 +158,7 @@ def page_of(shelf: Shelf, path: str, *, episodes: bool = True) -> Response | Non
 
 
 def _without_walks(told: Response) -> Response:
-    """Return a response without the steps of rollouts and walks."""
+    """Return a copy of a response without the steps of rollouts and exploration walks."""
 
     def stripped(value: Any) -> Any:
         if isinstance(value, list):

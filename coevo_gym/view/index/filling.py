@@ -124,7 +124,7 @@ def unpack(body: bytes) -> Any:
 
 
 def _fingerprint(db: Db, marks: Mapping[str, int]) -> str:
-    """Return a fingerprint of the rows up to the given marks that changes if a row is rewritten."""
+    """Return a fingerprint of the rows up to the ids in ``marks``, to detect rewritten rows."""
     found = [
         db.execute(
             f"SELECT {numbers} FROM run.{table} WHERE rowid <= ?",  # noqa: S608 (constants)
@@ -260,7 +260,7 @@ class _Told:
         }
 
     def drafts(self, step: int, round_id: str) -> Iterator[tuple[Any, ...]]:
-        """Yield each draft's columns, starting with the position."""
+        """Yield the column values of each draft, starting with its position."""
         explored = [one["context"] for one in self._result.get("explored", ())]
         kinds = {context_id(context): context["kind"] for context in (*self._contexts, *explored)}
         usual = "" if self._contexts else UNGUIDED

@@ -130,7 +130,7 @@ def _brief(tasks: Iterable[ChangedTask]) -> tuple[ChangedTask, ...]:
 
 
 def _places(shelf: Shelf, found: Comparison) -> list[str]:
-    """Return all arms of runs and all evaluations that have the same tasks as a comparison."""
+    """Return all arms and evaluations with results on the same tasks as the given comparison."""
     places = []
     for run in shelf.runs():
         try:

@@ -89,7 +89,7 @@ class DraftPage(Paged):
 
 
 class DraftDetail(Shape):
-    """A draft with all its details: the reason for exploring, the walks, and each gate's verdict.
+    """A draft with all its details: the reason for the exploration, its walks, and all verdicts.
 
     Attributes:
         draft: the draft's row in the list.
@@ -213,7 +213,7 @@ def draft_page(run: ShownRun, query: Query) -> DraftPage:
 
 
 def draft_rows(run: ShownRun) -> list[DraftRow]:
-    """Return the list rows of all drafts in a run."""
+    """Return all drafts in a run as rows for lists."""
 
     def read() -> list[DraftRow]:
         return list(map(_row, run.index.rows(f"{_QUERY} ORDER BY d.number")))
@@ -227,7 +227,7 @@ def drafts_of_round(run: ShownRun, arm: str, round_id: str) -> tuple[DraftRow, .
 
 
 def draft_detail(run: ShownRun, id: str) -> DraftDetail:
-    """Return a draft with its context, its walks and the verdict of each gate.
+    """Return a draft with its context, its exploration walks and the verdict of each gate.
 
     Raises:
         NotFound: if there is no draft with that id.
@@ -286,7 +286,7 @@ def decision_view(decision: Decision | None) -> dict[str, str] | None:
 
 
 def _row_of(run: ShownRun, story: Story) -> DraftRow:
-    """Return a draft's row from the list, or a new row for an imported task."""
+    """Return a draft's row from the run's list of drafts, or a new row for an imported task."""
     verdict = story.verdict
     for row in draft_rows(run):
         same = row.id == verdict.draft_id and row.round == story.round_id

@@ -463,7 +463,7 @@ def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, i
 
 
 def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:
-    """Return an episode's grade, whose report is reduced to partial scores for held-out tasks."""
+    """Return an episode's grade, reducing its report to partial scores if the task is held out."""
     report = dict(episode.report)
     shares = shares_of(report)
     hidden = held_out and shares.keys() != report.keys()

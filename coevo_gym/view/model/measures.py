@@ -70,7 +70,7 @@ class Lengths(Shape):
 
 
 class CrossRow(Shape):
-    """A comparison of the outcomes of an arm and the last arm on the same held-out tasks.
+    """A comparison of an arm with the last arm by their outcomes on the same held-out tasks.
 
     Attributes:
         baseline: name of the first arm.
@@ -218,7 +218,7 @@ def _arms(run: ShownRun, rounds: Mapping[str, Sequence[RoundRow]]) -> Iterator[A
 
 
 def _round_time(rounds: Sequence[RoundRow], steps: Sequence[Line]) -> float:
-    """Return the share of an arm's total rollout, update and round time that rounds used.
+    """Return the share of an arm's total rollout, update and round time spent on rounds.
 
     For a round that ran concurrently with training, only the waiting time counts.
     """

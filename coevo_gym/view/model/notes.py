@@ -49,7 +49,7 @@ class NotedTask(Shape):
 
 
 class LabelRow(Shape):
-    """Counts over time of the notes with a given kind and label.
+    """The number of notes with a given kind and label, in total and over time.
 
     Attributes:
         label: the label.
@@ -250,7 +250,7 @@ def tone_of(label: str) -> Tone:
 
 
 def shown_in(notes: Iterable[StoredNote]) -> list[tuple[InterfaceRow, Note]]:
-    """Return the interface versions in notes of kind :data:`INTERFACE`, with their first notes.
+    """Return the interface versions in notes of kind :data:`INTERFACE`, each with its first note.
 
     Versions are in order of first use; parts missing in a note's evidence are empty. A version is
     used again at a step if that step has a note about the version, but the previous step with notes
@@ -290,7 +290,7 @@ def _interface(version: str, step: int, note: Note) -> InterfaceRow:
 
 
 class NumbersOfNotes(Shape):
-    """Mean values per learner step in an arm's notes of one kind about episode steps.
+    """The mean values, per learner step, of one kind of note about an arm's episode steps.
 
     All arrays have one entry per learner step.
 
@@ -434,7 +434,7 @@ def note_views(notes: list[Note], split: str) -> tuple[NoteView, ...]:
 
 
 def interface_of(reader: ViewReader, arm: str, version: str) -> InterfaceRow | None:
-    """Return the row of an interface version, or None if there are no notes about the version."""
+    """Return a row about an interface version, or None if there are no notes about the version."""
     known = _interfaces(reader, arm, {})
     return next((one for one in known if version in (one.version, one.name)), None)
 

@@ -110,7 +110,7 @@ def _state(folder: Path, *, over: bool) -> State:
 
 
 def _as_told(by_files: ProgressView, told: WorkProgress, *, over: bool) -> ProgressView:
-    """Return the progress updated with the phase, pace and cost that the run reports."""
+    """Return the given progress with the phase, pace and cost that the run reports."""
     running = told.state == "running"
     return by_files.model_copy(
         update={

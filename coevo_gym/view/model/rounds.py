@@ -69,7 +69,7 @@ class RoundList(Shape):
 
 
 class RoundDetail(Shape):
-    """A round with its contexts and every draft.
+    """A round with the contexts that it explored and all its drafts.
 
     Attributes:
         round: the round.
@@ -113,7 +113,7 @@ def each_once(rounds: Mapping[str, Sequence[RoundRow]]) -> list[RoundRow]:
 
 
 def round_detail(run: ShownRun, arm: str, id: str) -> RoundDetail:
-    """Return a round with its contexts and every draft.
+    """Return a round with the contexts that it explored and all its drafts.
 
     Raises:
         NotFound: if the arm has no such round.

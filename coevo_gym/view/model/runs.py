@@ -106,7 +106,7 @@ class EvaluationPoint(Rated):
 
 
 class Series(Shape):
-    """The training success of one arm per step, in arrays of equal length.
+    """One arm's training success rates over its steps, as arrays of equal length.
 
     Attributes:
         arm: name of the arm.

@@ -164,7 +164,7 @@ def group_page(run: ShownRun, arm: str, query: Query) -> GroupPage:
 
 
 def group_rows(run: ShownRun, arm: str) -> list[GroupRow]:
-    """Return the rows of all groups of an arm."""
+    """Return all of an arm's groups as rows for lists."""
     return groups_where(run, "g.arm = ?", arm)
 
 

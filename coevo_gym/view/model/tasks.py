@@ -213,7 +213,7 @@ class Family:
         self._generations: dict[str, int] = {}
 
     def generation(self, task: str) -> int:
-        """Return a task's generation: 0 without parents, else 1 plus its parents' generation."""
+        """Return a task's generation: 0 without parents, else 1 more than its latest parent's."""
         waiting = [task]
         while waiting:
             here = waiting[-1]
@@ -259,7 +259,7 @@ def lineage_of(id: str, rows: Rows) -> Lineage:
 
 
 def _around(start: str, next_to: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, int]]:
-    """Yield a task and, once each, the tasks reachable from it, with their distances."""
+    """Yield the given task and all tasks that can be reached from it, each with its distance."""
     seen, here, distance = {start}, [start], 0
     while here:
         yield from ((task, distance) for task in here)
@@ -289,7 +289,7 @@ def task_rows(run: ShownRun) -> list[TaskRow]:
 
 
 def task_detail(run: ShownRun, id: str) -> TaskDetail:
-    """Return one of a run's tasks.
+    """Return a run's task with the given id.
 
     Raises:
         NotFound: if the run has no task with that id.

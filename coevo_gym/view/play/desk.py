@@ -337,7 +337,7 @@ class Desk:
         seat.env = seat.game.env = self._shelf.take(self.source.split)
 
     def _remove(self, seat: _Seat, why: str) -> None:
-        """Remove an episode and close its engine; the caller must hold the seat's lock."""
+        """Remove an episode and close its engine; the caller must hold the episode's lock."""
         with self._lock:
             if self._seats.pop(seat.id, None) is None:
                 return
@@ -351,7 +351,7 @@ class Desk:
             seat.env = None
 
     def _state(self, seat: _Seat, have: int = 0) -> Json:
-        """Return an episode's state for its page; the caller must hold the seat's lock."""
+        """Return an episode's state for its page; the caller must hold the episode's lock."""
         game = seat.game
         if seat.env is not None and not seat.fault:
             seat.shown = state_of(game)

@@ -42,7 +42,7 @@ class PlaySource:
     make_env: Callable[[], gym.Env[str, str]]
 
     def made_by(self, make_env: Callable[[], gym.Env[str, str]]) -> PlaySource:
-        """Return a source of the same tasks that creates different envs."""
+        """Return a copy of this source that creates its envs with ``make_env``."""
         return replace(self, make_env=make_env)
 
     @cached_property
