@@ -212,10 +212,10 @@ coevo --help
 coevo train --help
 ```
 
-`-h` is short for `--help`, for every command. `coevo --install-completion` sets up
-[tab completion](install.md#tab-completion).
+`-h` is short for `--help` in every command. `coevo --install-completion` sets up [tab
+completion](install.md#tab-completion).
 
-Every listing takes `--json`. The exit code is 0 on success, 1 if the work failed, 2 for invalid
+Every listing takes `--json`. The exit code is 0 on success, 1 if the command failed, 2 for invalid
 arguments or settings, 3 if something is not installed, and 130 after an interruption. Progress is
 printed to standard error, and results to standard output. [Error messages](errors.md) lists common
 errors and their solutions.

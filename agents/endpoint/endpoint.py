@@ -43,13 +43,13 @@ class EndpointConfig(FrozenModel):
     )
     """URL of the API, including ``/v1`` and without a key."""
     api_key_env: str | None = Field(default="OPENAI_API_KEY", min_length=1)
-    """Environment variable with the key. If it is unset or None, a placeholder is sent."""
+    """Environment variable with the key; a placeholder is sent if the variable is not set."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """Request field for the maximum answer length. Newer OpenAI models need
     ``max_completion_tokens``."""
     send_temperature: bool = True
-    """Send the temperature with each request. OpenAI's reasoning models accept only their own
-    temperature, so set this to false for them. Greedy evaluations then also sample."""
+    """Send the temperature with each request. Set this to false for OpenAI's reasoning models,
+    which accept only their own temperature. Greedy evaluations then also sample."""
     max_concurrency: int = Field(default=16, ge=1)
     """Maximum number of concurrent requests."""
     timeout_s: float = Field(default=120.0, gt=0)

@@ -115,9 +115,9 @@ def evaluate(
     episode, and a summary. Run the same command again to resume an interrupted evaluation and to
     retry episodes that were lost to an infrastructure fault.
 
-    On a CPU even a small language model takes seconds per step, so start with a few tasks, as
-    below; the remaining time is printed after the first answers. An endpoint on a public host, or
-    one with prices set, may cost money: the command prints an estimate and asks you to accept it.
+    On a CPU, even a small language model takes seconds per step, so start with a few tasks, as
+    below; the remaining time is printed after the first answers. An endpoint on a public host or
+    with prices set may cost money: the command prints an estimate and asks you to accept it.
 
     For example:
 

@@ -127,11 +127,11 @@ def experiment(
 ) -> None:
     """Run a paper's table, or your own, cell by cell, and print the results.
 
-    A cell is one row with one seed: a run in runs/TABLE/ROW-SEED. Run the same
-    command again to continue after Ctrl-C: finished cells are skipped, and an
-    interrupted cell is resumed. Cells with the same seed share their warm-up and
-    initial tasks. Results are saved as table.md, .csv and .json in runs/TABLE. To keep
-    or publish a table without its runs, export its finished cells to one file.
+    A cell is one row with one seed, stored as a run in runs/TABLE/ROW-SEED. Run the same command
+    again to continue after Ctrl-C: finished cells are skipped, and an interrupted cell is resumed.
+    Cells with the same seed share their warm-up and initial tasks. Results are saved as table.md,
+    .csv and .json in runs/TABLE. To keep or publish a table without its runs, export its finished
+    cells to one file.
 
     For example:
 

@@ -123,9 +123,9 @@ def play(
     with their documentation, and an editor for code.
 
     With --name, you play the same tasks as `coevo eval` in the same order, and your first episode
-    on each counts, so that you can compare evals/NAME with any policy. With --keep, your solved
-    episodes are saved for imitation in a warm-up (the setting `warmup.demonstrations`); episodes
-    on validation and test tasks are never saved.
+    on each task counts, so that you can compare evals/NAME with any policy. With --keep, your
+    solved episodes are saved for imitation in a warm-up (the setting `warmup.demonstrations`);
+    episodes on validation and test tasks are never saved.
 
     For example:
 

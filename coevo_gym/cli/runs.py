@@ -97,8 +97,8 @@ def remove_runs(
 ) -> None:
     """Delete runs, tables or evaluations with everything in their folders.
 
-    The command rejects folders that a process is writing to. It asks for confirmation first, and
-    deletion cannot be undone.
+    The command rejects folders that a process is writing to, and asks for confirmation. Deletion
+    cannot be undone.
 
     For example:
 
@@ -128,8 +128,8 @@ def free_space(
 ) -> None:
     """Delete old checkpoints of finished runs, and files that killed processes left behind.
 
-    Keeps everything needed to resume, evaluate, report, compare or view a run, and does not touch
-    running runs. Prints the files that can be deleted and asks for confirmation.
+    The command skips runs in progress, and keeps everything needed to resume, evaluate, report,
+    compare or view a run. The command lists the files and asks for confirmation first.
 
     For example:
 

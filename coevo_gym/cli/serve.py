@@ -115,12 +115,12 @@ def serve(
 
     There are two APIs. The tickets API is for trusted workers: they take a task with its verifier,
     run it and report the episode. The envs API is for any agent and uses OpenEnv's protocol:
-    clients reset and step an env that runs on the server, and see only what an agent sees. The
-    file coevo_gym/remote.py contains clients for both; docs/serve.md describes the messages.
+    clients reset and step an env that runs on the server, and see only what an agent sees. The file
+    coevo_gym/remote.py contains clients for both APIs; docs/serve.md describes the messages.
 
-    Every request is saved in the --db file before it is answered, so a crash does not lose any. Run
-    the same command to resume: outstanding tickets stay valid, and episodes are neither lost nor
-    counted twice. Ctrl-C stops the server.
+    Every request is saved in the --db file before it is answered, so a crash does not lose
+    requests. Run the same command to resume: outstanding tickets stay valid, and episodes are
+    neither lost nor counted twice. Ctrl-C stops the server.
 
     For example:
 

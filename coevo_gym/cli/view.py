@@ -51,8 +51,8 @@ def view(
     """View runs and evaluations in a browser: arms, rounds, groups, tasks and trajectories.
 
     The pages answer questions such as why a task failed at step 3, which gate rejects most drafts,
-    and how the explorer found a task. They are read-only, reachable from this machine only, and
-    updated while a run is training. Ctrl-C stops the server.
+    and how the explorer found a task. The pages are read-only, reachable from this machine only,
+    and updated while a run is training. Ctrl-C stops the server.
 
     For example:
 

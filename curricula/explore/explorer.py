@@ -29,8 +29,8 @@ class ExplorerConfig(FrozenModel):
 
     kind: Literal["scripted", "model", "noisy"] = "scripted"
     """``scripted`` repeats part of the agent's path and continues with random actions. ``model``
-    studies the agent's path, tries things out, and proposes tasks. ``noisy`` is for experiments:
-    without any gates, it supplies native training tasks and breaks a share of them."""
+    lets a language model study the agent's path, try actions, and propose tasks. ``noisy`` is for
+    experiments: without any gates, it supplies native training tasks and breaks a share of them."""
     broken: float = Field(default=0.4, ge=0, le=1)
     """(noisy) Share of the supplied tasks that no episode can solve."""
     easy: float = Field(default=0.0, ge=0, le=1)
@@ -39,12 +39,12 @@ class ExplorerConfig(FrozenModel):
     walks: int = Field(default=2, ge=1)
     """Walks per context. With a target, the scripted explorer makes one walk of half the length."""
     max_steps: int = Field(default=18, ge=1)
-    """Maximum steps per walk. The ``noisy`` explorer is charged this many steps per task."""
+    """Maximum steps per walk. With ``noisy``, each task costs this many steps."""
     concurrency: int = Field(default=8, ge=1)
     """(model) Number of contexts to explore at once."""
     temperature: float = Field(default=0.7, ge=0)
-    """(model) Sampling temperature; 0 is greedy. Unguided walks, such as those for initial tasks,
-    always use 1."""
+    """(model) Sampling temperature; 0 is greedy. Unguided walks, such as walks for initial tasks,
+    always use a temperature of 1."""
     max_answer_tokens: int = Field(default=2048, ge=1)
     """(model) Maximum number of tokens per summary and per answer with proposals."""
 

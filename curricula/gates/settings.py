@@ -71,12 +71,12 @@ class SolveConfig(FrozenModel):
     temperature: float = Field(default=0.7, ge=0)
     """Sampling temperature of the solver; 0 is greedy."""
     low: float = Field(default=0.0, ge=0, le=1)
-    """Minimum share of successful tries; at least one try must succeed in any case."""
+    """Minimum share of successful attempts; at least one attempt must succeed in any case."""
     high: float = Field(default=1.0, ge=0, le=1)
-    """Maximum share of successful tries; values below 1 reject tasks that are always solved."""
+    """Maximum share of successful attempts; values below 1 reject tasks that are always solved."""
     tip: bool = False
-    """Show the reference to the solver. The tries then measure if the task is solvable at all;
-    without the reference, they measure how hard the task is."""
+    """Show the reference to the solver. The attempts then show whether the task can be solved at
+    all; without the reference, they show how hard the task is."""
 
     @model_validator(mode="after")
     def _in_order(self) -> SolveConfig:
@@ -98,7 +98,7 @@ class HoldConfig(FrozenModel):
     below_confidence: float = Field(default=0.0, ge=0, le=1)
     """Hold a task if the model's confidence in it was below this value. 0: hold no tasks."""
     pattern: str = ""
-    """Hold a task if its texts or its reference match this regular expression, ignoring case. "":
+    """Hold a task if its text or its reference matches this regular expression, ignoring case. "":
     hold no tasks."""
 
     @field_validator("pattern")
@@ -132,18 +132,18 @@ class GatesConfig(FrozenModel):
     empty_agent, solve and judge."""
     accept: Literal["verified", "paper"] = "verified"
     """``verified`` accepts tasks proven by execution. ``paper`` accepts a built task if a solver
-    that is shown the reference scores above 0, or finishes and a judge says that it succeeded.
+    with the reference in its prompt scores above 0, or finishes and a judge says that it succeeded.
     ``paper`` proves less and is for comparisons only."""
     confidence: float = Field(default=0.7, ge=0, le=1)
     """Minimum confidence that a model must have in its proposal."""
     lexical: float | None = Field(default=None, gt=0, le=1)
     """Reject a task if it shares at least this fraction of its words (Jaccard index, such as 0.8)
-    with a known instruction in the scenario. None: reject only if all words are the same."""
+    with a known instruction in the scenario. None: reject a task only if all words are the same."""
     solve: SolveConfig = SolveConfig()
     """Trial episodes on new tasks before they are accepted."""
     judge: bool = False
-    """Ask a model if the reference fulfils the instruction. The model may reject the task. Its
-    answer is stored, but never affects rewards."""
+    """Ask a model if the reference fulfils the instruction. The model may reject the task. The
+    model's answer is stored, but never affects rewards."""
     hold: HoldConfig = HoldConfig()
     """Rules for holding new tasks for review."""
     similarity: SimilarityConfig = SimilarityConfig()

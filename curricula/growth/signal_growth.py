@@ -185,7 +185,7 @@ class NoGrowth(FrozenModel):
 class _Rounds(FrozenModel):
     kind: Any
     when: Literal["signals", "reserve"] = "signals"
-    """Reason to start a round. signals: a signal is pending (the paper). reserve: the pool is
+    """Reason to start a round. signals: a signal is pending (as in the paper). reserve: the pool is
     expected to yield too few mixed groups; the round then tries enough drafts to make up the
     shortfall."""
     every_groups: int = Field(default=320, gt=0)
@@ -202,7 +202,7 @@ class _Rounds(FrozenModel):
 class _RoundsFromPractice(_Rounds):
     max_contexts: int = Field(default=32, gt=0)
     """Maximum number of contexts per round with ``when = "signals"``. With ``when = "reserve"``, a
-    round explores as many contexts as it tries drafts."""
+    round explores one context per draft."""
 
     @property
     def most_places(self) -> int:
@@ -229,14 +229,14 @@ class BlindGrowth(_RoundsFromPractice):
 
 
 class GuidedGrowth(_RoundsFromPractice):
-    """Settings for rounds that start where the agent is weak, as in the paper."""
+    """Settings for rounds that start where the agent is weak (as in the paper)."""
 
     kind: Literal["signals"] = "signals"
     contexts: Literal["signals", "coverage", "learnable", "progress", "mixed"] = "signals"
-    """Starting points for a round. signals: rollouts in which signals were detected (the paper).
-    coverage: trained tasks that are least similar to explored tasks. learnable: trained tasks that
-    are solved about half the time. progress: trained tasks similar to tasks whose pass rates are
-    changing. mixed: half signals, half coverage."""
+    """Starting points for a round. signals: rollouts in which signals were detected (as in the
+    paper). coverage: trained tasks that are least similar to explored tasks. learnable: trained
+    tasks that are solved about half the time. progress: trained tasks that are similar to tasks
+    with changing pass rates. mixed: half signals, half coverage."""
 
 
 Growths = Annotated[
@@ -270,9 +270,9 @@ class GrowthConfig(FrozenModel):
     initial_size: int = Field(default=100, gt=0)
     """Number of tasks to find before training begins (the paper's N)."""
     initial: Literal["unguided", "coverage"] = "unguided"
-    """Search strategy for the initial tasks. unguided: explore any training scenario (the paper),
-    with four drafts per requested task. coverage: explore targets that cover the most kinds of
-    tasks, with three drafts per requested task."""
+    """Search strategy for the initial tasks. unguided: explore any training scenario (as in the
+    paper), with four drafts per requested task. coverage: explore targets that together cover the
+    most kinds of tasks, with three drafts per requested task."""
     growth: Growths = GuidedGrowth()
     """Settings for when and where later rounds explore."""
     detector: DetectorConfig = DetectorConfig()

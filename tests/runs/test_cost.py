@@ -175,7 +175,7 @@ def test_an_evaluation_asks_an_answer_a_step() -> None:
 def test_a_look_at_it() -> None:
     done = CliRunner().invoke(app, ["train", "webshop_llm", "--dry-run"])
     assert "gpt-4.1-mini" in done.output
-    assert "about 5.00 USD at most" in done.output
+    assert "at most about 5.00 USD" in done.output
     data = json.loads(
         CliRunner().invoke(app, ["train", "webshop_llm", "--dry-run", "--json"]).output
     )

@@ -212,7 +212,7 @@ def test_of_what_no_arm_does_nothing_is_said() -> None:
     told = dict(rows(config, planned))
     assert (planned.initial_tasks, planned.rounds) == (0, 0)
     assert told["initial tasks"] == "all native training tasks"
-    assert told["rounds of evolution"] == "none"
+    assert told["evolution rounds"] == "none"
     assert "published results" not in told
     mixed = settings("seal", "arms=grpo,coevolve")
     planned = plan(mixed)
@@ -238,7 +238,7 @@ def test_disk_and_host_memory_follow_from_what_is_saved() -> None:
     assert model.disk == 4 * n + (2 * 3 + 1) * 12 * n
     assert model.host == 16 * n
     told = dict(rows(config, plan(config)))
-    assert told["disk for checkpoints"].startswith("at most 330 GiB: 15 GiB for what all arms")
+    assert told["disk for checkpoints"].startswith("at most 330 GiB: 15 GiB for the shared start")
     assert told["host memory for checkpoints"].startswith("60 GiB")
     adapters = settings("coevolve_bfcl_qwen3_30b")
     assert dict(rows(adapters, plan(adapters)))["host memory for checkpoints"].startswith("204 MiB")

@@ -145,9 +145,9 @@ def show_task(
     """Show a task's instruction and its reference solution.
 
     For a task that evolved in a run, its history comes first: the signal and its evidence, the
-    context, the model's work (summary, walks, proposal), each gate's verdict, and the parent
-    tasks. Rejected drafts are shown in the same way; `coevo tasks RUN --rejected` lists them. With
-    --json, the output includes world and verifier.
+    context, the model's summary, walks and proposal, each gate's verdict, and the parent tasks.
+    Rejected drafts are shown in the same way; `coevo tasks RUN --rejected` lists them. With --json,
+    the output includes the task's world and verifier.
 
     For example:
 
@@ -221,12 +221,12 @@ def import_tasks(
 
     A line is a task as `coevo tasks export` writes it, a draft (a task without a verifier), or a
     proposal: turns, actions, confidence, description, and the name of a training task as its
-    source. The gates execute each line's actions, and the verifier of an accepted task is made
-    from their effects. Bad lines are reported by number; the other lines are still checked.
+    source. The gates execute each line's actions, and the verifier of an accepted task is made from
+    their effects. Invalid lines are reported with their numbers; the other lines are still checked.
     Validation and test tasks are rejected.
 
-    Without --out or --run, the tasks are only checked. With --run, they join every arm in its next
-    round, even while the run is training. The exit code is 1 if a line was not accepted.
+    Without --out or --run, the tasks are only checked. With --run, accepted tasks join every arm in
+    its next round, even while the run is training. The exit code is 1 if a line was not accepted.
 
     For example:
 
@@ -300,14 +300,14 @@ def export_tasks(
 ) -> None:
     """Export a run's or benchmark's training tasks to files for sharing.
 
-    tasks.jsonl contains the full tasks with world, verifier and reference; samplers and `coevo
-    tasks import` read it. tasks.parquet is a table for sharing, with each task's round, signal and
-    gates. It does not contain verifiers, and contains solutions only with --with-solutions.
-    croissant.json describes both files (JSON-LD, Croissant 1.0).
+    tasks.jsonl contains the full tasks with world, verifier and reference; samplers and
+    `coevo tasks import` read it. tasks.parquet is a table for sharing, with each task's round,
+    signal and gates. The table does not contain verifiers, and contains solutions only with
+    --with-solutions. croissant.json describes both files (JSON-LD, Croissant 1.0).
 
     For a run, the command exports the tasks that its rounds found or that a user released, but
-    never validation or test tasks. It prints the authors' conditions for sharing the tasks, and
-    adds them to the description. Read these conditions before you publish anything.
+    never validation or test tasks. The command prints the authors' conditions for sharing the
+    tasks, and adds them to the description. Read the conditions before you publish anything.
 
     For example:
 

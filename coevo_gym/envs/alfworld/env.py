@@ -25,11 +25,11 @@ class ALFWorldEnv(TaskEnv):
     """A simulated home in which the agent does a household task with text commands.
 
     The engine is TextWorld with ALFWorld's games and names; the only change is that results are
-    cached instead of computed twice. Every text, every list of commands and every win matches the
-    stock engine.
+    cached instead of computed twice. The text, the lists of commands and the wins are the same as
+    in the stock engine.
 
     Observation:
-        The engine's text: first the room and the task, then the result of each action.
+        The engine's text: at first the room and the task, then the result of each action.
 
     Action:
         A command, such as ``go to desk 1``, ``take mug 2 from desk 1``, ``move mug 2 to shelf 3``,
@@ -56,16 +56,16 @@ class ALFWorldEnv(TaskEnv):
         The keys of every env (:class:`coevo_gym.envs.frame.Info`); ``admissible`` lists the
         commands that have an effect now. ``alfworld.task_type``: the kind of task.
         ``alfworld.goal_conditions``: the share of the goal's conditions that hold, computed from
-        the facts; hidden from views.
+        the engine's facts; agents do not see it.
 
     Splits and versions:
-        Split by scene. With the official games: ``train`` (3,553 games); ``val`` = ``valid_seen``
-        (140), whose scenes also occur in training by design; ``test`` = ``valid_unseen`` (134),
-        whose four scenes occur nowhere else. Evolved tasks that repeat the scene, initial state and
-        goal of a val or test game are rejected. Evolved tasks are phrased with ALFWorld's own
-        templates, unless a model has phrased them. ``valid_train`` (200) is used only on request.
-        Without the official games, or with ``subset="builtin"``: built-in scenes, generated from
-        the layouts that ALFWorld ships. v0: first version.
+        Tasks are split by scene. The official games have the splits ``train`` (3,553 games),
+        ``val`` (``valid_seen``: 140 games, whose scenes also occur in training by design) and
+        ``test`` (``valid_unseen``: 134 games, whose four scenes occur nowhere else). Evolved tasks
+        that repeat the scene, initial state and goal of a val or test game are rejected. Evolved
+        tasks are phrased with ALFWorld's own templates, unless a model phrased them.
+        ``valid_train`` (200 games) is used only on request. Without the official games, or with
+        ``subset="builtin"``, the scenes are generated from ALFWorld's layouts. v0: first version.
 
     Installation:
         ``coevo install alfworld`` compiles the engine with cmake and g++, which takes a minute or
@@ -73,7 +73,7 @@ class ALFWorldEnv(TaskEnv):
 
     Several at once:
         With several envs, the engines run in worker processes unless you pass ``mode="in_process"``
-        to ``make_vec``. A step takes a few milliseconds of Python, and workers run steps in
+        to ``make_vec``. A step takes a few milliseconds of Python time, and workers run steps in
         parallel.
 
     Differences from the original:

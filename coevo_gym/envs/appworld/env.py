@@ -26,27 +26,27 @@ _BLOCK = re.compile(r"```(?:python|py)[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL)
 class AppWorldEnv(TaskEnv):
     """An env in which the agent does everyday chores by writing code against the APIs of apps.
 
-    The engine is the real one (``appworld`` 0.1.3.post1, in a separate venv): databases, APIs,
-    clock and tests are the original's. The code that an agent writes runs in another process,
-    inside a sandbox, which can reach only the public APIs of the task's apps.
+    The engine is the original (``appworld`` 0.1.3.post1, in a separate venv), with its databases,
+    APIs, clock and tests. The code that an agent writes runs in another process, inside a sandbox,
+    which can reach only the public APIs of the task's apps.
 
     Observation:
-        First, the person to act for, the task, and how to find out about the APIs. After each
-        step, the output of the code, up to 20,000 characters; ``Execution successful.`` if it
-        printed nothing; or ``Execution failed. Traceback:`` and the error.
+        The first observation describes the person to act for, the task, and how to look up APIs.
+        Later observations are the code's output (up to 20,000 characters),
+        ``Execution successful.`` if there is none, or ``Execution failed. Traceback:`` and the
+        error.
 
     Action:
         Python code: the last block that begins with three backticks and ``python``, or the whole
-        text if there is no such block. Variables persist from step to step.
-        ``apis.<app>.<api>(…)`` calls an API, ``apis.api_docs`` describes the APIs,
-        ``apis.supervisor`` has the data of the person to act for, and
-        ``apis.supervisor.complete_task(answer=…)`` ends the episode. As in the original, code with
-        modules or functions outside an allow list is refused before it runs.
+        text if there is no such block. Variables persist from step to step. ``apis.<app>.<api>(…)``
+        calls an API, ``apis.api_docs`` describes the APIs, ``apis.supervisor`` describes the person
+        that the agent acts for, and ``apis.supervisor.complete_task(answer=…)`` ends the episode.
+        As in the original, code with modules or functions outside an allow list is refused.
 
     Reward:
         1.0 at the end if all of the task's tests pass, else 0.0. ``reward_mode="shaped"`` gives
-        the score: 0 if a test fails that passes when nothing is done, else the share of the other
-        tests that pass, so that doing nothing scores 0.
+        partial credit: 0 if the code breaks a test that an idle agent passes, otherwise the share
+        of the other tests that pass. An idle agent scores 0.
 
     Starting state:
         The databases of a task from the split, or of the task specified by ``options``, at the
@@ -56,7 +56,7 @@ class AppWorldEnv(TaskEnv):
         Terminated when the code has called ``complete_task``; truncated after ``max_steps`` steps
         (default 30). Every step counts, even if its code does not run.
 
-    Faults of the code:
+    Faults in the code:
         ``info["error_kind"]`` is ``syntax``, ``unsafe`` (refused before it ran), ``exception``,
         ``timeout`` (killed after ``step_limit_s``) or ``crash`` (the interpreter died or exceeded
         its memory limit). After a timeout or a crash, variables are lost; the apps' data is not.
@@ -66,15 +66,15 @@ class AppWorldEnv(TaskEnv):
         ``{"task": Task}`` or ``{"task_id": id or name}``.
 
     Info keys:
-        The keys of every env (:class:`coevo_gym.envs.frame.Info`); ``appworld.api_calls``: calls of
-        the step's code that were not refused at once; ``appworld.tests_passed`` and
+        The keys of every env (:class:`coevo_gym.envs.frame.Info`); ``appworld.api_calls``: API
+        calls by the step's code that were not refused at once; ``appworld.tests_passed`` and
         ``appworld.tests_total``, -1 until the episode is over.
 
     Splits and versions:
         With the official data, ``train``, ``dev`` (val), ``test_normal`` and ``test_challenge``
-        (test); a scenario is the first part of a task id. Without it, or with
-        ``subset="builtin"``, a small world with our own content, created with the real engine.
-        v0: first version.
+        (test); a scenario is the first part of a task id. Without the official data, or with
+        ``subset="builtin"``, the env uses a small world with our own content, created with the real
+        engine. v0: first version.
 
     Installation:
         ``coevo install appworld`` (250 MB) also creates the built-in world. With ``--data``, the
@@ -86,21 +86,21 @@ class AppWorldEnv(TaskEnv):
 
     Differences from the original:
         The code runs outside the engine's process, so ``requester`` can only call public APIs, and
-        importing ``appworld`` fails. The clock also stands still in the code, but not in the
-        process that calls this env. Output is truncated at a limit and shows object addresses as
-        ``0x0``, so identical runs produce identical output, including access tokens. Only codes
+        importing ``appworld`` fails. The clock also stands still for the agent's code, but not in
+        the process that calls this env. Output is truncated at a limit and shows object addresses
+        as ``0x0``, so identical runs produce identical output, including access tokens. Only codes
         that verify an account or reset a password differ from run to run, so that no agent can
-        guess another user's code; therefore tasks that need such a code cannot be built. A token is
-        accepted only if it was issued in this episode. Code cannot log in as one of the companies
-        that send codes and receipts: they share a password that is public in the original's source.
-        APIs answer only while a step runs: a call by a thread after its step waits for the next
-        step. The code cannot read the folders of ``COEVO_HOME``, the data and this package, or the
-        working directory of this process. A call fails in these cases: an argument that is part of
-        an API's address is empty, ``.`` or ``..``, or contains a slash, a backslash, a control
-        character, a brace or one of ``?#%``; an argument contains a lone surrogate, or a number
-        that is not finite or exceeds 64 bits; the step has made 1,000 calls already; the call has
-        taken 10 s of the engine's processor time (its earlier effects remain); the arguments of
-        the episode's calls exceed 16 MB, or its engine has grown by more than 512 MB.
+        guess another user's code; tasks that need such a code cannot be built. A token is accepted
+        only if it was issued in this episode. Code cannot log in as one of the companies that send
+        codes and receipts: they share a password that is public in the original's source. APIs
+        respond only while a step runs: a call from a leftover thread waits for the next step. The
+        code cannot read the folders of ``COEVO_HOME``, the data and this package, or the working
+        directory of this process. A call fails in these cases: an argument that is part of an API's
+        address is empty, ``.`` or ``..``, or contains a slash, a backslash, a control character, a
+        brace or one of ``?#%``; an argument contains a lone surrogate, or a number that is not
+        finite or exceeds 64 bits; the step has made 1,000 calls already; the call has taken 10 s of
+        the engine's processor time (its earlier effects remain); the arguments of the episode's
+        calls exceed 16 MB, or its engine has grown by more than 512 MB.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`; also ``step_limit_s``, the time limit for a step's

@@ -26,22 +26,22 @@ MODES = ("official", "train")
 class BFCLEnv(TaskEnv):
     """An env in which the agent serves a user over several turns by calling functions.
 
-    The backends, the 800 tasks and the two comparisons behind the verdict are the official ones
-    (``bfcl-eval`` 2026.3.23, installed by ``coevo install bfcl``). The dispatcher is our own: it
-    never evaluates code, and episodes do not share state.
+    The backends, the 800 tasks and the two comparisons that decide the verdict come from the
+    official package (``bfcl-eval`` 2026.3.23, installed by ``coevo install bfcl``). The dispatcher
+    is our own: it never evaluates code, and episodes do not share state.
 
     Observation:
-        At the start of a turn, the user's message. After a message with calls, the result of each
-        call between ``<tool_response>`` tags, up to 32,000 characters each. The functions that may
-        be called are listed in ``info["bfcl.tools"]``, because they change: in ``miss_func``, some
-        become available in a later turn.
+        At the start of a turn, the observation is the user's message; after a message with calls,
+        it contains the result of each call between ``<tool_response>`` tags, up to 32,000
+        characters each. ``info["bfcl.tools"]`` lists the available functions, which can change: in
+        ``miss_func``, some become available in a later turn.
 
     Action:
-        The output of a language model. Calls are parsed from ``<tool_call>{"name": …, "arguments":
-        {…}}</tool_call>``, any number of them, or from a Python list of calls such as
-        ``[cd(folder='a'), ls()]``; text before ``</think>`` is ignored. For OpenAI's assistant
-        messages, use ``coevo_gym.envs.bfcl.openai.OpenAIToolCalls``. Up to 100 calls per message
-        are run, and the turn continues. A message without calls ends the turn.
+        The output of a language model. Any number of calls is parsed from
+        ``<tool_call>{"name": …, "arguments": {…}}</tool_call>`` blocks, or from a Python list of
+        calls such as ``[cd(folder='a'), ls()]``; text before ``</think>`` is ignored. For OpenAI's
+        assistant messages, use ``coevo_gym.envs.bfcl.openai.OpenAIToolCalls``. Up to 100 calls per
+        message are run, and the turn continues. A message without calls ends the turn.
 
     Reward:
         1.0 at the end if the official verdict is a pass, else 0.0.
@@ -50,9 +50,9 @@ class BFCLEnv(TaskEnv):
         The first turn of a task from the split, or of the task specified by ``options``.
 
     Episode end:
-        Terminated when the last turn ends. Truncated after ``max_steps`` messages (default 30, as
-        in CoEvolve), which counts as a failure; and after the 21st message with calls in one turn,
-        which also counts as a failure unless it was the last turn, as in the official runner.
+        Terminated when the last turn ends. An episode is truncated and fails after ``max_steps``
+        messages (default 30, as in CoEvolve). As in the official runner, it is also truncated after
+        the 21st message with calls in one turn, and then fails except in the last turn.
 
     Verdict:
         When a turn ends, the reference's calls run on a second set of backends. The turn fails if
@@ -76,15 +76,15 @@ class BFCLEnv(TaskEnv):
         ``too_many_calls`` or ``call`` (a call returned an error).
 
     Splits and versions:
-        The split depends on the number at the end of a task's name, because the four categories
-        are variants of the same conversation: 120 train, 40 val, 40 test numbers, which were drawn
-        with a fixed seed, in equal parts from each block of 50 (files, vehicle, trading, travel);
-        numbers with equal initial states share a split. Each number has a task in four subsets:
-        ``base``, ``miss_func``, ``miss_param`` and ``long_context``.
-        ``scheme="agentevolver"`` trains on numbers 0 to 99 and validates on 100 to 199. It applies
-        only to the env: pools, sessions and samplers accept only the committed training numbers.
-        ``scheme="all200"`` makes every task a test task, for comparison with the leaderboard and
-        CoEvolve. v0: first version.
+        The split depends on the number at the end of a task's name, because the four categories are
+        variants of the same conversation. Of the 200 task numbers, 120 are for training, 40 for
+        validation and 40 for testing, drawn with a fixed seed in equal parts from each block of 50
+        (files, vehicle, trading, travel); task numbers with equal initial states share a split.
+        Each task number occurs in four subsets: ``base``, ``miss_func``, ``miss_param`` and
+        ``long_context``. ``scheme="agentevolver"`` trains on task numbers 0 to 99 and validates on
+        100 to 199. This scheme applies only to the env: pools, sessions and samplers accept only
+        tasks with the 120 training numbers. ``scheme="all200"`` makes every task a test task, for
+        comparison with the leaderboard and CoEvolve. v0: first version.
 
     Installation:
         ``coevo install bfcl`` (2 MB).
@@ -93,17 +93,17 @@ class BFCLEnv(TaskEnv):
         Held-out functions are refused until they become available; the original merely does not
         mention them. Text in an argument is unchanged; the original inserts a prefix before every
         known name followed by a bracket. The env refuses numbers that would keep the original busy
-        for seconds (a precision over 1,000, rounding to over 100,000 places before the point, a
-        text of over 300 characters as a number with an exponent). It also refuses whole numbers of
-        over 1,000 digits, file trees of over 20,000 entries, and values that JSON cannot represent.
-        Two messages that print a set print it sorted. In ``mode="train"``, which evaluation
-        refuses, an unreadable message is answered with an error instead of ending the turn.
+        for seconds: a precision above 1,000, rounding to more than 100,000 places before the
+        decimal point, or a numeric string of more than 300 characters with an exponent. The env
+        also refuses integers with more than 1,000 digits, file trees with more than 20,000 entries,
+        and values that are not JSON. Sets in two error messages are sorted. In ``mode="train"``,
+        which evaluation rejects, an unreadable message gets an error instead of ending the turn.
 
     Known errors in the official data:
         Some references cannot be inferred from the conversation, such as sorted text that sorting
-        does not yield (base_4), free texts that must match word by word (base_186), or a held-out
-        function that the reference calls too early (miss_func_49; the env allows this call). All
-        of 18 models failed 27 of the 200 base tasks (ShishirPatil/gorilla, issue 1367), so a
+        does not yield (base_4), free text that must match word by word (base_186), or a held-out
+        function that the reference calls too early (miss_func_49; the env allows this call). All 18
+        models in a report (ShishirPatil/gorilla, issue 1367) failed 27 of the 200 base tasks, so a
         perfect score is out of reach. ``python bench/bfcl_suspects.py`` lists the 74 base tasks
         whose reference uses a word or a number that did not occur before; many of these can be
         computed, but some cannot be known.

@@ -28,7 +28,7 @@ _SYMBOLS = {"product": "item", "option": "option"}
 class WebShopEnv(TaskEnv):
     """A shop in which the agent finds and buys the product that an instruction describes.
 
-    The engine is our own implementation. It matches the original (princeton-nlp/WebShop) in its
+    The engine is our own implementation, which matches the original (princeton-nlp/WebShop) in its
     ``text`` pages, its search (BM25 as in Lucene) and its score.
 
     Observation:
@@ -41,12 +41,12 @@ class WebShopEnv(TaskEnv):
         query shortcuts (such as ``<r>``) are treated as ordinary words.
 
     Reward:
-        In [0, 1], at the end of the episode. ``reward_mode="success"``: 1.0 for a purchase with
-        score 1, otherwise 0.0. ``reward_mode="original"``: the original's score. ``info["score"]``
-        is always the original's score.
+        In [0, 1], at the end of the episode. ``reward_mode="success"`` gives 1.0 for a purchase
+        with score 1, otherwise 0.0. ``reward_mode="original"`` gives the original's score.
+        ``info["score"]`` is always the original's score.
 
     Starting state:
-        The search page. ``reset`` picks a task of the split, or runs the task given in ``options``.
+        The search page. ``reset`` picks a task from the split or uses the task in ``options``.
 
     Episode end:
         Terminated by ``click[buy now]``; truncated after ``max_steps`` steps (default 15), with
@@ -64,10 +64,10 @@ class WebShopEnv(TaskEnv):
         ``r_option``, ``r_price`` (-1.0 if a part does not apply).
 
     Splits and versions:
-        Split by product (by a hash of its asin): 60 % train, 20 % val, 20 % test. Subsets:
-        ``synthetic``, ``human`` (official data only), ``official_test`` (the original's 500 test
-        goals, for evaluation only), ``builtin`` (the built-in catalogue, available even with
-        official data). v0: first version.
+        Tasks are split by product (by a hash of its asin): 60% train, 20% val, 20% test. The
+        subsets are ``synthetic``, ``human`` (official data only), ``official_test`` (the original's
+        500 test goals, for evaluation only) and ``builtin`` (the built-in catalogue, available even
+        with official data). v0: first version.
 
     Installation:
         The built-in shop needs no installation. ``coevo install webshop --from DIR`` installs the
@@ -81,8 +81,8 @@ class WebShopEnv(TaskEnv):
         last one, and 458 of the official 6,910 synthetic goals can never score 1.0, because the
         original reduces the colour of the bought option to its colour word, but not the colour of
         the requested option. With the official data, title nouns are read from a
-        ``title_nouns*.json`` file next to it, which makes the score exact. Without this file, the
-        nouns are extracted without a language model, which changes the score of some purchases.
+        ``title_nouns*.json`` file next to the data, which makes the score exact. Without it, nouns
+        are extracted without a language model, which changes some scores.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`. ``render_mode`` is ``"ansi"`` or ``"html"``.

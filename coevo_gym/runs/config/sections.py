@@ -28,8 +28,8 @@ class BenchmarkSettings(FrozenModel):
     subset: str | None = None
     """Name of a part of each split, as the benchmark defines it; none uses the whole split."""
     hold_out: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the training scenarios to set aside, chosen by a fixed hash of their names. Their
-    tasks form the split ``held_out``; the run never trains on them or explores from them."""
+    """Share of the training scenarios to set aside as the split ``held_out``, chosen by a fixed
+    hash of their names. The run never trains on tasks in this split or explores from them."""
     max_steps: int | None = Field(default=None, ge=1)
     """Maximum steps per episode; none uses the benchmark's default."""
 
@@ -71,8 +71,8 @@ class WarmupSettings(ImitationConfig):
     """Number of native training tasks to imitate, drawn with the run's seed; 0 for none."""
     demonstrations: str | None = None
     """A file of tasks whose solutions are imitated as well, such as the episodes that `coevo play`
-    saves for a user. They replace the reference solutions of the same tasks. In a TOML file, the
-    path is relative to that file."""
+    saves for a user. These solutions replace the reference solutions of the same tasks. In a TOML
+    file, the path is relative to that file."""
 
 
 class RolloutSettings(FrozenModel):
@@ -84,7 +84,7 @@ class RolloutSettings(FrozenModel):
     """Maximum number of simultaneous episodes; None uses the limit of the benchmark's engine."""
     workers: int = Field(default=0, ge=0)
     """Number of worker processes that run engines in parallel; 0 runs engines in the training
-    process. The results are the same. Workers help with ALFWorld on machines with spare cores."""
+    process. The results are the same. Workers speed up ALFWorld on machines with spare cores."""
 
 
 class EvaluationSettings(FrozenModel):
@@ -106,8 +106,8 @@ class EvaluationSettings(FrozenModel):
     requires a temperature above 0. Success is a task's share of successful episodes, averaged over
     tasks, so each task counts once in the interval. `coevo eval` has --samples instead."""
     last: int = Field(default=1, ge=1)
-    """Number of last evaluations that are averaged into an arm's result, excluding the warm-up's.
-    With 1, the result is the last evaluation."""
+    """Number of last evaluations that are averaged into an arm's result, excluding the warm-up's. A
+    value of 1 uses only the last evaluation."""
     final: tuple[str, ...] = ()
     """Task sets on which the warm-up and each arm are scored once, after the last step: ``test``, a
     subset of the benchmark's test tasks, such as ``test_normal``, or ``val`` or ``held_out`` if
@@ -197,8 +197,8 @@ class ExplorerSettings(ExplorerConfig):
     model: ExplorerModelSettings = ExplorerModelSettings()
     """The explorer's model. This setting and those below apply only to ``kind = model``."""
     history_turns: int | None = Field(default=None, ge=0)
-    """Number of past exploration steps that the model sees at each step. None shows as many of the
-    latest steps as fit into 24,000 characters."""
+    """Number of past exploration steps that the model sees at each step. With None, the model sees
+    as many of the latest steps as fit into 24,000 characters."""
     max_action_tokens: int = Field(default=1024, ge=1)
     """Maximum tokens per answer while exploring, including thoughts."""
     thinking: bool = True
@@ -216,8 +216,8 @@ class AnalystModelSettings(ExplorerModelSettings):
 class AnalystSettings(FrozenModel):
     """The model that answers a method's questions, such as why an episode failed.
 
-    Only methods whose studies ask questions use it. Its answers are stored on the tape, and the
-    caps in ``advisor`` apply to explorer and analyst together.
+    Only methods whose studies query a model use the analyst. The analyst's answers are stored on
+    the tape, and the caps in ``advisor`` apply to explorer and analyst together.
     """
 
     model: AnalystModelSettings = AnalystModelSettings()
@@ -236,7 +236,7 @@ class EvolverSettings(FrozenModel):
 
     overlap: bool = False
     """Run rounds in parallel with training, and apply each round at the first step boundary after
-    it finishes. The tasks to train on then depend on the speed of the machine; a resumed or
+    it finishes. The stream of training tasks then depends on the speed of the machine; a resumed or
     replayed run applies each round at the same step again."""
 
 
