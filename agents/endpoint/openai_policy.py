@@ -49,7 +49,7 @@ _COUNTS = ("retries", "unknown", "empty", "overflows", "lost")
 
 
 class _Fault(NamedTuple):
-    """The reason why an attempt returned no answer."""
+    """A failed attempt, with its cause and advice on how to fix it."""
 
     what: str  # without the key
     advice: str
