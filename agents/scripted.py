@@ -63,7 +63,7 @@ class ScriptedAgent:
 
 
 def references(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
-    """Play each task's own solution, as an upper bound on the success rate.
+    """Return agents that play each task's own solution, as an upper bound on the success rate.
 
     Pass this function to :func:`~coevo_gym.episodes.evaluation.evaluate` in place of an agent.
     """

@@ -25,7 +25,7 @@ def self_similarity(embeddings: ArrayLike, k: int = 5) -> float:
     With more than 50,000 tasks, :class:`VectorIndex` finds the neighbours.
 
     Args:
-        embeddings: (n, dim) vectors of any length, n >= 2.
+        embeddings: (n, dim) vectors of any norm, n >= 2.
         k: number of neighbours, at most n - 1.
 
     Raises:
@@ -110,7 +110,7 @@ def max_similarity(embeddings: ArrayLike, reference: ArrayLike) -> SimilarityHis
     """Return each task's similarity to its nearest reference task, with a histogram (figure 5).
 
     Args:
-        embeddings: (n, dim) vectors of any length.
+        embeddings: (n, dim) vectors of any norm.
         reference: (m, dim) vectors, m >= 1.
     """
     y, v = (np.asarray(points, dtype=np.float64) for points in (embeddings, reference))

@@ -184,7 +184,7 @@ class PoolCurriculum:
         return signals
 
     def note(self, notes: Notes) -> None:
-        """Pass the notes from a learner step to the selector and the growth."""
+        """Pass the notes from a learner step to the selector and the growth rule."""
         self.selector.note(notes)
         self.growth.note(notes)
 

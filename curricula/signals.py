@@ -60,7 +60,7 @@ NOTHING: Pattern = ("-",)
 
 
 def sequence_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
-    """Return the first six symbols of an episode, with repeats collapsed.
+    """Return the first six symbols that represent an episode's steps, with repeats collapsed.
 
     Example:
         >>> from coevo_gym.core.trajectory import EndReason, Step, Trajectory
@@ -76,12 +76,12 @@ def sequence_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
 
 
 def set_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
-    """Return the sorted set of an episode's symbols."""
+    """Return the sorted set of symbols that represent an episode's steps."""
     return tuple(sorted(set(_symbols(trajectory, symbol)))) or NOTHING
 
 
 def _symbols(trajectory: Trajectory, symbol: SymbolOf) -> Iterator[str]:
-    """Yield the symbols of all steps in an episode."""
+    """Yield the symbols that represent the steps of an episode."""
     return (name for step in trajectory.steps for name in symbol(step).split())
 
 
@@ -220,7 +220,7 @@ class SignalDetector:
 
     @property
     def forgotten(self) -> Mapping[Reading, int]:
-        """Number of episodes with forgetting, for each way to summarise a visit's outcomes."""
+        """Number of episodes in which forgetting was found, for each way to summarise a visit."""
         return self._forgotten
 
     @property

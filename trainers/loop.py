@@ -153,7 +153,7 @@ class Loop:
         return notes
 
     def _learn(self, kept: Sequence[Group], notes: Notes) -> Metrics:
-        """Learn from a step's groups, unless the step is study-only."""
+        """Learn from a step's groups, unless the step only runs studies."""
         if self.config.only_studies(self.state):
             return {"success": success_of(kept), "update_s": 0.0}
         began = perf_counter()

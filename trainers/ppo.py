@@ -60,7 +60,7 @@ class Valued(LearnablePolicy, Protocol):
     value_lr: float
 
     def value_head(self) -> torch.nn.Module:
-        """Create a value head that always predicts 0, without drawing random numbers."""
+        """Create a value head that initially predicts 0, without drawing random numbers."""
         ...
 
     def logprobs_and_values(
@@ -148,7 +148,7 @@ class PPO(SurrogateLearner):
         self._known: dict[int, tuple[Trajectory, list[float]]] = {}  # of this policy version
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
-        """Return GAE advantages, one per step, or one per token at level ``token``."""
+        """Return GAE advantages, one per step or, if the level is ``token``, one per token."""
         found = iter(self._estimates([t for group in groups for t in group.trajectories]))
         return [[next(found).advantage for _ in group.trajectories] for group in groups]
 

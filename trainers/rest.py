@@ -1,4 +1,4 @@
-"""ReST, which collects rollouts and then imitates the rollouts above a rising threshold.
+"""ReST, which collects rollouts and then imitates rollouts that score above a rising threshold.
 
 The method's Grow step corresponds to several loop steps whose rollouts are only collected. No
 learning happens in between, so all rollouts come from one policy, except for episodes that span an
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 def kept(scores: Sequence[float], threshold: float) -> list[int]:
-    """Return the indices of rollouts above a threshold, which an Improve step imitates."""
+    """Return the indices of rollouts that score above a threshold and are therefore imitated."""
     return [place for place, score in enumerate(scores) if score > threshold]
 
 
@@ -110,7 +110,7 @@ class ReST:
         return metrics
 
     def _improve(self) -> dict[str, float]:
-        """Imitate the rollouts above each threshold in turn."""
+        """Imitate the rollouts that score above each threshold in turn."""
         metrics: dict[str, float] = {}
         parameters = list(self.policy.parameters())
         start: list[torch.Tensor] = []

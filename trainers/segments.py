@@ -48,7 +48,7 @@ def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:
 
 
 class Snapshot(NamedTuple):
-    """A context's tokens at the time of sampling, each with a flag that marks sampled tokens."""
+    """The tokens in a model's context at the time of sampling, each marked as sampled or not."""
 
     ids: tuple[int, ...]
     sampled: tuple[bool, ...]

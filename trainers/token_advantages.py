@@ -51,7 +51,7 @@ def teaches(advantages: Iterable[Advantage]) -> bool:
 
 
 def mapped(advantage: Advantage, change: Callable[[float], float]) -> Advantage:
-    """Apply a function to each value in an advantage.
+    """Apply a function to each number in a (possibly nested) advantage.
 
     Example:
         >>> mapped([1.0, [2.0, -1.0]], lambda number: number / 2)

@@ -62,7 +62,7 @@ class Budgeted:
         return getattr(self.policy, "version", 0)
 
     def for_purpose(self, purpose: str) -> Budgeted:
-        """Return the same policy, with usage counted under another default purpose."""
+        """Return this policy with a different default purpose for counting usage."""
         return Budgeted(self.policy, self.meter, purpose=purpose, prices=self.prices)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
@@ -273,7 +273,7 @@ class _Case(Generic[ModelT]):
 
     @property
     def ended(self) -> Usage:
-        """Return the outcome as a usage count, which is empty if the budget was too small."""
+        """Return the inquiry's outcome as a usage count; empty if the budget did not cover it."""
         if self.value is not None:
             return Usage(repaired=1) if self.repairing else Usage(used=1)
         unsent = self.outcome is Finish.UNSENT and not self.repairing

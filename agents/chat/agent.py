@@ -130,7 +130,7 @@ class ChatAgent:
         return ChatAgent(self.policy, self.prompt, config)
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return one ``Act`` per view; send one batch of requests, plus another if notes are due.
+        """Return one ``Act`` per view, using one batch of requests, or two if notes are due.
 
         Raises:
             ModelError: if the history is ``causal`` and the prompt's tokens differ from the sampled
@@ -217,7 +217,7 @@ class ChatAgent:
         return written
 
     def demonstrate(self, view: View, action: str) -> TokenDecision | None:
-        """Return the decision that answers a view with an action; None if the prompt is too long.
+        """Return the decision that takes an action in a view; None if the prompt is too long.
 
         Raises:
             ConfigError: if the policy does not work with tokens.

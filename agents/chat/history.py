@@ -84,7 +84,7 @@ class Conversation:
         return Message("assistant", text, ids)
 
     def written(self, step: int) -> str:
-        """Return the notes that the model wrote for a step about earlier steps; "" if none."""
+        """Return the notes about earlier steps that the model wrote at a step; "" if none."""
         return self.memory if step == self.answered else self.view.history[step].memory
 
     def before(self, step: int) -> Conversation:
@@ -103,12 +103,12 @@ class Conversation:
 
 
 def causal(conversation: Conversation) -> tuple[Message, ...]:
-    """Show all messages and answers, so that each prompt extends the previous prompt."""
+    """Return all messages and answers, so that each prompt extends the previous prompt."""
     return (*conversation.system(), *_exchanges(conversation, range(conversation.answered)))
 
 
 def reasoning(conversation: Conversation) -> tuple[Message, ...]:
-    """Show all messages and answers, but omit the thoughts in earlier answers."""
+    """Return all messages and answers, but omit the thoughts in earlier answers."""
     return tuple(
         _thoughtless(message) if message.role == "assistant" else message
         for message in causal(conversation)
@@ -116,7 +116,7 @@ def reasoning(conversation: Conversation) -> tuple[Message, ...]:
 
 
 def window(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
-    """Show the last ``n`` steps in full, preceded by the task and a list of older actions.
+    """Return the last ``n`` steps in full, preceded by the task and a list of older actions.
 
     Notes that the model has written about older steps replace those steps' actions in the list. In
     the original, a model writes such notes once a length is exceeded; see :func:`asks_for_notes`.
@@ -136,7 +136,7 @@ def window(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
 
 
 def recent(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
-    """Show the last ``n`` steps only, without the task and without earlier actions.
+    """Return only the last ``n`` steps, without the task and without earlier actions.
 
     This kind suits exploration without a task. Put lasting information into the system message.
     If ``n`` is None, as many steps are shown as fit into :data:`WINDOW_CHARS` characters.
@@ -205,7 +205,7 @@ def _notes(conversation: Conversation, n: int | None) -> tuple[str, int]:
 def self_managed(
     conversation: Conversation, max_chars: int, *, by_model: bool = False
 ) -> tuple[Message, ...]:
-    """Show all steps except those that the model has dropped or replaced by a note.
+    """Return all steps except those that the model has dropped or replaced with a note.
 
     Steps are numbered from 1. A prompt of more than ``max_chars`` characters explains to the model
     how to make room: ``<drop>2-4,6</drop>`` anywhere in an answer removes steps from later prompts,

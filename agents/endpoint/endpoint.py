@@ -96,7 +96,7 @@ def most_tokens(prompt: Prompt) -> Tokens:
 
 
 def least_tokens(prompt: Prompt, answer: str = "") -> Tokens:
-    """Return lower bounds on the tokens in a prompt and its answer, independent of the server."""
+    """Return lower bounds on the tokens in a prompt and its answer, which hold for any server."""
     sent = sum(_n_bytes(message.content) for message in prompt.messages)
     return sent // _BYTES_A_TOKEN, _n_bytes(answer) // _BYTES_A_TOKEN
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop in its own thread, for callers with or without a loop (such as notebooks).
+    """An event loop in its own thread, also for callers with a running loop (such as notebooks).
 
     The loop runs until :meth:`close`, or until the object is garbage-collected, so that objects
     bound to the loop, such as a connection pool, serve many calls. Thread-safe. ``at_end`` is

@@ -49,7 +49,7 @@ _COUNTS = ("retries", "unknown", "empty", "overflows", "lost")
 
 
 class _Fault(NamedTuple):
-    """The reason that an attempt returned no answer."""
+    """A failed attempt, with its cause and advice on how to fix it."""
 
     what: str  # without the key
     advice: str
@@ -287,7 +287,7 @@ class OpenAIPolicy:
         return None
 
     def _give_up(self, fault: _Fault, attempts: int) -> Completion:
-        """Return a lost completion for a failed request, or raise if the whole call must fail."""
+        """Return a completion marked as lost, or raise an error if the whole call must fail."""
         times = f" {attempts} times" if attempts > 1 else ""
         said = (
             f"{self.config.model} at {self.config.base_url} gave no answer{times}: "
@@ -301,7 +301,7 @@ class OpenAIPolicy:
         return Completion(said, None, Finish.LOST, Usage(calls=attempts))
 
     async def _attempt(self, prompt: Prompt) -> EndpointReply | Completion | _Fault:
-        """Send a prompt once; return faults, because an exception might quote the API key."""
+        """Send a prompt once and return any fault, because raising it might reveal the API key."""
         body: dict[str, Any] = {
             "model": self.config.model,
             "messages": [

@@ -212,7 +212,7 @@ def head_of(model: PreTrainedModel) -> torch.nn.Linear:
 
 @torch.no_grad()
 def check_model(model: PreTrainedModel) -> None:
-    """Check on a few tokens that packed sequences and the head reproduce the model's logits.
+    """Check with a few tokens that packed sequences and the head reproduce the model's logits.
 
     Raises:
         ModelError: if the logits differ, because the trained and sampled models would differ.

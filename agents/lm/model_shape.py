@@ -54,7 +54,7 @@ class ModelShape(NamedTuple):
 
     @property
     def kept_per_token(self) -> int:
-        """Bytes per token and layer kept for the backward pass in bf16, within a factor of two.
+        """Bytes kept per token and layer for the backward pass in bf16, within a factor of two.
 
         The widths come from the model; their factors were measured on small models.
         """
@@ -63,7 +63,7 @@ class ModelShape(NamedTuple):
         return attention + expert * self.active_experts
 
     def lora_parameters(self, rank: int) -> int:
-        """Return the number of adapter weights at this rank on all linear layers except experts."""
+        """Return the number of adapter weights at this rank on all non-expert linear layers."""
         adapted = self._replace(experts=0) if self.experts > 1 else self
         return self.layers * rank * sum(rows + columns for rows, columns in adapted._matrices())
 

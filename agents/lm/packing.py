@@ -195,7 +195,7 @@ def sequence_attention(
     paths: Sequence[Path] = (),
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """Compute causal attention within each sequence of a row, with transformers' signature.
+    """Compute causal attention within each sequence of a row, in place of transformers' function.
 
     On a GPU in half precision, this uses PyTorch's variable-length attention, one kernel per row
     (not covered by the tests, which need no GPU). Otherwise it loops over the sequences.

@@ -239,7 +239,7 @@ class TransformersPolicy(LanguageModel):
         return TokenDecision(prompt_ids, ids, (0.0,) * len(ids))
 
     def train(self, mode: bool = True) -> None:
-        """Switch to updating, which clears the prefix cache, or back to sampling."""
+        """Switch between sampling and updating; the switch to updating clears the prefix cache."""
         super().train(mode)
         if mode and self._prefixes is not None:
             self._prefixes.clear()

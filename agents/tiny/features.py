@@ -214,7 +214,7 @@ class Encoder:
     def _overlaps(
         self, arg: Text, context: Text, wanted: Text, want: float, local: Mapping[str, float]
     ) -> tuple[float, ...]:
-        """Return _N_COMPARED features for the overlap of an argument with the instruction."""
+        """Return ``_N_COMPARED`` features that compare an argument with the instruction."""
         total = self.weights.total
         near = context.distinct & wanted.distinct
         in_arg, in_context = total(arg.distinct & wanted.distinct), total(near)
@@ -296,7 +296,7 @@ def _word_start(text: str, argument: str, start: int = 0) -> int:
 
 
 def _local_weights(wanted: Text, around: Sequence[Text]) -> dict[str, float]:
-    """Weigh the instruction's words by the number of candidate contexts that share them."""
+    """Return a weight per instruction word; words in fewer candidate contexts get more weight."""
     n = sum(bool(text.words) for text in around)
     counts = Counter(word for text in around for word in text.distinct & wanted.distinct)
     return {word: math.log((n + 1) / count) for word, count in counts.items()}
@@ -356,7 +356,7 @@ def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[
 
 
 def _with_relative(rows: Floats) -> Floats:
-    """Add columns with each comparison's gap from the best candidate, and best-candidate flags."""
+    """Add columns that compare each candidate with the best candidate, such as gaps and flags."""
     compared = rows[:, :_N_COMPARED]
     gap = compared - compared.max(axis=0, keepdims=True)
     fresh = compared[:, :3] * (1.0 - rows[:, _N_PAGE : _N_PAGE + 1])  # 0 if chosen here before

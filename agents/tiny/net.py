@@ -97,7 +97,7 @@ class Scorer(nn.Module):
         return relu(self.second(torch.cat([hidden, pooled], dim=1)))
 
     def mean(self, hidden: Tensor, batch: CandidateBatch) -> Tensor:
-        """Return the (B, hidden) mean over each choice's candidates."""
+        """Return the (B, hidden) mean hidden state of each choice's candidates."""
         zeros = hidden.new_zeros(len(batch.sizes), hidden.shape[1])
         return zeros.index_add(0, batch.owner, hidden) / batch.sizes.unsqueeze(1)
 
@@ -111,7 +111,7 @@ class Scorer(nn.Module):
         return shifted - total.log()[batch.owner]
 
     def _pool(self, hidden: Tensor, batch: CandidateBatch) -> list[Tensor]:
-        """Return the (B, hidden) maximum and mean over each choice's candidates."""
+        """Return the (B, hidden) maximum and mean hidden states of each choice's candidates."""
         zeros = hidden.new_zeros(len(batch.sizes), hidden.shape[1])
         owner = batch.owner.unsqueeze(1).expand_as(hidden)
         # Values after relu are >= 0, so starting from 0 does not change a maximum.

@@ -1,4 +1,4 @@
-"""Abstraction of walks into task proposals by a language model."""
+"""Abstraction, in which a language model turns exploration walks into task proposals."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Ideas(BaseModel):
 
 
 class Abstraction(NamedTuple):
-    """The proposals that were abstracted from a batch of walks.
+    """The task proposals made from a batch of exploration walks.
 
     Attributes:
         walks: indices of the walks in the input.
@@ -75,7 +75,7 @@ class Abstraction(NamedTuple):
 
 
 class Abstract:
-    """An abstraction step that asks a model to turn walks into proposals.
+    """An abstraction step that asks a model to turn exploration walks into task proposals.
 
     One question shows walks from a single task, up to :data:`EVIDENCE_CHARS` characters in total.
     For a longer walk, all actions are listed, but the observations of its middle steps are omitted.
@@ -99,7 +99,7 @@ class Abstract:
         self._told = load_inquiry(prompt).declared(told) if told else {}
 
     def __call__(self, walks: Sequence[tuple[Context, Walk]]) -> list[Abstraction]:
-        """Return proposals for walks, each of which is paired with the context it started from.
+        """Return the task proposals made from walks, each given with its starting context.
 
         Walks without any exchange are skipped.
         """

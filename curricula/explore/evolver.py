@@ -62,7 +62,7 @@ class _Progress:
     seconds: float = 0.0
 
     def add(self, found: Exploration) -> None:
-        """Add an exploration's env steps and its record."""
+        """Count the env steps of an exploration, and store its record."""
         self.env_steps += found.env_steps
         if found.explored is not None:
             self.explored.append(found.explored)
@@ -289,7 +289,7 @@ def _evolved(task: Task, context: Context, round: Round, verdict: Verdict) -> Ta
 
 
 def _told(context: Context, known: KnownTasks) -> Context:
-    """Add the known requests at a context's location, or anywhere for an unguided context."""
+    """Add known instructions to a context; an unguided context gets them from any scenario."""
     tasks = known.around(context.task, MAX_KNOWN)
     if context.kind == UNGUIDED:
         there = {task.id for task in tasks}

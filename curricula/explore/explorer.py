@@ -148,7 +148,7 @@ def drawn_evenly(choices: Sequence[str], rng: Generator) -> str:
 
 
 class Walker:
-    """An agent without a model that follows a given path for a while, then acts at random.
+    """A scripted agent that follows a given path for a while, then acts at random.
 
     It abandons a walk when no actions are available.
 
@@ -183,7 +183,7 @@ class Walker:
 
 
 class ScriptedExplorer:
-    """An explorer without a model that repeats part of the agent's path, then acts at random.
+    """A scripted explorer that repeats part of the agent's path, then acts at random.
 
     Each walk starts where the task starts, repeats a random number of the context's first actions,
     and continues with random members of ``benchmark.choices(view)``. The benchmark abstracts each

@@ -42,7 +42,7 @@ def opened_for(benchmark: Benchmark, context: Context) -> Task:
 
 
 class Aim:
-    """A bias towards choices that mention the target.
+    """A weighting that favours choices that mention the target.
 
     It sees the same choices as a policy whose instruction mentions the target, and nothing more.
 
@@ -94,7 +94,7 @@ MIN_SAME = 2
 
 
 class Guide:
-    """A writer of explorer cues that uses a context, its weakness and the known tasks.
+    """A writer of explorer cues based on a context, its weakness and the known tasks.
 
     Args:
         prompt: name of the prompt file.

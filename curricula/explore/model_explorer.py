@@ -1,4 +1,4 @@
-"""A model-based explorer, which summarises rollouts, explores, and proposes tasks."""
+"""An explorer that uses a language model to summarise rollouts, explore, and propose tasks."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Stay:
 
 
 class ModelExplorer:
-    """A model-based explorer, which works in four stages.
+    """An explorer that uses a language model and works in four stages.
 
     Contexts are explored together: one batch of questions summarises their rollouts
     (:class:`Summarise`), an agent explores from all contexts (:class:`Walks`) with instructions
@@ -204,7 +204,7 @@ class ModelExplorer:
                 stay.problems.append(f"The rollout was retold by rule: {summary.problem}")
 
     def _walk(self, stays: Sequence[_Stay]) -> None:
-        """Let the agent explore; second walks see the actions of the first walks."""
+        """Let the agent explore; a context's later walks see the actions of its earlier walks."""
         free = [stay for stay in stays if stay.context.kind == UNGUIDED]
         led = [stay for stay in stays if stay.context.kind != UNGUIDED]
         for _ in range(self.n_walks):

@@ -25,7 +25,7 @@ class Breakable(Benchmark, Protocol):
     """Interface for benchmarks that can make unsolvable copies of their tasks."""
 
     def broken(self, task: Task) -> Task:
-        """Return an unsolvable copy of the task that looks the same."""
+        """Return a copy of the task that looks the same but cannot be solved."""
         ...
 
 
@@ -121,7 +121,7 @@ class UnprovenEvolver:
         return [*drawn, *(self.native[int(place)] for place in places)]
 
     def _easiest(self, drawn: list[Task], rng: Generator) -> list[Task]:
-        """Try as many other tasks as were drawn, and return the tasks that were solved most often.
+        """Try ``len(drawn)`` other tasks, and return the tasks that were solved most often.
 
         The returned tasks replace the initial tasks that were drawn.
         """

@@ -23,7 +23,7 @@ MAX_STRAYS = 3
 
 
 class WalkStart(NamedTuple):
-    """The starting point of a walk.
+    """The starting point of an exploration walk.
 
     Attributes:
         task: the task that the agent is shown.
@@ -37,7 +37,7 @@ class WalkStart(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """The result of one walk.
+    """The result of one exploration walk.
 
     Attributes:
         rollout: the trajectory.
@@ -51,7 +51,7 @@ class Walked(NamedTuple):
 
 
 class Walks:
-    """A runner of concurrent walks that uses the same code as training.
+    """A runner of concurrent exploration walks that uses the same code as training.
 
     All active walks query the agent together. A walk ends after its maximum number of steps, when
     the env ends it, after :data:`MAX_STRAYS` consecutive ineffective actions, or when the agent's
@@ -72,7 +72,7 @@ class Walks:
         self.max_envs = max_envs
 
     def run(self, starts: Sequence[WalkStart], agent: Agent | None = None) -> list[Walked]:
-        """Run one walk per start, and return the walks in the same order.
+        """Run one exploration walk per starting point, and return the results in order.
 
         Raises:
             EnvBackendError: if an engine failed.
@@ -101,7 +101,7 @@ def shortened(env: gym.Env[Any, Any], max_steps: int) -> gym.Env[Any, Any]:
 
 
 class _Patient:
-    """An agent that ends walks that have become pointless.
+    """An agent that ends exploration walks that have become pointless.
 
     It ends a walk after too many ineffective actions. If the model does not answer, it ends the
     walk in a way that keeps the steps so far.
@@ -149,7 +149,7 @@ def _walked(rollout: Trajectory) -> Walked:
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a walk, with its own agent and cue.
+    """A phase of an exploration walk, with its own agent and cue.
 
     Attributes:
         until: number of steps from the start of the walk to the end of the phase; None for the
@@ -164,7 +164,7 @@ class Phase:
 
 
 class PhasedAgent:
-    """An agent that acts in phases, which depend on the number of steps that a walk has taken.
+    """An agent that acts in phases, chosen by the number of steps taken in an exploration walk.
 
     It does not keep any state, so walks in different phases can run at the same time. The phases'
     agents are queried one after another, each with all views in its phase.

@@ -143,7 +143,7 @@ class Gate(Protocol):
         ...
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Return the candidate, extended by the gate's findings.
+        """Return the candidate, extended with the gate's findings.
 
         Raises:
             Rejected: if the candidate fails the check; the message is the reason.

@@ -145,9 +145,9 @@ OWN_ENDS = frozenset({EndReason.SOLVED, EndReason.FAILED, EndReason.AGENT_DONE})
 
 @dataclass(frozen=True, slots=True)
 class PaperGate:
-    """A gate in which a solver that sees the reference must earn a score or convince a judge.
+    """A gate in which a solver that sees the reference must score above 0 or convince a judge.
 
-    A score above 0 is sufficient. The judge only sees episodes that finished by themselves.
+    The judge only sees episodes that finished by themselves.
     """
 
     benchmark: Benchmark
@@ -194,7 +194,7 @@ _SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class SubstanceGate:
-    """A gate that rejects trivial tasks and tasks that their instruction does not describe.
+    """A gate that rejects trivial tasks and tasks whose instruction does not describe them.
 
     It rejects a task if its reference contains unnecessary steps, if its reference neither changes
     nor reads the engine's state, if its instruction contains the answer or the whole reference, if
@@ -377,7 +377,7 @@ class LengthGate:
     name: str = "length"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Minimise the reference and check its length; see :class:`Gate`."""
+        """Remove unnecessary steps from the reference and check its length; see :class:`Gate`."""
         short = minimised(self.benchmark, candidate.the_draft, candidate.the_task)
         if len(short.steps) < self.min_steps:
             dropped = f"; {short.dropped[0]!r} is not needed" if short.dropped else ""

@@ -73,7 +73,7 @@ def ask_judge(
 
 @dataclass(frozen=True, slots=True)
 class JudgeGate:
-    """A gate that shows a model the reference's effects and asks if it fulfils the instruction.
+    """A gate that shows a model the reference's effects and asks if they fulfil the instruction.
 
     The answer is stored but never used as a reward. Without an answer, the candidate passes.
     """

@@ -1,4 +1,4 @@
-"""Minimal references, found by removing steps and replaying the other steps.
+"""Minimal reference solutions, found by removing steps and replaying the remaining steps.
 
 A step is needed if the score falls without the step, or if it showed a value that a later step
 uses. A replay can use an id without the step that listed it, but an agent could not know the id.
@@ -96,7 +96,7 @@ class _Shortening:
         return sorted((loop for loop in loops if not sources & {*loop}), key=len, reverse=True)
 
     def _drop_single(self) -> None:
-        """Drop single steps, but keep needed steps such as the last step and closing messages."""
+        """Drop unnecessary steps one by one; the last step and closing messages are always kept."""
         for index in range(len(self._steps) - 2, -1, -1):
             closes = self._replay.effects[index] is Effect.CLOSED
             if not (closes or self._opens_next(index) or index in self._sources()):

@@ -37,7 +37,7 @@ def stands_in(text: str, phrase: str) -> bool:
 
 
 def tells_of(text: str, name: str) -> bool:
-    """Return True if a text contains all words of a name, in any form and ignoring filler words.
+    """Return True if a text contains all words of a name in any form, ignoring filler words.
 
     Example:
         >>> tells_of("Delete both of my alarms", "delete alarm"), tells_of("Put it there", "it")
@@ -87,7 +87,7 @@ class ShownValues:
 
     @staticmethod
     def counts(text: str) -> set[str]:
-        """Return the length of a list, and the number of its rows that contain each value."""
+        """Return a list's length and, for each value, the number of rows that contain the value."""
         rows = _parsed(text)
         if not isinstance(rows, list):
             return set()

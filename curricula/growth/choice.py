@@ -30,8 +30,8 @@ def farthest_first(points: ArrayLike, covered: ArrayLike, k: int) -> list[int]:
     point; if there are no covered points, the first point is chosen first.
 
     Args:
-        points: (n, dim) vectors of any length.
-        covered: (m, dim) vectors of any length; m may be 0.
+        points: (n, dim) vectors of any norm.
+        covered: (m, dim) vectors of any norm; m may be 0.
         k: number of points to choose, at most n.
 
     Returns:
@@ -101,7 +101,7 @@ class Offer(NamedTuple):
 
 
 class ContextChoice:
-    """The base class of pure rules that choose contexts; by default, rounds are unguided.
+    """The base class of rules that choose a round's contexts; by default, rounds are unguided.
 
     Attributes:
         looks_back: True if the rule starts from trained tasks or learns from finished groups.

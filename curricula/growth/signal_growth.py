@@ -40,7 +40,7 @@ class Due(NamedTuple):
 
 
 class When(ABC):
-    """The base class of pure rules that decide when a round is due and how large it is.
+    """The base class of rules that decide when a round is due and how large it is.
 
     Args:
         every_groups: number of groups after which a round may be due.
@@ -65,7 +65,7 @@ class When(ABC):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state as JSON, whose keys are merged into the growth's state."""
+        """Return the state as JSON; its keys are merged into the growth rule's state."""
         return {"groups_since_round": self._n_groups}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -35,7 +35,7 @@ class Embedder(Protocol):
     """Interface for embedders, which turn texts into vectors to compare by cosine similarity."""
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
-        """Return an (n, dim) array with one unit row per text.
+        """Return an (n, dim) array with one unit vector per text.
 
         The row of a text without words may be all zero.
         """
@@ -132,8 +132,8 @@ def nearest(queries: Vectors, corpus: Vectors, k: int) -> Nearest:
     """Find the nearest rows by exact cosine search.
 
     Args:
-        queries: (q, dim) vectors of any length.
-        corpus: (n, dim) vectors of any length.
+        queries: (q, dim) vectors of any norm.
+        corpus: (n, dim) vectors of any norm.
         k: number of rows per query, at most n.
     """
     cosine = normalise(queries) @ normalise(corpus).T

@@ -36,7 +36,7 @@ class VectorIndex:
 
     Args:
         dim: length of a vector.
-        vectors: (n, dim) initial vectors of any length.
+        vectors: (n, dim) initial vectors of any norm.
         exact_up_to: maximum number of vectors that are searched exhaustively.
 
     Example:
@@ -85,7 +85,7 @@ class VectorIndex:
         return found
 
     def add(self, vectors: ArrayLike) -> None:
-        """Append (n, dim) vectors of any length."""
+        """Normalise and append (n, dim) vectors."""
         self._append(normalise(np.asarray(vectors, dtype=np.float64).reshape(-1, self.dim)))
 
     def _append(self, new: NDArray[Any]) -> None:

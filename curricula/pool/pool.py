@@ -11,7 +11,7 @@ from coevo_gym.core.task import Split, Task
 
 
 def require_train(task: Task, action: str) -> Task:
-    """Return ``task``, or raise an error unless it is labelled as a training task.
+    """Return ``task`` if it is labelled as a training task; otherwise raise an error.
 
     The error message names the refused action, such as "add to the pool". :func:`require_trainable`
     also checks the content.
@@ -28,7 +28,7 @@ def require_train(task: Task, action: str) -> Task:
 
 
 def require_trainable(task: Task, action: str, benchmark: Benchmark | None = None) -> Task:
-    """Return ``task``, or raise an error unless its label, scenario and content allow training.
+    """Return ``task`` if its label, scenario and content allow training; otherwise raise an error.
 
     ``benchmark`` provides the held-out tasks; None stands for the task's own benchmark. If that
     benchmark is not registered, the task cannot run, so only its label is checked.
@@ -52,7 +52,7 @@ def require_trainable(task: Task, action: str, benchmark: Benchmark | None = Non
 
 
 def require_practised(task: Task, action: str) -> Task:
-    """Return ``task``, or raise an error unless it is a training task with a goal.
+    """Return ``task`` if it is a training task with a goal; otherwise raise an error.
 
     Raises:
         SplitLeakError, BenchmarkNotInstalled: see :func:`require_trainable`.

@@ -118,7 +118,7 @@ class AdaRFT(RatedSelector):
             )
 
     def metrics(self) -> dict[str, float]:
-        """Return the target, the number of rated tasks and their mean rate."""
+        """Return the target, the number of rated tasks and their mean pass rate."""
         return {**super().metrics(), "target": self.target}
 
     def state_dict(self) -> dict[str, Any]:

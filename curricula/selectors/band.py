@@ -71,7 +71,7 @@ class BandConfig(FrozenModel):
 
 
 class Band:
-    """A selector that draws uniformly from the tasks in a target band, and rarely from others.
+    """A selector that draws uniformly from tasks in a success-rate band, and rarely from others.
 
     The band contains tasks that were never visited and tasks with a success rate from 0.1 to 0.9.
     The rare draws of other tasks detect tasks that return to the band, for example if they are

@@ -134,10 +134,10 @@ class Uniform:
         """Return None, which stands for uniform weights."""
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Do nothing, because the weights do not depend on outcomes."""
+        """Do nothing, because the probabilities of tasks do not depend on outcomes."""
 
     def note(self, notes: Notes) -> None:
-        """Do nothing, because the weights do not depend on notes."""
+        """Do nothing, because the probabilities of tasks do not depend on notes."""
 
     def metrics(self) -> dict[str, float]:
         """Return an empty dict, because there are no metrics."""

@@ -41,10 +41,10 @@ class RatedSelector(TableSelector):
 
     @abstractmethod
     def rated_weights(self) -> Numbers:
-        """Return the (n,) weights that are used once all tasks have a rate."""
+        """Return the (n,) weights that are used once all tasks have a pass rate."""
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Update the task's rate, and record any visit after the first as training."""
+        """Update the task's pass rate, and record any visit after the first as training."""
         table = self.table
         table["visits"][row] += 1
         first = table["tries"][row] == 0
@@ -59,10 +59,10 @@ class RatedSelector(TableSelector):
             self.practise(row, outcomes)
 
     def practise(self, row: int, outcomes: Numbers) -> None:
-        """Record a visit to a task that already has a rate; see :meth:`visit`."""
+        """Record a visit to a task that already has a pass rate; see :meth:`visit`."""
 
     def metrics(self) -> dict[str, float]:
-        """Return the number of rated tasks and the mean rate."""
+        """Return the number of rated tasks and their mean pass rate."""
         tried = self.table["tries"] > 0
         mean = float(self.rates[tried].mean()) if tried.any() else 0.0
         return {"tried": float(tried.sum()), "first_rate": mean}

@@ -67,7 +67,7 @@ class SECConfig(FrozenModel):
 
 
 class BanditOfDifficulty(RatedSelector):
-    """A bandit over difficulty ranges that draws an arm based on its value, then a task in it.
+    """A bandit over difficulty ranges that draws an arm based on its value, then a task from it.
 
     The arms are equal ranges of the share of failed first attempts; arms without tasks are ignored.
     An arm's tasks are drawn uniformly. Once per recorded batch, an arm is rewarded with the mean
@@ -116,7 +116,7 @@ class BanditOfDifficulty(RatedSelector):
         return np.minimum((1.0 - np.asarray(rate)) * n, n - 1).astype(np.int64)
 
     def metrics(self) -> dict[str, float]:
-        """Return the arms' values, the number of rated tasks and their mean rate."""
+        """Return the arms' values, the number of rated tasks and their mean pass rate."""
         values = {f"arm_{arm}": float(value) for arm, value in enumerate(self.values)}
         return {**super().metrics(), **values}
 

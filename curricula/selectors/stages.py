@@ -45,7 +45,7 @@ def stage_members(
 
 
 class StagesConfig(FrozenModel):
-    """Settings for stages of tasks, from easy to hard, by the pass rate of first attempts."""
+    """Settings for a selector with stages of tasks, ordered by the pass rate of first attempts."""
 
     kind: Literal["stages"] = "stages"
     stages: int = Field(default=3, ge=1)
@@ -85,7 +85,7 @@ class Stages(RatedSelector):
         return weights
 
     def metrics(self) -> dict[str, float]:
-        """Return the index of the stage, the number of rated tasks and their mean rate."""
+        """Return the index of the stage, the number of rated tasks and their mean pass rate."""
         stages = self.config.stages
         stage = min(int(round(self.progress * stages, 9)), stages - 1)
         return {**super().metrics(), "stage": float(stage)}

@@ -95,13 +95,13 @@ class GroupLedger:
 
     @property
     def n_ready(self) -> int:
-        """Number of tickets that can be issued without a slot before a new task must be drawn."""
+        """Number of unreserved tickets that can be issued before a new task must be drawn."""
         unbegun = sum(g.n_unbegun for g in self._groups.values() if g.slot is None)
         return len(self._returned) + unbegun
 
     @property
     def spent(self) -> bool:
-        """True if all tickets of the drawn groups have been issued, including those of slots."""
+        """True if all tickets of the drawn groups have been issued, including reserved tickets."""
         return not self._returned and not any(g.n_unbegun for g in self._groups.values())
 
     @property

@@ -127,7 +127,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
-        """The env's spec with this wrapper, or None if the sampler was created from objects."""
+        """The env's spec with this wrapper, or None if its arguments cannot be stored in a spec."""
         return super().spec if self._has_json_spec else None
 
     @property

@@ -154,7 +154,7 @@ class CurriculumSession:
 
     @property
     def n_ready(self) -> int:
-        """Number of tickets that can be issued without a slot before a new task must be drawn."""
+        """Number of unreserved tickets that can be issued before a new task must be drawn."""
         with self._lock:
             return self._ledger.n_ready
 

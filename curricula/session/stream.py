@@ -197,7 +197,7 @@ class TaskStream:
 
 
 class StreamSampler:
-    """The base class of both samplers, which provides access to their stream."""
+    """The base class of the samplers for single and vector envs, which exposes their stream."""
 
     _stream: TaskStream
 

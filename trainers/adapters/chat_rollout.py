@@ -193,7 +193,7 @@ class ChatRollout:
         return None if self.lost else float(self.info["success"])
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Return a split's native tasks, any of which an episode can run."""
+        """Return the split's native tasks, each of which can be run as an episode."""
         return cast(TaskEnv, self._env_of(split).unwrapped).tasks
 
     def abandon(self) -> None:

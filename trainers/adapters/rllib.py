@@ -50,7 +50,7 @@ def on_curriculum(
     eval_split: str = "val",
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> ConfigT:
-    """Let an algorithm's env runners train on a session's tasks; return the modified config.
+    """Configure an algorithm to train on a session's tasks; return the modified config.
 
     Args:
         config: config of the algorithm, which is modified in place.
@@ -113,7 +113,7 @@ class ObserveMask(gym.ObservationWrapper[Any, Any, Any]):
         return self.unwrapped.spec
 
     def observation(self, observation: Any) -> dict[str, NDArray[np.float32]]:
-        """Return the page vector and the mask of available choices."""
+        """Return the observation vector and the mask of available choices."""
         mask = self.env.get_wrapper_attr("action_masks")()
         return {"action_mask": mask.astype(np.float32), "observations": observation}
 
@@ -122,7 +122,7 @@ def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
     """Return a subclass that saves the curriculum in checkpoints and adds metrics to results."""
 
     class Practising(algorithm):  # type: ignore[misc, valid-type]
-        """The given algorithm, extended with access to the session of its env runners."""
+        """A subclass of the given algorithm that can access its env runners' session."""
 
         def step(self) -> dict[str, Any]:
             result: dict[str, Any] = super().step()

@@ -77,7 +77,7 @@ class _Told(RemoteChoiceEnv):  # type: ignore[misc]
 
 
 class ScoreChoices(Encoder):  # type: ignore[misc]
-    """An encoder that returns a (B, hidden) page state and (B, choices) scores, concatenated."""
+    """An encoder that returns (B, hidden) page features and (B, choices) scores, concatenated."""
 
     def __init__(self, cfg: Any, obs_space: Any) -> None:
         super().__init__(cfg)
@@ -100,7 +100,7 @@ class ScoreChoices(Encoder):  # type: ignore[misc]
 
 
 class ChooseAmongOffered(ActorCriticSharedWeights):  # type: ignore[misc]
-    """An actor-critic that uses the encoder's scores as logits and its page state for the value."""
+    """An actor-critic that uses the encoder's scores as logits and page features for the value."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -1,4 +1,4 @@
-"""Supported third-party trainers, and their environments under ``$COEVO_HOME/trainers``.
+"""Supported third-party trainers, and their virtual environments under ``$COEVO_HOME/trainers``.
 
 An adapter imports its trainer only when used, so the trainers can be listed without importing them.
 Each environment has pinned versions. If a trainer is compatible with coevo_gym, its environment
@@ -55,7 +55,7 @@ class Trainer:
 
     @property
     def pins(self) -> Path:
-        """File with the pinned versions of the trainer's environment, one per line."""
+        """File with the pinned versions for the trainer's virtual environment, one per line."""
         return _PINS / f"{self.name}.txt"
 
 
@@ -132,17 +132,17 @@ class FoundTrainer(NamedTuple):
 
 
 def folder_of(trainer: Trainer) -> Path:
-    """Return the folder of a trainer's environment, which may not exist."""
+    """Return the folder of a trainer's virtual environment, which may not exist."""
     return home() / "trainers" / trainer.name
 
 
 def python_of(trainer: Trainer) -> Path:
-    """Return the interpreter of a trainer's environment, which may not exist."""
+    """Return the path of a trainer's Python interpreter, which may not exist."""
     return folder_of(trainer) / "bin" / "python"
 
 
 def find_trainer(trainer: Trainer) -> FoundTrainer:
-    """Find a trainer's installations in this environment and in the trainer's own environment."""
+    """Find a trainer's installations in the current and in the trainer's virtual environment."""
     here: dict[str, str] = {}
     if trainer.extra is not None:
         with suppress(PackageNotFoundError):
@@ -169,7 +169,7 @@ def find_trainer(trainer: Trainer) -> FoundTrainer:
 
 
 def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
-    """Create a trainer's environment unless it is up to date; return its folder.
+    """Create a trainer's virtual environment unless it is up to date; return its folder.
 
     An environment of another version, or from an interrupted installation, is removed first.
     ``source`` is a folder with all required wheels; None to download them.
@@ -257,7 +257,7 @@ def _copy_modules(trainer: Trainer, folder: Path) -> None:
 
 
 def _site_packages(folder: Path) -> Path:
-    """Return an environment's site-packages folder.
+    """Return a virtual environment's site-packages folder.
 
     Raises:
         EnvBackendError: if there is no such folder.
@@ -276,7 +276,7 @@ def _differs(copy: Path, file: str) -> bool:
 
 
 def _other_checkout(trainer: Trainer, site: Path) -> str:
-    """Return the checkout that an environment's coevo_gym comes from; "" if it is this checkout."""
+    """Return the checkout used by a virtual environment's coevo_gym; "" if it is this checkout."""
     if trainer.extra is None:
         return ""
     for found in distributions(name="coevo_gym", path=[str(site)]):

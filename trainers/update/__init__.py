@@ -1,4 +1,4 @@
-"""Weight updates from a batch of groups: samples, loss and optimiser (requires PyTorch)."""
+"""Code that updates weights: samples, loss and optimiser (requires PyTorch)."""
 
 from coevo_gym.provision import extra_advice
 

@@ -116,7 +116,7 @@ def surrogate(
 
 
 class SurrogateLearner:
-    """A policy being trained, with its optimiser, reference and averaged weights.
+    """A policy being trained, with its optimiser, reference model and averaged weights.
 
     ``heads`` are further weights to train, each with its learning rate. The seed determines the
     order of minibatches.
@@ -150,7 +150,7 @@ class SurrogateLearner:
         return min(self.config.minibatches, len(batch.samples))
 
     def _reference_rows(self, batch: Batch) -> list[Tensor] | None:
-        """Return log-probabilities under the reference, one row per sample; None if unused."""
+        """Return one row of reference-model log-probabilities per sample, or None if unused."""
         if self._reference is None:
             return None
         return evaluated(self._reference, batch, self.config.microbatch_tokens)
@@ -222,7 +222,7 @@ class SurrogateLearner:
         return {} if norm is None else sums | {"grad_norm": norm, "lr": self._optimizer.lr}
 
     def state_dict(self, *, reference: bool = True) -> dict[str, Any]:
-        """Return optimiser, reference, counters and generator, excluding the policy's state.
+        """Return the learner's state, including the reference model but excluding the policy.
 
         The reference never changes and is as large as the policy. To save often, save the policy
         that the learner was created with once, and leave out the reference here.

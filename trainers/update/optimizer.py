@@ -45,7 +45,7 @@ def guarded_adamw(
 
 
 def decayed(config: UpdateConfig, spent: float) -> float:
-    """Return the factor for the learning rate after the given share of the budget is spent.
+    """Return the learning-rate factor after the given share of the budget has been spent.
 
     It is ``floor + (1 - floor) * f``, with ``f = 1 - spent`` for linear decay and
     ``f = (1 + cos(pi * spent)) / 2`` for half a cosine (Loshchilov and Hutter, 2017, Eq. 5, without

@@ -47,7 +47,7 @@ def practise(session: SessionFace, name: str) -> None:
 
 
 class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
-    """An agent loop that runs one row's episode; verl creates one for each rollout.
+    """An agent loop that runs one row's episode; verl creates a loop for each rollout.
 
     Args:
         arguments: verl's positional arguments.

@@ -79,7 +79,7 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
         return "gloo"
 
     def visible_devices_envvar(self) -> str:
-        """Return the name of an unused variable, because no variable can hide a CPU."""
+        """Return an unused variable name, because no environment variable controls visible CPUs."""
         return "COEVO_VISIBLE_CPUS"
 
     @contextmanager
@@ -96,7 +96,7 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
         return "CPU"
 
     def ray_noset_envvars(self) -> list[str]:
-        """Return an empty list, because Ray does not hide CPUs."""
+        """Return an empty list, because Ray does not restrict which CPUs a worker sees."""
         return []
 
     def ray_resource_options(self, num_gpus: float) -> dict[str, Any]:

@@ -144,7 +144,7 @@ class VerlLearner:
         write_json(folder / _STATE, state)
 
     def load(self, folder: Path) -> None:
-        """Restore the result of :meth:`save` with the same number of workers; update the sampler.
+        """Load a checkpoint saved by the same number of workers, and update the sampler's weights.
 
         Raises:
             StoreError: if the folder has no complete checkpoint.

@@ -45,7 +45,7 @@ class Work(NamedTuple):
 
 
 def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[SegmentRow]:
-    """Convert a batch's samples, whose positions have (D,) weights, to rows.
+    """Convert a batch's samples to rows, given the (D,) weight of each sample's positions.
 
     ``clip_high`` is the upper clip if the batch does not specify one.
 

@@ -33,7 +33,7 @@ EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], 
 
 
 class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
-    """A worker with a shard of the model, whose methods are called on all workers at once."""
+    """A worker with a shard of the model; each method is called on all workers at once."""
 
     def __init__(self, config: Any) -> None:
         if get_device_name() == "cpu":  # verl would name the CPU backend twice, which fails

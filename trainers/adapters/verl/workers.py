@@ -43,7 +43,7 @@ class Workers(Protocol):
 
 
 class TorchrunWorkers:
-    """A group with one worker per torchrun process, led by the first process.
+    """A group of workers, one per torchrun process, led by the first process.
 
         workers = TorchrunWorkers(model, settings, Sharding(device="cpu", dtype="fp32"))
         if workers.leads:
@@ -97,7 +97,7 @@ class TorchrunWorkers:
 
 
 class RayWorkers:
-    """A group with one worker per Ray actor, placed by verl.
+    """A group of workers, one per Ray actor; verl assigns the actors to nodes.
 
     Call ``ray.init()`` first, with :func:`ray_environment` as its ``runtime_env``. The model's
     folder must have the same path on every node. ``per_node`` is the number of workers per node.
