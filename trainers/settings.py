@@ -164,7 +164,7 @@ class ImitationConfig(FrozenModel):
 class PPOConfig(UpdateConfig):
     """Settings for PPO, whose value head replaces the comparison within a group.
 
-    Old log-probabilities are the recorded values, except for tokens sampled by older weights.
+    Old log-probabilities are the recorded values, except for tokens sampled with older weights.
 
     Attributes:
         kind: name of this learner.

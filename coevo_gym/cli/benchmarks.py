@@ -86,8 +86,8 @@ _SPLITS = ("train", "val", "test")
 def envs(as_json: AsJson = False) -> None:
     """List the environments with the number of native tasks in each split.
 
-    The command does not install anything. If a benchmark's tasks are missing, it prints the command
-    that installs them; in JSON, their counts are -1.
+    The command does not install anything. If a benchmark's tasks are missing, the output contains
+    the command that installs them; in JSON, their counts are -1.
 
     For example: coevo envs --json
     """

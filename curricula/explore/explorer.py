@@ -37,7 +37,7 @@ class ExplorerConfig(FrozenModel):
     """(noisy) Share of initial tasks that the initial policy already solves, based on success in
     8 attempts. These tasks are never broken."""
     walks: int = Field(default=2, ge=1)
-    """Walks per context. With a target, the scripted explorer makes one walk of half the length."""
+    """Walks per context. With a target, the scripted explorer makes one half-length walk."""
     max_steps: int = Field(default=18, ge=1)
     """Maximum steps per walk. With ``noisy``, each task costs this many steps."""
     concurrency: int = Field(default=8, ge=1)

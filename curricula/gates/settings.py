@@ -132,8 +132,8 @@ class GatesConfig(FrozenModel):
     empty_agent, solve and judge."""
     accept: Literal["verified", "paper"] = "verified"
     """``verified`` accepts tasks proven by execution. ``paper`` accepts a built task if a solver
-    with the reference in its prompt scores above 0, or finishes and a judge says that it succeeded.
-    ``paper`` proves less and is for comparisons only."""
+    with the reference in its prompt scores above 0, or if the solver finishes and a judge says that
+    it succeeded. ``paper`` proves less and is for comparisons only."""
     confidence: float = Field(default=0.7, ge=0, le=1)
     """Minimum confidence that a model must have in its proposal."""
     lexical: float | None = Field(default=None, gt=0, le=1)

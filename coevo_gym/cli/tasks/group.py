@@ -219,11 +219,11 @@ def import_tasks(
 ) -> None:
     """Validate tasks from a file with the gates, and keep the tasks that pass.
 
-    A line is a task as `coevo tasks export` writes it, a draft (a task without a verifier), or a
-    proposal: turns, actions, confidence, description, and the name of a training task as its
-    source. The gates execute each line's actions, and the verifier of an accepted task is made from
-    their effects. Invalid lines are reported with their numbers; the other lines are still checked.
-    Validation and test tasks are rejected.
+    Each line is a task in the format of `coevo tasks export`, a draft (a task without a verifier),
+    or a proposal: turns, actions, confidence, description, and the name of a training task as its
+    source. The gates execute each line's actions, and the verifier of an accepted task is derived
+    from their effects. Invalid lines are reported with their numbers; the other lines are still
+    checked. Validation and test tasks are rejected.
 
     Without --out or --run, the tasks are only checked. With --run, accepted tasks join every arm in
     its next round, even while the run is training. The exit code is 1 if a line was not accepted.

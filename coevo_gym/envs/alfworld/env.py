@@ -25,8 +25,8 @@ class ALFWorldEnv(TaskEnv):
     """A simulated home in which the agent does a household task with text commands.
 
     The engine is TextWorld with ALFWorld's games and names; the only change is that results are
-    cached instead of computed twice. The text, the lists of commands and the wins are the same as
-    in the stock engine.
+    cached instead of computed twice. The observations, lists of commands and outcomes are the same
+    as in the stock engine.
 
     Observation:
         The engine's text: at first the room and the task, then the result of each action.

@@ -41,7 +41,7 @@ class AppWorldEnv(TaskEnv):
         text if there is no such block. Variables persist from step to step. ``apis.<app>.<api>(…)``
         calls an API, ``apis.api_docs`` describes the APIs, ``apis.supervisor`` describes the person
         that the agent acts for, and ``apis.supervisor.complete_task(answer=…)`` ends the episode.
-        As in the original, code with modules or functions outside an allow list is refused.
+        As in the original, code that uses modules or functions outside an allow list is refused.
 
     Reward:
         1.0 at the end if all of the task's tests pass, else 0.0. ``reward_mode="shaped"`` gives
@@ -82,13 +82,13 @@ class AppWorldEnv(TaskEnv):
 
     Vector envs:
         The engines run in worker processes unless ``make_vec`` gets ``mode="in_process"``. Each
-        worker has a separate engine to fork worlds from, which takes seconds to start.
+        worker forks its worlds from an engine of its own, which takes seconds to start.
 
     Differences from the original:
         The code runs outside the engine's process, so ``requester`` can only call public APIs, and
-        importing ``appworld`` fails. The clock also stands still for the agent's code, but not in
-        the process that calls this env. Output is truncated at a limit and shows object addresses
-        as ``0x0``, so identical runs produce identical output, including access tokens. Only codes
+        importing ``appworld`` fails. The clock is also frozen for the agent's code, but not in the
+        process that calls this env. Output is truncated at a limit and shows object addresses as
+        ``0x0``, so identical runs produce identical output, including access tokens. Only codes
         that verify an account or reset a password differ from run to run, so that no agent can
         guess another user's code; tasks that need such a code cannot be built. A token is accepted
         only if it was issued in this episode. Code cannot log in as one of the companies that send

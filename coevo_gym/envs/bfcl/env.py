@@ -51,8 +51,8 @@ class BFCLEnv(TaskEnv):
 
     Episode end:
         Terminated when the last turn ends. An episode is truncated and fails after ``max_steps``
-        messages (default 30, as in CoEvolve). As in the official runner, it is also truncated after
-        the 21st message with calls in one turn, and then fails except in the last turn.
+        messages (default 30, as in CoEvolve). As in the official runner, an episode is also
+        truncated after the 21st message with calls in a turn, and fails except in the last turn.
 
     Verdict:
         When a turn ends, the reference's calls run on a second set of backends. The turn fails if
@@ -91,9 +91,9 @@ class BFCLEnv(TaskEnv):
 
     Differences from the original:
         Held-out functions are refused until they become available; the original merely does not
-        mention them. Text in an argument is unchanged; the original inserts a prefix before every
-        known name followed by a bracket. The env refuses numbers that would keep the original busy
-        for seconds: a precision above 1,000, rounding to more than 100,000 places before the
+        mention them. Text in an argument is unchanged; the original prefixes every known function
+        name that is followed by a parenthesis. The env refuses numbers that would keep the original
+        busy for seconds: a precision above 1,000, rounding to more than 100,000 places before the
         decimal point, or a numeric string of more than 300 characters with an exponent. The env
         also refuses integers with more than 1,000 digits, file trees with more than 20,000 entries,
         and values that are not JSON. Sets in two error messages are sorted. In ``mode="train"``,
@@ -102,11 +102,11 @@ class BFCLEnv(TaskEnv):
     Known errors in the official data:
         Some references cannot be inferred from the conversation, such as sorted text that sorting
         does not yield (base_4), free text that must match word by word (base_186), or a held-out
-        function that the reference calls too early (miss_func_49; the env allows this call). All 18
-        models in a report (ShishirPatil/gorilla, issue 1367) failed 27 of the 200 base tasks, so a
-        perfect score is out of reach. ``python bench/bfcl_suspects.py`` lists the 74 base tasks
-        whose reference uses a word or a number that did not occur before; many of these can be
-        computed, but some cannot be known.
+        function that the reference calls too early (miss_func_49; the env allows this call).
+        According to a report (ShishirPatil/gorilla, issue 1367), 27 of the 200 base tasks were not
+        solved by any of 18 models, so a perfect score is out of reach.
+        ``python bench/bfcl_suspects.py`` lists the 74 base tasks whose reference uses a word or a
+        number that did not occur before; many of these can be computed, but some cannot be known.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`; also ``mode`` (``"official"`` or ``"train"``),
