@@ -62,10 +62,10 @@ def benchmark_home(benchmark: str) -> Path:
 
 
 def data_folder(benchmark: str) -> Path | None:
-    """Return the folder in ``$COEVO_<BENCHMARK>_DATA`` or the installed data folder, if any.
+    """Return a benchmark's data folder, or None if there is none.
 
-    A folder specified by the variable is returned even if it does not exist, so that a wrong path
-    is reported rather than ignored.
+    The folder in ``$COEVO_<BENCHMARK>_DATA`` is returned even if it does not exist, so that a wrong
+    path is reported rather than ignored.
     """
     chosen = os.environ.get(f"COEVO_{benchmark.upper()}_DATA")
     if chosen:
@@ -204,7 +204,7 @@ def _installer(python: Path | None) -> list[str]:
 
 
 def digest(files: Iterable[Path]) -> str:
-    """Compute one SHA-256 hash from the SHA-256 hashes of all files, in hexadecimal."""
+    """Return a SHA-256 hex digest computed from the SHA-256 digests of all files."""
     whole = hashlib.sha256()
     for file in files:
         whole.update(hashlib.sha256(file.read_bytes()).digest())

@@ -255,7 +255,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
         return self._last[0], reward, ends["terminated"], ends["truncated"], info
 
     def close(self) -> None:
-        """Disconnect from the server, dropping the running episode; may be called repeatedly."""
+        """Disconnect from the server and drop any running episode. Repeated calls are harmless."""
         if self._socket is not None:
             leaving, self._socket = self._socket, None
             leaving.close()
@@ -370,7 +370,7 @@ def _connection(address: str, timeout_s: float) -> http.client.HTTPConnection:
 
 
 def _wait(pause: float, why: str, patience_s: float) -> float:
-    """Wait with exponential back-off and jitter, and return the pause before jitter in seconds."""
+    """Wait with exponential back-off. Return the pause in seconds, without its random jitter."""
     if not pause:
         logging.getLogger(__name__).warning("%s; retrying for up to %g s", why, patience_s)
     pause = min(max(2 * pause, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)

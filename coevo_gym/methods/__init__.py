@@ -1,4 +1,4 @@
-"""The names of the built-in methods, which the files in this folder assemble from parts."""
+"""Names of the built-in methods. The files in this folder assemble them from parts."""
 
 from __future__ import annotations
 

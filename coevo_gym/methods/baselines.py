@@ -1,4 +1,4 @@
-"""Baselines that train on the initial tasks in another order or with another learner."""
+"""Baselines that train on the initial tasks in various orders or with various learners."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ PROMPTS = "coevolve"
 
 
 class CoEvolve(PoolCurriculum):
-    """A curriculum whose pool grows from signals or, in control arms, by another rule.
+    """A curriculum that grows its task pool in response to signals.
 
     With initial tasks, the unguided first round is skipped.
 

@@ -1,4 +1,4 @@
-"""The kit that a run passes to a method: settings, and functions that create parts."""
+"""A kit of settings and factories that a run passes to a method."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ExplorerModel(Protocol):
 
     @property
     def advisor(self) -> Advisor:
-        """The advisor, which sends queries to the model."""
+        """An advisor that queries the model."""
         ...
 
     @property
@@ -147,7 +147,7 @@ class Kit:
         told: Mapping[str, Any] = FrozenDict(),
         unguided: Agent | None = None,
     ) -> Explorer:
-        """Create the explorer, which ``explorer.kind = "noisy"`` does not use.
+        """Create the explorer for evolution rounds.
 
         Args:
             prompts: the folder of the prompt files for a model that explores.
@@ -184,7 +184,7 @@ class Kit:
         )
 
     def advisor(self) -> Advisor:
-        """Return the advisor, which sends queries to the explorer's model.
+        """Return an advisor that queries the explorer's model.
 
         Raises:
             ConfigError: if the run's rounds do not query a model.

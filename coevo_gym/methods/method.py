@@ -1,4 +1,4 @@
-"""Methods, which combine a curriculum, a learner, its advantages and the evolution of tasks."""
+"""Methods: combinations of a curriculum, a learner, an advantage estimator and a task evolver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coevo_gym.trainers.settings import LearnerConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Method(MethodParts):
-    """The assembled parts of a method, ready for training; parts that were omitted have no effect.
+    """The parts of a method, assembled and ready for training.
 
     Attributes:
         curriculum: the curriculum, which chooses the tasks.
@@ -36,12 +36,12 @@ class Method(MethodParts):
 
 
 class NoSettings(FrozenModel):
-    """Settings for a method without its own settings."""
+    """Empty settings for methods that have no settings."""
 
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """The specification of a method, which the decorator :func:`method` creates from a function.
+    """The specification of a method, created by the decorator :func:`method`.
 
     Attributes:
         name: the method's name in arm settings.
@@ -124,7 +124,7 @@ def method(
 def _parameters(
     name: str, function: Callable[..., Method]
 ) -> tuple[type[FrozenModel], Callable[[FrozenModel, Kit], Method]]:
-    """Return a method's settings class, and its function with settings and a kit as arguments."""
+    """Return a method's settings class and a function that takes the settings and a kit."""
     parameters = list(inspect.signature(function).parameters)
     if len(parameters) == 1:
         return NoSettings, lambda settings, kit: function(kit)

@@ -1,4 +1,4 @@
-"""User-defined methods, which are loaded from a folder."""
+"""Functions that load user-defined methods from a folder."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def load_folder(folder: str | Path) -> None:
 
 
 def method_files(folder: str | Path) -> list[Path]:
-    """Return the method-defining files in a folder.
+    """Return the files in a folder that define methods.
 
     Raises:
         ConfigError: if the folder or such a file does not exist.
@@ -59,7 +59,7 @@ def method_files(folder: str | Path) -> list[Path]:
 
 
 def folder_hashes(folder: str | Path) -> dict[str, str]:
-    """Map the names of the method-defining files in a folder to content hashes."""
+    """Map the name of each file that defines methods to a hash of its content."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         for path in method_files(folder)
@@ -79,7 +79,7 @@ def _specs(path: Path) -> list[MethodSpec]:
 
 
 def _import(path: Path) -> ModuleType:
-    """Import a file as a separate module, regardless of other modules with the same name."""
+    """Import a file as a module in the namespace ``coevo_gym_plugins``."""
     name = f"coevo_gym_plugins.{path.stem}"
     spec = spec_from_file_location(name, path)
     assert spec is not None
@@ -100,7 +100,7 @@ def _import(path: Path) -> ModuleType:
 
 
 def _line(error: Exception, path: Path) -> str:
-    """Return ", line N" for the line of the file that raised the error, or "" if none did."""
+    """Return the error's location in the file as ", line N", or "" if it is unknown."""
     if isinstance(error, SyntaxError):
         return f", line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""Settings from papers, and CoEvolve's published results.
+"""Published settings of methods, and published results of CoEvolve.
 
 CoEvolve's settings are from its Tables 3 and 9 (arXiv 2604.15840), Role-Agent's from its Table 5
 (arXiv 2606.10917), and AgentEvolver's from its published code, with the lower clip from the paper
@@ -150,7 +150,7 @@ _OF_PAPER = {
 
 
 def published(benchmark: str, model: str, methods: Collection[str]) -> str | None:
-    """Return published results as text for a benchmark, a model and methods, or None if unknown.
+    """Return a text with published results for a benchmark and a model, or None if unknown.
 
     Args:
         benchmark: name of the benchmark.

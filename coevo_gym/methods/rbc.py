@@ -1,4 +1,4 @@
-"""Methods that use outcomes to choose tasks and start rounds, and coverage to choose targets.
+"""Methods that draw tasks of suitable difficulty and look for new tasks of rare kinds.
 
 The selector ``band`` skips tasks that are mastered, out of reach or used up. A round is due when
 the pool has too few tasks to learn from, and looks for kinds of tasks that are rare in the pool.

@@ -1,4 +1,4 @@
-"""Memories that only describe the latest learner step."""
+"""Memories that only hold metrics about the latest learner step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StepRecord(ABC):
 
     @abstractmethod
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return metrics about a step's notes, or {} if no note has the right kind."""
+        """Return metrics about a step's notes, or {} if no note is of the right kind."""
 
     def note(self, notes: Notes) -> None:
         """Replace the metrics; see :class:`~coevo_gym.core.seams.Memory`."""

@@ -1,4 +1,4 @@
-"""Contract checks for benchmarks, which curricula, agents and trainers rely on.
+"""Contract checks for benchmarks.
 
 Each check takes the name of a benchmark. :mod:`coevo_gym.testing.contract` checks its env.
 """
@@ -56,7 +56,7 @@ def check_splits(name: str) -> None:
 
 
 def check_copies_are_recognised(name: str) -> None:
-    """Check that copies of validation and test tasks labelled as training tasks are detected."""
+    """Check that validation and test tasks are recognised even if labelled as training tasks."""
     benchmark = get_benchmark(name)
     train = benchmark.tasks(Split.TRAIN)[0]
     for split in (Split.VAL, Split.TEST):
@@ -78,7 +78,7 @@ def check_json(name: str) -> None:
 
 
 def check_replay(name: str) -> None:
-    """Check that the reference solves its task with its last action and replays identically."""
+    """Check that replays of the reference solve the task and always give the same result."""
     benchmark = get_benchmark(name)
     for task in _sample(benchmark):
         played = benchmark.replay(task, task.solution)
@@ -118,7 +118,7 @@ def check_choices(name: str) -> None:
 
 
 def check_evolution(name: str) -> None:
-    """Check that exploring from training tasks reproducibly yields tasks that pass every gate."""
+    """Check that exploring training tasks twice yields the same accepted tasks."""
     found, again = _evolved(name), _evolved(name)
     assert found.accepted == again.accepted
     reasons = [f"{verdict.gate}: {verdict.reason}" for verdict in found.verdicts]
@@ -165,7 +165,7 @@ def _check_tagged(task: Task) -> None:
 
 
 def check_open_tasks(name: str) -> None:
-    """Check that an open task hides the original instruction and can only be explored.
+    """Check that a task opened for exploration hides its original instruction.
 
     A benchmark without the members of :class:`~coevo_gym.core.benchmark.Proposable` passes,
     because models cannot explore it.
@@ -198,7 +198,7 @@ def check_open_tasks(name: str) -> None:
 
 
 def check_drafts_from_proposals(name: str) -> None:
-    """Check that any proposal becomes a draft with the context's lineage, or a ``BuildError``."""
+    """Check that every proposal either becomes a draft or raises a ``BuildError``."""
     benchmark = _proposable(name)
     if benchmark is None:
         return

@@ -43,7 +43,7 @@ GROUND_TRUTH = frozenset({"verifier", "solution"})
 
 
 class Poison:
-    """A guard that raises an error if an engine of ``env`` reads a task's ground truth.
+    """A guard that raises an error if an env's engine reads a task's ground truth.
 
     It watches all later calls of the bare env's ``_begin`` and ``_act``.
 
@@ -60,7 +60,7 @@ class Poison:
             setattr(env, hook, self._watched(hook, getattr(env, hook)))
 
     def task(self, task: Task) -> Task:
-        """Return a copy of a task, with the same id, that raises if its ground truth is read."""
+        """Return a copy of a task that raises an error if its ground truth is read."""
         copy = task.model_copy()
         _ = copy.id  # computed now, because it also hashes the verifier
         verifier = copy.verifier.model_copy()
@@ -197,7 +197,7 @@ def check_vector(env_id: str) -> None:
 
 
 def check_observation_wrappers(env_id: str) -> None:
-    """Check that Gymnasium's wrappers that need placeholder observations work."""
+    """Check that the env works with Gymnasium wrappers that need placeholder observations."""
     plain = gym.make(env_id)
     first, second = plain.reset(seed=5)[0], plain.step("")[0]
     plain.close()
@@ -211,7 +211,7 @@ def check_observation_wrappers(env_id: str) -> None:
 
 
 def check_hostile_actions(env_id: str) -> None:
-    """Check that bad model output yields an observation and does not change the types in info."""
+    """Check that bad model output still yields a valid observation and info."""
     env = gym.make(env_id, disable_env_checker=True)
     _, info = env.reset(seed=0)
     types = {key: type(value) for key, value in info.items()}
@@ -227,7 +227,7 @@ def check_hostile_actions(env_id: str) -> None:
 
 
 def check_end(env_id: str) -> None:
-    """Check that a step outside a running episode raises, and that closing twice does not."""
+    """Check that a step outside a running episode raises an error, but closing twice does not."""
     env = gym.make(env_id, max_steps=1, disable_env_checker=True)
     assert_raises(ResetNeeded, lambda: env.step(""))
     env.reset(seed=0)
@@ -247,7 +247,7 @@ def check_end(env_id: str) -> None:
 
 
 def check_failed_reset(env_id: str) -> None:
-    """Check that no episode is running after a failed reset, not even the previous episode."""
+    """Check that a failed reset leaves no episode running."""
     env = gym.make(env_id, disable_env_checker=True)
     bare = env.unwrapped
     assert isinstance(bare, TaskEnv)
@@ -262,7 +262,7 @@ def check_failed_reset(env_id: str) -> None:
 
 
 def check_reference_and_empty_agent(env_id: str) -> None:
-    """Check that the reference gets score and reward 1, and that an idle agent gets less."""
+    """Check that the reference gets score and reward 1, and that an idle agent fails."""
     for task in _sample_tasks(env_id):
         solved, idle = replay(task), replay(task, ())
         assert solved.success, f"{task.name}: the reference failed: {solved.report}"
@@ -382,7 +382,7 @@ def assert_raises(error: type[Exception], use: Callable[[], object], words: str 
 
 
 def _seen(task: Task, actions: Sequence[str], private: Set[str]) -> list[Any]:
-    """Return everything that a policy could see in an episode before the last frame."""
+    """Return everything that a policy could see while playing the given actions."""
     onlooker = _Onlooker(get_benchmark(task.benchmark).choices, actions, private)
     outcome = run_fresh(task, onlooker)
     assert isinstance(outcome, Finished) or outcome.reason is EndReason.ABANDONED, outcome

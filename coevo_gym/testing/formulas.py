@@ -67,7 +67,7 @@ TOLERANCE = 1e-8
 
 
 class Difference(NamedTuple):
-    """An entry that its formula does not confirm; ``found`` is the formula's result or error."""
+    """An entry whose formula gives a different result or raises an error."""
 
     id: str
     formula: str
@@ -85,12 +85,12 @@ class Checked(NamedTuple):
 
     @property
     def fine(self) -> bool:
-        """True if at least one entry was selected and all selected entries are known and match."""
+        """True if some entries were selected and all of them match known formulas."""
         return bool(self.agree) and not self.differ and not self.unknown
 
 
 def read_vectors(path: Path) -> list[Mapping[str, Any]]:
-    """Return the entries in a JSON file of values to verify.
+    """Read the values to be verified from a JSON file.
 
     Raises:
         ConfigError: if the file cannot be read, or an entry is incomplete.
@@ -115,7 +115,7 @@ def check(
     formulas: Mapping[str, Formula],
     only: Sequence[str] = (),
 ) -> Checked:
-    """Compare entries with the results of their formulas.
+    """Compare each entry's expected value with the result of its formula.
 
     ``only`` lists name prefixes of the formulas to select; if empty, all formulas are selected.
     """
@@ -435,7 +435,7 @@ FORMULAS: Mapping[str, Formula] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print which entries match; return 0 if all selected entries do, 1 if not, 2 on a bad file."""
+    """Verify the values in a file, print the results, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m coevo_gym.testing.formulas",
         description="Compare the numbers in a file with the results of the formulas. Exits with 0 "

@@ -11,7 +11,7 @@ from coevo_gym.curricula.gates.candidate import Candidate, Gate, Rejected
 
 
 def draft_of(benchmark: str) -> Draft:
-    """Create a good draft from a benchmark's first training task.
+    """Create a well-formed draft from a benchmark's first training task.
 
     Example:
         >>> draft_of("webshop").benchmark
@@ -28,7 +28,7 @@ def draft_of(benchmark: str) -> Draft:
 
 
 def candidate_of(draft: Draft) -> Candidate:
-    """Create the candidate that gates receive after a draft has been built and replayed."""
+    """Create a gate's candidate by building and replaying a draft."""
     benchmark = get_benchmark(draft.benchmark)
     task = benchmark.build(draft)
     return Candidate(draft, draft, task, replay=benchmark.replay(task, task.solution))

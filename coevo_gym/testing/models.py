@@ -1,4 +1,4 @@
-"""Models for tests, which are rule-based, hostile, or tiny with random weights."""
+"""Models for tests: rule-based, hostile, or tiny with random weights."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ScriptedPolicy:
 
 
 class HostilePolicy:
-    """A policy that returns seeded random bad answers of the kinds in :data:`HOSTILE`.
+    """A policy that returns bad answers, drawn at random from the kinds in :data:`HOSTILE`.
 
     A ``decent`` policy answers a ``share`` of the requests, so that code that needs a good answer
     is also tested; some of these answers are corrupted.

@@ -1,4 +1,4 @@
-"""Studies that label steps as good or bad with replays or a model, and metrics for the labels."""
+"""Studies that label steps as good or bad, based on replays or a model's judgement."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def label_notes(
     found: Judged,
     source: Literal["replay", "model"],
 ) -> list[Note]:
-    """Return the note about a trajectory and the notes about its labelled steps."""
+    """Return notes about a trajectory and its labelled steps."""
     about = {"kind": kind, "task_id": group.task.id, "group_id": group.id, "index": index}
     labels = FrozenDict({LABELS: tuple(found.labels)})
     whole = Note(**about, label=found.how, value=outcome, evidence=labels, source=source)
@@ -124,7 +124,7 @@ def label_notes(
 
 
 class AttributionRecord(StepRecord):
-    """A memory of the labels from the latest learner step, with metrics about them.
+    """A memory that computes metrics about the labels of the latest learner step.
 
     ``good``, ``bad`` and ``unlabelled`` are shares of steps. ``left_out``, ``unlike``, ``faults``
     and ``unanswered`` are shares of trajectories without labels (see :class:`Attribution` and
@@ -144,7 +144,7 @@ class AttributionRecord(StepRecord):
         self._warned = False
 
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return metrics about the attribution in a step, or {} if there was none."""
+        """Return metrics about the labels in a step, or {} if there are none."""
         wholes = [note for note in notes if note.kind == ATTRIBUTION and note.step < 0]
         others = [note for note in notes if note.kind == ATTRIBUTION_BY_MODEL and note.step < 0]
         found = _shares(wholes)
@@ -230,7 +230,7 @@ class StepLabels(BaseModel):
 
 
 class ModelAttribution:
-    """A study that asks a model to label the steps of each episode that was not lost.
+    """A study that asks a model to label the steps of episodes.
 
     Each episode is a single query. The model sees the task, the steps (on WebShop with the
     final score), and whether the episode succeeded, but not the goal, the solution or the grader's
@@ -292,7 +292,7 @@ class ModelAttribution:
     def _ask(
         self, groups: Sequence[Group], asked: Mapping[tuple[str, int], _Shown]
     ) -> tuple[Mapping[tuple[str, int], Judged], Mapping[str, Usage]]:
-        """Query the model and return the labels, keyed by group and index, and the cost."""
+        """Query the model and return its labels and their cost."""
         if not asked:
             return {}, FrozenDict()
         analyst = self._analyst()
@@ -306,7 +306,7 @@ class ModelAttribution:
 
 
 class _Shown:
-    """An episode, with the numbers of the steps that are included in the model's prompt."""
+    """An episode and the numbers of the steps that are shown to the model."""
 
     def __init__(self, instruction: str, trajectory: Trajectory) -> None:
         self._instruction, self._trajectory = instruction, trajectory

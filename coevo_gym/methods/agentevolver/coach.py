@@ -33,7 +33,7 @@ _Question = tuple[str, ...]
 
 
 def places(size: int, share: float) -> tuple[int, ...]:
-    """Return the evenly spaced positions of the rollouts in a group that get experiences.
+    """Return the positions of the rollouts that get experiences, evenly spaced in the group.
 
     Args:
         size: K, number of rollouts in a group.
@@ -60,7 +60,7 @@ def told_ids(cue_ids: Sequence[str]) -> tuple[str, ...]:
 
 
 class Refined(BaseModel):
-    """A model's choice of experiences for a task, rewritten for that task.
+    """Advice from experiences that a model chose and rewrote for a task.
 
     Attributes:
         chosen: numbers of the chosen experiences, from 1, most useful first.
@@ -138,7 +138,7 @@ class ExperienceCoach:
     def _by_model(
         self, found: Mapping[str, tuple[Experience, ...]], analyst: Callable[[], Analyst]
     ) -> dict[str, Guidance]:
-        """Query the model about new instructions, and return the known guidance per instruction."""
+        """Return the guidance for each instruction. Query the model about new instructions."""
         if self._step != self._pool.steps:
             self._step, self._refined = self._pool.steps, {}
         questions = {one: (one, *(e.id for e in found[one])) for one in sorted(found) if found[one]}
@@ -178,7 +178,7 @@ def _inquiry(
 
 
 def _rewritten(experiences: Sequence[Experience], said: Refined | None) -> Guidance:
-    """Return guidance from a model's answer, or with all experiences if the answer is unusable."""
+    """Return guidance from a model's answer. If it is unusable, keep all experiences unchanged."""
     if said is None:
         return _as_they_are(experiences)
     chosen = [experiences[n - 1] for n in dict.fromkeys(said.chosen) if 0 < n <= len(experiences)]

@@ -89,7 +89,7 @@ def allocated(
     *,
     odd: float = _ODD,
 ) -> list[list[float]]:
-    """Divide the sign of each trajectory's outcome among its steps according to their labels.
+    """Divide the sign of a trajectory's outcome among its steps, based on the steps' labels.
 
     The sign is +1 if the outcome is above 0, and -1 otherwise. Steps whose label agrees with the
     sign get a full share, and other labelled steps a share of ``odd``. Without labels, all steps
@@ -153,7 +153,7 @@ def _means(labels: Labels, kept: Sequence[bool]) -> list[float]:
 
 
 class _Scale:
-    """A function that standardises numbers and returns 0 if all reference numbers are equal."""
+    """A function that standardises numbers. It returns 0 if all reference numbers are equal."""
 
     def __init__(self, numbers: Sequence[float]) -> None:
         self._mean = fmean(numbers) if numbers else 0.0
@@ -205,7 +205,7 @@ class AttributionCredit:
     def judge(
         self, labels: Labels, outcomes: Sequence[float], valid: Sequence[bool] | None = None
     ) -> list[list[float]]:
-        """Compute a group's (K, T_k) advantages according to the scheme."""
+        """Compute a group's advantages from its labels and outcomes."""
         if self.scheme == "allocation":
             return allocated(labels, outcomes, valid)
         return attributed(

@@ -1,4 +1,4 @@
-"""Experiences, which are written lessons from past rollouts, and their usefulness."""
+"""Experiences: written lessons from past rollouts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Usefulness(NamedTuple):
     groups: int = 0
 
     def after(self, difference: float, beta: float) -> Usefulness:
-        """Return the usefulness, updated with the results of another group.
+        """Return a copy that is updated with the results of another group.
 
         Args:
             difference: mean success of rollouts with the experience, minus the mean success of
@@ -76,7 +76,7 @@ class Usefulness(NamedTuple):
         return Usefulness(kept, self.groups + 1)
 
     def harms(self, least_groups: int) -> bool:
-        """Return True if the utility is negative and based on at least ``least_groups`` groups."""
+        """Return True if the utility is negative after at least ``least_groups`` groups."""
         return self.groups >= least_groups and self.utility < 0.0
 
 
@@ -92,7 +92,7 @@ _TOKEN = re.compile(r"\w(?:[\w.,:@/+-]*\w)?")
 
 
 def leak(text: str, benchmark: Benchmark, task: Task, trajectories: Sequence[Trajectory]) -> str:
-    """Return why a text would reveal a task's solution, or "" if it would not.
+    """Explain how a text reveals a task's solution, or return "" if it does not.
 
     A text reveals a solution if it contains one of the task's answers; a value with at least 4
     digits or an id (a word with letters and digits) that appears in the rollouts but not in the
@@ -126,7 +126,7 @@ def experience_note(
     made: Experience,
     source: Literal["rule", "model"],
 ) -> Note:
-    """Return a note that offers an experience, or that rejects it for revealing a solution.
+    """Create a note about an experience. The note rejects experiences that reveal a solution.
 
     ``index`` is the group's first rollout behind the experience, and ``source`` its author.
     """
@@ -144,7 +144,7 @@ def experience_note(
 
 
 def _values(texts: Iterable[str]) -> set[str]:
-    """Return the values and ids that occur in the given texts, in lower case."""
+    """Return the ids and long numbers that occur in the given texts, in lower case."""
     found = set()
     for text in texts:
         for token in _TOKEN.findall(text.casefold()):
@@ -155,7 +155,7 @@ def _values(texts: Iterable[str]) -> set[str]:
 
 
 def _quotes(text: str, reference: Sequence[str]) -> bool:
-    """Return True if a text quotes enough consecutive actions of the reference solution."""
+    """Return True if a text quotes several consecutive actions of the reference solution."""
     n = min(_ACTIONS, len(reference))
     held = [stands_in(text, action) for action in reference]
     return n > 0 and any(all(held[at : at + n]) for at in range(len(held) - n + 1))

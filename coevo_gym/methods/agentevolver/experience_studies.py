@@ -1,4 +1,4 @@
-"""Studies that write experiences with a rule or a model, and that measure their usage."""
+"""Studies that write experiences and measure their benefit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FAILED = "!"
 
 
 class RuleExperiences:
-    """A study that records, for each solved task, the kinds of steps that were needed.
+    """A study that derives experiences from the steps that were needed to solve tasks.
 
     As in attribution, the study replays each group's first success with steps removed. The symbols
     of the good steps form the advice; the instruction, without words that contain a digit,
@@ -85,7 +85,7 @@ class RuleExperiences:
 def rule_experience(
     benchmark: Benchmark, task: Task, trajectory: Trajectory, needed: Sequence[bool]
 ) -> Experience | None:
-    """Derive an experience from a success, or return None if no step has a behaviour symbol.
+    """Create an experience from a success, or return None if no step can be described.
 
     ``needed``, of shape (T,), is True for each step that was needed.
     """
@@ -107,7 +107,7 @@ def _successes(group: Group) -> Iterator[tuple[int, Trajectory]]:
 
 
 def _symbols(benchmark: Benchmark, trajectory: Trajectory, needed: Sequence[bool]) -> Iterator[str]:
-    """Yield the behaviour symbols of the needed steps, computed from the actions alone."""
+    """Yield symbols that describe the behaviour in each needed step, based on its action alone."""
     for step, counts in zip(trajectory.steps, needed, strict=True):
         if counts:
             alone = replace(step, observation="", shown="", extras=FrozenDict())
@@ -174,7 +174,7 @@ class EpisodeBatch:
 
     @property
     def source(self) -> Source:
-        """Return the origin of the experiences that are written about these rollouts."""
+        """Return the kind of rollouts behind new experiences: a pair, a success or a failure."""
         outcomes = {rollout.success for rollout in self.rollouts}
         return "pair" if len(outcomes) == 2 else "success" if True in outcomes else "failure"
 
@@ -271,7 +271,7 @@ class ModelExperiences:
     def _checked(
         self, found: Sequence[EpisodeBatch], made: Sequence[list[Note]], analyst: Analyst
     ) -> list[list[Note]]:
-        """Return the notes, turning experiences that the model did not confirm into rejections."""
+        """Let the model confirm or reject each new experience, and return the updated notes."""
         offers = [[note for note in notes if note.label == OFFERED] for notes in made]
         asked = [place for place, offered in enumerate(offers) if offered]
         answers = analyst.advisor.ask(
@@ -321,7 +321,7 @@ def _asks_for_verdict(
 
 
 def _shown(batch: EpisodeBatch, cap: int) -> dict[str, Any]:
-    """Return the prompt inputs for a batch's task and rollouts."""
+    """Return the prompt inputs for a batch of rollouts."""
     each = cap // len(batch.indices)
     return {
         "instruction": batch.group.task.instruction,

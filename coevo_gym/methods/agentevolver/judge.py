@@ -1,4 +1,4 @@
-"""Rewards for rollouts of evolved tasks from a judge model, which replaces the verifier."""
+"""Rewards that a judge model assigns to rollouts of evolved tasks."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def is_judged(group: Group) -> bool:
 
 
 def _verdict(answer: Answer[ScoreAnswer]) -> tuple[float | None, str]:
-    """Return the reward (None if there is no verdict) and the reason."""
+    """Convert an answer to a reward and a reason. The reward is None without a verdict."""
     said = answer.value
     if said is None:
         return None, answer.problem
@@ -184,7 +184,7 @@ class JudgedReward:
         return self.estimator([self._rewarded(group, notes) for group in groups], notes)
 
     def _rewarded(self, group: Group, notes: Notes) -> Group:
-        """Return a copy of a group in which each trajectory's score is its reward."""
+        """Return a copy of a group with rewards in place of the trajectories' scores."""
         rewarded = (
             self._by_judge(trajectory, notes.of(JUDGE, group.id, index))
             if is_judged(group)
@@ -221,7 +221,7 @@ def judged_reward(estimator: Estimator) -> JudgedReward:
 
 
 class JudgeRecord(StepRecord):
-    """A memory of the verdicts from the latest learner step, with metrics about them.
+    """A memory that computes metrics about the verdicts of the latest learner step.
 
     ``judged`` is the share of evolved tasks' rollouts that have a verdict. Among these, ``reward``
     is the mean reward, and ``agreement`` is the share in which the judge and the verifier agree on

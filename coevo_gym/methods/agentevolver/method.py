@@ -1,4 +1,4 @@
-"""The AgentEvolver method, which trains with GRPO on tasks that it finds.
+"""The AgentEvolver method, an extension of GRPO.
 
 It finds tasks, guides rollouts with experiences, and labels steps. Each of these three parts can be
 switched off. Without any of them, the method is GRPO.
@@ -141,7 +141,7 @@ class AgentEvolverSettings(FrozenModel):
 
     @property
     def labels(self) -> bool:
-        """Return True if steps are labelled."""
+        """Return True if the method labels steps."""
         return self.attributing and (self.attribution or self.scheme == "allocation")
 
     @property
@@ -208,7 +208,7 @@ def agentevolver(settings: AgentEvolverSettings, kit: Kit) -> Method:
 
 
 def _questioning(settings: AgentEvolverSettings, kit: Kit) -> Method:
-    """Create a method that trains with GRPO on tasks that it finds and, optionally, native tasks.
+    """Create a method that trains on tasks that it finds and, optionally, on native tasks.
 
     Raises:
         ConfigError: if later rounds would need a prompt that this explorer does not have.
@@ -353,7 +353,7 @@ def _scaling(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
 
 
 def _credit_of(found: Method, kit: Kit, what: str, instead: str) -> Credit:
-    """Return a method's credit assigner, or by default its learner's credit assigner."""
+    """Return a method's credit assigner, which defaults to its learner's credit assigner."""
     if found.credit is not None:
         return found.credit
     if isinstance(kit.learner, GRPOConfig):

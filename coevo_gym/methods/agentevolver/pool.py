@@ -1,4 +1,4 @@
-"""The pool of experiences, which is searched by instruction and tracks utilities."""
+"""The pool of experiences, searched by task instruction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Entry(NamedTuple):
 
 
 class ExperiencePool:
-    """A memory of experiences, which can be searched by a task's instruction.
+    """A memory of experiences that can be searched by task instruction.
 
     Near copies are refused. A full pool drops its least useful experience; in a tie, the oldest.
     Harmful experiences are dropped and never admitted again.
@@ -90,7 +90,7 @@ class ExperiencePool:
         return len(self._entries)
 
     def retrieve(self, text: str, *, k: int, least: float) -> tuple[Experience, ...]:
-        """Return at most ``k`` experiences whose ``when_to_use`` is most similar to a text.
+        """Return at most ``k`` experiences with the most similar ``when_to_use`` texts.
 
         Their cosine is at least ``least``. The most similar experience comes first; in a tie, the
         older one.
@@ -99,7 +99,7 @@ class ExperiencePool:
         return tuple(self._entries[id].experience for id, cosine in found if cosine >= least)
 
     def admit(self, experience: Experience, use: Usefulness = UNMEASURED) -> bool:
-        """Add an experience unless it is a duplicate, was harmful, or is the worst in a full pool.
+        """Try to add an experience to the pool.
 
         Return True if the experience is now in the pool.
         """
@@ -124,7 +124,7 @@ class ExperiencePool:
         return self._entries[id].use if id in self._entries else None
 
     def note(self, notes: Notes) -> None:
-        """Update the pool, first with how experiences were used, then with new experiences."""
+        """Update the usefulness of experiences, then add new experiences."""
         self._rates, self._changes = {}, {}
         used = [note for note in notes if note.kind == EXPERIENCE_USE]
         if used:
@@ -141,13 +141,13 @@ class ExperiencePool:
         self.steps += 1
 
     def changes(self) -> tuple[AdviceState, ...]:
-        """Return the experiences that the latest notes added, measured or dropped."""
+        """Return the experiences that were changed by the latest notes."""
         return tuple(self._changes.values())
 
     def _change(
         self, id: str, use: Usefulness, *, why: str = "", origin: AdviceOrigin | None = None
     ) -> None:
-        """Replace the recorded change to an experience but keep the experience's origin."""
+        """Record a change to an experience. The origin of an earlier record is kept."""
         before = self._changes.get(id)
         self._changes[id] = AdviceState(
             id=id,
@@ -159,7 +159,7 @@ class ExperiencePool:
         )
 
     def _measure(self, id: str, gained: float) -> None:
-        """Add a group's results to the usefulness of an experience that is still in the pool."""
+        """Update an experience's usefulness. Drop the experience if it is harmful."""
         if id not in self._entries:
             return
         use = self._entries[id].use.after(gained, self._beta)
@@ -230,7 +230,7 @@ class ExperiencePool:
         self._ids.append(experience.id)
 
     def _drop(self, id: str, why: str) -> None:
-        """Drop an experience, and rebuild the index if most of its rows have been removed."""
+        """Drop an experience. Rebuild the index if most of its entries have been removed."""
         row = self._entries.pop(id).row
         self._counts[why] += 1
         assert self._index is not None

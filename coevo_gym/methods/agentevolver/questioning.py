@@ -1,4 +1,4 @@
-"""Self-questioning, which finds tasks in a round and mixes them with native tasks.
+"""Self-questioning: finding tasks by exploration and mixing them with native tasks.
 
 The explorer's agent acts in two phases: a few steps in breadth, in which it sees the whole walk,
 followed by steps in depth, in which it sees only the latest observations.
@@ -36,7 +36,7 @@ _EVOLVED = "evolved"
 def questioning_explorer(
     kit: Kit, preference: Preference, *, breadth_steps: int, depth_window: int
 ) -> Explorer:
-    """Create an explorer that uses a model and the benchmark's profile if a model is available.
+    """Create the explorer. If it is a model, it is guided by the benchmark's profile.
 
     See :func:`phased_agent` for ``breadth_steps`` and ``depth_window``.
 
@@ -54,7 +54,7 @@ def questioning_explorer(
 
 
 def phased_agent(asked: ExplorerModel, *, breadth_steps: int, depth_window: int) -> Agent:
-    """Create an agent that explores first in breadth and then in depth.
+    """Create an agent whose walks have a breadth phase followed by a depth phase.
 
     Args:
         asked: the model that explores.
@@ -81,7 +81,7 @@ def phased_agent(asked: ExplorerModel, *, breadth_steps: int, depth_window: int)
 
 
 class Questioning:
-    """A growth rule that begins with an unguided round, even if the pool already has tasks.
+    """A growth rule whose first round is always unguided.
 
     This round looks for ``n`` tasks. The growth rule ``later`` plans all later rounds.
 
@@ -97,7 +97,7 @@ class Questioning:
         return self._later.record(groups)
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
-        """Return an unguided round at first, and later the rounds planned by a second growth rule.
+        """Return an unguided round on the first call. Afterwards, let ``later`` plan the rounds.
 
         If the pool is still empty after the first round, no other round is planned.
         """
@@ -110,15 +110,15 @@ class Questioning:
         return Round.unguided(self._n, seed=int(seed))
 
     def apply(self, result: RoundResult) -> None:
-        """Pass a round's result to the second growth rule."""
+        """Pass a round's result to the rule that plans the later rounds."""
         self._later.apply(result)
 
     def note(self, notes: Notes) -> None:
-        """Pass a step's notes to the second growth rule."""
+        """Pass a step's notes to the rule that plans the later rounds."""
         self._later.note(notes)
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics of the second growth rule."""
+        """Return the metrics of the rule that plans the later rounds."""
         return self._later.metrics()
 
     def state_dict(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class Questioning:
 
 
 class Mixture(TableSelector):
-    """A selector that draws native tasks and the first evolved tasks in fixed proportions.
+    """A selector that mixes native and evolved tasks in fixed proportions.
 
     The weights change with each task that joins the pool. All tasks have the same weight if there
     are no native tasks or no evolved tasks to draw.
@@ -173,7 +173,7 @@ class Mixture(TableSelector):
         return np.where(evolved, of_evolved, found.native_weight)
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Ignore outcomes, because the shares are fixed."""
+        """Do nothing, because outcomes do not affect the weights of tasks."""
 
     def metrics(self) -> dict[str, float]:
         """Return the share of draws that go to evolved tasks."""

@@ -18,7 +18,7 @@ _TOLERANCE = 1e-9
 
 
 def never(step: int, later: Sequence[int]) -> bool:
-    """Return False, so that every step may be dropped."""
+    """Return False for every step, so that replays may omit any of them."""
     return False
 
 
@@ -110,7 +110,7 @@ def most_replays(trajectory: Trajectory) -> int:
 
 
 def affordable(costs: Sequence[int], most: int) -> list[bool]:
-    """Select the cheapest episodes or groups whose total cost is at most ``most``.
+    """Select as many episodes or groups as the budget ``most`` allows, cheapest first.
 
     Example:
         >>> affordable([5, 2, 3], 6)
@@ -128,7 +128,7 @@ def affordable(costs: Sequence[int], most: int) -> list[bool]:
 def judged(
     benchmark: Benchmark, task: Task, trajectory: Trajectory, *, hindsight: bool = False
 ) -> Judged:
-    """Label the steps of a trajectory that was not lost, using replays.
+    """Label the steps of a trajectory by replaying its actions.
 
     If the engine fails, all labels are empty. With ``hindsight``, unneeded searches are also bad.
     """
@@ -148,7 +148,7 @@ class _Replays:
         self.env_steps = 0
 
     def judged(self, score: float, *, hindsight: bool) -> Judged:
-        """Label the steps, leaving all labels empty if a full replay gets a different score."""
+        """Label the steps. If a full replay gets a different score, no step gets a label."""
         actions = self._actions
         whole = self._play(range(len(actions)))
         if abs(whole.scores[-1] - score) > _SAME_SCORE:
@@ -178,7 +178,7 @@ class _Replays:
 
 
 def _detours(whole: Replay) -> list[range]:
-    """Return sequences of steps that leave an engine's state and later restore that state.
+    """Return detours: sequences of steps that change an engine's state and then restore it.
 
     The shortest sequences come first; in a tie, the latest comes first. The number of sequences is
     at most the number of steps.

@@ -1,4 +1,4 @@
-"""Studies that find each failed episode's failure mode, and tasks with similar failures."""
+"""Studies that diagnose failed episodes and find tasks with similar failures."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ModeAnswer(BaseModel):
 
 
 class Retrieved(BaseModel):
-    """The tasks that a model chose as similar.
+    """A model's choice of tasks that are likely to share a failure mode.
 
     Attributes:
         chosen: the numbers of the chosen tasks, from 1.
@@ -139,7 +139,7 @@ class FailureModes:
     def _ask(
         self, groups: Sequence[Group], failures: Sequence[FailedEpisode]
     ) -> tuple[Mapping[int, ModeAnswer], Mapping[str, Usage]]:
-        """Query the model, and return usable answers, keyed by failure position, and their cost."""
+        """Query the model and return its usable answers and their cost."""
         if self._analyst is None or not failures:
             return {}, FrozenDict()
         analyst, places = self._analyst(), by_turns(failures)[: self._most]
@@ -192,7 +192,7 @@ class FailureModes:
 
 
 class SimilarFailures:
-    """A study that finds other tasks likely to show a step's most common failure modes.
+    """A study that finds other tasks that are likely to show a step's most common failure modes.
 
     A model chooses from the latest tasks that have a stored lesson and have not shown the mode. The
     note's evidence contains the chosen ids as ``tasks``. Without a choice, there is no note.
@@ -244,7 +244,7 @@ class SimilarFailures:
         return Findings(tuple(notes), usage)
 
     def _candidates(self, mode: str) -> list[str]:
-        """Return the ids of the candidate tasks, starting with the task with the latest lesson."""
+        """Return the ids of the candidate tasks, most recent lesson first."""
         shown = {note.task_id for note in self._failures.latest if note.label == mode}
         shown |= self._memory.buckets.get(mode, {}).keys()
         return [task for task in reversed(self._memory.lessons) if task not in shown][
@@ -287,7 +287,7 @@ def by_turns(failures: Sequence[FailedEpisode]) -> list[int]:
 
 
 def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
-    """Return a schema for answers that name one of the given modes, ignoring case and spacing."""
+    """Return a schema for an answer that must name one of the given modes."""
     known = {_folded(mode): mode for mode in modes}
 
     def listed(mode: str) -> str:
@@ -301,7 +301,7 @@ def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
 
 
 def described(mode: str) -> dict[str, str]:
-    """Return a failure mode and its meaning for prompts ("" if its meaning is unknown)."""
+    """Return the name and meaning of a failure mode, for use in prompts."""
     return {"name": mode, "meaning": meanings().get(mode, "")}
 
 
@@ -317,7 +317,7 @@ def _folded(mode: str) -> str:
 
 
 def _step(said: Any, n_steps: int) -> int:
-    """Return the index of the step whose number is in an answer, or -1 if there is no number."""
+    """Parse a step number and return the step's index, or -1 if no such step exists."""
     number = _NUMBER.search(str(said)[:40])
     place = int(number[0]) - 1 if number else -1
     return place if place < n_steps else -1

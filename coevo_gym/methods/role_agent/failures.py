@@ -1,4 +1,4 @@
-"""Counts of failure modes, and a selector that favours tasks with common failure modes."""
+"""A memory of failure modes, and a selector that uses it to choose tasks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_LESSONS = 2_000
 def counts_after(
     counts: Mapping[str, float], modes: Iterable[str], *, half_life_steps: float = 20.0
 ) -> dict[str, float]:
-    """Return the counts of failure modes, decayed by another learner step.
+    """Decay the counts of failure modes, and add the failures in a learner step.
 
     Args:
         counts: the counts before the step.
@@ -54,7 +54,7 @@ def counts_after(
 def mode_weights(
     buckets: Mapping[str, Iterable[str]], counts: Mapping[str, float], *, weight: float = 1.0
 ) -> dict[str, float]:
-    """Return the sampling weights of tasks with failures; the weight of all other tasks is 1.
+    """Return the sampling weights of tasks with failures. All other tasks have weight 1.
 
     A task's weight is 1 plus ``weight`` times the share of failures whose mode the task has shown.
 

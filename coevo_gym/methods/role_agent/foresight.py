@@ -1,4 +1,4 @@
-"""Foresight, which measures how well the consequences of actions were predicted."""
+"""Foresight: the accuracy of predictions about the consequences of actions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORESIGHT = "foresight"
 
 
 def horizon(share: float, max_steps: int) -> int:
-    """Convert a share of an episode's steps to the number of observations to predict per step.
+    """Return the number of future observations to predict at each step.
 
     Args:
         share: share of the maximum steps per episode, above 0.
@@ -40,7 +40,7 @@ def likenesses(
     horizon: int,
     measure: Measure = "lcs",
 ) -> list[list[float]]:
-    """Compare the predictions at each step of an episode with the following observations.
+    """Compare the predictions at each step with the observations that followed.
 
     Args:
         predictions: (T,) the predicted observations at each step, starting with the next
@@ -76,7 +76,7 @@ def likenesses(
 
 
 def bonus(row: Sequence[float], gamma: float) -> float:
-    """Return a step's foresight bonus R_pre, the discounted sum of its similarities.
+    """Return a step's foresight bonus R_pre: a discounted sum over its predicted observations.
 
     Args:
         row: (H,) similarities in [0, 1], starting with the next observation.
@@ -92,13 +92,13 @@ def bonus(row: Sequence[float], gamma: float) -> float:
 
 
 def clean(text: str) -> str:
-    """Return the first 2,000 characters of a stripped text for comparison."""
+    """Strip a text and keep its first 2,000 characters."""
     return text.strip()[:MAX_CHARACTERS]
 
 
 @dataclass(frozen=True)
 class ForesightWorth:
-    """Step rewards that multiply the discounted outcome by foresight: R_t = R_task (1 + R_pre).
+    """Step rewards that scale discounted outcomes by a foresight bonus: R_t = R_task (1 + R_pre).
 
     Returns are not multiplied at steps without a note and in trajectories whose reward is not above
     0, so penalties stay the same.

@@ -1,4 +1,4 @@
-"""The Role-Agent method, with foresight in GiGPO's returns and tasks drawn by failure mode.
+"""The Role-Agent method, based on GiGPO.
 
 Without predictions and weights, it is identical to ``gigpo`` on the same tasks.
 """
@@ -95,7 +95,7 @@ class RoleAgentSettings(FrozenModel):
     learner={"kind": "pg", "advantage": "gigpo", "loss_mean": "trajectory"},
 )
 def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
-    """Multiply step rewards by foresight and draw tasks by failure mode (arXiv 2606.10917)."""
+    """Reward accurate predictions and draw tasks by failure mode (arXiv 2606.10917)."""
     estimator = _estimator(kit.learner)
     failures = FailureMemory(half_life_steps=settings.half_life_steps)
     analyst = kit.analyst if settings.modes == "model" else None
@@ -127,7 +127,7 @@ def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
 
 
 def _estimator(learner: object) -> StateGrouped:
-    """Return the learner's estimator, which computes the returns that foresight multiplies."""
+    """Return the learner's advantage estimator, or raise an error if it is unsuitable."""
     if isinstance(learner, GRPOConfig) and learner.state_rewards == "at_the_end":
         estimator = credit_of(learner).estimator
         if isinstance(estimator, StateGrouped):

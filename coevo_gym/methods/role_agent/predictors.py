@@ -112,7 +112,7 @@ class EmpiricalPredictor(Predictor):
         self._pending: list[Transition] = []
 
     def expected(self, state: str, action: str) -> list[str]:
-        """Return the most common observations (the latest in a tie), or "" where none are known."""
+        """Return the most common later observations (the latest in a tie). Unknown ones are ""."""
         seen = self._later.get((state, action), ())
         return [
             commonest([later[ahead] for later in seen if ahead < len(later)])
@@ -120,7 +120,7 @@ class EmpiricalPredictor(Predictor):
         ]
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
-        """Return predictions based on earlier steps, and store transitions for later steps."""
+        """Return predictions based on earlier steps. Store transitions for later steps."""
         found = [
             [self.expected(clean(step.observation), step.action) for step in trajectory.steps]
             for trajectory in asked
@@ -243,7 +243,7 @@ def predicted(said: str, horizon: int) -> list[str]:
 
 
 def numbered_texts(tag: re.Pattern[str], said: str, horizon: int) -> list[str]:
-    """Return the texts in an answer's tags numbered from 1, with "" for missing tags.
+    """Return the texts in an answer's numbered tags, in order, with "" for missing tags.
 
     Args:
         tag: a pattern with groups for a tag's number (or "" for 1) and its text.

@@ -1,4 +1,4 @@
-"""A study of foresight, which measures the quality of the predictions at each step."""
+"""A study that measures the accuracy of the predictions at each step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOTED_CHARS = 300
 
 
 class Foresight:
-    """A study that records the accuracy of the predictions at each step that has predictions.
+    """A study that records the accuracy of the agent's predictions.
 
     A note's value is R_pre. Its evidence contains ``likeness``, the similarity for each observation
     within the horizon; ``predicted``, True if the next observation was predicted; ``floor``, the
@@ -109,7 +109,7 @@ class Foresight:
 def _noted(
     predicted: Sequence[str], came: Sequence[str], horizon: int
 ) -> dict[str, tuple[str | None, ...]]:
-    """Return a note's evidence: shortened predictions, with None for exact matches."""
+    """Return evidence for a note: the shortened predictions. None marks an exact match."""
     texts = [clean(text) for text in predicted[:horizon]]
     if not any(texts):
         return {}
@@ -121,7 +121,7 @@ def _noted(
 
 
 class ForesightRecord(StepRecord):
-    """A record of the foresight in the latest learner step, with metrics about it.
+    """A memory that computes metrics about the predictions in the latest learner step.
 
     The metrics are means over steps: ``foresight`` is the similarity between the predicted and the
     actual next observation; ``foresight_floor`` uses the current observation as the prediction;

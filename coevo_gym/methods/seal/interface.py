@@ -1,4 +1,4 @@
-"""SEAL's interface, which adds notes, hints and cues to the agent's input, and its coach."""
+"""SEAL's interface: notes, hints and cues that are added to the agent's input."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Hint(FrozenModel):
 
 @lru_cache(maxsize=1)
 def hints() -> tuple[Hint, ...]:
-    """Return all hints in the order in which they are tried; the last hint is the fallback."""
+    """Return all hints in the order in which they are tried. The last hint is the fallback."""
     return tuple(Hint.model_validate(hint) for hint in _read("hints.toml")["hints"])
 
 
@@ -161,7 +161,7 @@ def hint_after(view: View) -> str:
 
 @lru_cache(maxsize=1024)
 def _class_of(kind: str, error: str) -> tuple[Hint, Mapping[str, str]]:
-    """Return the hint for an error and the words in the error that match the hint's pattern."""
+    """Find the hint for an error and the words captured by the hint's pattern."""
     lowered = error.lower()
     for hint in hints()[:-1]:
         if hint.kinds and kind not in hint.kinds:
@@ -181,7 +181,7 @@ def _error_in(view: View) -> str:
 
 
 def _more(hint: Hint, found: Mapping[str, str], view: View) -> str:
-    """Return a hint's additional text if all names in it are known, or "" otherwise."""
+    """Return a hint's additional text, or "" if it contains an unknown name."""
     if not hint.more:
         return ""
     words = dict(found)
@@ -305,7 +305,7 @@ def _noted_tool(tool: Any) -> Any:
 
 
 def _explained(noted: dict[str, Any]) -> dict[str, Any]:
-    """Add an explanation of ``[required]`` to API documentation that contains this note."""
+    """Add an explanation of ``[required]`` to API documentation that uses this mark."""
     described = noted.get("description")
     if "[required]" not in json.dumps(noted.get("parameters")) or not isinstance(described, str):
         return noted
@@ -313,7 +313,7 @@ def _explained(noted: dict[str, Any]) -> dict[str, Any]:
 
 
 def noted_documents(text: str) -> str:
-    """Find API documentation that is printed as JSON in a text, and add notes to it.
+    """Add notes to API documentation that appears as JSON in a text.
 
     Documentation that is not formatted like Python's JSON output is not changed.
     """
@@ -347,7 +347,7 @@ def _noted_document(text: str) -> str:
 
 
 class InterfaceCoach:
-    """A coach that uses the same interface in all episodes and updates it when the profile changes.
+    """A coach that uses one interface for all episodes and adapts it to past failures.
 
     Args:
         profile: the memory of failures, which determines the active cues.

@@ -1,4 +1,4 @@
-"""The SEAL method, which trains with GRPO and uses failures for guidance and weights.
+"""The SEAL method: GRPO with an interface and weights based on failures.
 
 Without the interface and the weights, it is identical to ``static``.
 """
@@ -30,7 +30,7 @@ from coevo_gym.trainers.settings import GRPOConfig
 
 
 class SEALSettings(FrozenModel):
-    """Settings for SEAL's interface and weights, and for when they change."""
+    """Settings for the SEAL method."""
 
     schema_notes: bool = True
     """Mark required parameters and allowed values in tool schemas and API documentation."""
@@ -64,14 +64,14 @@ class SEALSettings(FrozenModel):
 
     @property
     def budget(self) -> WeightLimits | None:
-        """Return the limits on weights, or None if only ``clip`` applies."""
+        """Return the limits on trajectory weights, or None if only ``clip`` limits them."""
         found = WeightLimits(self.strength, self.normalise_mean)
         return None if found == WeightLimits() else found
 
 
 @method("seal", curriculum={"growth": {"kind": "none"}})
 def seal(settings: SEALSettings, kit: Kit) -> Method:
-    """Use failed turns to change the interface and weight advantages (arXiv 2605.24426)."""
+    """Adapt the interface and the advantages after failed turns (arXiv 2605.24426)."""
     profile = FailureProfile(settings.profile, clip=settings.clip)
     selector = LastFailure(profile) if settings.task_weights else None
     found = replace(
@@ -93,7 +93,7 @@ def seal(settings: SEALSettings, kit: Kit) -> Method:
 def _weighing(
     found: Method, profile: FailureProfile, settings: SEALSettings, utility: Utility
 ) -> Method:
-    """Make a method weight its advantages by labels."""
+    """Return a copy of a method whose advantages are weighted by labels."""
     if not isinstance(found.learner, GRPOConfig):
         raise ConfigError(
             f"SEAL weights advantages, but a learner of kind {found.learner.kind!r} computes its "

@@ -1,4 +1,4 @@
-"""The memory of failures, which determines SEAL's interface and weights."""
+"""The memory of failures that determines SEAL's interface and weights."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def clipped(value: float, clip: Clip = CLIP) -> float:
 def trajectory_weight(
     labels: Iterable[str], utilities: Mapping[str, float] = UTILITIES, clip: Clip = CLIP
 ) -> float:
-    """Return the clipped mean utility of a trajectory's labels, or 1 if no label counts.
+    """Return the clipped mean utility of a trajectory's labels, or 1 if none has a utility.
 
     Args:
         labels: the label of each turn.
@@ -136,7 +136,7 @@ def cues_on(
     reward: float = 0.6,
     top: int = 3,
 ) -> tuple[str, ...]:
-    """Return the labels whose cues (guidance texts) are active after a window, most urgent first.
+    """Return the labels whose cues become or stay active, most urgent first.
 
     A label is activated if it was seen often enough, is common among the failures, and its episodes
     have low success. It stays active while it was seen often enough and is not rare. The most
@@ -173,7 +173,7 @@ TURN_LABEL = "turn_label"
 
 
 class ProfileConfig(FrozenModel):
-    """Settings for activating cues (guidance texts) and updating utilities."""
+    """Settings for activating cues and for updating the utilities of labels."""
 
     evolve_every_steps: int = Field(default=13, ge=1)
     """Number of learner steps per window; 13 steps are an epoch of 400 tasks in batches of 32."""
@@ -198,7 +198,7 @@ class ProfileConfig(FrozenModel):
 def turn_notes(
     labels: Sequence[str], *, task_id: str, group_id: str, index: int, success: bool
 ) -> Iterator[Note]:
-    """Yield a note for each user turn in a trajectory, in the format that the profile reads."""
+    """Yield a note for each user turn in a trajectory."""
     for turn, label in enumerate(labels):
         yield Note(
             kind=TURN_LABEL,
@@ -213,7 +213,7 @@ def turn_notes(
 
 
 class TurnLabels:
-    """A study that writes a note for each user turn, with its label and the episode's success.
+    """A study that writes a note about the label of each user turn.
 
     Raises:
         ConfigError: if the benchmark cannot label turns.
@@ -245,7 +245,7 @@ class TurnLabels:
 
 
 class _Tally:
-    """The number of turns with each label, and the sum of their episodes' success values."""
+    """A tally of turns and successes for each label."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -295,7 +295,7 @@ class FailureProfile:
 
     @property
     def window(self) -> Window:
-        """Return the label statistics of the window, or of all steps if the window is empty."""
+        """Return the current window's label statistics, or those of all steps if it is empty."""
         return self._window.seen() or self.total
 
     @property
@@ -304,7 +304,7 @@ class FailureProfile:
         return self._total.seen()
 
     def note(self, notes: Notes) -> None:
-        """Count the labels in a learner step, and end the window if it is long enough."""
+        """Count a step's labels, and end the window after ``evolve_every_steps`` steps."""
         for note in notes:
             if note.kind == TURN_LABEL and note.label in UTILITIES:
                 for tally in (self._window, self._total):

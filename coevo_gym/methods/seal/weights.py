@@ -1,4 +1,4 @@
-"""Weights for a group's trajectories, and the group's weighted advantages."""
+"""Weights that SEAL assigns to tasks and trajectories."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def task_target(
     confident: int = 32,
     clip: Clip = CLIP,
 ) -> float | None:
-    """Return the target for a task's weight: clip(1 + alpha (1 - r) min(1, n / confident)).
+    """Return a task's target weight: clip(1 + alpha (1 - r) min(1, n / confident)).
 
     Args:
         label: the task's last label.
@@ -58,7 +58,7 @@ def task_target(
 
 
 class LastFailure(TableSelector):
-    """A selector that favours tasks whose last failure mode is frequent and rarely overcome.
+    """A selector that favours tasks whose last failure mode has a low success rate.
 
     A task has weight 1 if it was never trained on, had no failure at its last visit, or had a
     failure that is too rare for statistics.
@@ -118,7 +118,7 @@ def applies(apply_to: ApplyTo, advantage: float) -> bool:
 
 
 class WeightLimits(NamedTuple):
-    """Limits on how far weights may be from 1.
+    """Limits that keep weights close to 1.
 
     Attributes:
         strength: share of the distance from 1 to keep; 0 makes all weights 1.
@@ -154,7 +154,7 @@ def weights_of(
 def weighed(
     advantages: Sequence[Advantage], weights: Sequence[float], apply_to: ApplyTo = "all"
 ) -> list[Advantage]:
-    """Multiply each advantage that ``apply_to`` includes by its trajectory's weight.
+    """Multiply advantages by their trajectories' weights. ``apply_to`` selects the advantages.
 
     Afterwards, a group's advantages no longer sum to 0. As in the paper, successes are also
     weighted.
@@ -173,7 +173,7 @@ def weighed(
 
 
 def _within(budget: WeightLimits, weights: Sequence[float], counts: Sequence[bool]) -> list[float]:
-    """Apply the limits to weights, leaving trajectories without counted labels at weight 1."""
+    """Apply the limits to weights. Trajectories without labels that count keep a weight of 1."""
     found = [1.0 + budget.strength * (weight - 1.0) for weight in weights]
     labelled = [weight for weight, count in zip(found, counts, strict=True) if count]
     if not budget.normalise_mean or not labelled:
@@ -188,7 +188,7 @@ _UNCLIPPED: Clip = (-math.inf, math.inf)
 
 
 class Weighing:
-    """A memory of the weights in the latest learner step, with metrics about them."""
+    """A memory that computes metrics about the weights in the latest learner step."""
 
     def __init__(self) -> None:
         self._forget()
@@ -232,7 +232,7 @@ class Weighing:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return an empty dict, because checkpoints are saved between steps."""
+        """Return an empty dict, because weights are not kept between steps."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -298,7 +298,7 @@ class Reweighted:
 
 
 def _mean(advantage: Advantage) -> float:
-    """Return the mean of a trajectory's advantages, which may be nested by step."""
+    """Return the mean of a trajectory's advantages. They may be nested by step."""
     if isinstance(advantage, (int, float)):
         return advantage
     steps = [_mean(each) for each in advantage]

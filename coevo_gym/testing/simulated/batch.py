@@ -33,7 +33,7 @@ Numbers = dict[str, float]
 
 
 class SimulatedCell(FrozenModel):
-    """An arm in a simulated world, which can be run with any seed."""
+    """A simulated experiment that can be run with any seed."""
 
     world: str
     """Name of the world."""
@@ -44,7 +44,7 @@ class SimulatedCell(FrozenModel):
     """Prove drafts in the arm's rounds by replaying them; None to use the world's setting."""
 
     def parts(self) -> tuple[WorldConfig, CurriculumConfig]:
-        """Return the world and the complete curriculum settings.
+        """Return the cell's world and curriculum settings, with defaults filled in.
 
         Raises:
             ConfigError: if the world does not exist.
@@ -91,7 +91,7 @@ def run_seeds(
 
 
 def _kept(folder: Path, cell: SimulatedCell) -> list[Numbers]:
-    """Return the results of finished seeds; store the settings first if the folder is new."""
+    """Load the results of finished seeds. If the folder is new, save the settings first."""
     world, settings = cell.parts()
     path = folder / CELL
     if not path.exists():

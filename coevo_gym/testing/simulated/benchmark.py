@@ -1,4 +1,4 @@
-"""A benchmark of skill chains, with its tasks, builder, replay and env.
+"""A simulated benchmark whose tasks are chains of skills.
 
 Only :func:`register` registers it, so it is not listed among the playable benchmarks. The
 simulation does not step the env. It computes the outcomes of all of an update's episodes at once,
@@ -74,7 +74,7 @@ def skill_of(tag: str) -> int:
 
 
 def scenario_of(skills: Sequence[int], split: Split = Split.TRAIN) -> str:
-    """Return a skill chain's scenario, which consists of its split and its first skill."""
+    """Return a skill chain's scenario, made up of its split and first skill."""
     return f"{split}/{skills[0]}"
 
 
@@ -85,7 +85,7 @@ def instruction_of(world: SkillWorld) -> str:
 
 
 class SkillBenchmark:
-    """A benchmark of skill chains that implements the interface of all benchmarks."""
+    """The simulated benchmark, whose tasks are chains of skills."""
 
     name, env_id = NAME, ENV_ID
     subsets: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class SkillBenchmark:
         self._native = tuple(native)
 
     def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
-        """Return the native tasks of a split; held-out tasks are not :class:`Task` objects."""
+        """Return the native tasks of a split. There are none outside the training split."""
         if subset is not None:
             raise TaskError(f"{self.name} has no subset {subset!r}")
         return self._native if parse_split(split) is Split.TRAIN else ()
@@ -131,7 +131,7 @@ class SkillBenchmark:
         )
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-        """Replay actions; skills used in order always succeed here unless the task is broken."""
+        """Replay actions deterministically. Skills in order succeed, except in broken tasks."""
         world = world_of(task)
         used, errors = [0], list[str]()
         for action in actions:
@@ -153,7 +153,7 @@ class SkillBenchmark:
         )
 
     def evidence(self, task: Task) -> Evidence:
-        """Return evidence that the task's instruction names every required skill."""
+        """Return evidence that links each required skill to the task's instruction."""
         said = task.instruction
         skills = map(str, world_of(task).skills)
         return Evidence(said, tuple(Clue("a skill", (skill,), said) for skill in skills))
@@ -167,7 +167,7 @@ class SkillBenchmark:
         return task.solution
 
     def symbol(self, step: Step) -> str:
-        """Return "!" for a failed step and "used" otherwise; skill names would all be rare."""
+        """Return "!" for a failed step and "used" otherwise. Skill names would be too rare."""
         return "!" if step.error_kind else "used"
 
 
@@ -257,7 +257,7 @@ def _shown(n_used: int) -> str:
 
 @functools.cache
 def _step(at: int, action: str, last: float) -> Step:
-    """Create a successful step; ``last`` is the final reward, or -1 if the step is not the last."""
+    """Create a successful step. ``last`` is the final reward, or -1 for an earlier step."""
     text = _shown(at)
     return Step(text, text, action, reward=max(last, 0.0), terminated=last >= 0, calls=("use",))
 
@@ -278,7 +278,7 @@ make_vec = functools.partial(TaskVectorEnv, ENV_ID)
 
 
 def register() -> None:
-    """Register the benchmark in this process, because signals and tags look it up by name."""
+    """Register the benchmark in this process, so that signals and tags can find it."""
     register_benchmark(
         BenchmarkSpec(
             name=NAME,

@@ -52,7 +52,7 @@ class SkillExplorer:
     def explore(
         self, contexts: Sequence[Context], rngs: Sequence[Generator]
     ) -> Sequence[Exploration]:
-        """Return one exploration, with one draft, for each context."""
+        """Return one exploration per context. Each exploration contains one draft."""
         return [self._explore(*each) for each in zip(contexts, rngs, strict=True)]
 
     def native(self, n: int, rng: Generator) -> tuple[Task, ...]:
@@ -139,7 +139,7 @@ class SkillExplorer:
 
 
 def held_out(world: WorldConfig, n: int, rng: Generator) -> Chains:
-    """Draw held-out tasks that are neither broken nor trivial, with equally likely skills."""
+    """Draw held-out tasks in which all skills are equally likely. None is broken or trivial."""
     lengths = rng.integers(1, world.max_length + 1, size=n)
     difficulty = rng.normal(0.0, world.sd_difficulty, size=n)
     chains = [rng.integers(world.n_skills, size=length).tolist() for length in lengths]

@@ -66,7 +66,7 @@ def gradient(rollouts: Rollouts) -> Numbers:
 
 
 class SkillLearner:
-    """A simulated learner with skill strengths that help in all tasks, and memories of each task.
+    """A simulated learner with skill strengths shared by all tasks, and a memory for each task.
 
     The initial strengths are drawn from ``rng``.
     """
@@ -84,7 +84,7 @@ class SkillLearner:
         self.memories: Numbers = np.zeros(0)
 
     def meet(self, tasks: Sequence[Task]) -> None:
-        """Add new tasks, for which the learner has no memory yet."""
+        """Add new tasks that the learner does not remember yet."""
         new = [task for task in tasks if task.id not in self._row]
         self._row |= {task.id: row for row, task in enumerate(new, len(self._row))}
         worlds = [world_of(task) for task in new]
@@ -99,7 +99,7 @@ class SkillLearner:
         self.memories = np.concatenate([self.memories, np.zeros(len(new))])
 
     def act(self, tasks: Sequence[Task], n_episodes: int, rng: Generator) -> Rollouts:
-        """Sample all episodes of known tasks at once.
+        """Sample ``n_episodes`` episodes for each task, all at once.
 
         Tasks may repeat.
         """
@@ -119,7 +119,7 @@ class SkillLearner:
         )
 
     def learn(self, rollouts: Rollouts) -> None:
-        """Update strengths with Adam and memories with a gradient step, then apply forgetting."""
+        """Update the skill strengths and the task memories from rollouts."""
         world, skills = self.world, self._chains.skills[rollouts.rows]
         by_step = gradient(rollouts)
         total = np.zeros(world.n_skills)
@@ -135,7 +135,7 @@ class SkillLearner:
         self.strengths += world.decay * (self._first - self.strengths)
 
     def success_on(self, chains: Chains, *, greedy: bool = True) -> float:
-        """Return the share of tasks solved greedily, or the mean success rate when sampling."""
+        """Return the learner's mean success rate on tasks, acting greedily or sampling."""
         logits = self.strengths[chains.skills] - chains.difficulty[:, None]
         if greedy:
             return float(((logits > 0) | ~chains.asked).all(axis=1).mean())

@@ -37,7 +37,7 @@ N_HELD_OUT = 400
 
 
 def world_settings(world: WorldConfig) -> dict[str, Any]:
-    """Return default curriculum settings for a world; an arm's own settings override them.
+    """Return default curriculum settings for a world. An arm's own settings override them.
 
     A round is due after every 10 updates and tries 48 drafts, each from its own context.
     """
@@ -134,7 +134,7 @@ class _Run:
         self.learner.learn(rollouts)
 
     def _records(self, rollouts: Rollouts, row: int, group: Sequence[Ticket]) -> list[Trajectory]:
-        """Return a group's episodes; identical episodes share one record."""
+        """Return a group's episodes. Identical episodes share one record."""
         task, known = group[0].task, dict[tuple[int, bool], Trajectory]()
         ends = zip(rollouts.n_used[row].tolist(), (rollouts.rewards[row] > 0).tolist(), strict=True)
         found = []

@@ -1,4 +1,4 @@
-"""Simulated worlds, each of which defines skills, a learner and a task generator."""
+"""Simulated worlds: their skills, learners and task generators."""
 
 from __future__ import annotations
 
