@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 def install(source: Path | None) -> Path:
-    """Install the official games, if a source is given, and the engine, if it is missing.
+    """Install the engine if it is missing, and the official games if ``source`` is given.
 
     The engine is installed into this interpreter's environment, where its planner is compiled. For
     ``source``, see :func:`data.read_official`; None keeps the installed games, or uses the built-in
@@ -68,7 +68,7 @@ def install(source: Path | None) -> Path:
 
 
 def installation() -> Installation:
-    """Return the installation status of the engine and of the games in use."""
+    """Return the installation status of the engine and the games."""
     missing = _missing()
     engine = f"{missing} {_advice()}" if missing else _ENGINE
     folder = data_folder("alfworld")

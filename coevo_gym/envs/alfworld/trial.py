@@ -1,4 +1,4 @@
-"""Trial runs of untested problems in a worker process, which protects the main process.
+"""Trial runs of untested problems in a separate worker process.
 
 On an invalid problem, the planner's translator may exit its process or run forever. A worker
 process therefore runs the problem under a time limit. The worker runs one trial at a time and is
@@ -115,7 +115,7 @@ class _Worker:
 
 @cache
 def _worker(owner: int) -> _Worker:
-    """Return a process's worker; a fork does not share its parent's worker."""
+    """Return the worker of a process. Each fork starts its own worker."""
     return _Worker()
 
 

@@ -1,4 +1,4 @@
-"""The verdict on an episode, based on the task's own tests or on the changes it made."""
+"""The verdict on an episode, based on the task's own tests or on the expected changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class JudgedTests(NamedTuple):
 
     @property
     def score(self) -> float:
-        """Pass rate on the tests that an idle agent fails; 0 if any other test fails."""
+        """Pass rate on the tests that an idle agent fails. It is 0 if any other test fails."""
         if any(test.label == KEPT and not test.passed for test in self.tests):
             return 0.0
         earned = [test.passed for test in self.tests if test.label == EARNED]
@@ -43,7 +43,7 @@ class JudgedTests(NamedTuple):
 def grade(
     world: WorldSession, verifier: AppWorldVerifier, found: Diff | None = None
 ) -> JudgedTests:
-    """Grade the current state of a world; its changes are computed if they are not passed."""
+    """Grade the current state of a world. Pass its changes as ``found`` if they are known."""
     if verifier.changes is None:
         return JudgedTests(world.grade())
     found = found or world.diff()

@@ -216,7 +216,7 @@ class Done(NamedTuple):
 
 
 class PrintedList(NamedTuple):
-    """A list that was printed, with its rows."""
+    """The rows of a list that has been printed."""
 
     look: Look
     rows: Sequence[Mapping[str, Any]]
@@ -227,7 +227,7 @@ class PrintedList(NamedTuple):
         return len(self.rows) < _FULL
 
     def values(self) -> list[str]:
-        """Return each row's value in the field that counting questions are about."""
+        """Return the value in each row that counting questions ask about."""
         return [_filled(self.look.counted[0], row) for row in self.rows]
 
     def named(self) -> Iterator[Mapping[str, Any]]:
@@ -262,7 +262,7 @@ def look_code(look: Look) -> str:
 
 
 def act_code(look: Look, act: ListAction, row: Mapping[str, Any]) -> str:
-    """Return code that acts on a listed row; run it after the code from :func:`sign_in`."""
+    """Return code that performs an action on a row. Run the code from :func:`sign_in` first."""
     return _printed(act.words.format(**row), look.app, act.call.format(**row))
 
 

@@ -54,7 +54,7 @@ def _side(scenario: str, root: Path, data: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """Determine a task's split from its scenario and world, ignoring ``task.split``.
+    """Determine a task's split from its scenario and world. ``task.split`` is not used.
 
     Raises:
         BenchmarkNotInstalled: if its data is not installed.

@@ -90,7 +90,7 @@ class Judge:
     def review(
         self, dialogue: Dialogue, reply: DialogueReply, *, stop_at_failure: bool = False
     ) -> DialogueReply:
-        """Judge the turn that the latest message ended, if any, and let the user continue.
+        """Judge the turn if it has just ended, and let the user continue.
 
         With ``stop_at_failure``, the first failed turn ends the conversation. Returns the reply to
         the latest message, with the user's next message.
@@ -165,7 +165,7 @@ def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: TurnCalls) -
 
 
 def diagnose(facts: TurnFacts) -> TurnLabel:
-    """Return the most informative failure label for the deciding turn.
+    """Return the most informative label for the turn that decided the episode.
 
     Example:
         >>> diagnose(TurnFacts(reached=True, reference=True, outcome="empty", missing=True))

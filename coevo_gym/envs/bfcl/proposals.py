@@ -1,4 +1,4 @@
-"""Code that creates open tasks for exploring the functions, and drafts from model proposals."""
+"""Functions that create open BFCL tasks for exploration, and drafts from model proposals."""
 
 from __future__ import annotations
 

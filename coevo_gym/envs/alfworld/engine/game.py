@@ -34,7 +34,7 @@ MAX_FACTS = 20_000
 
 
 class Fact(NamedTuple):
-    """A true fact: a predicate and the display names of its objects, such as ``desk 1``."""
+    """A fact: a predicate and the display names of its objects, such as ``desk 1``."""
 
     name: str
     objects: tuple[str, ...]
@@ -94,7 +94,7 @@ class Scene:
         return found
 
     def action(self, index: int, facts: Any) -> GameAction:
-        """Return the game action for an operator; ``facts`` does not affect the result."""
+        """Return the game action for an operator. The result is the same for all ``facts``."""
         found = self._actions.get(index)
         if found is None:
             operator = self.rules.operators[index]
@@ -188,7 +188,7 @@ class _Facts(PddlState):  # type: ignore[misc]
 
 
 class Game:
-    """A running game; its first observation states ``goal``, the task in words.
+    """A running game. Its first observation includes ``goal``, the description of the task.
 
     Attributes:
         observation: the engine's latest text.
@@ -205,7 +205,7 @@ class Game:
         self._look()
 
     def step(self, command: str) -> str:
-        """Run a command; return the name of its action, or "" if it is not admissible."""
+        """Run a command and return its action's name, or "" if the command is not admissible."""
         index = self._operators.get(command.strip())
         if index is None:
             self.observation = NOTHING

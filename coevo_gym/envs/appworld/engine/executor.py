@@ -64,7 +64,7 @@ class Executor:
         return self._process.pid
 
     def start(self, datetime: str, seed: int, apps: Mapping[str, Sequence[str]]) -> None:
-        """Set the clock and the names of the APIs, so that code can run.
+        """Prepare the process to run code: set its clock, random seed and API names.
 
         Raises:
             EnvBackendError: if the process does not start.

@@ -1,4 +1,4 @@
-"""The location of the AppWorld engine, which has its own environment with pinned versions.
+"""The location of the AppWorld engine, in an environment with pinned versions.
 
 The engine needs an older pydantic than coevo_gym. The packages that model-written code may import
 are kept in a separate folder next to the engine.
@@ -38,7 +38,7 @@ def code_packages() -> Path:
 
 
 def engine_environment(root: Path) -> dict[str, str]:
-    """Return the environment variables for an engine process, which inherits no others.
+    """Return the environment variables for an engine process. It inherits no others.
 
     Args:
         root: the ``APPWORLD_ROOT`` of the process, to which it writes all its files.

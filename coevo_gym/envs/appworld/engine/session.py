@@ -34,7 +34,7 @@ _REPLACED = "All variables are lost; the apps are as they were left."
 
 
 class ErrorKind(StrEnum):
-    """Reason why a step failed."""
+    """The kind of error that made a step fail."""
 
     NONE = ""
     SYNTAX = "syntax"

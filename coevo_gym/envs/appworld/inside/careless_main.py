@@ -18,7 +18,7 @@ _FOREVER_S = float(1 << 20)
 
 
 def main() -> None:
-    """Import the engine, then fork a world for each descriptor received."""
+    """Import the engine, then fork one world per request."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     control = Channel(connection, max_bytes=_LINE_BYTES, takes_descriptors=True)
     from .world import preload
@@ -57,7 +57,7 @@ def _serve(control: Channel) -> None:
 
 
 def _look(world: Any) -> dict[str, Any]:
-    """Grade the saved state, as the engine's own command does, and report changes and calls."""
+    """Grade the saved state as the engine's own command does. Also return changes and calls."""
     from appworld import evaluate_task
     from appworld.apps.model_lib import CachedDBHandler
     from appworld.task import Task

@@ -1,4 +1,4 @@
-"""The untrusted process, which runs model-written code and reaches only the apps' public APIs.
+"""The untrusted process that runs model-written code and can call only public APIs.
 
 It runs inside the sandbox with the standard library and a folder with pendulum and freezegun.
 Output and error messages are the same as in the stock engine.
@@ -69,7 +69,7 @@ _CELL = re.compile(r'File "<python-input-\d+>"')
 
 
 def main() -> None:
-    """Serve one episode: prepare, then run code until the parent hangs up."""
+    """Run the code of one episode until the connection is closed."""
     control, apps = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     for end in (control, apps):
         end.set_inheritable(False)
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def _add_engine_names() -> None:
-    """Provide the modules that the engine's date classes import to format or parse dates."""
+    """Provide the modules that the engine's date classes need."""
     from datetime import datetime as moment
 
     def read(text: str, *formats: str) -> Any:
@@ -129,7 +129,7 @@ def _add_engine_names() -> None:
 
 
 class Apps:
-    """A client for the apps' APIs, which another process serves over a socket."""
+    """A client for the apps' APIs. Another process serves them over a socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -167,12 +167,12 @@ class Apps:
 
 
 def _stand_in(value: Any) -> dict[str, Sequence[str]]:
-    """Return a placeholder for a value that JSON cannot represent, for the engine to decode."""
+    """Return a placeholder for a value that JSON cannot represent."""
     return {"\0object": [type(value).__name__, str(value)]}
 
 
 def _error(name: str, text: str) -> Exception:
-    """Create an exception with this name; its base is the built-in of that name or Exception."""
+    """Create an exception whose class has this name."""
     known = getattr(builtins, name, None)
     base = known if isinstance(known, type) and issubclass(known, Exception) else Exception
     if base is Exception and name == "Exception":
@@ -247,7 +247,7 @@ class Output(io.TextIOBase):
         return len(text)
 
     def text(self) -> str:
-        """Return the text kept so far."""
+        """Return the text that the stream has kept."""
         return "".join(self._parts)
 
 

@@ -141,7 +141,7 @@ def hermes(calls: Sequence[Call]) -> str:
 
 
 class _Unnumbered(str):
-    """A string that keeps JSON parse errors from counting lines, which takes quadratic time."""
+    """A string that makes JSON errors fast by not counting lines."""
 
     def count(self, *_: Any) -> int:
         return 0
@@ -247,7 +247,7 @@ _KNOWN_ESCAPES = frozenset("\\'\"abfnrtvxuUN01234567\n")
 
 
 def _escape(code: str) -> str:
-    """Double the backslash in unknown escapes, unless the code contains a raw string."""
+    """Double the backslashes of unknown escape sequences, except in code with raw strings."""
     if _RAW_STRING.search(code):
         return code
     return _ESCAPE.sub(lambda m: m[0] if m[1] in _KNOWN_ESCAPES else "\\" + m[0], code)

@@ -127,7 +127,7 @@ class Dialogue:
         return self.request
 
     def stop(self) -> str:
-        """End the conversation between two turns and return the text to show."""
+        """End the conversation and return the closing text."""
         self.over = True
         return END
 
@@ -163,7 +163,7 @@ class Dialogue:
         return DialogueReply("\n".join(lines), tuple(ran), kind, reason, tuple(shown))
 
     def _run_one(self, item: Call | Malformed, number: int) -> tuple[str, str]:
-        """Run one call; return the kind of error ("" if none) and the result."""
+        """Run one call and return its error kind, which may be "", and its result."""
         if isinstance(item, Malformed):
             return "parse", f"{ERROR}{item.reason}"
         result: str | None = None
@@ -192,7 +192,7 @@ class Dialogue:
         return self.stop() if last or cut else ""
 
     def _begin_turn(self) -> str:
-        """Offer this turn's new functions and return the user's message."""
+        """Begin a turn: offer its new functions and return the user's message."""
         self._attempt = TurnCalls()
         for turn, names in self._world.held_out:
             if turn == self.turn:

@@ -1,4 +1,4 @@
-"""The documented functions of the backends, and their schemas for a language model."""
+"""The documented functions of the backends and their tool schemas."""
 
 from __future__ import annotations
 

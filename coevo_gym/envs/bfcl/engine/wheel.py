@@ -75,7 +75,7 @@ def root() -> Path:
 
 
 def needs_prefix() -> bool:
-    """Return True if ``bfcl_eval`` and ``mpmath`` cannot be imported without BFCL's own folder."""
+    """Return True if ``bfcl_eval`` or ``mpmath`` must be imported from BFCL's own folder."""
     return importable() is None or find_spec("mpmath") is None
 
 
