@@ -58,7 +58,7 @@ class StepLimited(Protocol):
 
 
 def let_time_limits_tell() -> None:
-    """Patch ``TimeLimit`` to pass its limit to any :class:`StepLimited` env; safe to call twice."""
+    """Patch ``TimeLimit`` to pass its limit to any :class:`StepLimited` env."""
     make = TimeLimit.__init__
     if make.__module__ == __name__:
         return
@@ -169,7 +169,7 @@ class TaskEnv(gym.Env[str, str]):
 
     @abstractmethod
     def _act(self, action: str) -> Frame:
-        """Execute an action and return a frame; an invalid action must not raise an exception."""
+        """Execute an action and return a frame. Invalid actions must not raise exceptions."""
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
         """Let the judge inspect each frame that ``_begin`` or ``_act`` returns.
@@ -189,7 +189,7 @@ class TaskEnv(gym.Env[str, str]):
         raise NotImplementedError
 
     def _release(self) -> None:
-        """Release the engine; repeated calls have no effect."""
+        """Release the engine. Repeated calls have no effect."""
 
     # Public methods.
 
@@ -212,7 +212,7 @@ class TaskEnv(gym.Env[str, str]):
 
     @property
     def instruction(self) -> str:
-        """The current request to the agent; in a dialogue, the latest user message."""
+        """The current request to the agent. In a dialogue, it is the latest user message."""
         return self.task.instruction
 
     @property
@@ -320,7 +320,7 @@ class TaskEnv(gym.Env[str, str]):
         return self._frame.observation, reward, terminated, truncated, self._info()
 
     def cut(self, reason: EndReason) -> None:
-        """End and grade the running episode because its agent cannot continue.
+        """End and grade an episode whose agent cannot continue.
 
         Raises:
             ResetNeeded: if no episode is running, or the env has been closed.
@@ -369,7 +369,7 @@ class TaskEnv(gym.Env[str, str]):
         )
 
     def require_evaluable(self) -> None:
-        """Raise an error if the current task is an open task, which cannot be evaluated.
+        """Raise an error if the current task is an open task. Open tasks cannot be evaluated.
 
         Raises:
             TaskError: if the task is an open task.
@@ -377,7 +377,7 @@ class TaskEnv(gym.Env[str, str]):
         self.task.require_asked("evaluate")
 
     def close(self) -> None:
-        """Release the engine; repeated calls have no effect.
+        """Release the engine. Repeated calls have no effect.
 
         A running episode ends without a grade. A finished episode's results remain available.
         """
@@ -385,7 +385,7 @@ class TaskEnv(gym.Env[str, str]):
         self._release()
 
     def render(self) -> str | None:
-        """Return the current state, either as text (``ansi``) or as drawn by the engine.
+        """Render the current state as text (``ansi``) or with the engine's own renderer.
 
         Returns:
             The rendered state; None without a render mode.

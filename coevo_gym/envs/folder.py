@@ -1,4 +1,4 @@
-"""The base class of benchmarks implemented in a folder, and the interfaces of its modules."""
+"""The base class of benchmarks that consist of one folder, and interfaces of its modules."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class ProposableFolder:
         return scenario_tags(task)
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """Return the actions for imitation learning; by default, the task's solution."""
+        """Return the actions for imitation learning. The default is the task's solution."""
         return task.solution
 
     @property

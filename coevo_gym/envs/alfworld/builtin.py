@@ -1,4 +1,4 @@
-"""Built-in scenes, furnished from the layouts that ALFWorld ships, and their tasks.
+"""Built-in tasks and their scenes, which use the room layouts that ALFWorld ships.
 
 The layouts define the furniture and objects of a room, and a fixed seed places the objects. Goals
 that are unmet at first but can be reached are selected from the facts alone. Therefore the list of

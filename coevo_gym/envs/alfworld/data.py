@@ -76,7 +76,7 @@ class Entry(NamedTuple):
 
     @property
     def goal(self) -> RoomGoal:
-        """The goal that is encoded in the id."""
+        """The goal, decoded from the id."""
         kind, thing, _, place, _ = self.id.split("/")[1].split("-")
         if kind == LOOK:
             return RoomGoal(kind=kind, object=thing, toggle=place)
@@ -173,7 +173,7 @@ class Games:
 
 
 def open_games() -> Games:
-    """Return the installed official games; reopen them only if their file has changed.
+    """Return the installed official games. They are reopened only if their file has changed.
 
     Raises:
         BenchmarkNotInstalled: if no official games are installed.
@@ -196,7 +196,7 @@ def _open(file: Path, stamp: tuple[int, ...]) -> Games:
 
 
 def write_store(file: Path, games: Iterable[OfficialGame]) -> None:
-    """Create a store file from official games in any order; see :func:`read_official`.
+    """Write official games to a store file; see :func:`read_official`.
 
     Raises:
         DataError: if a game is not official or occurs twice, or if there are no games.

@@ -286,7 +286,7 @@ class _State:
         return sorted(self._by_type[_type(name)], key=lambda thing: (len(thing), thing))
 
     def holds(self, *fact: str) -> bool:
-        """Return True if a predicate is true for these objects."""
+        """Return True if a predicate holds for these objects."""
         return fact in self._facts
 
     def fits(self, goal: RoomGoal) -> bool:

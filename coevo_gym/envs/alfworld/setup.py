@@ -83,7 +83,7 @@ def installation() -> Installation:
 
 
 def _missing() -> str:
-    """Return a sentence that says what the installation lacks, or "" if it is complete."""
+    """Describe what the installation lacks, or return "" if it is complete."""
     importlib.invalidate_caches()  # another process may have just installed it
     for name, wanted in VERSIONS.items():
         try:

@@ -196,7 +196,7 @@ def _held_out(games: Games) -> frozenset[tuple[str, str, str]]:
 
 
 def _key(world: ALFWorldWorld) -> tuple[str, str, str]:
-    """Return a world's scene, a hash of its initial state, and its goal in lower case."""
+    """Return a key for a world: its scene, a hash of its initial state, and its goal."""
     *_, problem = scene_problem(world)
     facts = sorted(" ".join((name, *objects)) for name, objects in facts_of(problem))
     state = hashlib.sha256("\n".join(facts).encode()).hexdigest()

@@ -95,14 +95,14 @@ class _Worker:
         return Trial((), _loss(process.returncode, late.is_set(), timeout_s))
 
     def _running(self) -> subprocess.Popen[bytes]:
-        """Return the worker process; start a new process if there is none or it has died."""
+        """Return the worker process, after starting a new one if necessary."""
         if self._process is None or self._process.poll() is not None:
             self._stop()
             self._process = _started()
         return self._process
 
     def _stop(self) -> None:
-        """Kill the process, if there is one."""
+        """Kill the process if there is one."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()

@@ -66,7 +66,7 @@ def _root() -> Path:
 
 
 def _version() -> str:
-    """Return a hash of the scripts; versions that create the same world have the same hash."""
+    """Return a hash of the scripts. Versions that create the same world have the same hash."""
     whole = hashlib.sha256()
     for script in sorted(_SCRIPTS.glob("[!_]*.py")):
         whole.update(script.read_bytes())

@@ -53,7 +53,7 @@ def grade(
 def compared(
     verifier: AppWorldVerifier, changes: Mapping[str, Any], answer: Any, *, completed: bool
 ) -> JudgedTests:
-    """Compare changes and an answer (a JSON value or None) with the expected result."""
+    """Compare the changes and the answer of an episode with the expected result."""
     wanted = thaw(verifier.changes or {})
     tests = [
         TaskTest(f"{model} has changed as asked", EARNED, changes.get(model) == wanted[model])
@@ -69,7 +69,7 @@ def compared(
 
 
 def plain(answer: Any) -> Any:
-    """Normalise an answer: ignore letter case, surrounding whitespace and number formatting.
+    """Normalise the letter case, surrounding whitespace and number formats of an answer.
 
     Example:
         >>> plain(" Low Tide"), plain("12.50"), plain(12.5), plain([3, "A"])

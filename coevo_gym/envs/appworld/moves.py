@@ -257,7 +257,7 @@ def sign_in(app: str) -> str:
 
 
 def look_code(look: Look) -> str:
-    """Return code that prints a list; run it after the code from :func:`sign_in`."""
+    """Return code that prints a list. Run the code from :func:`sign_in` first."""
     return _printed(f"list {look.words}", look.app, look.call)
 
 
@@ -313,7 +313,7 @@ class MoveState:
 
 
 def _filled(template: str, row: Mapping[str, Any]) -> str:
-    """Fill a template with a row's fields; return "" if a field is missing."""
+    """Fill a template with a row's fields, or return "" if a field is missing."""
     try:
         return template.format(**row)
     except (KeyError, IndexError, TypeError):
@@ -321,7 +321,7 @@ def _filled(template: str, row: Mapping[str, Any]) -> str:
 
 
 def _rows(outcome: str) -> Sequence[Mapping[str, Any]] | None:
-    """Parse the rows of a printed list; return None if the text is something else."""
+    """Parse a printed list of rows, or return None for any other text."""
     try:
         rows = json.loads(outcome)
     except (ValueError, RecursionError):  # code may print anything

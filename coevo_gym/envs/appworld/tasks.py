@@ -31,7 +31,7 @@ SUBSETS = (*_SPLITS, BUILTIN)
 
 
 def scenario_of(data: str, base: str) -> str:
-    """Return a native task's scenario: ``82e2fac``, or ``builtin/82e2fac`` if it is built-in."""
+    """Return a native task's scenario, such as ``82e2fac`` or ``builtin/82e2fac``."""
     name = base.partition("_")[0]
     return name if data == OFFICIAL else f"{BUILTIN}/{name}"
 
@@ -121,7 +121,7 @@ def root_of_world(world: AppWorldWorld) -> Path:
 
 
 def root_of(data: str) -> Path:
-    """Return the engine's root folder for this data; it contains a ``data`` folder.
+    """Return the engine's root folder for this data. It contains a ``data`` folder.
 
     Raises:
         BenchmarkNotInstalled: if the data is not installed.

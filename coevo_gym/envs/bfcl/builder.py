@@ -144,7 +144,7 @@ def _named(call: Call, where: str, world: BFCLWorld) -> Call:
 
 
 def _check_repeatable(world: BFCLWorld, turns: Turns) -> None:
-    """Check that the calls, including the setup, are offered, repeatable and not too many."""
+    """Check that all calls are offered and repeatable, and that there are not too many."""
     try:
         setup = world.setup_calls
     except ValueError as error:
@@ -316,7 +316,7 @@ def _names(call: Call) -> Iterator[str]:
 
 
 def _parts(value: Any) -> Iterator[str | int | float]:
-    """Yield the strings and numbers in a JSON value, but no booleans."""
+    """Yield the strings and numbers in a JSON value."""
     if isinstance(value, Mapping):
         value = [*value, *value.values()]
     if isinstance(value, (list, tuple)):

@@ -205,7 +205,7 @@ class BFCLEnv(TaskEnv):
         return self._frame_of(self._reply)
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
-        """Judge the turn, if it has ended, before the user continues."""
+        """Let the judge grade the turn if it has ended, and let the user continue."""
         if isinstance(verifier, NothingAsked):
             return frame
         if self._judge is None:

@@ -103,7 +103,7 @@ class Judge:
         return reply._replace(observation=dialogue.stop() if stops else dialogue.go_on())
 
     def end_turn(self, model: Toolbox, attempt: TurnCalls, outputs: Sequence[str]) -> Outcome:
-        """Judge the turn that has just ended; ``outputs`` are the results of the whole episode."""
+        """Judge the turn that has just ended. ``outputs`` are the results of the whole episode."""
         truth = self._wanted(len(self.outcomes))
         outcome = "not_reached" if self.failed else self._compare(model, truth, attempt, outputs)
         self.outcomes.append(outcome)
@@ -113,7 +113,7 @@ class Judge:
         return outcome
 
     def _wanted(self, turn: int) -> Sequence[Call]:
-        """Return the reference's calls in a turn."""
+        """Return the reference calls of a turn."""
         return self._truth[turn] if turn < len(self._truth) else ()
 
     def _compare(

@@ -36,7 +36,7 @@ class Value(NamedTuple):
 
 
 def number_of(text: str) -> int | float:
-    """Parse a number; a whole number becomes an int."""
+    """Parse a number. A whole number becomes an int."""
     return int(float(text)) if float(text).is_integer() else float(text)
 
 

@@ -157,7 +157,7 @@ class GameAction(NamedTuple):
 
 
 class _Facts(PddlState):  # type: ignore[misc]
-    """The facts that TextWorld's grammar queries, starting with a scene's initial facts.
+    """A scene's facts at the current step, for queries by TextWorld's grammar.
 
     Each query needs all facts of one kind in sorted order. This class caches the sorted list until
     a fact of that kind changes.
@@ -239,7 +239,7 @@ class Game:
 
 @lru_cache(maxsize=16)
 def open_scene(domain: str, grammar: str, problem: str) -> Scene:
-    """Return the scene for a problem; the most recent scenes are cached."""
+    """Return the scene for a problem. The most recent scenes are cached."""
     # TextWorld caches every fact ever made. Facts are compared by value, so clearing it is safe.
     if len(_memento_cache) > MAX_FACTS:
         _memento_cache.clear()

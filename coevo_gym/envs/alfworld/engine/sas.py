@@ -36,7 +36,7 @@ class Operator(NamedTuple):
 
 
 class Rules:
-    """Rules shared by all games of a problem, parsed from the translator's format (version 3).
+    """The rules shared by all games of a problem, parsed from the translator's output.
 
     Attributes:
         atoms: meaning of each value of each variable, such as ``Atom holds(agent1, mug_bar_1)``.
@@ -203,7 +203,7 @@ class _Lines:
         return found
 
     def _effect(self, line: str) -> tuple[tuple[int, int] | None, SasEffect]:
-        """Parse an effect. Also return the value required before it, or None if any will do."""
+        """Parse an effect line. Also return the (variable, value) pair that it needs, or None."""
         found = self._effects.get(line)
         if found is None:
             _, *numbers = map(int, line.split())

@@ -108,7 +108,7 @@ class Executor:
         return output, bool(answer.get("error"))
 
     def kill(self) -> None:
-        """Kill the process and all its children; a second call has no effect."""
+        """Kill the process and all its children. A second call has no effect."""
         self._process.close()
         self._socket.close()
         self.apps.close()

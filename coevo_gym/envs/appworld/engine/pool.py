@@ -123,7 +123,7 @@ class _Zygote:
 
     @property
     def alive(self) -> bool:
-        """Return True if the process is running; its engines exit when it does."""
+        """Return True if the process is running. Its engines exit when it does."""
         return self._process.poll() is None
 
     def spawn(self) -> Engine:

@@ -57,7 +57,7 @@ def engine_environment(root: Path) -> dict[str, str]:
 def start_inside(
     python: Path, module: str, folder: Path, *arguments: str, **variables: str
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a process that runs a module of ``inside``; return the process and a socket to it.
+    """Start a process that runs a module of ``inside``. Also return a socket to the process.
 
     Args:
         python: the engine's interpreter.
@@ -89,7 +89,7 @@ def python_in(folder: Path) -> Path:
 
 
 def missing() -> str:
-    """Return a sentence that says what the installation lacks, or "" if it is complete."""
+    """Describe what the installation lacks, or return "" if it is complete."""
     folder = benchmark_home("appworld") / "engine"
     pins = folder / "pins.txt"
     if not pins.is_file():

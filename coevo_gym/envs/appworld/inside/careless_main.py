@@ -1,4 +1,4 @@
-"""A host without a sandbox: the stock engine, with model-written code in its own process.
+"""A host without a sandbox. Model-written code runs in the stock engine's own process.
 
 It runs in the engine's virtual environment; see :mod:`coevo_gym.envs.appworld.attacks`. Everything
 that code can reach here is something that the sandbox has to protect.
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _serve(control: Channel) -> None:
-    """Serve one task: run code, and report the results."""
+    """Serve one task by running code and reporting the results."""
     from appworld import AppWorld
 
     task_id = control.receive(_FOREVER_S)["task_id"]

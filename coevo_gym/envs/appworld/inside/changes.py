@@ -89,7 +89,7 @@ def changes(pair: Any) -> dict[str, Any]:
 
 
 def new_names(rows: Sequence[Row]) -> dict[Key, str]:
-    """Name each new row by its values and references, independently of its id.
+    """Give each new row a name that depends on its values and references but not on its id.
 
     Each round distinguishes the rows that refer to, or are referred to by, distinguished rows.
     """

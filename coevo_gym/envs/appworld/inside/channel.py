@@ -49,11 +49,11 @@ class Channel:
         self._descriptors: list[int] = []
 
     def fileno(self) -> int:
-        """Return the socket's file descriptor, which can be polled."""
+        """Return the socket's file descriptor, for polling."""
         return self._socket.fileno()
 
     def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Send an object, with copies of open file descriptors.
+        """Send an object together with copies of open file descriptors.
 
         Raises:
             ChannelError: if the other end is closed, or does not read for 10 seconds.

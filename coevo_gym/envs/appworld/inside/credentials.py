@@ -74,7 +74,7 @@ class Tokens:
 
 
 def guard() -> tuple[Tokens, ...]:
-    """Replace the credential functions of all apps; return the tokens of each app."""
+    """Guard the credential functions of all apps. Return the tokens of each app."""
     modules = [import_apis_module(app) for app in get_all_apps()]
     managers = (getattr(module, "logging_manager", None) for module in modules)
     tokens = tuple(Tokens(manager) for manager in managers if manager is not None)

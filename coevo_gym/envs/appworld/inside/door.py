@@ -1,4 +1,4 @@
-"""Guards in front of the apps, which check each request's route and limit its load."""
+"""Guards for the apps. They check the route of each request and limit its load."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Effort:
 
     @contextmanager
     def limited(self, limit_s: float) -> Iterator[None]:
-        """Limit this block to the given number of seconds of processor time."""
+        """Limit the processor time of this block to ``limit_s`` seconds."""
         self._limit_s, self._until_s = limit_s, process_time() + limit_s
         try:
             yield

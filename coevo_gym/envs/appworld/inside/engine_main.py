@@ -214,7 +214,7 @@ class Engine:
             self._apps = Channel(connection, max_bytes=REQUEST_BYTES)
 
     def _serve_apps(self, apps: Channel) -> None:
-        """Answer a request; disconnect the client if it breaks the protocol or exhausts memory."""
+        """Answer a request. Disconnect a client that breaks the protocol or exhausts memory."""
         try:
             if not apps.pending:
                 apps.fill()

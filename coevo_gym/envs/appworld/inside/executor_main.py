@@ -153,7 +153,7 @@ class Apps:
         return told["ok"]
 
     def _exchange(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and return its reply; skip replies to other requests."""
+        """Send a request and return its reply. Replies to other requests are skipped."""
         line = json.dumps(request, default=_stand_in).encode() + b"\n"
         if len(line) > REQUEST_BYTES:
             name = f"apis.{request['app']}.{request['api']}"
@@ -252,7 +252,7 @@ class Output(io.TextIOBase):
 
 
 class Executor:
-    """An interpreter for successive pieces of code, which share variables and the apps' APIs."""
+    """An interpreter that keeps variables from one piece of code to the next."""
 
     def __init__(self, apps: Apps, names: Mapping[str, Sequence[str]]) -> None:
         self._compile = codeop.Compile()
@@ -275,7 +275,7 @@ class Executor:
         )
 
     def run(self, code: str, max_chars: int) -> dict[str, Any]:
-        """Run code; return its output or its error."""
+        """Run code and return its output or its error."""
         output, failed = Output(max_chars), ""
         sys.stdout, sys.stderr = output, Output(0)
         try:
@@ -288,7 +288,7 @@ class Executor:
         return {"output": told, "cut": output.cut, "error": failed}
 
     def _run(self, code: str) -> None:
-        """Run the statements one by one; each is compiled just before it runs."""
+        """Run the statements one by one. Each is compiled just before it runs."""
         self._count += 1
         name = f"<python-input-{self._count}>"
         lines = [line + "\n" for line in code.split("\n")]

@@ -1,4 +1,4 @@
-"""A world of the stock engine: its apps, tests and changes, but without code execution."""
+"""A world of the stock engine that never executes code itself."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class World:
             return self._world.apis[app][api](**arguments)
 
     def _room_for(self, arguments: dict[str, Any]) -> int:
-        """Return the size of the arguments in bytes; raise an exception if it exceeds a limit."""
+        """Return the size of the arguments in bytes. Raise an exception if it exceeds a limit."""
         wanted = size(arguments)
         if self._taken + wanted > ARGUMENT_BYTES:
             raise Exception(
@@ -193,7 +193,7 @@ class World:
         return _peak_bytes() - self._start_bytes
 
     def step_end(self) -> dict[str, Any]:
-        """End a step; return the calls made in it, and whether the task is completed."""
+        """End a step. Return its calls and the completion status of the task."""
         calls, self._calls = self._calls, []
         self._world.requester.reset_requests()
         self._world.models.reset_db_home_path()
@@ -260,9 +260,9 @@ def _in_short(diff: dict[str, Any]) -> dict[str, Any]:
 
 
 def _raised_by_tests(error: Exception) -> bool:
-    """Return True if a task's tests raised the error because of an episode's final state.
+    """Return True if the error was raised by a task's tests and not by the machine.
 
-    Such tests count as failed. Errors of the machine are not caused by the state.
+    Such tests count as failed. A machine error, such as a lack of memory, is a lost episode.
     """
     frames = traceback.extract_tb(error.__traceback__)
     by_tests = any(os.path.basename(frame.filename) == _TESTS for frame in frames)

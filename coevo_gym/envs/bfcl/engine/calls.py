@@ -54,7 +54,7 @@ class Malformed(NamedTuple):
 
 
 def parse_message(text: str) -> tuple[Call | Malformed, ...]:
-    """Parse the calls in a message, in order; return () if there are no calls.
+    """Parse the calls in a message, in order.
 
     Text before ``</think>`` is ignored.
 
@@ -76,7 +76,7 @@ def parse_message(text: str) -> tuple[Call | Malformed, ...]:
 
 
 def parse_python(code: str) -> tuple[Call | Malformed, ...]:
-    """Parse the calls in a Python list; return one :class:`Malformed` if any part is invalid."""
+    """Parse a Python list of calls, or return one :class:`Malformed` if any part is invalid."""
     try:
         # An unknown escape is kept as two characters, without Python's warning.
         tree = ast.parse(_escape(code), mode="eval").body

@@ -1,4 +1,4 @@
-"""The official backends, called by a dispatcher that never evaluates code or shares state.
+"""The official backends and a dispatcher that calls them without evaluating code.
 
 The stock executor builds Python source, calls ``eval`` on it and keeps its instances in module
 globals forever. Here every :class:`Toolbox` owns its instances, a call is looked up among the
@@ -64,7 +64,7 @@ class Toolbox:
             self.call(call)
 
     def call(self, call: Call) -> str:
-        """Call a documented function; return the text of its result or error."""
+        """Call a documented function and return the text of its result or error."""
         owner = self._owners.get(call.name)
         if owner is None:
             return f"{ERROR}there is no function {call.name!r}"
@@ -107,7 +107,7 @@ def failed(result: str) -> bool:
 
 
 def as_object(result: str) -> Mapping[str, Any]:
-    """Parse a result as a JSON object; return an empty object if it is anything else."""
+    """Parse a result as a JSON object, or return an empty object if it is not one."""
     try:
         value = json.loads(result)
     except (ValueError, RecursionError):

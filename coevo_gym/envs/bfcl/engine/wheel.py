@@ -54,7 +54,7 @@ _importing = Lock()
 
 
 def prefix() -> Path:
-    """Return the folder that ``coevo install bfcl`` installs into; it may not exist."""
+    """Return the folder that ``coevo install bfcl`` installs into. It may not exist yet."""
     return benchmark_home("bfcl") / "packages"
 
 
@@ -80,7 +80,7 @@ def needs_prefix() -> bool:
 
 
 def importable() -> Path | None:
-    """Return the folder of ``bfcl_eval`` if the right version can be imported, or None."""
+    """Return the folder of ``bfcl_eval``, or None if the right version cannot be imported."""
     spec = find_spec("bfcl_eval")
     if spec is None or spec.origin is None:
         return None
