@@ -1,4 +1,4 @@
-"""The base class of all benchmark envs, which handles tasks, step limits, rewards and records.
+"""The base class of all benchmark envs.
 
 A benchmark implements ``_begin`` and ``_act``, which run its engine, and ``_grade``, which judges
 the finished episode. Everything that Gymnasium, a curriculum or a trainer relies on is implemented
@@ -58,7 +58,7 @@ class StepLimited(Protocol):
 
 
 def let_time_limits_tell() -> None:
-    """Patch ``TimeLimit`` to pass its limit to any :class:`StepLimited` env; safe to call twice."""
+    """Patch ``TimeLimit`` to pass its limit to any :class:`StepLimited` env."""
     make = TimeLimit.__init__
     if make.__module__ == __name__:
         return
@@ -82,7 +82,7 @@ VectorMode = Literal["in_process", "process"]
 
 
 class TaskEnv(gym.Env[str, str]):
-    """The base class of benchmark envs, which take and return text and run one task per episode.
+    """The base class of benchmark envs. Actions and observations are text.
 
     Subclasses set the class variables and implement the three hooks.
 
@@ -165,14 +165,14 @@ class TaskEnv(gym.Env[str, str]):
 
     @abstractmethod
     def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
-        """Start the engine for a task; ``self.task`` is not set yet, to hide the ground truth."""
+        """Start the engine for a task. ``self.task`` is set later, to hide the ground truth."""
 
     @abstractmethod
     def _act(self, action: str) -> Frame:
-        """Execute an action and return a frame; an invalid action must not raise an exception."""
+        """Execute an action and return a frame. Invalid actions must not raise exceptions."""
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
-        """Let the judge inspect the engine's latest frame, after ``_begin`` and each ``_act``.
+        """Let the judge inspect each frame that ``_begin`` or ``_act`` returns.
 
         Override this hook if a benchmark's pages or limits depend on a judgement before the end.
         The engine never receives the verifier. The agent sees the frame that this hook returns.
@@ -182,20 +182,20 @@ class TaskEnv(gym.Env[str, str]):
 
     @abstractmethod
     def _grade(self, verifier: Verifier) -> Grade:
-        """Grade the finished episode; called once per episode, and never for an open task."""
+        """Grade the finished episode. This is called once, and never for an open task."""
 
     def _draw(self) -> str:
-        """Render the engine's state in a mode other than ``ansi``."""
+        """Render the engine's state. This hook is not used in ``ansi`` mode."""
         raise NotImplementedError
 
     def _release(self) -> None:
-        """Release the engine; repeated calls have no effect."""
+        """Release the engine. Repeated calls have no effect."""
 
     # Public methods.
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """The tasks that ``reset`` picks from if its options do not specify a task."""
+        """The tasks that ``reset`` picks from, unless its options specify a task."""
         return self._tasks
 
     @property
@@ -212,7 +212,7 @@ class TaskEnv(gym.Env[str, str]):
 
     @property
     def instruction(self) -> str:
-        """The current request to the agent; in a dialogue, the latest user message."""
+        """The current request to the agent. In a dialogue, it is the latest user message."""
         return self.task.instruction
 
     @property
@@ -223,12 +223,12 @@ class TaskEnv(gym.Env[str, str]):
 
     @property
     def info(self) -> dict[str, Any]:
-        """The info from the last reset or step, updated if the episode has ended since then."""
+        """The info for the current state of the episode."""
         return self._info()
 
     @property
     def calls(self) -> tuple[str, ...]:
-        """Names of the engine operations that the last step ran; () if it ran none."""
+        """Names of the engine operations that the last step ran."""
         return self._frame.calls
 
     def reset(
@@ -320,7 +320,7 @@ class TaskEnv(gym.Env[str, str]):
         return self._frame.observation, reward, terminated, truncated, self._info()
 
     def cut(self, reason: EndReason) -> None:
-        """End and grade the running episode because its agent cannot continue.
+        """End and grade an episode whose agent cannot continue.
 
         Raises:
             ResetNeeded: if no episode is running, or the env has been closed.
@@ -369,7 +369,7 @@ class TaskEnv(gym.Env[str, str]):
         )
 
     def require_evaluable(self) -> None:
-        """Raise an error if the current task is an open task, which cannot be evaluated.
+        """Raise an error if the current task is an open task. Open tasks cannot be evaluated.
 
         Raises:
             TaskError: if the task is an open task.
@@ -377,7 +377,7 @@ class TaskEnv(gym.Env[str, str]):
         self.task.require_asked("evaluate")
 
     def close(self) -> None:
-        """Release the engine; repeated calls have no effect.
+        """Release the engine. Repeated calls have no effect.
 
         A running episode ends without a grade. A finished episode's results remain available.
         """
@@ -385,7 +385,7 @@ class TaskEnv(gym.Env[str, str]):
         self._release()
 
     def render(self) -> str | None:
-        """Return the current state, either as text (``ansi``) or as drawn by the engine.
+        """Render the current state as text (``ansi``) or with the engine's own renderer.
 
         Returns:
             The rendered state; None without a render mode.
@@ -403,7 +403,7 @@ class TaskEnv(gym.Env[str, str]):
         return "\n".join(lines) + f"\n\n{self._frame.observation}\n"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the env's state for copying or pickling, which only works before the first reset.
+        """Return the env's state for copying or pickling. This works only before the first reset.
 
         Raises:
             TypeError: if the env has been reset.

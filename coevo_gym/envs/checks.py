@@ -36,7 +36,7 @@ def check_action(action: object, whose: str = "") -> None:
 
 
 def check_flag(name: str, value: object) -> None:
-    """Raise an error if a value is not a bool; a string such as "no" would otherwise count as True.
+    """Raise an error if a value is not a bool. A string such as "no" would count as True.
 
     Raises:
         ConfigError: if the value is not a bool.

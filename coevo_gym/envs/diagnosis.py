@@ -1,4 +1,4 @@
-"""Rule-based diagnoses of episodes, which label the result of each user turn.
+"""Rules that diagnose episodes by labelling the result of each user turn.
 
 A benchmark computes the labels from the recorded steps, the grader's report and the last
 observation. A task with a single request has one turn, so it gets one label.
@@ -116,7 +116,7 @@ class TurnFacts(NamedTuple):
 
     @classmethod
     def unreached(cls, reference: bool) -> TurnFacts:
-        """Return the facts for a turn that was not judged."""
+        """Return facts that mark a turn as not reached."""
         return cls(reached=False, reference=reference, outcome="not_reached")
 
 
@@ -166,7 +166,7 @@ FAILING = tuple(str(label) for label in TurnLabel if label not in NO_FAILURES)
 
 
 def failures_in(turns: Iterable[TurnLabel]) -> tuple[str, ...]:
-    """Return the distinct failure labels in a sequence of turn labels, in order.
+    """Return the failure labels in a sequence of turn labels, without duplicates.
 
     Example:
         >>> failures_in([TurnLabel.PASS, TurnLabel.EMPTY_TURN, TurnLabel.NOT_REACHED])
@@ -225,7 +225,7 @@ def texts_after(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
 
 
 def facts_of(report: Mapping[str, Any]) -> tuple[TurnFacts, ...]:
-    """Return the facts about each turn in a grader's ``report["turns"]``; () if there are none."""
+    """Return the facts about each turn from ``report["turns"]``, or () if there are none."""
     told = report.get("turns")
     if not isinstance(told, (list, tuple)):
         return ()

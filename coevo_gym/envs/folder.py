@@ -1,4 +1,4 @@
-"""The base class of benchmarks implemented in a folder, and the interfaces of its modules."""
+"""The base class of benchmarks that consist of one folder, and interfaces of its modules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from coevo_gym.envs.tags import scenario_tags
 
 
 class TasksModule(Protocol):
-    """The interface of a folder's ``tasks.py``."""
+    """The interface that a benchmark folder's ``tasks.py`` must implement."""
 
     def native_tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
         """Return the native tasks of a split, always in the same order."""
@@ -34,7 +34,7 @@ class TasksModule(Protocol):
 
 
 class BuilderModule(Protocol):
-    """The interface of a folder's ``builder.py``."""
+    """The interface that a benchmark folder's ``builder.py`` must implement."""
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
         """Turn an exploration trajectory into task drafts."""
@@ -50,7 +50,7 @@ class BuilderModule(Protocol):
 
 
 class ProposalsModule(Protocol):
-    """The interface of a folder's ``proposals.py``."""
+    """The interface that a benchmark folder's ``proposals.py`` must implement."""
 
     def open_task(self, task: Task) -> Task:
         """Return an open version of a task: its world without a request."""
@@ -60,7 +60,7 @@ class ProposalsModule(Protocol):
 
 
 class ProposableFolder:
-    """A benchmark that is implemented by the modules of a folder and that models can explore.
+    """A benchmark that is implemented in one folder and can be explored by models.
 
     A subclass adds ``name``, ``env_id``, ``subsets`` and ``symbol`` to make it a
     :class:`~coevo_gym.core.benchmark.Proposable`. It overrides ``tags`` if it can describe a task
@@ -129,11 +129,11 @@ class ProposableFolder:
         return self._choices(view)
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Return the default tags, which only name the scenario; subclasses may add more tags."""
+        """Return the default tags. They name only the scenario, but subclasses may add tags."""
         return scenario_tags(task)
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """Return the actions for imitation learning; by default, the task's solution."""
+        """Return the actions for imitation learning. The default is the task's solution."""
         return task.solution
 
     @property
@@ -147,7 +147,7 @@ class ProposableFolder:
         return read_profile(Path(str(module)).with_name(FILE))
 
     def open(self, task: Task) -> Task:
-        """Return an open version of a task, without a request; see ``proposals.py``."""
+        """Return an open version of a task; see the folder's ``proposals.py``."""
         return self._proposals.open_task(task)
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:

@@ -26,7 +26,7 @@ class ALFWorldBenchmark(ProposableFolder):
 
     @property
     def subsets(self) -> tuple[str, ...]:
-        """Names of the installed subsets."""
+        """Names of the installed subsets of ALFWorld's games."""
         return tasks.SUBSETS if data_folder("alfworld") else (tasks.BUILTIN,)
 
     def symbol(self, step: Step) -> str:
@@ -39,7 +39,7 @@ class ALFWorldBenchmark(ProposableFolder):
         return f"{step.extras.get('alfworld.task_type', '')} {verb}".strip() if first else verb
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Return tags for the scene, the kind of goal and the type of the object to handle."""
+        """Return tags for the scene, the kind of goal and the type of object."""
         return tags_of(task)
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:

@@ -103,7 +103,7 @@ def build(draft: Draft) -> Task:
 
 
 def _check_place(scenario: str, world: ALFWorldWorld) -> None:
-    """Check that the scene is a training scene and that the goal is new for it."""
+    """Raise an error unless the scene is a training scene and the goal is new."""
     actual = scenario_of(world.game)
     if scenario != actual:
         raise BuildError(f"the draft claims to be in {scenario}, but is in {actual}")
@@ -116,7 +116,7 @@ def _check_place(scenario: str, world: ALFWorldWorld) -> None:
 
 
 def check_words(instruction: str, goal: RoomGoal) -> None:
-    """Check that an instruction is plain and states the goal, without judging its quality."""
+    """Check that an instruction uses only plain characters and states the goal."""
     if not is_plain(instruction):
         raise BuildError("the instruction may have up to 200 characters: a-z, 0-9, space and , ' -")
     for name in goal.types:
@@ -132,12 +132,12 @@ def names(text: str, name: str) -> bool:
 
 
 def kinds_said(text: str) -> set[str]:
-    """Return the kinds of goals whose typical words occur in lower-case text."""
+    """Return the kinds of goals whose keywords occur in the text, which must be lower case."""
     return {kind for kind, phrase in _SAID.items() if re.search(phrase, text)}
 
 
 def _check_won(trial: Trial, commands: Sequence[str]) -> None:
-    """Check that all commands ran, and that the goal held after the last command but not before."""
+    """Raise an error unless every command ran and only the last one reached the goal."""
     if trial.fault:
         raise BuildError(trial.fault)
     *earlier, last = trial.won
@@ -189,12 +189,12 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
 
 
 def _state(game: Game) -> str:
-    """Return a hash of all facts, except those that only record inspections."""
+    """Return a hash of all facts, leaving out records of inspections."""
     return digest(sorted(fact for fact in game.facts() if fact[0] != _LOOKED_AT))
 
 
 def evidence(task: Task) -> Evidence:
-    """Return clues to a task's goal: the object's type, and the type of the destination or lamp."""
+    """Return a clue for each object type named in the task's goal."""
     assert isinstance(task.world, ALFWorldWorld)
     goal = goal_of(task.world)
     clues = (Clue(f"the {name.lower()}", (name.lower(),), task.instruction) for name in goal.types)
@@ -202,7 +202,7 @@ def evidence(task: Task) -> Evidence:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Create drafts with new goals in an explored scene, preferring object types seen on the walk.
+    """Create drafts with new goals in an explored scene.
 
     Goals that the scene's initial facts allow are drawn until two of the goals have a plan.
     If the context has a target, goals that fit the target are tried first.
@@ -241,7 +241,7 @@ def _by_fit(
 
 
 def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[RoomGoal]]:
-    """Return the goals that a scene's types and properties allow, one list per kind."""
+    """Return the goals that are possible in a scene, in one list per kind."""
     spelled = {name.lower() + "type": name for name in re.findall(r"(\w+)Type\b", problem)}
     true = defaultdict(list)
     for name, objects in sorted(facts):
@@ -261,7 +261,7 @@ def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[RoomGoal]]:
 
 
 def _met(trace: Trajectory) -> frozenset[str]:
-    """Return the words in an exploration walk's actions and in its observations after the first."""
+    """Return the words that occur in an exploration walk, except in its first observation."""
     told = [step.observation for step in trace.steps[1:]]
     return frozenset(re.findall("[a-z]+", " ".join([*trace.actions, *told]).lower()))
 

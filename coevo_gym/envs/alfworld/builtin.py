@@ -1,4 +1,4 @@
-"""Built-in scenes, furnished from the layouts that ALFWorld ships, and their tasks.
+"""Built-in tasks and their scenes, which use the room layouts that ALFWorld ships.
 
 The layouts define the furniture and objects of a room, and a fixed seed places the objects. Goals
 that are unmet at first but can be reached are selected from the facts alone. Therefore the list of
@@ -146,7 +146,7 @@ class _Room:
                 self.place[_id(type_, i)] = rng.choice(places[rng.choice(wanted)])
 
     def pairs(self, kind: str) -> list[tuple[str, str]]:
-        """Return (object type, lamp or receptacle type) pairs for the possible goals of a kind."""
+        """Return the possible goals of a kind, as (object type, lamp or receptacle type) pairs."""
         lamps = sorted(type_ for type_ in self.things.values() if _is_lamp(type_))
         things = sorted({*self.things.values()}.difference(lamps))
         if kind == LOOK:

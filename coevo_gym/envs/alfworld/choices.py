@@ -6,5 +6,5 @@ from coevo_gym.core.trajectory import View
 
 
 def choices(view: View) -> tuple[str, ...]:
-    """Return the sorted admissible commands, except ``help``, which reveals nothing."""
+    """Return all admissible commands except ``help``."""
     return tuple(command for command in view.info["admissible"] if command != "help")

@@ -76,7 +76,7 @@ class Entry(NamedTuple):
 
     @property
     def goal(self) -> RoomGoal:
-        """The goal that is encoded in the id."""
+        """The goal, decoded from the id."""
         kind, thing, _, place, _ = self.id.split("/")[1].split("-")
         if kind == LOOK:
             return RoomGoal(kind=kind, object=thing, toggle=place)
@@ -148,10 +148,10 @@ class Games:
             raise DataError(f"Game {id} in {self._file} is damaged: {error}. {_ADVICE}") from error
 
     def verify_complete(self, source: Path | None = None) -> None:
-        """Check that no game is missing; the error names ``source``, or the store by default.
+        """Check that the store contains every game.
 
         Raises:
-            DataError: if a game is missing.
+            DataError: if a game is missing; the message names ``source`` or, if None, the store.
         """
         query = "SELECT subset, count(*) FROM entries JOIN problems USING (id) GROUP BY subset"
         found = dict(self._rows(query))
@@ -173,7 +173,7 @@ class Games:
 
 
 def open_games() -> Games:
-    """Return the installed official games; reopen them only if their file has changed.
+    """Return the installed official games. They are reopened only if their file has changed.
 
     Raises:
         BenchmarkNotInstalled: if no official games are installed.
@@ -189,14 +189,14 @@ def open_games() -> Games:
 
 @lru_cache(maxsize=4)
 def _open(file: Path, stamp: tuple[int, ...]) -> Games:
-    """Open a store; ``stamp`` is part of the cache key, so a changed store is read again."""
+    """Open a store. A changed ``stamp`` bypasses the cache."""
     games = Games(file)
     games.verify_complete()
     return games
 
 
 def write_store(file: Path, games: Iterable[OfficialGame]) -> None:
-    """Create a store file from official games in any order; see :func:`read_official`.
+    """Write official games to a store file; see :func:`read_official`.
 
     Raises:
         DataError: if a game is not official or occurs twice, or if there are no games.
@@ -262,7 +262,7 @@ def read_official(source: Path) -> Iterator[OfficialGame]:
 
 
 def _from_lines(lines: Iterable[bytes]) -> Iterator[OfficialGame]:
-    """Yield the games from a JSONL file whose first line has the parts that all games share."""
+    """Yield the games in a JSONL file. Its first line holds the parts shared by all games."""
     rows = map(json.loads, lines)
     head: dict[str, Any] = next(rows, {})
     domain, grammar = _text(head["pddl_domain"]), _text(head["grammar"])

@@ -76,7 +76,7 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
 
 
 def _own_modes(steps: Sequence[Step], goal: RoomGoal | None) -> tuple[str, ...]:
-    """Return the failure modes that depend on the goal or on this engine's commands.
+    """Return ALFWorld's own failure modes for the steps of an episode.
 
     ``wrong_receptacle``: an object of the goal's type was left in a place of another type.
     ``wrong_target_location``: two such objects were left in different places of the right type.

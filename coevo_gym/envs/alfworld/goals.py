@@ -1,4 +1,4 @@
-"""Goals of household tasks, their wording and conditions, and plans that reach them.
+"""Household goals: their wording, their conditions and plans that reach them.
 
 A goal is one of ALFWorld's six kinds, filled with object types. This module never starts the
 engine: progress and plans are computed from the current facts.
@@ -65,7 +65,7 @@ PROGRESS = frozenset(
 
 
 class RoomGoal(FrozenModel):
-    """The goal of a household task; any object of the named type will do.
+    """The goal of a household task. Any object of the named type will do.
 
     Attributes:
         kind: one of :data:`KINDS`.
@@ -105,7 +105,7 @@ class RoomGoal(FrozenModel):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types named in the goal."""
+        """The object types that the goal names."""
         return tuple(filter(None, (self.object, self.receptacle, self.toggle)))
 
 
@@ -123,7 +123,7 @@ def with_goal(problem: str, goal: RoomGoal) -> str:
 
 
 def _goal_section(text: str) -> slice:
-    """Return the position of the ``(:goal ...)`` section, up to its closing parenthesis."""
+    """Return the slice of the text that contains the ``(:goal ...)`` section."""
     start = text.find("(:goal")
     depth = 0
     for mark in re.finditer("[()]", text[start:]) if start >= 0 else ():
@@ -258,7 +258,7 @@ def _plans(goal: RoomGoal, state: _State) -> Iterator[list[str]]:
 
 
 def _type(name: str) -> str:
-    """Return a type name in the form used by the facts."""
+    """Return a type name as the facts spell it, such as ``mugtype`` for ``Mug``."""
     return f"{name}type".lower()
 
 
@@ -286,7 +286,7 @@ class _State:
         return sorted(self._by_type[_type(name)], key=lambda thing: (len(thing), thing))
 
     def holds(self, *fact: str) -> bool:
-        """Return True if a predicate is true for these objects."""
+        """Return True if a predicate holds for these objects."""
         return fact in self._facts
 
     def fits(self, goal: RoomGoal) -> bool:
@@ -294,7 +294,7 @@ class _State:
         return self.holds("cancontain", _type(goal.receptacle), _type(goal.object))
 
     def is_in(self, thing: str, type_: str, apart_from: str = "") -> bool:
-        """Return True if an object is in a receptacle of this type other than ``apart_from``."""
+        """Return True if an object is in a receptacle of this type, not counting ``apart_from``."""
         return any(
             self.holds("receptacletype", place, _type(type_))
             for place in self.places[thing]

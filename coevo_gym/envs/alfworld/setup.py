@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 
 def install(source: Path | None) -> Path:
-    """Install the official games, if a source is given, and the engine, if it is missing.
+    """Install the engine if it is missing, and the official games if ``source`` is given.
 
     The engine is installed into this interpreter's environment, where its planner is compiled. For
     ``source``, see :func:`data.read_official`; None keeps the installed games, or uses the built-in
@@ -68,7 +68,7 @@ def install(source: Path | None) -> Path:
 
 
 def installation() -> Installation:
-    """Return the installation status of the engine and of the games in use."""
+    """Return the installation status of the engine and the games."""
     missing = _missing()
     engine = f"{missing} {_advice()}" if missing else _ENGINE
     folder = data_folder("alfworld")
@@ -83,7 +83,7 @@ def installation() -> Installation:
 
 
 def _missing() -> str:
-    """Return a sentence that says what the installation lacks, or "" if it is complete."""
+    """Describe what the installation lacks, or return "" if it is complete."""
     importlib.invalidate_caches()  # another process may have just installed it
     for name, wanted in VERSIONS.items():
         try:

@@ -38,7 +38,7 @@ _FACT = re.compile(r"\(([^()]+)\)")
 
 
 def scenario_of(game: str) -> str:
-    """Return a game's scenario, which is its scene: ``FloorPlan308`` or ``builtin/FloorPlan7``."""
+    """Return a game's scenario, such as ``FloorPlan308`` or ``builtin/FloorPlan7``."""
     if game.startswith(f"{BUILTIN}/"):
         return game.rpartition("/")[0]
     return f"FloorPlan{game.split('/')[1].rpartition('-')[2]}"
@@ -65,7 +65,7 @@ def split_of(scenario: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """Determine a task's split from its scenario, game and goal, ignoring ``task.split``.
+    """Determine a task's split from its scenario, game and goal. ``task.split`` is not used.
 
     Raises:
         BenchmarkNotInstalled: if the task is from an official game that is not installed.
@@ -83,7 +83,7 @@ def side_of(task: Task) -> Split:
 
 
 def side_of_game(world: ALFWorldWorld) -> Split:
-    """Return a game's split, ignoring the goal. Raises the same errors as :func:`side_of`."""
+    """Return a game's split regardless of its goal. Raises the same errors as :func:`side_of`."""
     if world.digest == BUILTIN:
         _builtin_game(world.game)  # raises if the game is unknown
         return split_of(scenario_of(world.game))
@@ -182,7 +182,7 @@ def scene_problem(world: ALFWorldWorld) -> tuple[str, str, str]:
 
 
 def leaked(world: ALFWorldWorld) -> bool:
-    """Return True if a validation or test game has this world's scene, initial state and goal."""
+    """Return True if a validation or test game is the same as this world, including its goal."""
     return world.digest != BUILTIN and _key(world) in _held_out(_games(world))
 
 
@@ -196,7 +196,7 @@ def _held_out(games: Games) -> frozenset[tuple[str, str, str]]:
 
 
 def _key(world: ALFWorldWorld) -> tuple[str, str, str]:
-    """Return a world's scene, a hash of its initial state, and its goal in lower case."""
+    """Return a key for a world: its scene, a hash of its initial state, and its goal."""
     *_, problem = scene_problem(world)
     facts = sorted(" ".join((name, *objects)) for name, objects in facts_of(problem))
     state = hashlib.sha256("\n".join(facts).encode()).hexdigest()
@@ -260,7 +260,7 @@ def tags_of(task: Task | Draft) -> tuple[str, ...]:
 
 
 def goal_tags(goal: RoomGoal) -> tuple[str, ...]:
-    """Return the tags for a goal, without a tag for its scene."""
+    """Return the tags for a goal. They do not include a scene tag."""
     return tags_from(_pairs(goal))
 
 

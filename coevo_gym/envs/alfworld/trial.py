@@ -1,4 +1,4 @@
-"""Trial runs of untested problems in a worker process, which protects the main process.
+"""Trial runs of untested problems in a separate worker process.
 
 On an invalid problem, the planner's translator may exit its process or run forever. A worker
 process therefore runs the problem under a time limit. The worker runs one trial at a time and is
@@ -95,14 +95,14 @@ class _Worker:
         return Trial((), _loss(process.returncode, late.is_set(), timeout_s))
 
     def _running(self) -> subprocess.Popen[bytes]:
-        """Return the worker process; start a new process if there is none or it has died."""
+        """Return the worker process, after starting a new one if necessary."""
         if self._process is None or self._process.poll() is not None:
             self._stop()
             self._process = _started()
         return self._process
 
     def _stop(self) -> None:
-        """Kill the process, if there is one."""
+        """Kill the process if there is one."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -115,7 +115,7 @@ class _Worker:
 
 @cache
 def _worker(owner: int) -> _Worker:
-    """Return a process's worker; a fork does not share its parent's worker."""
+    """Return the worker of a process. Each fork starts its own worker."""
     return _Worker()
 
 

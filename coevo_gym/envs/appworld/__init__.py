@@ -27,7 +27,7 @@ class AppWorldBenchmark(ProposableFolder):
 
     @property
     def subsets(self) -> tuple[str, ...]:
-        """Names of the available subsets."""
+        """Names of the available subsets of AppWorld's tasks."""
         return tasks.SUBSETS if data_folder("appworld") else (tasks.BUILTIN,)
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ class AppWorldBenchmark(ProposableFolder):
         return tags_of(task)
 
     def operations(self, task: Task) -> tuple[str, ...]:
-        """Return the APIs that list the user's items or act on them, a subset of the apps' APIs."""
+        """Return the APIs that list the user's items or act on them."""
         calls = (
             f"{look.app}.{call.partition('(')[0]}"
             for look in LOOKS

@@ -44,7 +44,7 @@ _ASKED = ("{}.", "Please {}.", "Could you {}?", "I would like you to {}.")
 
 
 def build(draft: Draft) -> Task:
-    """Run the draft's actions, and create a task that asks for their changes and answer.
+    """Build a task that expects the changes and the answer that a draft's actions produce.
 
     Raises:
         BuildError: if the world is not a training world; if an action fails; if the last action,
@@ -154,7 +154,7 @@ def _effect(ran: Ran, before: Diff, after: Diff) -> Effect:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return clues about the changed apps (or the queried apps, if none change) and their calls.
+    """Return clues about each app that changes, or about the question if none change.
 
     The answers in it are the answer to a question, and every call written out in full.
     """
@@ -193,7 +193,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the short strings and the amounts in changed rows, but no ids or timestamps."""
+    """Yield the short strings and amounts in changed rows. Ids and timestamps are left out."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not key.endswith(("id", "_at")):
@@ -208,7 +208,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Create a draft that repeats an exploration walk's actions, and one that asks about a list."""
+    """Create up to two drafts: one repeats actions of a walk, and one asks about a list."""
     last = FAILED if trace.steps[-1].error_kind else ""  # its full outcome is not recorded
     outcomes = [*(step.observation for step in trace.steps[1:]), last]
     walk = MoveState(list(zip(trace.actions, outcomes, strict=True)))

@@ -9,7 +9,7 @@ MAX_ACTS = 40
 
 
 def choices(view: View) -> tuple[str, ...]:
-    """Return the actions that make sense now: sign in, list, act on a listed row, finish, answer.
+    """Return the actions that make sense now, such as signing in or printing a list.
 
     Answers are counts of a list's rows, or of its rows with a value that the instruction names.
     """

@@ -49,7 +49,7 @@ _OF_ANSWER = re.compile(r"\banswers?\b", re.IGNORECASE)
 
 
 def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
-    """Return an episode's failure modes and its label; the first label that applies is used.
+    """Return an episode's failure modes and label. The first label that applies is used.
 
     ``empty_turn_model_response``: the agent did nothing. ``invalid_tool_call``: the code does not
     run, or contains an unknown name or API. ``argument_mismatch``: a ``TypeError``, or arguments
@@ -103,7 +103,7 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
 
 
 class _Ran(NamedTuple):
-    """The result of running a step's code, as needed for a diagnosis.
+    """Details of a step's result that a diagnosis depends on.
 
     Attributes:
         calls: the APIs that were called.
@@ -139,7 +139,7 @@ class _Ran(NamedTuple):
 
 
 def _mode(kind: str, raised: Mapping[str, str | None]) -> str:
-    """Return the failure mode for a kind of error and a raised exception."""
+    """Return the failure mode of an error."""
     if status := raised.get("status"):
         refused = dict.fromkeys(_REFUSED, WRONG_ARGUMENTS)
         return (refused | {"401": LOGIN, "404": NOT_FOUND}).get(status, "")
@@ -151,7 +151,7 @@ def _mode(kind: str, raised: Mapping[str, str | None]) -> str:
 
 
 def _unrepaired(steps: list[_Ran]) -> _Ran | None:
-    """Return the step that failed last, if its API or code never worked afterwards."""
+    """Return the last failed step, unless a later step repaired the failure."""
     worked: set[str] = set()
     for step in reversed(steps):
         if step.failing is not None:

@@ -1,4 +1,4 @@
-"""The verdict on an episode, based on the task's own tests or on the changes it made."""
+"""The verdict on an episode, based on the task's own tests or on the expected changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class JudgedTests(NamedTuple):
 
     @property
     def score(self) -> float:
-        """Pass rate on the tests that an idle agent fails; 0 if any other test fails."""
+        """Pass rate on the tests that an idle agent fails. It is 0 if any other test fails."""
         if any(test.label == KEPT and not test.passed for test in self.tests):
             return 0.0
         earned = [test.passed for test in self.tests if test.label == EARNED]
@@ -43,7 +43,7 @@ class JudgedTests(NamedTuple):
 def grade(
     world: WorldSession, verifier: AppWorldVerifier, found: Diff | None = None
 ) -> JudgedTests:
-    """Grade the current state of a world; its changes are computed if they are not passed."""
+    """Grade the current state of a world. Pass its changes as ``found`` if they are known."""
     if verifier.changes is None:
         return JudgedTests(world.grade())
     found = found or world.diff()
@@ -53,7 +53,7 @@ def grade(
 def compared(
     verifier: AppWorldVerifier, changes: Mapping[str, Any], answer: Any, *, completed: bool
 ) -> JudgedTests:
-    """Compare changes and an answer (a JSON value or None) with the expected result."""
+    """Compare the changes and the answer of an episode with the expected result."""
     wanted = thaw(verifier.changes or {})
     tests = [
         TaskTest(f"{model} has changed as asked", EARNED, changes.get(model) == wanted[model])
@@ -69,7 +69,7 @@ def compared(
 
 
 def plain(answer: Any) -> Any:
-    """Normalise an answer: ignore letter case, surrounding whitespace and number formatting.
+    """Normalise the letter case, surrounding whitespace and number formats of an answer.
 
     Example:
         >>> plain(" Low Tide"), plain("12.50"), plain(12.5), plain([3, "A"])

@@ -216,7 +216,7 @@ class Done(NamedTuple):
 
 
 class PrintedList(NamedTuple):
-    """A list that was printed, with its rows."""
+    """The rows of a list that has been printed."""
 
     look: Look
     rows: Sequence[Mapping[str, Any]]
@@ -227,7 +227,7 @@ class PrintedList(NamedTuple):
         return len(self.rows) < _FULL
 
     def values(self) -> list[str]:
-        """Return each row's value in the field that counting questions are about."""
+        """Return the value in each row that counting questions ask about."""
         return [_filled(self.look.counted[0], row) for row in self.rows]
 
     def named(self) -> Iterator[Mapping[str, Any]]:
@@ -257,12 +257,12 @@ def sign_in(app: str) -> str:
 
 
 def look_code(look: Look) -> str:
-    """Return code that prints a list; run it after the code from :func:`sign_in`."""
+    """Return code that prints a list. Run the code from :func:`sign_in` first."""
     return _printed(f"list {look.words}", look.app, look.call)
 
 
 def act_code(look: Look, act: ListAction, row: Mapping[str, Any]) -> str:
-    """Return code that acts on a listed row; run it after the code from :func:`sign_in`."""
+    """Return code that performs an action on a row. Run the code from :func:`sign_in` first."""
     return _printed(act.words.format(**row), look.app, act.call.format(**row))
 
 
@@ -313,7 +313,7 @@ class MoveState:
 
 
 def _filled(template: str, row: Mapping[str, Any]) -> str:
-    """Fill a template with a row's fields; return "" if a field is missing."""
+    """Fill a template with a row's fields, or return "" if a field is missing."""
     try:
         return template.format(**row)
     except (KeyError, IndexError, TypeError):
@@ -321,7 +321,7 @@ def _filled(template: str, row: Mapping[str, Any]) -> str:
 
 
 def _rows(outcome: str) -> Sequence[Mapping[str, Any]] | None:
-    """Parse the rows of a printed list; return None if the text is something else."""
+    """Parse a printed list of rows, or return None for any other text."""
     try:
         rows = json.loads(outcome)
     except (ValueError, RecursionError):  # code may print anything

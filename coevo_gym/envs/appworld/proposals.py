@@ -17,12 +17,12 @@ _ENDS = "complete_task"
 
 
 def open_task(task: Task) -> Task:
-    """Return an open version of a task, with its apps and user but no request."""
+    """Return an open version of a task: its apps and its user, but no request."""
     return opened(task, side_of(task), NOTHING_ASKED)
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Create a draft from the proposal's words and code, adding code to finish the task if needed.
+    """Create a draft from a proposal. Code that ends the task is added if it is missing.
 
     Raises:
         BuildError: if the proposal has no request, or an action is not Python code.

@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 def install(source: Path | None) -> Path:
-    """Install the engine, if it is missing, and the official data or the built-in world.
+    """Install the engine if it is missing, and the official data if ``source`` is given.
 
     Args:
         source: folder with the official data, or with a ``data`` folder in it; None to keep the
@@ -97,7 +97,7 @@ def download() -> Path:
 
 @contextmanager
 def _engine_installed() -> Iterator[Path]:
-    """Install the engine if it is missing; lock the installation within this block."""
+    """Lock the installation while the block runs, and install the engine if it is missing."""
     home = benchmark_home("appworld")
     with locked("appworld"):
         if missing():
@@ -175,7 +175,7 @@ def _run_engine(python: Path, root: Path, advice: str, *arguments: str) -> None:
 
 
 def data_in(folder: Path) -> Path:
-    """Return the data folder, which is the folder itself or its subfolder ``data``.
+    """Return the folder with the data: ``folder`` itself or its subfolder ``data``.
 
     Raises:
         DataError: if a part is missing.

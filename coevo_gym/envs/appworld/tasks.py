@@ -31,7 +31,7 @@ SUBSETS = (*_SPLITS, BUILTIN)
 
 
 def scenario_of(data: str, base: str) -> str:
-    """Return a native task's scenario: ``82e2fac``, or ``builtin/82e2fac`` if it is built-in."""
+    """Return a native task's scenario, such as ``82e2fac`` or ``builtin/82e2fac``."""
     name = base.partition("_")[0]
     return name if data == OFFICIAL else f"{BUILTIN}/{name}"
 
@@ -54,7 +54,7 @@ def _side(scenario: str, root: Path, data: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """Determine a task's split from its scenario and world, ignoring ``task.split``.
+    """Determine a task's split from its scenario and world. ``task.split`` is not used.
 
     Raises:
         BenchmarkNotInstalled: if its data is not installed.
@@ -121,7 +121,7 @@ def root_of_world(world: AppWorldWorld) -> Path:
 
 
 def root_of(data: str) -> Path:
-    """Return the engine's root folder for this data; it contains a ``data`` folder.
+    """Return the engine's root folder for this data. It contains a ``data`` folder.
 
     Raises:
         BenchmarkNotInstalled: if the data is not installed.

@@ -33,11 +33,11 @@ class BFCLBenchmark(ProposableFolder):
     """Failure modes of single turns, followed by the failure modes that all benchmarks share."""
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """Return the solution with one call per message, in the notation used by the choices."""
+        """Return the solution, split into one call per message."""
         return tuple(step for said in task.solution for step in single_calls(said))
 
     def symbol(self, step: Step) -> str:
-        """Return the classes of the called functions; "" for plain text, "!" for an error."""
+        """Return the classes of the called functions, or "!" for an error without calls."""
         owners = functions_of()
         classes = [owners[name] for name in step.calls if name in owners]
         return " ".join(classes) or ("!" if step.error_kind else "")

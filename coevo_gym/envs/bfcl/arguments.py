@@ -78,7 +78,7 @@ def pool_of(
 
 
 def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
-    """Yield the agent's own arguments, each with the words of its parameter's name."""
+    """Yield the arguments of the calls in a message, tagged with words from parameter names."""
     known = {function.name: function for function in offered}
     for call in parse_message(message):
         if not isinstance(call, Call) or call.name not in known:
@@ -93,7 +93,7 @@ def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
 
 
 def column(parameter: Parameter, pool: CandidateValues) -> list[tuple[float, Any]]:
-    """Return values for a parameter with the cost of choosing each, cheapest first.
+    """Return candidate values for a parameter and their costs, cheapest first.
 
     The value None means that the parameter is left out.
     """
@@ -114,7 +114,7 @@ def column(parameter: Parameter, pool: CandidateValues) -> list[tuple[float, Any
 
 
 def _rated(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
-    """Yield the values of a parameter's type with their costs; a better fit costs less."""
+    """Yield candidate values for a parameter and their costs."""
     if parameter.type == "boolean":
         yield from ((0.0, flag) for flag in (True, False))
     elif parameter.type == "array":
@@ -129,7 +129,7 @@ def _rated(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float,
 
 
 def _rated_listed(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
-    """Yield the allowed values with their costs; values early in the request cost less."""
+    """Yield the allowed values with their costs. Values that the request mentions cost less."""
     for item in parameter.listed:
         place = pool.request.find(item.lower())
         yield place / len(pool.request) if place >= 0 else 1.0, item
@@ -149,7 +149,7 @@ def _rated_plain(
 
 
 def _rated_arrays(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
-    """Yield candidate lists of allowed values or of values seen so far, with their costs."""
+    """Yield candidate lists for an array parameter, with their costs."""
     types = _TYPES[parameter.items]
     if parameter.listed:
         yield _AT_HAND, list(parameter.listed)
@@ -167,7 +167,7 @@ def _rated_arrays(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple
 
 
 def _suits(parameter: Parameter, value: Value) -> float:
-    """Score how well a value fits a parameter, based on its kind and the words near it."""
+    """Score how well a value fits a parameter, by the value's kind and the words near it."""
     if value.kind in parameter.kinds:
         score = 2.0 - 0.5 * parameter.kinds.index(value.kind)
     else:
@@ -183,7 +183,7 @@ def _suits(parameter: Parameter, value: Value) -> float:
 
 
 def rows(columns: Sequence[Sequence[tuple[float, Any]]]) -> Iterator[list[Any]]:
-    """Yield rows of one value per column, without repeated strings, in order of total cost."""
+    """Yield rows with one value from each column, cheapest first. Strings never repeat in a row."""
     if not all(columns):
         return
     heap = [(sum(column[0][0] for column in columns), (0,) * len(columns))]

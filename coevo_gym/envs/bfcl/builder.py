@@ -53,7 +53,7 @@ Turns = tuple[tuple[Call, ...], ...]
 
 
 def build(draft: Draft) -> Task:
-    """Run the draft's calls, and create a task that asks for their effects.
+    """Build a task from a draft by running its calls.
 
     The draft's messages may use any notation; a message without calls ends a turn. The verifier is
     the list of calls, and the reference makes all calls of a turn in one message.
@@ -83,7 +83,7 @@ def build(draft: Draft) -> Task:
 
 
 def _world(draft: Draft) -> BFCLWorld:
-    """Return the draft's world after checking that an official entry has its initial state."""
+    """Return the draft's world after checking that it is valid."""
     world = draft.world
     if not isinstance(world, BFCLWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not a BFCLWorld")
@@ -133,7 +133,7 @@ def calls_of(message: str, where: str, world: BFCLWorld) -> list[Call]:
 
 
 def _named(call: Call, where: str, world: BFCLWorld) -> Call:
-    """Check that a call's function is offered; return the call with all arguments named."""
+    """Return a call with all arguments named, after checking that the function exists."""
     if call.name not in functions_of(world.classes):
         raise BuildError(f"{where}: there is no function {call.name!r}")
     try:
@@ -144,7 +144,7 @@ def _named(call: Call, where: str, world: BFCLWorld) -> Call:
 
 
 def _check_repeatable(world: BFCLWorld, turns: Turns) -> None:
-    """Check that the calls, including the setup, are offered, repeatable and not too many."""
+    """Check that all calls are offered and repeatable, and that there are not too many."""
     try:
         setup = world.setup_calls
     except ValueError as error:
@@ -181,7 +181,7 @@ def _call(toolbox: Toolbox, call: Call, where: str) -> str:
 
 
 def _state(toolbox: Toolbox) -> Any:
-    """Return the backends' public state, or None if a directory contains itself."""
+    """Return the backends' public state, or None if there is a directory cycle."""
     try:
         return toolbox.state()
     except RecursionError:
@@ -189,7 +189,7 @@ def _state(toolbox: Toolbox) -> Any:
 
 
 def _check_known(world: BFCLWorld, turns: Turns, outputs: Sequence[Sequence[str]]) -> None:
-    """Check that every argument is known from text that the agent saw before the call.
+    """Check that the agent can know every argument from the text that it saw before the call.
 
     This text consists of the user's messages, the results of earlier calls, and the function's
     documentation. A documented default value is always known.
@@ -270,7 +270,7 @@ def _hash(toolbox: Toolbox) -> str:
 
 
 def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> bool:
-    """Return True if a new result contains a value that is not an argument of these calls."""
+    """Return True if a result is new and contains more than the arguments of the calls."""
     calls = [item for item in parse_message(message) if isinstance(item, Call)]
     given = [str(value) for call in calls for value in (*call.positional, *call.arguments.values())]
     return any(
@@ -280,13 +280,13 @@ def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> b
 
 
 def _values(result: str) -> list[str]:
-    """Return the values of a result that is a JSON object, or else the result itself."""
+    """Return the values of a JSON object, or the result itself if it is not an object."""
     found = as_object(result)
     return [str(value) for value in found.values()] or [result]
 
 
 def evidence(task: Task) -> Evidence:
-    """Return clues about the calls in each turn and their arguments.
+    """Return one clue for each turn that calls functions.
 
     An answer is a call written out in full, because that would reveal the solution.
     """
@@ -316,7 +316,7 @@ def _names(call: Call) -> Iterator[str]:
 
 
 def _parts(value: Any) -> Iterator[str | int | float]:
-    """Yield the strings and numbers in a JSON value, but no booleans."""
+    """Yield the strings and numbers in a JSON value."""
     if isinstance(value, Mapping):
         value = [*value, *value.values()]
     if isinstance(value, (list, tuple)):
@@ -327,7 +327,7 @@ def _parts(value: Any) -> Iterator[str | int | float]:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Create drafts from parts of an exploration walk; the calls before a part become its setup.
+    """Create drafts from parts of an exploration walk. The calls before a part become its setup.
 
     Calls that failed, or that neither changed anything nor showed anything new, are left out.
     """
@@ -340,7 +340,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
 
 
 def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
-    """Rerun an exploration walk's calls and return the useful calls."""
+    """Rerun a walk's calls and return those that changed something or showed something new."""
     toolbox = Toolbox(world)
     state, seen = _state(toolbox), set(_SAYS_NOTHING)
     kept = []
@@ -356,7 +356,7 @@ def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
 
 
 def _made(trace: Trajectory) -> Iterator[Call]:
-    """Yield an exploration walk's calls that ran, are repeatable and are not too long."""
+    """Yield the calls of an exploration walk that were run, are repeatable and are short."""
     for step in trace.steps:
         for item in parse_message(step.action):
             if isinstance(item, Malformed) or item.name not in {*step.calls} - UNREPEATABLE:
@@ -366,7 +366,7 @@ def _made(trace: Trajectory) -> Iterator[Call]:
 
 
 def _draft(calls: Sequence[Call], begin: int, context: Context, rng: Generator) -> Draft:
-    """Create a draft that phrases part of the calls as user requests."""
+    """Create a draft from consecutive calls, phrased as user requests."""
     world = context.task.world
     assert isinstance(world, BFCLWorld)
     most = min(len(calls) - begin, MAX_TURNS * MAX_CALLS_PER_TURN)
@@ -386,7 +386,7 @@ def conversation(
     *,
     setup: Sequence[Call] = (),
 ) -> Draft:
-    """Create a draft conversation with one message per call and a closing message per turn.
+    """Create a draft conversation whose solution makes one call per message.
 
     The user's messages in ``world`` are replaced by ``said``; held-out functions are all offered.
     ``setup`` contains calls made before the first turn.

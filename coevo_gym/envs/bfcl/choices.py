@@ -27,7 +27,7 @@ _EVEN = 12.0
 
 
 def choices(view: View) -> tuple[str, ...]:
-    """Return candidate messages: the closing message, then single calls, most likely first.
+    """Return candidate messages. The closing message comes first, then calls by likelihood.
 
     A choice states the purpose of its function, in the words of its documentation, and then calls
     it, so that a scorer that compares words can distinguish functions. The call is written as
@@ -73,14 +73,14 @@ def _choices(
 def _calls(
     function: Function, rank: int, pool: CandidateValues
 ) -> Iterator[tuple[float, Function, list[Any]]]:
-    """Yield possible calls of a function, most likely first, each with a rank among all calls."""
+    """Yield possible calls of a function, each with its rank among the calls of all functions."""
     candidates = rows([column(parameter, pool) for parameter in function.parameters])
     for number, row in enumerate(islice(candidates, MAX_PER_FUNCTION), start=1):
         yield number * (rank + _EVEN), function, row
 
 
 def _relevance(function: Function, asked: frozenset[str], rarity: Mapping[str, float]) -> float:
-    """Score a function by how many words of a request its name and description contain."""
+    """Score a function by the words that its name and description share with a request."""
     named = sum(rarity[word] for word in sorted(function.words & asked))
     told = sum(rarity[word] for word in sorted(function.about & asked))
     return 2.0 * named + told
@@ -88,7 +88,7 @@ def _relevance(function: Function, asked: frozenset[str], rarity: Mapping[str, f
 
 @lru_cache(maxsize=256)
 def _rarity(tools: str) -> Mapping[str, float]:
-    """Map each word in the tools to 1 divided by the number of functions that contain it."""
+    """Map each word in the tools to its rarity: 1 / number of functions with the word."""
     counts = Counter(word for function in functions(tools) for word in function.words)
     counts += Counter(word for function in functions(tools) for word in function.about)
     return {word: 1.0 / count for word, count in counts.items()}

@@ -162,7 +162,7 @@ class BFCLEnv(TaskEnv):
         return self._request
 
     def require_evaluable(self) -> None:
-        """Raise an error if the mode is unofficial or the current task cannot be evaluated.
+        """Raise an error if the env's mode or its current task does not allow an evaluation.
 
         Raises:
             ConfigError: if the env is in another mode than ``official``.
@@ -205,7 +205,7 @@ class BFCLEnv(TaskEnv):
         return self._frame_of(self._reply)
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
-        """Judge the turn, if it has ended, before the user continues."""
+        """Let the judge grade the turn if it has ended, and let the user continue."""
         if isinstance(verifier, NothingAsked):
             return frame
         if self._judge is None:
@@ -236,7 +236,7 @@ class BFCLEnv(TaskEnv):
         )
 
     def _tell(self) -> None:
-        """Store the current request and tools for code that cannot access the dialogue."""
+        """Store the current request and tools of the dialogue."""
         self._request, self._tools = self._dialogue.request, self._dialogue.tools
 
     def _frame_of(self, reply: DialogueReply) -> Frame:

@@ -90,7 +90,7 @@ class Judge:
     def review(
         self, dialogue: Dialogue, reply: DialogueReply, *, stop_at_failure: bool = False
     ) -> DialogueReply:
-        """Judge the turn that the latest message ended, if any, and let the user continue.
+        """Judge the turn if it has just ended, and let the user continue.
 
         With ``stop_at_failure``, the first failed turn ends the conversation. Returns the reply to
         the latest message, with the user's next message.
@@ -103,7 +103,7 @@ class Judge:
         return reply._replace(observation=dialogue.stop() if stops else dialogue.go_on())
 
     def end_turn(self, model: Toolbox, attempt: TurnCalls, outputs: Sequence[str]) -> Outcome:
-        """Judge the turn that has just ended; ``outputs`` are the results of the whole episode."""
+        """Judge the turn that has just ended. ``outputs`` are the results of the whole episode."""
         truth = self._wanted(len(self.outcomes))
         outcome = "not_reached" if self.failed else self._compare(model, truth, attempt, outputs)
         self.outcomes.append(outcome)
@@ -113,7 +113,7 @@ class Judge:
         return outcome
 
     def _wanted(self, turn: int) -> Sequence[Call]:
-        """Return the reference's calls in a turn."""
+        """Return the reference calls of a turn."""
         return self._truth[turn] if turn < len(self._truth) else ()
 
     def _compare(
@@ -165,7 +165,7 @@ def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: TurnCalls) -
 
 
 def diagnose(facts: TurnFacts) -> TurnLabel:
-    """Return the most informative failure label for the deciding turn.
+    """Return the most informative label for the turn that decided the episode.
 
     Example:
         >>> diagnose(TurnFacts(reached=True, reference=True, outcome="empty", missing=True))

@@ -1,4 +1,4 @@
-"""A wrapper that turns BFCL into a chat env that uses OpenAI function calling."""
+"""A wrapper that turns BFCL into a chat env with OpenAI function calling."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class OpenAIToolCalls(gym.Wrapper[str, Any, str, Any], RecordConstructorArgs):
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        """The currently offered functions, for use as the ``tools`` of a request."""
+        """OpenAI schemas of the current functions, for the ``tools`` argument of a request."""
         found: list[dict[str, Any]] = json.loads(self._bfcl.view.info["bfcl.tools"])
         return found
 
@@ -111,7 +111,7 @@ def _said(content: Any) -> str:
 
 
 def _text(content: str, calls: Sequence[Mapping[str, Any]]) -> str:
-    """Convert a message to the env's own notation; if it has calls, its text is dropped.
+    """Convert a message to the env's own notation. Text next to calls is dropped.
 
     Every call is a separate block, so the env's length limit can only cut off the last calls.
     """

@@ -1,4 +1,4 @@
-"""Code that creates open tasks for exploring the functions, and drafts from model proposals."""
+"""Functions that create open BFCL tasks for exploration, and drafts from model proposals."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def draft(proposal: Proposal, context: Context) -> Draft:
 
 
 def _turns(messages: Sequence[str], n_turns: int, world: BFCLWorld) -> Sequence[Sequence[Call]]:
-    """Assign the calls to turns.
+    """Return the proposal's calls, grouped by turn.
 
     A message without calls ends a turn. If there is one user turn, all calls belong to it. If no
     message ends a turn, each message is a separate turn.

@@ -1,4 +1,4 @@
-"""Code that analyses the offered functions and the values that their parameters expect."""
+"""Code that analyses functions and the values that their parameters expect."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Parameter(NamedTuple):
 
 
 class Function(NamedTuple):
-    """An offered function, with the words in its name and its description.
+    """A function offered to the model, with the words of its name and description.
 
     The required parameters come first, in the order of positional arguments.
     """
@@ -128,7 +128,7 @@ def _kinds(words: frozenset[str]) -> Iterator[str]:
 
 
 def _mentioned(description: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the allowed values that a description lists, and other values that it mentions."""
+    """Return the allowed values and the example values in a parameter's description."""
     enum, either = _ENUM.search(description), _EITHER.search(description)
     if enum:
         return tuple(item.strip(' "[].') for item in enum[1].split(",")), ()

@@ -36,7 +36,7 @@ _REMEMBERED = 1024
 
 
 def scenario_of(index: int) -> str:
-    """Return the scenario of the four official entries with this number."""
+    """Return the scenario of the official entries with this number."""
     return f"multi_turn_{index}"
 
 
@@ -54,7 +54,7 @@ def split_of(scenario: str) -> Split:
 
 
 def side_of(task: Task, scheme: str = "index") -> Split:
-    """Determine a task's split under the given scheme, ignoring ``task.split``.
+    """Determine the split that a scheme assigns to a task. ``task.split`` is not used.
 
     The result is the strictest split among the number of its scenario and the numbers of the
     official entries that share its initial state, its user messages or its reference calls.
@@ -76,7 +76,7 @@ def side_of(task: Task, scheme: str = "index") -> Split:
 
 
 def starts_in(scenario: str, world: BFCLWorld) -> bool:
-    """Return True if an official entry of the scenario has the world's initial state."""
+    """Return True if a world starts in the same state as an official entry of the scenario."""
     return _start(world) in _starts().get(scenario, ())
 
 
@@ -100,7 +100,7 @@ def _config(text: str) -> str:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _keys(world: BFCLWorld, verifier: Verifier) -> tuple[Key, ...]:
-    """Return keys that identify the official entry that a world and verifier were copied from.
+    """Return keys for finding the official entry that a task was copied from.
 
     The keys are the whole config, all messages, and all calls, because single messages and calls
     occur both in training and in held-out entries. Empty turns are left out, so that the four
@@ -118,7 +118,7 @@ def _keys(world: BFCLWorld, verifier: Verifier) -> tuple[Key, ...]:
 
 
 def _call(code: str) -> object:
-    """Return a reference call in a form that ignores notation, case and whitespace."""
+    """Return a reference call in normalised form, so that equal calls compare as equal."""
     try:
         call = bind(parse_truth(code))
         return folded(call.name), freeze(folded(call.arguments))
@@ -128,7 +128,7 @@ def _call(code: str) -> object:
 
 @lru_cache(maxsize=1)
 def _numbers() -> Mapping[Key, frozenset[int]]:
-    """Map each key to the numbers of the official entries that have this key."""
+    """Map each key to the numbers of the matching official entries."""
     found: defaultdict[Key, set[int]] = defaultdict(set)
     for task in chain.from_iterable(map(_entries, CATEGORIES)):
         assert isinstance(task.world, BFCLWorld)
@@ -154,7 +154,7 @@ def _split_by_index() -> Mapping[int, Split]:
 
 
 def scheme_split(index: int, scheme: str) -> Split:
-    """Return the split that a scheme assigns to the entry with this index.
+    """Return the split of an official entry under the given scheme.
 
     Raises:
         ConfigError: if the scheme is unknown.
@@ -215,7 +215,7 @@ def relabelled(task: Task, scheme: str) -> Task:
 
 @lru_cache(maxsize=len(CATEGORIES))
 def _entries(category: str) -> tuple[Task, ...]:
-    """Return a category's 200 entries, each with its split as listed in this package."""
+    """Return the 200 official entries of a category, with their splits."""
     file = f"BFCL_v4_multi_turn_{category}.json"
     data = root() / "data"
     entries = _json_lines(data / file)
@@ -258,9 +258,9 @@ def _task(index: int, category: str, entry: Mapping[str, Any], truth: list[list[
 
 
 def _used_early(held_out: Sequence[tuple[int, list[str]]], truth: list[list[str]]) -> list[str]:
-    """Return held-out functions that are called before they are offered, as in miss_func_49.
+    """Return held-out functions that the reference solution calls before they are offered.
 
-    The original would run them at any time, so this reference has to work here too.
+    The original runs them at any time, so this reference (miss_func_49) must work here too.
     """
     return [
         name

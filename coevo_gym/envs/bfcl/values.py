@@ -36,7 +36,7 @@ class Value(NamedTuple):
 
 
 def number_of(text: str) -> int | float:
-    """Parse a number; a whole number becomes an int."""
+    """Parse a number. A whole number becomes an int."""
     return int(float(text)) if float(text).is_integer() else float(text)
 
 
@@ -151,7 +151,7 @@ def in_result(observation: str) -> tuple[Value, ...]:
 
 
 def _in_one(text: str) -> list[Value]:
-    """Find possible arguments in one result, read as JSON, a Python literal or plain text."""
+    """Find possible arguments in one result: JSON, a Python literal or plain text."""
     for decode in (json.loads, literal):
         try:
             return list(_in_json(decode(text), frozenset()))
@@ -161,7 +161,7 @@ def _in_one(text: str) -> list[Value]:
 
 
 def _in_json(value: Any, near: frozenset[str]) -> Iterator[Value]:
-    """Yield the values in a result, each with the words of its key."""
+    """Yield the values in a decoded result, each with the words of its JSON key."""
     if isinstance(value, dict):
         for key, item in value.items():
             if len(str(key)) <= MAX_KEY:
@@ -202,7 +202,7 @@ def _in_text(text: str, near: frozenset[str]) -> Iterator[Value]:
 
 
 def kind_of(text: str) -> str:
-    """Classify an entire string as one kind of value."""
+    """Return the kind of value that a string represents."""
     match = _TOKEN.fullmatch(text)
     return str(match.lastgroup) if match else "text"
 

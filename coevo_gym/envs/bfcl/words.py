@@ -34,7 +34,7 @@ _SIBILANTS = ("sses", "shes", "ches", "xes")
 
 
 def request(calls: Sequence[Call], rng: Generator, *, opening: bool = True) -> str:
-    """Phrase one turn's calls, whose arguments must all be named, as a user message.
+    """Phrase the calls of one turn as a user message. All arguments must be named.
 
     ``opening`` is True if the message begins the conversation.
     """
@@ -62,7 +62,7 @@ def wish(call: Call) -> str:
 
 @lru_cache(maxsize=256)
 def purpose(function: str) -> str:
-    """Return a function's purpose: the first sentence of its documentation, as an imperative.
+    """Return the first sentence of a function's documentation, phrased as an imperative.
 
     If two functions have the same purpose, the name of the backend is added.
     """
@@ -118,7 +118,7 @@ def _pick(choices: Sequence[str], rng: Generator) -> str:
 
 
 def tells(result: str) -> bool:
-    """Return True unless the result is an object whose first value is false or empty.
+    """Return False if the result is an object whose first value is false or empty.
 
     Example:
         >>> tells('{"matches": []}'), tells('{"success": false}'), tells("42")
@@ -144,7 +144,7 @@ class Known:
             self.read(text)
 
     def read(self, text: str) -> None:
-        """Add the values in ``text``."""
+        """Add the values in ``text`` to the record."""
         text = text.lower()
         self._texts.append(text)
         for number in _NUMBER.findall(_THOUSANDS.sub("", text)):

@@ -34,7 +34,7 @@ MAX_FACTS = 20_000
 
 
 class Fact(NamedTuple):
-    """A true fact: a predicate and the display names of its objects, such as ``desk 1``."""
+    """A fact: a predicate and the display names of its objects, such as ``desk 1``."""
 
     name: str
     objects: tuple[str, ...]
@@ -94,7 +94,7 @@ class Scene:
         return found
 
     def action(self, index: int, facts: Any) -> GameAction:
-        """Return the game action for an operator; ``facts`` does not affect the result."""
+        """Return the game action for an operator. The result is the same for all ``facts``."""
         found = self._actions.get(index)
         if found is None:
             operator = self.rules.operators[index]
@@ -157,7 +157,7 @@ class GameAction(NamedTuple):
 
 
 class _Facts(PddlState):  # type: ignore[misc]
-    """The facts that TextWorld's grammar queries, starting with a scene's initial facts.
+    """A scene's facts at the current step, for queries by TextWorld's grammar.
 
     Each query needs all facts of one kind in sorted order. This class caches the sorted list until
     a fact of that kind changes.
@@ -188,7 +188,7 @@ class _Facts(PddlState):  # type: ignore[misc]
 
 
 class Game:
-    """A running game; its first observation states ``goal``, the task in words.
+    """A running game. Its first observation includes ``goal``, the description of the task.
 
     Attributes:
         observation: the engine's latest text.
@@ -205,7 +205,7 @@ class Game:
         self._look()
 
     def step(self, command: str) -> str:
-        """Run a command; return the name of its action, or "" if it is not admissible."""
+        """Run a command and return its action's name, or "" if the command is not admissible."""
         index = self._operators.get(command.strip())
         if index is None:
             self.observation = NOTHING
@@ -239,7 +239,7 @@ class Game:
 
 @lru_cache(maxsize=16)
 def open_scene(domain: str, grammar: str, problem: str) -> Scene:
-    """Return the scene for a problem; the most recent scenes are cached."""
+    """Return the scene for a problem. The most recent scenes are cached."""
     # TextWorld caches every fact ever made. Facts are compared by value, so clearing it is safe.
     if len(_memento_cache) > MAX_FACTS:
         _memento_cache.clear()

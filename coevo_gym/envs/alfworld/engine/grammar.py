@@ -1,4 +1,4 @@
-"""Text generation with TextWorld's context-sensitive grammar, without parsing anything twice.
+"""Text generation with TextWorld's context-sensitive grammar, parsing each part only once.
 
 The grammar, its parser and its queries are TextWorld's. TextWorld's own derivation parses every
 template and query again at each step and deep-copies every context. This version caches the parsed
@@ -34,7 +34,7 @@ class DerivationContext(NamedTuple):
 
 
 class Grammar:
-    """A game grammar (``.twl2``), parsed once.
+    """A parsed game grammar (``.twl2``).
 
     Attributes:
         actions: each action's command template and feedback rule.
@@ -128,5 +128,5 @@ def _compiled(expression: str) -> Any:
 
 @lru_cache(maxsize=4)
 def open_grammar(source: str) -> Grammar:
-    """Parse a grammar; games with the same grammar share the result."""
+    """Parse a grammar. Games with the same grammar share the result."""
     return Grammar(source)

@@ -36,7 +36,7 @@ class Operator(NamedTuple):
 
 
 class Rules:
-    """Rules shared by all games of a problem, parsed from the translator's format (version 3).
+    """The rules shared by all games of a problem, parsed from the translator's output.
 
     Attributes:
         atoms: meaning of each value of each variable, such as ``Atom holds(agent1, mug_bar_1)``.
@@ -98,7 +98,7 @@ class State:
         return other
 
     def apply(self, index: int) -> None:
-        """Apply the operator with the given index, whose conditions must hold."""
+        """Apply the operator with the given index. Its conditions must hold."""
         effects = self.rules.operators[index].effects
         for effect in [e for e in effects if _hold(e.conditions, self.values)]:
             self._set(effect.variable, effect.value)
@@ -109,7 +109,7 @@ class State:
         return _hold(self.rules.goal, self.values)
 
     def atoms(self) -> list[str]:
-        """Return the atom, possibly negated, that each variable's value stands for."""
+        """Return the atom, or negated atom, for the current value of each variable."""
         return [atoms[value] for atoms, value in zip(self.rules.atoms, self.values, strict=True)]
 
     def _set(self, variable: int, value: int) -> None:
@@ -175,9 +175,9 @@ class _Lines:
         return tuple([self._pair(self.next()) for _ in range(int(self.next()))])
 
     def variable(self) -> tuple[int, list[str]]:
-        """Read a variable: its axiom layer (-1 if not derived) and the meanings of its values."""
+        """Read a variable and return its axiom layer and the meanings of its values."""
         self.next()  # its name, which is unused
-        layer = int(self.next())
+        layer = int(self.next())  # -1 if the variable is not derived
         return layer, [self.next() for _ in range(int(self.next()))]
 
     def operator(self) -> Operator:
@@ -203,7 +203,7 @@ class _Lines:
         return found
 
     def _effect(self, line: str) -> tuple[tuple[int, int] | None, SasEffect]:
-        """Parse an effect line into the required previous value, if any, and the effect."""
+        """Parse an effect line. Also return the (variable, value) pair that it needs, or None."""
         found = self._effects.get(line)
         if found is None:
             _, *numbers = map(int, line.split())

@@ -1,4 +1,4 @@
-"""Functions that translate PDDL problems with the planner's translator and a cache on disk."""
+"""Functions that translate PDDL problems with the planner and cache the results on disk."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Looked(NamedTuple):
 
 
 class Host(Protocol):
-    """A world, together with a process that runs code in it.
+    """A world and the process that runs code in it.
 
     Attributes:
         engine: pid of the process that has the databases.
@@ -118,7 +118,7 @@ class Stock:
 
 @contextmanager
 def stock_engine(root: Path, token: str) -> Iterator[Callable[[int], int]]:
-    """Start a process that imports the stock engine; yield a function that forks a world."""
+    """Start the stock engine and yield a function that forks one world per call."""
     process, ours = start_inside(engine_python(), "careless_main", root, **{VARIABLE: token})
     control = Channel(ours, max_bytes=_LINE_BYTES)
 
@@ -141,7 +141,7 @@ def runs(host: Host) -> bool:
 
 
 def works(host: Host) -> bool:
-    """Return True if the host can run code, and False if it cannot or has been lost."""
+    """Return True if the host has not been lost and can run code."""
     try:
         return runs(host)
     except LOST:

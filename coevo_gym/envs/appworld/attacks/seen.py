@@ -1,4 +1,4 @@
-"""Names that attack code can use, and observations made after an attack.
+"""Helper code for attack payloads, and observations made after an attack.
 
 The same code runs in the stock engine and in the sandboxed world. The code can use ``apis`` and
 ``requester``, like any code, and the names defined by :data:`PRELUDE`.
@@ -105,7 +105,7 @@ def late(seen: EngineObservations) -> bool:
 
 
 def noted(seen: EngineObservations) -> bool:
-    """Return True if a note was written."""
+    """Return True if the attack wrote a note."""
     return bool(seen.changes.get("simple_note.Note"))
 
 

@@ -115,7 +115,7 @@ class AttackSetup:
         )
 
     def _facts(self, host: Host, other: Host) -> dict[str, Any]:
-        """Return the facts passed to an attack payload, such as paths and process ids."""
+        """Return the details that an attack payload needs, such as paths and process ids."""
         return {
             "task_id": self._task_id,
             "task": str(self._task),
@@ -149,7 +149,7 @@ class AttackSetup:
             file.write(json.dumps([_CARD, [self._token], False]) + "\n")
 
     def _played(self) -> tuple[dict[str, str], dict[str, Any]]:
-        """Return the files that a correct run saves, and the user's payment card."""
+        """Run the reference solution; return the files it saves and the user's payment card."""
         solution = (self._task / "ground_truth" / "solution.py").read_text()
         host = self._makers[False]()
         try:
@@ -166,7 +166,7 @@ class AttackSetup:
 
 @contextmanager
 def attack_setup(world: Path, level: Level) -> Iterator[AttackSetup]:
-    """Create a setup with a disposable copy of a world, which is removed after the block.
+    """Create a setup for attacks on a copy of a world. The copy is removed after the block.
 
     Args:
         world: the folder that contains ``data``.
@@ -189,13 +189,13 @@ def attack_setup(world: Path, level: Level) -> Iterator[AttackSetup]:
 
 
 def _environment(pid: int) -> str:
-    """Return the environment variables that a process was started with, one per line."""
+    """Return the environment that a process was started with, one variable per line."""
     whole = Path(f"/proc/{pid}/environ").read_text(errors="replace")
     return whole.replace("\0", "\n").strip()
 
 
 def _sockets(pid: int) -> tuple[str, ...]:
-    """Return the kernel's identifiers for a process's open sockets."""
+    """Return the kernel's names for the sockets that a process has open."""
     links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
     return tuple(link for link in links if link.startswith("socket:"))
 

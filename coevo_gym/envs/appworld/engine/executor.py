@@ -64,7 +64,7 @@ class Executor:
         return self._process.pid
 
     def start(self, datetime: str, seed: int, apps: Mapping[str, Sequence[str]]) -> None:
-        """Set the clock and the names of the APIs, so that code can run.
+        """Prepare the process to run code: set its clock, random seed and API names.
 
         Raises:
             EnvBackendError: if the process does not start.
@@ -108,7 +108,7 @@ class Executor:
         return output, bool(answer.get("error"))
 
     def kill(self) -> None:
-        """Kill the process and all its children; a second call has no effect."""
+        """Kill the process and all its children. A second call has no effect."""
         self._process.close()
         self._socket.close()
         self.apps.close()

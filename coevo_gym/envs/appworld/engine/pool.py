@@ -60,7 +60,7 @@ class Engine:
         return not worn and not readable(self._control.fileno())
 
     def ask(self, op: str, descriptors: Sequence[int] = (), **arguments: Any) -> dict[str, Any]:
-        """Send an order to the engine and wait for the answer.
+        """Send a command to the engine and wait for the reply.
 
         Raises:
             EnvBackendError: if the order fails, or the process has died.
@@ -69,7 +69,7 @@ class Engine:
         return self.answer()
 
     def order(self, op: str, descriptors: Sequence[int] = (), **arguments: Any) -> None:
-        """Send an order to the engine; :meth:`answer` returns the result."""
+        """Send a command to the engine. Use :meth:`answer` to get the reply."""
         self.broken = True  # until the answer arrives
         try:
             self._control.send({"op": op, **arguments}, descriptors)
@@ -77,7 +77,7 @@ class Engine:
             raise self._lost(str(error)) from error
 
     def answer(self) -> dict[str, Any]:
-        """Wait for the engine's answer to an order. Raises the same errors as :meth:`ask`."""
+        """Wait for the engine's reply to a command. Raises the same errors as :meth:`ask`."""
         try:
             answer = self._control.receive(_ANSWER_S)
         except (ChannelError, TimeoutError) as error:
@@ -88,7 +88,7 @@ class Engine:
         return answer
 
     def hang_up(self) -> None:
-        """Close the connection, which makes the process exit."""
+        """Close the connection. The process then exits."""
         self._control.hang_up()
 
     def _lost(self, reason: str) -> EnvBackendError:
@@ -99,7 +99,7 @@ class Engine:
 
 
 class _Zygote:
-    """A process that imports the engine and forks copies of itself; it only reads ``root/data``."""
+    """A process that imports the engine and forks itself. It never writes to ``root/data``."""
 
     def __init__(self, root: Path) -> None:
         python = engine_python()
@@ -123,7 +123,7 @@ class _Zygote:
 
     @property
     def alive(self) -> bool:
-        """Return True if the process is running; its engines exit when it does."""
+        """Return True if the process is running. Its engines exit when it does."""
         return self._process.poll() is None
 
     def spawn(self) -> Engine:
@@ -160,7 +160,7 @@ class _Zygote:
 
 
 class Pool:
-    """A pool of engines, which read ``root/data`` but never write to it."""
+    """A pool of engines. They read ``root/data`` but never write to it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -169,7 +169,7 @@ class Pool:
         self._lock = threading.Lock()
 
     def take(self) -> Engine:
-        """Return an engine for exclusive use, already running if possible.
+        """Return an engine for exclusive use. Idle engines are reused.
 
         Raises:
             BenchmarkNotInstalled: if the engine is not installed.
@@ -196,7 +196,7 @@ class Pool:
             )
 
     def give_back(self, engine: Engine) -> None:
-        """Return an engine to the pool, which shuts it down if it has failed or is at its limit."""
+        """Put an engine back into the pool, or shut it down if it is worn or has failed."""
         keep = False
         if engine.usable:
             try:
@@ -232,7 +232,7 @@ _pools: dict[tuple[int, Path], Pool] = {}
 
 
 def pool(root: Path) -> Pool:
-    """Return this process's pool for a data folder; threads share it, but forks do not."""
+    """Return this process's pool for a data folder. All threads share the pool."""
     key = os.getpid(), root.absolute()
     return _pools.get(key) or _pools.setdefault(key, Pool(root.absolute()))
 

@@ -1,4 +1,4 @@
-"""The location of the AppWorld engine, which has its own environment with pinned versions.
+"""The location of the AppWorld engine, in an environment with pinned versions.
 
 The engine needs an older pydantic than coevo_gym. The packages that model-written code may import
 are kept in a separate folder next to the engine.
@@ -38,7 +38,7 @@ def code_packages() -> Path:
 
 
 def engine_environment(root: Path) -> dict[str, str]:
-    """Return the environment variables for an engine process, which inherits no others.
+    """Return the environment variables for an engine process. It inherits no others.
 
     Args:
         root: the ``APPWORLD_ROOT`` of the process, to which it writes all its files.
@@ -57,7 +57,7 @@ def engine_environment(root: Path) -> dict[str, str]:
 def start_inside(
     python: Path, module: str, folder: Path, *arguments: str, **variables: str
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a process that runs a module of ``inside``; return the process and a socket to it.
+    """Start a process that runs a module of ``inside``. Also return a socket to the process.
 
     Args:
         python: the engine's interpreter.
@@ -89,7 +89,7 @@ def python_in(folder: Path) -> Path:
 
 
 def missing() -> str:
-    """Return a sentence that says what the installation lacks, or "" if it is complete."""
+    """Describe what the installation lacks, or return "" if it is complete."""
     folder = benchmark_home("appworld") / "engine"
     pins = folder / "pins.txt"
     if not pins.is_file():

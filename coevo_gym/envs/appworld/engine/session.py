@@ -34,7 +34,7 @@ _REPLACED = "All variables are lost; the apps are as they were left."
 
 
 class ErrorKind(StrEnum):
-    """Reason why a step failed."""
+    """The kind of error that made a step fail."""
 
     NONE = ""
     SYNTAX = "syntax"
@@ -127,7 +127,7 @@ class WorldSession:
         self._completed = False
 
     def begin(self, task_id: str, instruction: str | None = None) -> Brief:
-        """Open the world of a native task; the previous world is closed.
+        """Open the world of a native task. The previous world is closed.
 
         Args:
             task_id: id of the task, such as ``82e2fac_1``.
@@ -154,7 +154,7 @@ class WorldSession:
     def step(
         self, code: str, *, time_limit_s: float = STEP_LIMIT_S, max_chars: int = MAX_CHARS
     ) -> Ran:
-        """Run code in the open world.
+        """Run the code of one step in the current world.
 
         Args:
             code: Python code; its variables persist across steps.
@@ -221,7 +221,7 @@ class WorldSession:
         return Diff(told["diff"], told["answer"], told["status"] or "")
 
     def close(self) -> None:
-        """Release the processes; a second call has no effect, and the world can be opened again."""
+        """Release the processes. Repeated calls have no effect, and the world can be reopened."""
         if os.getpid() != self._owner:
             return  # a fork does not own the processes
         self._drop_executor()

@@ -1,1 +1,1 @@
-"""Code that runs in other interpreters; it imports nothing else from coevo_gym."""
+"""Code for separate Python interpreters. It imports nothing else from coevo_gym."""

@@ -1,4 +1,4 @@
-"""A host without a sandbox: the stock engine, with model-written code in its own process.
+"""A host without a sandbox. Model-written code runs in the stock engine's own process.
 
 It runs in the engine's virtual environment; see :mod:`coevo_gym.envs.appworld.attacks`. Everything
 that code can reach here is something that the sandbox has to protect.
@@ -18,7 +18,7 @@ _FOREVER_S = float(1 << 20)
 
 
 def main() -> None:
-    """Import the engine, then fork a world for each descriptor received."""
+    """Import the engine, then fork one world per request."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     control = Channel(connection, max_bytes=_LINE_BYTES, takes_descriptors=True)
     from .world import preload
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _serve(control: Channel) -> None:
-    """Serve one task: run code, and report the results."""
+    """Serve one task by running code and reporting the results."""
     from appworld import AppWorld
 
     task_id = control.receive(_FOREVER_S)["task_id"]
@@ -57,7 +57,7 @@ def _serve(control: Channel) -> None:
 
 
 def _look(world: Any) -> dict[str, Any]:
-    """Grade the saved state, as the engine's own command does, and report changes and calls."""
+    """Grade the saved state as the engine's own command does. Also return changes and calls."""
     from appworld import evaluate_task
     from appworld.apps.model_lib import CachedDBHandler
     from appworld.task import Task

@@ -37,7 +37,7 @@ class Model:
         return self._app, self._table, id_
 
     def target(self, field: str, id_: int) -> Key:
-        """Return the key of the row that a field refers to, found by foreign key or field name."""
+        """Return the key of the row that a reference field points to."""
         word = field.removesuffix("s").removesuffix("_id").rpartition("_")[2]
         return self._app, self._foreign.get(field, f"{word}s"), id_
 
@@ -89,7 +89,7 @@ def changes(pair: Any) -> dict[str, Any]:
 
 
 def new_names(rows: Sequence[Row]) -> dict[Key, str]:
-    """Name each new row by its values and references, independently of its id.
+    """Give each new row a name that depends on its values and references but not on its id.
 
     Each round distinguishes the rows that refer to, or are referred to by, distinguished rows.
     """
@@ -127,7 +127,7 @@ def _values(record: Any) -> dict[str, Any]:
 
 
 def _named(values: Any, model: Model, names: Mapping[Key, str]) -> Any:
-    """Return the values, with the row's name in place of each reference to a new row."""
+    """Return the values, with each reference to a new row replaced by that row's name."""
     return _replaced(values, lambda field, id_: names.get(model.target(field, id_), id_))
 
 

@@ -20,11 +20,11 @@ _PATIENCE_S = 10.0
 
 
 class ChannelError(Exception):
-    """Raised if the peer has closed or has sent a line that is too long or not a JSON object."""
+    """Raised if the connection fails or a received line is invalid."""
 
 
 class Channel:
-    """One end of a stream socket that carries JSON objects and, occasionally, a file descriptor.
+    """A socket connection for JSON objects and file descriptors.
 
     Args:
         connection: the socket; it is closed with the channel.
@@ -49,11 +49,11 @@ class Channel:
         self._descriptors: list[int] = []
 
     def fileno(self) -> int:
-        """Return the socket's file descriptor, which can be polled."""
+        """Return the socket's file descriptor, for polling."""
         return self._socket.fileno()
 
     def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Send an object, with copies of open file descriptors.
+        """Send an object together with copies of open file descriptors.
 
         Raises:
             ChannelError: if the other end is closed, or does not read for 10 seconds.
@@ -90,7 +90,7 @@ class Channel:
         return bool(self._lines)
 
     def fill(self) -> None:
-        """Read all available data from the socket once; call this when a poll reports data.
+        """Read the data that is waiting in the socket. Call this after a poll reports data.
 
         Raises:
             ChannelError: if the other end is closed, the line is too long, or nothing can be read.
@@ -136,7 +136,7 @@ class Channel:
         return self._descriptors.pop(0)
 
     def hang_up(self) -> None:
-        """Shut down the connection for every process that shares this end, and close this end."""
+        """Close the connection for all processes that share this socket."""
         with suppress(OSError):  # the other end may be closed
             self._socket.shutdown(socket.SHUT_RDWR)
         self.close()

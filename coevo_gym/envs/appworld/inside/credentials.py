@@ -32,7 +32,7 @@ class _Inside:
     @classmethod
     @contextmanager
     def entered(cls) -> Iterator[None]:
-        """Set the flag within this block."""
+        """Mark logins within this block as made by the engine."""
         cls.open = True
         try:
             yield
@@ -56,7 +56,7 @@ class Tokens:
         manager._get_payload = self._accept
 
     def forget(self) -> None:
-        """Forget all issued and logged-out tokens."""
+        """Forget which tokens were issued and which were logged out."""
         self._given.clear()
         self._manager.blacklisted_tokens.clear()
 
@@ -74,7 +74,7 @@ class Tokens:
 
 
 def guard() -> tuple[Tokens, ...]:
-    """Replace the credential functions of all apps; return the tokens of each app."""
+    """Guard the credential functions of all apps. Return the tokens of each app."""
     modules = [import_apis_module(app) for app in get_all_apps()]
     managers = (getattr(module, "logging_manager", None) for module in modules)
     tokens = tuple(Tokens(manager) for manager in managers if manager is not None)
@@ -92,7 +92,7 @@ def guard() -> tuple[Tokens, ...]:
     draw = api_lib.get_unique_id
 
     def code(num_characters: int = _CODE_DIGITS) -> str:
-        """Return a random id; ids with the length of a verification code cannot be predicted."""
+        """Return a random id. Verification codes cannot be predicted."""
         drawn: str = draw(num_characters)  # keeps later draws unchanged
         return token_hex()[:_CODE_DIGITS] if num_characters == _CODE_DIGITS else drawn
 
@@ -101,7 +101,7 @@ def guard() -> tuple[Tokens, ...]:
 
 
 def _closed_to_companies(log_in: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a login function to reject the companies' password unless the engine itself logs in."""
+    """Wrap a login function so that only the engine can use the companies' password."""
     known = api_lib.CompanyNotifier("").password
 
     def login(*, data: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Guards in front of the apps, which check each request's route and limit its load."""
+"""Guards for the apps. They check the route of each request and limit its load."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNFIT = re.compile(r"[/\\?#%{}\x00-\x1f\x7f]|\A\.{0,2}\Z")
 
 
 class Door:
-    """A guard that forwards a request to the apps only if it is routed to the requested API.
+    """A guard that rejects a request if it is routed to an API other than the one called.
 
     The stock engine inserts arguments into the address, which may then lead to another API, for
     example one that sets the clock, the databases or a card's balance. Therefore the final address
@@ -67,7 +67,7 @@ def endpoint(routes: Sequence[Any], scope: Mapping[str, Any]) -> Any:
 
 
 def check_path(path: str, arguments: Mapping[str, Any]) -> None:
-    """Reject arguments that do not form exactly one segment of the API's address.
+    """Raise an error if an argument could make the address lead to another API.
 
     Args:
         path: the API's address, with a field in braces for each argument that is part of it.
@@ -98,7 +98,7 @@ def size(arguments: Mapping[str, Any]) -> int:
 
 
 class Effort:
-    """A limit on a call's processor time, which ends the call before its next database query.
+    """A limit on a call's processor time. It takes effect at the call's next database query.
 
     Some APIs, such as copying a folder into itself, can be made to work for hours, during which the
     process ignores orders. The limit counts processor time, because it does not depend on the load
@@ -111,7 +111,7 @@ class Effort:
 
     @contextmanager
     def limited(self, limit_s: float) -> Iterator[None]:
-        """Limit this block to the given number of seconds of processor time."""
+        """Limit the processor time of this block to ``limit_s`` seconds."""
         self._limit_s, self._until_s = limit_s, process_time() + limit_s
         try:
             yield

@@ -1,4 +1,4 @@
-"""The trusted processes: one that has imported the engine, and one fork of it per world.
+"""The trusted processes: one imports the engine and is forked once for each world.
 
 They run in the engine's virtual environment; see :mod:`coevo_gym.envs.appworld.engine.pool`. Time
 stands still in a process with a world, so none of them measures time.
@@ -36,7 +36,7 @@ _LIMITS = {resource.RLIMIT_AS: MEMORY_BYTES, resource.RLIMIT_FSIZE: FILE_BYTES}
 
 
 def main() -> None:
-    """Import the engine, then fork a copy for each order, until the parent exits."""
+    """Import the engine, then serve the parent's commands until the parent exits."""
     control = _control(int(sys.argv[1]))
     parent = os.pidfd_open(int(sys.argv[2]))
     scratch = Path(sys.argv[3])
@@ -71,7 +71,7 @@ def _import_engine() -> None:
 
 
 def _ready(*descriptors: int, wait: bool = True) -> set[int]:
-    """Return the descriptors that can be read, or whose other ends are closed."""
+    """Return the descriptors that have data to read or whose connection is closed."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
@@ -94,7 +94,7 @@ class Zygote:
         self._engines: dict[int, int] = {}
 
     def serve(self) -> None:
-        """Execute orders until the parent hangs up or dies; then shut down all engines."""
+        """Execute the parent's commands. When the parent is gone, shut down all engines."""
         try:
             while True:
                 ready = _ready(self._parent, self._control.fileno(), *self._engines)
@@ -146,7 +146,7 @@ class Zygote:
 
 
 class Engine:
-    """The server for a world, which executes trusted orders and answers untrusted API requests.
+    """The server for one world. It executes trusted commands and answers untrusted requests.
 
     Requests are answered only while a step is open. The end of a step reports its calls, and no
     call runs until the next step.
@@ -161,7 +161,7 @@ class Engine:
         self._world: World = World(name=str(os.getpid()))
 
     def serve(self) -> None:
-        """Execute orders, and answer requests in between, until the other end hangs up."""
+        """Execute commands and answer API requests until the connection is closed."""
         try:
             while True:
                 order = self._next_order()
@@ -191,7 +191,7 @@ class Engine:
         return answer
 
     def _next_order(self) -> dict[str, Any]:
-        """Return the next order; while none is pending, answer the current step's requests."""
+        """Return the next command. API requests are answered while waiting for it."""
         while not self._control.pending:
             apps = self._apps if self._in_step else None
             waiting = apps is not None and apps.pending
@@ -204,7 +204,7 @@ class Engine:
         return self._control.take()
 
     def _attach(self, descriptor: int | None) -> None:
-        """Close the socket for API requests; the next step uses the given socket, if any."""
+        """Replace the socket for API requests. None only closes the old socket."""
         self._in_step = False
         if self._apps is not None:
             self._apps.close()
@@ -214,7 +214,7 @@ class Engine:
             self._apps = Channel(connection, max_bytes=REQUEST_BYTES)
 
     def _serve_apps(self, apps: Channel) -> None:
-        """Answer a request; disconnect the client if it breaks the protocol or exhausts memory."""
+        """Answer a request. Disconnect a client that breaks the protocol or exhausts memory."""
         try:
             if not apps.pending:
                 apps.fill()

@@ -1,4 +1,4 @@
-"""The untrusted process, which runs model-written code and reaches only the apps' public APIs.
+"""The untrusted process that runs model-written code and can call only public APIs.
 
 It runs inside the sandbox with the standard library and a folder with pendulum and freezegun.
 Output and error messages are the same as in the stock engine.
@@ -69,7 +69,7 @@ _CELL = re.compile(r'File "<python-input-\d+>"')
 
 
 def main() -> None:
-    """Serve one episode: prepare, then run code until the parent hangs up."""
+    """Run the code of one episode until the connection is closed."""
     control, apps = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     for end in (control, apps):
         end.set_inheritable(False)
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def _add_engine_names() -> None:
-    """Provide the modules that the engine's date classes import to format or parse dates."""
+    """Provide the modules that the engine's date classes need."""
     from datetime import datetime as moment
 
     def read(text: str, *formats: str) -> Any:
@@ -129,7 +129,7 @@ def _add_engine_names() -> None:
 
 
 class Apps:
-    """A client for the apps' APIs, which another process serves over a socket."""
+    """A client for the apps' APIs. Another process serves them over a socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -153,7 +153,7 @@ class Apps:
         return told["ok"]
 
     def _exchange(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and return its reply; skip replies to other requests."""
+        """Send a request and return its reply. Replies to other requests are skipped."""
         line = json.dumps(request, default=_stand_in).encode() + b"\n"
         if len(line) > REQUEST_BYTES:
             name = f"apis.{request['app']}.{request['api']}"
@@ -167,12 +167,12 @@ class Apps:
 
 
 def _stand_in(value: Any) -> dict[str, Sequence[str]]:
-    """Return a placeholder for a value that JSON cannot represent, for the engine to decode."""
+    """Return a placeholder for a value that JSON cannot represent."""
     return {"\0object": [type(value).__name__, str(value)]}
 
 
 def _error(name: str, text: str) -> Exception:
-    """Create an exception with this name; its base is the built-in of that name or Exception."""
+    """Create an exception whose class has this name."""
     known = getattr(builtins, name, None)
     base = known if isinstance(known, type) and issubclass(known, Exception) else Exception
     if base is Exception and name == "Exception":
@@ -247,12 +247,12 @@ class Output(io.TextIOBase):
         return len(text)
 
     def text(self) -> str:
-        """Return the text kept so far."""
+        """Return the text that the stream has kept."""
         return "".join(self._parts)
 
 
 class Executor:
-    """An interpreter for successive pieces of code, which share variables and the apps' APIs."""
+    """An interpreter that keeps variables from one piece of code to the next."""
 
     def __init__(self, apps: Apps, names: Mapping[str, Sequence[str]]) -> None:
         self._compile = codeop.Compile()
@@ -275,7 +275,7 @@ class Executor:
         )
 
     def run(self, code: str, max_chars: int) -> dict[str, Any]:
-        """Run code; return its output or its error."""
+        """Run code and return its output or its error."""
         output, failed = Output(max_chars), ""
         sys.stdout, sys.stderr = output, Output(0)
         try:
@@ -288,7 +288,7 @@ class Executor:
         return {"output": told, "cut": output.cut, "error": failed}
 
     def _run(self, code: str) -> None:
-        """Run the statements one by one; each is compiled just before it runs."""
+        """Run the statements one by one. Each is compiled just before it runs."""
         self._count += 1
         name = f"<python-input-{self._count}>"
         lines = [line + "\n" for line in code.split("\n")]

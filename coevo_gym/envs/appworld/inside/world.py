@@ -1,4 +1,4 @@
-"""A world of the stock engine: its apps, tests and changes, but without code execution."""
+"""A world of the stock engine that never executes code itself."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class World:
         }
 
     def check(self, code: str) -> dict[str, str]:
-        """Check code as the stock engine does before a run; return kind "" if the code may run."""
+        """Check code as the stock engine does. ``kind`` is "" if the code may run."""
         try:
             safe, reason = self._world.safety_guard.is_syntax_safe(code)
             if not safe:
@@ -176,7 +176,7 @@ class World:
             return self._world.apis[app][api](**arguments)
 
     def _room_for(self, arguments: dict[str, Any]) -> int:
-        """Return the size of the arguments in bytes; raise an exception if it exceeds a limit."""
+        """Return the size of the arguments in bytes. Raise an exception if it exceeds a limit."""
         wanted = size(arguments)
         if self._taken + wanted > ARGUMENT_BYTES:
             raise Exception(
@@ -189,11 +189,11 @@ class World:
 
     @property
     def grown_bytes(self) -> int:
-        """Peak memory growth of this process since the world was opened, in bytes."""
+        """Growth of this process's peak memory since the world was opened, in bytes."""
         return _peak_bytes() - self._start_bytes
 
     def step_end(self) -> dict[str, Any]:
-        """End a step; return the calls made in it, and whether the task is completed."""
+        """End a step. Return its calls and the completion status of the task."""
         calls, self._calls = self._calls, []
         self._world.requester.reset_requests()
         self._world.models.reset_db_home_path()
@@ -247,12 +247,12 @@ class World:
         return self._world.models.supervisor.Task.all()[0]
 
     def _save(self) -> None:
-        """Save the state for the engine's tests, as the stock engine does after each step."""
+        """Save the state for the engine's tests."""
         self._world._save_state(self._world.output_db_home_path_on_disk)
 
 
 def _in_short(diff: dict[str, Any]) -> dict[str, Any]:
-    """Return a diff, or one digest per model if it is too long; equal diffs give equal results."""
+    """Return a diff, or one digest per model if the diff is too long."""
     texts = {model: json.dumps(rows, sort_keys=True).encode() for model, rows in diff.items()}
     if sum(map(len, texts.values())) <= DIFF_BYTES:
         return diff
@@ -260,9 +260,9 @@ def _in_short(diff: dict[str, Any]) -> dict[str, Any]:
 
 
 def _raised_by_tests(error: Exception) -> bool:
-    """Return True if a task's tests raised an error because of the state left by an episode.
+    """Return True if the error was raised by a task's tests and not by the machine.
 
-    Such tests count as failed. Errors of the machine are not caused by the state.
+    Such tests count as failed. A machine error, such as a lack of memory, is a lost episode.
     """
     frames = traceback.extract_tb(error.__traceback__)
     by_tests = any(os.path.basename(frame.filename) == _TESTS for frame in frames)
@@ -282,7 +282,7 @@ def _name_of(error: type[Exception]) -> str:
 
 
 def _with_stand_ins(value: Any) -> Any:
-    """Replace each placeholder in JSON with an object whose class has the placeholder's name."""
+    """Replace each placeholder with an object that prints like the original value."""
     if isinstance(value, list):
         return [_with_stand_ins(item) for item in value]
     if not isinstance(value, dict):

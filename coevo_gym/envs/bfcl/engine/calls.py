@@ -54,7 +54,7 @@ class Malformed(NamedTuple):
 
 
 def parse_message(text: str) -> tuple[Call | Malformed, ...]:
-    """Parse the calls in a message, in order; return () if there are no calls.
+    """Parse the calls in a message, in order.
 
     Text before ``</think>`` is ignored.
 
@@ -76,7 +76,7 @@ def parse_message(text: str) -> tuple[Call | Malformed, ...]:
 
 
 def parse_python(code: str) -> tuple[Call | Malformed, ...]:
-    """Parse the calls in a Python list; return one :class:`Malformed` if any part is invalid."""
+    """Parse a Python list of calls, or return one :class:`Malformed` if any part is invalid."""
     try:
         # An unknown escape is kept as two characters, without Python's warning.
         tree = ast.parse(_escape(code), mode="eval").body
@@ -141,7 +141,7 @@ def hermes(calls: Sequence[Call]) -> str:
 
 
 class _Unnumbered(str):
-    """A string that keeps JSON parse errors from counting lines, which takes quadratic time."""
+    """A string that makes JSON errors fast by not counting lines."""
 
     def count(self, *_: Any) -> int:
         return 0
@@ -247,7 +247,7 @@ _KNOWN_ESCAPES = frozenset("\\'\"abfnrtvxuUN01234567\n")
 
 
 def _escape(code: str) -> str:
-    """Double the backslash in unknown escapes, unless the code contains a raw string."""
+    """Double the backslashes of unknown escape sequences, except in code with raw strings."""
     if _RAW_STRING.search(code):
         return code
     return _ESCAPE.sub(lambda m: m[0] if m[1] in _KNOWN_ESCAPES else "\\" + m[0], code)

@@ -127,7 +127,7 @@ class Dialogue:
         return self.request
 
     def stop(self) -> str:
-        """End the conversation between two turns and return the text to show."""
+        """End the conversation and return the closing text."""
         self.over = True
         return END
 
@@ -163,7 +163,7 @@ class Dialogue:
         return DialogueReply("\n".join(lines), tuple(ran), kind, reason, tuple(shown))
 
     def _run_one(self, item: Call | Malformed, number: int) -> tuple[str, str]:
-        """Run one call; return the kind of error ("" if none) and the result."""
+        """Run one call and return its error kind and its result."""
         if isinstance(item, Malformed):
             return "parse", f"{ERROR}{item.reason}"
         result: str | None = None
@@ -185,14 +185,14 @@ class Dialogue:
         return kind, text
 
     def _end_turn(self, *, cut: bool = False) -> str:
-        """End the turn and store its calls for the judge; the last turn ends the conversation."""
+        """End the turn and store its calls for the judge. After the last turn, end the dialogue."""
         last = self.turn + 1 == self.n_turns
         if last or not cut:  # the official runner fails a conversation that is cut off earlier
             self.ended = self._attempt
         return self.stop() if last or cut else ""
 
     def _begin_turn(self) -> str:
-        """Offer this turn's new functions and return the user's message."""
+        """Begin a turn: offer its new functions and return the user's message."""
         self._attempt = TurnCalls()
         for turn, names in self._world.held_out:
             if turn == self.turn:
@@ -215,5 +215,5 @@ def hand_out_sentence() -> str:
 
 @lru_cache(maxsize=1)
 def max_steps_of_a_turn() -> int:
-    """Return the limit on tool-calling messages per turn; exceeding it ends the episode."""
+    """Return the limit on tool-calling messages per turn. Exceeding it ends the episode."""
     return int(official("constants.default_prompts").MAXIMUM_STEP_LIMIT)

@@ -1,4 +1,4 @@
-"""The official backends, called by a dispatcher that never evaluates code or shares state.
+"""The official backends and a dispatcher that calls them without evaluating code.
 
 The stock executor builds Python source, calls ``eval`` on it and keeps its instances in module
 globals forever. Here every :class:`Toolbox` owns its instances, a call is looked up among the
@@ -43,7 +43,7 @@ _NUMERIC = re.compile(r"[\d+\-.e()]*")
 
 
 class Toolbox:
-    """The backends for one side of an episode: the agent or the reference.
+    """A task's backends. The agent and the reference each have their own.
 
     Attributes:
         instances: backend objects by class name.
@@ -64,7 +64,7 @@ class Toolbox:
             self.call(call)
 
     def call(self, call: Call) -> str:
-        """Call a documented function; return the text of its result or error."""
+        """Call a documented function and return the text of its result or error."""
         owner = self._owners.get(call.name)
         if owner is None:
             return f"{ERROR}there is no function {call.name!r}"
@@ -85,7 +85,7 @@ class Toolbox:
             return f"{ERROR}{error}"
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """Return the public attributes that verdicts compare, as JSON values."""
+        """Return the public attributes that are compared to reach a verdict, as JSON values."""
         return {
             name: {
                 key: _plain(value)
@@ -107,7 +107,7 @@ def failed(result: str) -> bool:
 
 
 def as_object(result: str) -> Mapping[str, Any]:
-    """Parse a result as a JSON object; return an empty object if it is anything else."""
+    """Parse a result as a JSON object, or return an empty object if it is not one."""
     try:
         value = json.loads(result)
     except (ValueError, RecursionError):
@@ -140,7 +140,7 @@ def _signature(name: str) -> Signature:
 
 @lru_cache(maxsize=256)
 def _shared_defaults(name: str) -> tuple[tuple[str, list[Any]], ...]:
-    """Return a function's list defaults, which `post_tweet` keeps and other functions modify."""
+    """Return the list defaults of a function. A call may keep or modify these lists."""
     parameters = _signature(name).parameters.values()
     return tuple((p.name, p.default) for p in parameters if isinstance(p.default, list))
 
@@ -164,7 +164,7 @@ def _start(name: str, state: Mapping[str, Any], *, long_context: bool) -> Any:
 
 
 def _text(result: Any, name: str) -> str:
-    """Format a result in the same way as the stock executor."""
+    """Format a result as the stock executor does."""
     if type(result) is str:
         return result
     if type(result) is not dict:
@@ -178,7 +178,7 @@ def _text(result: Any, name: str) -> str:
 
 
 def _sorted_after(mark: str, end: str) -> Callable[[str], str]:
-    """Return a function that sorts the words listed after ``mark`` in an error message."""
+    """Return a function that sorts the list of words after ``mark`` in an error message."""
 
     def fix(message: str) -> str:
         head, found, rest = message.partition(mark)
@@ -300,7 +300,7 @@ _LOCK = threading.Lock()
 
 @contextmanager
 def _mpmath_precision() -> Iterator[None]:
-    """Allow one mpmath call at a time, and restore mpmath's precision afterwards."""
+    """Lock mpmath within this block, and restore its precision afterwards."""
     context = import_module("mpmath").mp
     with _LOCK:
         before = context.prec

@@ -1,4 +1,4 @@
-"""The documented functions of the backends, and their schemas for a language model."""
+"""The documented functions of the backends and their tool schemas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TYPES = {"dict": "object", "float": "number"}
 
 @lru_cache(maxsize=1)
 def documents() -> Mapping[str, tuple[dict[str, Any], ...]]:
-    """Return the official function documentation of each backend class, in its original order."""
+    """Return the official function documentation of each backend class."""
     folder = root() / "data" / "multi_turn_func_doc"
     found = {}
     for name, file in DOCS.items():
@@ -27,7 +27,7 @@ def documents() -> Mapping[str, tuple[dict[str, Any], ...]]:
 
 @lru_cache(maxsize=256)
 def functions_of(classes: tuple[str, ...] = tuple(DOCS)) -> Mapping[str, str]:
-    """Map each documented function of the given classes to its class, in documentation order."""
+    """Map each documented function of the given classes to its class."""
     return MappingProxyType(
         {document["name"]: name for name in classes for document in documents()[name]}
     )
@@ -49,7 +49,7 @@ def schemas_text(functions: tuple[str, ...]) -> str:
 
 
 def _spelled(value: Any) -> Any:
-    """Replace the type names in part of an official document with JSON Schema type names."""
+    """Replace the type names in a function's documentation with JSON Schema type names."""
     if isinstance(value, list):
         return [_spelled(item) for item in value]
     if not isinstance(value, dict):

@@ -54,7 +54,7 @@ _importing = Lock()
 
 
 def prefix() -> Path:
-    """Return the folder that ``coevo install bfcl`` installs into; it may not exist."""
+    """Return the folder that ``coevo install bfcl`` installs into. It may not exist yet."""
     return benchmark_home("bfcl") / "packages"
 
 
@@ -75,12 +75,12 @@ def root() -> Path:
 
 
 def needs_prefix() -> bool:
-    """Return True if ``bfcl_eval`` and ``mpmath`` cannot be imported without BFCL's own folder."""
+    """Return True if ``bfcl_eval`` or ``mpmath`` must be imported from BFCL's own folder."""
     return importable() is None or find_spec("mpmath") is None
 
 
 def importable() -> Path | None:
-    """Return the folder of ``bfcl_eval`` if the right version can be imported, or None."""
+    """Return the folder of ``bfcl_eval``, or None if the right version cannot be imported."""
     spec = find_spec("bfcl_eval")
     if spec is None or spec.origin is None:
         return None
