@@ -1,4 +1,4 @@
-"""The envs API, which gives third-party agents access to envs through OpenEnv's protocol.
+"""The envs API: third-party agents access envs through OpenEnv's protocol.
 
 Each WebSocket connection has one env. A client sends
 ``{"type": "reset" | "step" | "state" | "close", "data": {…}}`` and receives one message of type
@@ -37,7 +37,7 @@ POLL_S = 0.5
 
 
 class LocalSession:
-    """An adapter through which envs in this process use a session.
+    """An adapter that lets envs in this process use a session.
 
     Episodes end with the process, so their tickets are returned when the session is opened again.
     The session runs its evolution rounds by itself; :meth:`take` waits for the initial tasks.
@@ -62,7 +62,7 @@ class LocalSession:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of tickets taken, and the number of tickets with each outcome."""
+        """Counts of the tickets taken, in total and by outcome."""
         return self._session.counts
 
     @property
@@ -100,7 +100,7 @@ class LocalSession:
                 )
 
     def report(self, ticket_id: str, trajectory: Trajectory) -> None:
-        """Report an episode without returning the group that the episode may complete."""
+        """Report an episode."""
         self._session.report(ticket_id, trajectory)
 
     def give_back(self, ticket_id: str, reason: EndReason) -> None:
@@ -118,7 +118,7 @@ class LocalSession:
         """Do nothing; the session runs its rounds in a separate thread."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the complete state of the task stream as JSON."""
+        """Return the session's complete state as JSON."""
         return self._session.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -206,11 +206,11 @@ class EnvsFace:
         ]
 
     def close(self) -> None:
-        """Cancel clients' pending waits; their sessions end with their connections."""
+        """Cancel all pending waits. Each client's session ends with its connection."""
         self._stop.set()
 
     async def serve(self, socket: WebSocket) -> None:
-        """Serve one client until it disconnects, is idle for too long, or the server stops."""
+        """Serve one client until it disconnects or times out, or until the server stops."""
         await socket.accept()
         most = self._limits.sessions
         if self.n_sessions >= most:
@@ -256,7 +256,7 @@ class EnvsFace:
             await socket.send_text(answer)
 
     def _answer(self, client: ClientEnv, kind: str, data: dict[str, Any]) -> str:
-        """Return the response to a message; runs in a thread."""
+        """Return the response to a message (called in a worker thread)."""
         try:
             if kind == "reset":
                 return _dump("observation", client.reset(ResetOrder.model_validate(data)))
@@ -279,7 +279,7 @@ class EnvsFace:
 
 
 def _parse(text: str) -> tuple[str, dict[str, Any], str | None]:
-    """Return a message's type and data, and an error response if the message is invalid."""
+    """Parse a message. Return its type, its data, and an error response or None."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:

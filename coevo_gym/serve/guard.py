@@ -89,7 +89,7 @@ class Guard:
         return name is None or name in self.hosts  # no site can have an address as its name
 
     def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """Wrap ``receive`` to limit the size of the request body, even if no length is declared."""
+        """Wrap ``receive`` to count the bytes of a request body and enforce the limit."""
         if scope["type"] != "http":
             return receive
         read = 0
@@ -112,7 +112,7 @@ class Guard:
 
 @lru_cache(maxsize=64)
 def _name_of(host: str) -> str | None:
-    """Return the name in a Host header without the port, None for an address, or "" if invalid."""
+    """Return the host name in a Host header. Return None for an IP address and "" if invalid."""
     try:
         name = (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:

@@ -1,4 +1,4 @@
-"""A journal of a served session's calls since its last snapshot, in one SQLite file."""
+"""An SQLite file that stores a session's last snapshot and the calls made after it."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Journal:
             yield call
 
     def count(self, what: str, first: int) -> int:
-        """Return the number of calls with the given name, starting at call number ``first``."""
+        """Return the number of calls named ``what``, counting from call number ``first``."""
         query = "SELECT count(*) FROM calls WHERE number >= ? AND what = ?"
         with self._lock, self._using():
             return int(self._db.execute(query, (first, what)).fetchone()[0])
@@ -248,7 +248,7 @@ class Journal:
 
 
 def _text(data: bytes) -> str:
-    """Decode a text column; corrupted bytes are detected later by the checksum."""
+    """Decode a text column. The checksum detects corrupted bytes later."""
     return data.decode(errors="replace")
 
 

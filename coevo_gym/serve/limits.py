@@ -20,7 +20,7 @@ _FILES = 8192
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """Limits for clients; exceeding a limit causes an error only for the client concerned.
+    """Limits for clients. If a client exceeds a limit, only that client gets an error.
 
     Attributes:
         sessions: maximum number of envs open at a time.
@@ -130,7 +130,7 @@ def bounded_protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol
 
 
 def _raise_file_limit(wanted: int) -> int:
-    """Raise the soft limit on open files, and return the usable limit (at most ``wanted``)."""
+    """Try to raise the soft limit on open files to ``wanted``, and return the usable limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted

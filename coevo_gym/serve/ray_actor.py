@@ -53,7 +53,7 @@ class RaySession:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of tickets taken, and the number of tickets with each outcome."""
+        """Counts of the tickets taken, in total and by outcome."""
         return cast("dict[str, int]", self._read("counts"))
 
     @property
@@ -83,7 +83,7 @@ class RaySession:
         return cast("Group | None", self._call("report", ticket_id, trajectory))
 
     def give_back(self, ticket_id: str, reason: EndReason) -> Group | None:
-        """Hand back an unfinished episode's ticket; return the group if this completes it."""
+        """Hand back an unfinished episode's ticket. Return the group if it is now complete."""
         return cast("Group | None", self._call("give_back", ticket_id, reason))
 
     def renew(self, ticket_id: str) -> bool:
@@ -95,11 +95,11 @@ class RaySession:
         self._call("close_spent_step")
 
     def evolve(self) -> RoundResult | None:
-        """Run the due round or wait for the running round; return None if there is no round."""
+        """Run the next evolution round if one is due, or wait for the round in progress."""
         return cast("RoundResult | None", self._call("evolve"))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the complete state of the task stream as JSON."""
+        """Return the session's complete state as JSON."""
         return cast("dict[str, Any]", self._call("state_dict"))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -117,7 +117,7 @@ class RaySession:
 
 
 class SessionActor:
-    """The implementation of the Ray actor, which owns a session.
+    """The class of the Ray actor that owns a session.
 
     Args:
         make: function that creates the session; called in the actor.

@@ -130,7 +130,7 @@ class Recorded:
         return answer
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Replace the session with a new session in this state once the state is on disk.
+        """Write a state to disk, then replace the session with a new session in that state.
 
         Raises:
             ConfigError: if this is not a session's state; the session is then unchanged.
@@ -169,7 +169,7 @@ class Recorded:
 
     @contextmanager
     def breaking(self, what: str) -> Iterator[None]:
-        """Mark the session as broken on any exception, as the journal may not match the session.
+        """Mark the session as broken on any exception. Its journal may no longer be complete.
 
         Raises:
             StoreError: for any exception.
@@ -282,7 +282,7 @@ class Recorded:
         return done, None
 
     def _loaded(self, state: Mapping[str, Any]) -> tuple[CurriculumSession, dict[str, Any]]:
-        """Load a state into a new session, then reload that session's state, as a restart would.
+        """Load a state into a new session, and that session's own state into a second session.
 
         Returns:
             The second session, and its state for a snapshot.
@@ -298,7 +298,7 @@ class Recorded:
         return second, kept
 
     def _switch(self, session: CurriculumSession, kept: dict[str, Any]) -> None:
-        """Replace this session with a loaded session whose tickets belong to a new epoch."""
+        """Replace this session with a loaded session, and start a new epoch of tickets."""
         epoch = secrets.token_hex(3)
         self._put(kept, (), epoch)
         self.session, self.epoch, self.mine = session, epoch, set()

@@ -68,7 +68,7 @@ class ServedCurriculum:
         return gym.make(self.bench.env_id, split=split, disable_env_checker=True, **more)
 
     def open(self, path: Path, *, recover: bool = False) -> JournaledSession:
-        """Open the session in a file, creating the file if it is missing.
+        """Open a session stored in a file. Create the file if it is missing.
 
         Args:
             path: path of the file.

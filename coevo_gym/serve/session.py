@@ -47,7 +47,7 @@ def read_trajectory(data: dict[str, Any]) -> Trajectory:
 
 
 def check_report(episode: Trajectory, body: Mapping[str, Any], task: Task) -> None:
-    """Check that an episode can be recorded and saved before it is acknowledged.
+    """Check that an episode can be recorded and saved.
 
     Groups are recorded when their last episode arrives, and recording reads the benchmark's symbol
     of every step.
@@ -185,7 +185,7 @@ class JournaledSession:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Ticket counts as in :attr:`CurriculumSession.counts`, continued after a restart."""
+        """Ticket counts, including those before a restart; see :attr:`CurriculumSession.counts`."""
         return self._session.counts
 
     @property
@@ -203,7 +203,7 @@ class JournaledSession:
             return {**self._session.metrics(), **counts, "tickets_out": out, **rounds}
 
     def seed_of(self, ticket: Ticket) -> int:
-        """Return a ticket's env seed, which depends only on its stream, group and position."""
+        """Return a ticket's env seed. It depends on the ticket's stream, group and position."""
         return self._session.seed_of(ticket)
 
     def take(
@@ -293,7 +293,7 @@ class JournaledSession:
             self._do("sweep", {}, changes=lambda _: False)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the session's state for a checkpoint, in which issued tickets are invalid."""
+        """Return the session's state for a checkpoint. Issued tickets are invalid in this state."""
         with self._lock:
             self._kept.check_sound()
             return self._session.state_dict()
@@ -314,7 +314,7 @@ class JournaledSession:
             self._begin_due()
 
     def close(self) -> None:
-        """Write a snapshot and close the journal; afterwards, only ``close`` may be called."""
+        """Write a snapshot and close the journal. Only ``close`` may be called afterwards."""
         self._stop.set()
         with self._lock:
             self._kept.close()
@@ -343,7 +343,7 @@ class JournaledSession:
         return replace(ticket, id=self._named(ticket.id))
 
     def _own(self, ticket_id: str) -> str:
-        """Return the session's id for a ticket, or an unknown id for tickets from another epoch."""
+        """Return the session's own ticket id. Tickets from another epoch get an unknown id."""
         id, _, epoch = ticket_id.rpartition("@")
         return id if epoch == self._kept.epoch else f"{id}@{epoch or 'nowhere'}"
 
@@ -375,7 +375,7 @@ class JournaledSession:
             ).start()
 
     def _explore(self, round: Round, epoch: str) -> None:
-        """Run a round until it has been applied or is no longer needed."""
+        """Run a round and apply its result. Retry after errors while the round is still needed."""
         pause = 1.0
         while not self._stop.is_set() and self._kept.broken is None and epoch == self._kept.epoch:
             try:

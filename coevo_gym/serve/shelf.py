@@ -18,7 +18,7 @@ MakeEnv = Callable[[str], gym.Env[str, str]]
 
 
 class EnvShelf:
-    """A thread-safe pool of envs per split, which resets envs instead of rebuilding them.
+    """A thread-safe pool of envs for each split. It resets envs instead of rebuilding them.
 
     Engines run in this process. If engines share data while an episode starts, their episodes start
     one at a time. Envs of a benchmark whose ``vector_mode`` is ``"process"`` run in worker
@@ -64,7 +64,7 @@ class EnvShelf:
         env.close()
 
     def close(self) -> None:
-        """Close the workers, idle envs, and any env returned later; may be called repeatedly."""
+        """Close the workers and idle envs. Envs in use are closed once they are returned."""
         with self._lock:
             self._closed = True
             idle = [env for envs in self._idle.values() for env in envs]

@@ -137,7 +137,7 @@ def tickets_face(session: JournaledSession) -> list[Route]:
 
 
 def ticket_to_json(ticket: Ticket, seed: int) -> dict[str, Any]:
-    """Convert a ticket to its JSON message, including the env seed for its episode."""
+    """Convert a ticket and the env seed of its episode to a JSON message."""
     return {
         "id": ticket.id,
         "group_id": ticket.group_id,
@@ -153,7 +153,7 @@ def _endpoint(
     message: type[_Message], call: Callable[[Any], Mapping[str, Any]], thread: Executor
 ) -> Callable[[Request], Any]:
     def answer(body: bytes) -> Response:
-        """Return the response; runs in a thread because it waits for the session and the disk."""
+        """Return the response. This waits for the session and the disk, so it runs in a thread."""
         try:
             return JSONResponse(call(message.model_validate_json(body or b"{}")))
         except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Secrets that grant access to a server, and checks for addresses that do not need a secret."""
+"""Access tokens for a server. Servers on the loopback interface do not need one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tokens:
 
     @classmethod
     def read(cls, path: Path) -> Tokens:
-        """Read a file with the trusted token on its first line, and agents' tokens after it.
+        """Read a token file: the trusted token on the first line, agents' tokens on the others.
 
         Raises:
             ConfigError: if the file cannot be read, is readable by other users, or contains a

@@ -1,4 +1,4 @@
-"""Routing for the viewer's JSON API, which maps paths to handlers for the server and exports."""
+"""Routing for the viewer's JSON API: maps paths to handlers, for both the server and exports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun
 
 
 class About(Shape):
-    """The version of this viewer, with information about its contents.
+    """Information about a viewer or an export, such as its version and start page.
 
     Attributes:
         version: version of coevo_gym.
@@ -60,7 +60,7 @@ Answer = Callable[[Shelf, Query, Mapping[str, str]], Shape]
 
 
 def about(shelf: Shelf) -> About:
-    """Return the version of this viewer, with information about its contents."""
+    """Return information about the viewer, such as its version and start page."""
     return About(
         version=__version__,
         kinds=tuple(kinds()),

@@ -1,4 +1,4 @@
-"""The filters of each list, declared once for queries and for exported pages.
+"""Filters for the viewer's lists, used by queries and by exported pages.
 
 A filter is an operation on a field of a row. Exported pages apply the same table in a browser
 (``static/viewer/exported.js``); tests check that the Python, JavaScript and SQL filters agree.
@@ -198,7 +198,7 @@ def value_of(row: ListRow, field: str) -> Any:
 
 
 def _test(rule: Filter, name: str, query: Query) -> Callable[[ListRow], bool] | None:
-    """Return a function that tests rows against a parameter, or None for an unset parameter."""
+    """Return a function that tests rows against a parameter, or None if the parameter is unset."""
     if not query.all(name):
         return None
     wanted: Sequence[Any] = query.all(name)

@@ -1,4 +1,4 @@
-"""Verbal descriptions of episode grades."""
+"""Descriptions of episode grades in words."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GradeCheck(NamedTuple):
 
 
 class GradeInWords(NamedTuple):
-    """The outcome of an episode, with the grader's checks behind it.
+    """An episode's outcome, and the grader's checks that explain it.
 
     Attributes:
         success: the binary outcome.
@@ -64,7 +64,7 @@ def grade_of(record: EvalTrajectory, task: Task | None = None) -> GradeInWords:
 
 
 def why_failed(success: bool, end_reason: str, report: Mapping[str, Any], task: Task | None) -> str:
-    """Return a few words on why an episode failed, or "" if it succeeded or the cause is unknown.
+    """Describe briefly why an episode failed. Return "" if it succeeded or the cause is unknown.
 
     Args:
         success: the binary outcome.

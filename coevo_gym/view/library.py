@@ -22,7 +22,7 @@ Folder = TypeVar("Folder", RunFolder, EvalFolder)
 
 
 class Library:
-    """The runs and evaluations that a viewer shows. Ids are never converted to file paths.
+    """The runs and evaluations shown in a viewer. Ids are never converted to file paths.
 
     Args:
         given: names or paths of runs, tables of runs, or evaluations, or folders of runs; empty for
@@ -46,14 +46,14 @@ class Library:
 
     @property
     def home(self) -> str:
-        """Return the path of the only run or evaluation shown, or "" if there are several."""
+        """Return the path of the only run or evaluation, or "" if several are shown."""
         if self._all or self._tables:
             return ""
         shown = [*(f"runs/{id}" for id in self.runs()), *(f"evals/{id}" for id in self.evals())]
         return shown[0] if len(shown) == 1 else ""
 
     def runs(self) -> Mapping[str, RunFolder]:
-        """Return a dict from id to run, including runs whose manifest cannot be read.
+        """Return all runs, keyed by id, including runs whose manifest cannot be read.
 
         A run of a table has the id ``TABLE~ROW-SEED``.
         """
@@ -68,7 +68,7 @@ class Library:
         return _named(found)
 
     def evals(self) -> Mapping[str, EvalFolder]:
-        """Return a dict from id to evaluation."""
+        """Return all evaluations, keyed by id."""
         evals = self._evals
         if self._all:
             evals = [EvalFolder(EVALS / name) for name in EvalFolder.names()]
@@ -92,7 +92,7 @@ class Library:
 
 
 def _find(name: str) -> RunFolder | EvalFolder | Path:
-    """Return the run or evaluation with the given name or, for a table of runs, its path."""
+    """Find a run or an evaluation. For a table of runs, return the table's path."""
     if name and not (RunFolder.find(name) or EvalFolder.find(name)):
         for table in (RUNS / name, Path(name)):
             if RunFolder.of_table(table):
@@ -101,12 +101,12 @@ def _find(name: str) -> RunFolder | EvalFolder | Path:
 
 
 def name_of(folder: Path) -> str:
-    """Return a folder's name, even if the path (such as ``.``) does not end with that name."""
+    """Return a folder's name, even if its path is relative, such as ``.``."""
     return folder.name if folder.name not in ("", "..") else folder.resolve().name
 
 
 def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
-    """Map unique names to folders, dropping duplicates and adding a suffix to repeated names."""
+    """Return the distinct folders, keyed by unique names. Repeated names get a number."""
     found: dict[str, Folder] = {}
     seen: set[Path] = set()
     for name, folder in folders:
@@ -122,7 +122,7 @@ def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
 
 
 def _found(noun: str, id: str, root: str, there: Mapping[str, Folder]) -> Folder:
-    """Return the folder with the given id; the error for an unknown id suggests known ids."""
+    """Return the folder with the given id. The error for an unknown id suggests known ids."""
     if id in there:
         return there[id]
     close: list[str] = get_close_matches(id, there, n=MOST_OFFERED)

@@ -28,7 +28,7 @@ State = Mapping[tuple[str, str], Stamps]
 
 
 def state_of(shelf: Shelf) -> State:
-    """Return a stamp for each run and evaluation that changes whenever its files change."""
+    """Return the stamp of each run and evaluation. A stamp changes when the files change."""
     runs = {
         ("run", id): stamps(
             *(run.metrics, run.database, run.summary, run.path / PROGRESS),

@@ -1,4 +1,4 @@
-"""Functions that format numbers and a run's headline exactly as the page scripts do."""
+"""Functions that format numbers and headlines in the same way as the pages' scripts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def spread(n: int, most: int) -> list[int]:
 
 
 def headline(table: Sequence[TableRow]) -> str:
-    """Summarise the result in one sentence that compares the last row with the best other row."""
+    """Return a sentence that compares the last row of a table with the best other row."""
     rows = [row for row in table if math.isfinite(row.success)]
     if not rows:
         return "This run has no evaluations on held-out tasks."

@@ -1,4 +1,4 @@
-"""Strict parsing of request parameters, which rejects invalid values."""
+"""A strict parser for request parameters. It rejects invalid values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PageRequest(NamedTuple):
 
 
 class Query:
-    """Request parameters, each with a name and a list of values; empty values are dropped.
+    """Request parameters: a list of values for each name. Empty values are dropped.
 
     Args:
         pairs: names and values, in order.
@@ -118,7 +118,7 @@ class Query:
         return tuple(_number(name, value) for value in self.all(name))
 
     def whole(self, name: str, default: int, *, least: int, most: int) -> int:
-        """Return the value of a parameter as a whole number within bounds.
+        """Parse the value of a parameter as a bounded integer.
 
         Raises:
             BadRequest: if the value is not such a number.
@@ -160,7 +160,7 @@ class Query:
         return PageRequest(min(page, pages_of(total, per_page)), per_page)
 
     def sort(self, known: Sequence[str]) -> tuple[str, bool]:
-        """Return the sort key (by default the first known key), and True for descending order.
+        """Return the sort key, and True if the order is descending. The default is the first key.
 
         Raises:
             BadRequest: if the sort name is unknown.
@@ -173,7 +173,7 @@ class Query:
 
 
 def pages_of(total: int, per_page: int) -> int:
-    """Return the number of pages in a list, which is 1 for an empty list."""
+    """Return the number of pages in a list (1 for an empty list)."""
     return max(1, math.ceil(total / per_page))
 
 

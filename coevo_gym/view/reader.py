@@ -23,7 +23,7 @@ _AT_ONCE = 500
 
 
 class NoteMeans(NamedTuple):
-    """The mean values, at one learner step, of one kind of note about an arm's episode steps.
+    """Mean values of one kind of note about episode steps, at one learner step.
 
     Attributes:
         kind: name of the study that wrote the notes.
@@ -47,7 +47,7 @@ class NoteMeans(NamedTuple):
 
 
 class StoredAdvice(NamedTuple):
-    """A change to a piece of advice, with its learner step and the name of the memory."""
+    """A change to a piece of advice in one of an arm's memories."""
 
     step: int
     memory: str
@@ -55,7 +55,7 @@ class StoredAdvice(NamedTuple):
 
 
 class ViewReader(RunReader):
-    """A reader of a run's or evaluation's database that keeps the file open between queries.
+    """A database reader for runs and evaluations. It keeps the file open between queries.
 
     One page needs many short queries, so the reader keeps the file open for its whole life: one
     response, or one export. Between queries it holds no lock that could block a writer. Not
@@ -78,7 +78,7 @@ class ViewReader(RunReader):
             return self._connection.execute(query, values).fetchall()
 
     def round(self, arm: str, round_id: str) -> StoredRound:
-        """Return a stored round and cache it, because its drafts are read one after another."""
+        """Return a stored round, and cache it for reading its drafts."""
         last = self._last_round
         if last is None or (last.arm, last.round.id) != (arm, round_id):
             last = self._last_round = super().round(arm, round_id)
@@ -91,11 +91,11 @@ class ViewReader(RunReader):
         return trajectories, tasks
 
     def instructions(self) -> dict[str, str]:
-        """Return a dict from task id to instruction for all tasks."""
+        """Return the instructions of all tasks, keyed by task id."""
         return dict(self._rows("SELECT id, instruction FROM tasks"))
 
     def kept(self) -> dict[str, bool]:
-        """Return flags for choices, tokens and advantages, each True if the run stores any."""
+        """Report which of choices, tokens and advantages the run stores."""
         found = dict.fromkeys(("choices", "tokens", "advantages"), False)
         query = "SELECT arm, group_id, position FROM sampled LIMIT 1"
         for arm, group, position in self._rows_of("sampled", query):
@@ -126,7 +126,7 @@ class ViewReader(RunReader):
         return [self._signal(row) for row in self._rows(query, arm, group)]
 
     def notes_about(self, arm: str, step: int, group: str, position: int) -> list[Note]:
-        """Return the notes about one episode at a learner step, in order."""
+        """Return the notes about one episode at a given learner step."""
         query = (
             f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND step = ? AND group_id = ? "  # noqa: S608
             "AND position = ? ORDER BY number"
@@ -137,7 +137,7 @@ class ViewReader(RunReader):
     def episodes_noted(
         self, arm: str, kind: str, label: str, most: int = 3
     ) -> list[tuple[str, int, int]]:
-        """Return the latest episodes with the given label in a note, as (group, position, step)."""
+        """Return the latest episodes that have a note with the given kind and label."""
         query = (
             "SELECT n.group_id, n.position, n.step FROM notes AS n CROSS JOIN trajectories AS t "
             "USING (arm, group_id, position) WHERE n.arm = ? AND n.kind = ? AND n.label = ? "
@@ -149,7 +149,7 @@ class ViewReader(RunReader):
         return list(found)[:most]
 
     def note_means(self, arm: str) -> list[NoteMeans]:
-        """Return the mean value of notes about an arm's episode steps, by kind and learner step."""
+        """Return the mean values of notes about episode steps, for each kind and learner step."""
         likeness, floor = (
             f"avg(CASE WHEN json_type(evidence, '{path}') IN ('integer', 'real') "
             f"THEN json_extract(evidence, '{path}') END)"
@@ -194,7 +194,7 @@ class ViewReader(RunReader):
         return bool(self._rows(query, arm, group, position))
 
     def sampled(self, arm: str, group: str, position: int) -> Sequence[Sampled | None] | None:
-        """Return the choices or samples of each step in an episode, or None if not stored."""
+        """Return the stored choices or samples for each step of an episode."""
         rows = self._rows_of(
             "sampled",
             "SELECT body FROM sampled WHERE arm = ? AND group_id = ? AND position = ?",
@@ -203,7 +203,7 @@ class ViewReader(RunReader):
         return sampled_from_json(self._unpack(rows[0][0]), self._text) if rows else None
 
     def token_texts(self, ids: Sequence[int]) -> Mapping[int, str]:
-        """Return a dict from token id to text, omitting tokens whose text was not stored."""
+        """Return the texts of tokens, keyed by token id. Omit tokens whose text was not stored."""
         found: dict[int, str] = {}
         wanted = sorted(set(ids))
         for first in range(0, len(wanted), _AT_ONCE):
@@ -214,7 +214,7 @@ class ViewReader(RunReader):
         return found
 
     def advantages(self, arm: str, group: str, position: int) -> float | Sequence[float] | None:
-        """Return an episode's advantage or its advantages per step, or None if not stored."""
+        """Return an episode's stored advantage, or the advantages of its steps."""
         rows = self._rows_of(
             "advantages",
             "SELECT body FROM advantages WHERE arm = ? AND group_id = ? AND position = ?",
@@ -230,7 +230,7 @@ class ViewReader(RunReader):
         return set(self._rows_of("evaluations", query, policy))
 
     def _text(self, value: Any) -> str:
-        """Return the text of a JSON value, which contains either the text or its hash."""
+        """Return the text that a JSON value contains directly or refers to by its hash."""
         if not isinstance(value, Mapping):
             return str(value)
         rows = self._rows("SELECT body FROM texts WHERE hash = ?", value["text"])

@@ -1,4 +1,4 @@
-"""Removal of secrets, and of ground truth for tasks that are barred from training.
+"""Removal of secrets and of held-out tasks' ground truth from responses.
 
 Secrets are removed from every response, by their typical patterns and by the values in this
 process's environment; secrets in settings are also recognized by key name. Ground truth is
@@ -92,7 +92,7 @@ class Censor:
 
 
 def withheld(task: Task, held_out: Collection[str] = ()) -> str:
-    """Return why a task's verifier, solution and world are withheld, or "" if they are shown.
+    """Return the reason for withholding a task's ground truth, or "" if it is shown.
 
     Args:
         task: the task.
@@ -104,12 +104,12 @@ def withheld(task: Task, held_out: Collection[str] = ()) -> str:
 
 
 def notice_of(split: str) -> str:
-    """Return the warning shown with an evaluation's episodes, or "" for training tasks."""
+    """Return the warning for episodes on held-out tasks. Return "" for training tasks."""
     return "" if split == Split.TRAIN else NOTICE.format(split=split)
 
 
 def shares_of(report: Mapping[str, Any]) -> dict[str, float]:
-    """Return the parts of a grader's report that may be shown for any task: the partial scores."""
+    """Return the partial scores from a grader's report. They may be shown for any task."""
     return {
         key: float(value)
         for key, value in report.items()

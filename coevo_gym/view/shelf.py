@@ -82,7 +82,7 @@ class Shelf:
 
 
 class ShownRun:
-    """A run that the viewer shows.
+    """A run shown in the viewer.
 
     Attributes:
         id: id of the run, used in paths.
@@ -134,7 +134,7 @@ class ShownRun:
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
-        """Share one reader between all responses of a single-threaded caller."""
+        """Context manager that lets all responses share one reader. Not thread-safe."""
         self._reader = self.reader
         try:
             yield
@@ -165,7 +165,7 @@ class ShownRun:
         return self._lines.read()
 
     def lines_of(self, arm: str, event: Literal["step", "eval"] = "step") -> dict[int, Line]:
-        """Return the metrics lines of an arm's steps or evaluations, in step order."""
+        """Return the metrics of an arm's training steps or evaluations, keyed by step."""
         return {
             line["step"]: line
             for line in self.lines
@@ -204,13 +204,13 @@ class ShownRun:
             raise NotFound(f"{self.id} has no arm {arm[:60]!r}. Choose one of: {', '.join(arms)}.")
 
     def brief_of(self, id: str) -> TaskBrief:
-        """Return a short description of a task, with only the id if the task is unknown."""
+        """Return a short description of a task. For an unknown task, it contains only the id."""
         found = self.index.rows("SELECT name, instruction, origin FROM tasks WHERE id = ?", id)
         name, instruction, origin = found[0] if found else ("", "", "")
         return TaskBrief(id=id, name=name, instruction=instruction, origin=origin)
 
     def kept(self, name: str, make: Callable[[], T], *, until: object = None) -> T:
-        """Return the result of ``make()``, cached until the index or ``until`` changes."""
+        """Return a cached result of ``make()``, valid until the index (or ``until``) changes."""
         with told_as_damaged():
             revision = self.index.refresh() if until is None else until
         known = self._kept.get(name)
@@ -228,7 +228,7 @@ class ShownRun:
 
 
 class ShownEval:
-    """An evaluation that the viewer shows.
+    """An evaluation shown in the viewer.
 
     Attributes:
         id: id of the evaluation, used in paths.
@@ -250,7 +250,7 @@ class ShownEval:
 
     @property
     def lines(self) -> dict[tuple[str, int], EvalLine]:
-        """Return a dict from (task, sample) to episode, in order of completion.
+        """Return the episodes, keyed by task and sample, in order of completion.
 
         Raises:
             Damaged: if an episode cannot be read.
@@ -300,7 +300,7 @@ class _Lines:
         self._inode, self._end = -1, 0
 
     def read(self) -> Sequence[Line]:
-        """Return all complete lines, skipping incomplete lines."""
+        """Return all complete lines of the file."""
         with self._lock:
             try:
                 with self._path.open("rb") as file:

@@ -34,7 +34,7 @@ class ShopItem(Shape):
 
 
 class ShopOption(Shape):
-    """A product option with its name, its values and the chosen value ("" if none is chosen)."""
+    """An option of a product, with its values and the chosen value."""
 
     name: str
     values: tuple[str, ...]
@@ -174,7 +174,7 @@ def _item(
 
 
 def _without_buttons(parts: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
-    """Separate the leading buttons from the remaining parts, and return both."""
+    """Split off the buttons at the start of a page's parts. Return the rest and the buttons."""
     count = next((i for i, part in enumerate(parts) if part not in _BUTTONS), len(parts))
     return parts[count:], tuple(parts[:count])
 
@@ -188,7 +188,7 @@ def _chosen(extras: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _guessed(parts: Sequence[str]) -> str:
-    """Guess a page's kind if the step does not state it, as for the first page."""
+    """Guess a page's kind from its parts, for steps that do not state the kind."""
     if parts[0] == "WebShop":
         return "search"
     if parts[0].startswith("Thank you"):

@@ -21,7 +21,7 @@ _LONGEST = 60
 
 
 class Point(NamedTuple):
-    """A point on a line, with the bounds ``low`` and ``high`` of its interval (NaN if none)."""
+    """A point on a line, optionally with the bounds of a confidence interval."""
 
     x: float
     y: float
@@ -45,7 +45,7 @@ def draw(
     write: Callable[[float], str] = lambda share: percent(share, 0),
     size: tuple[float, float] = (760.0, 300.0),
 ) -> str:
-    """Draw a line chart with axes from 0, intervals as shaded bands, and a legend on top.
+    """Draw a line chart with shaded intervals and a legend.
 
     Args:
         lines: the lines, at least one with a finite point.
@@ -121,7 +121,7 @@ def picture(charts: Sequence[str], heading: Sequence[str], size: tuple[float, fl
 
 
 def nice_top(value: float) -> float:
-    """Return the first tick at or above a value, as the upper end of an axis from 0."""
+    """Return the upper end of an axis that starts at 0: the first tick at or above a value."""
     if not (math.isfinite(value) and value > 0):
         return 1.0
     step = _step(value)
@@ -129,13 +129,13 @@ def nice_top(value: float) -> float:
 
 
 def ticks(top: float) -> list[float]:
-    """Return the ticks of an axis, which are round numbers from 0 to the axis's upper end."""
+    """Return the ticks of an axis: round numbers from 0 to the axis's upper end."""
     step = _step(top)
     return [i * step for i in range(math.floor(top / step + 1e-9) + 1)]
 
 
 def _step(span: float) -> float:
-    """Return the smallest round tick spacing for which at most 5 steps cover a span."""
+    """Return the smallest round tick spacing that needs at most 5 steps to cover a span."""
     power = 10.0 ** math.floor(math.log10(span / 5))
     return next(f * power for f in (1, 2, 2.5, 5, 10) if f * power * 5 >= span * (1 - 1e-9))
 
@@ -181,7 +181,7 @@ def _drawn(
 
 
 def _whole(points: Sequence[Point], known: Callable[[Point], bool]) -> Iterator[list[Point]]:
-    """Yield each sequence of consecutive known points."""
+    """Yield each unbroken segment of points for which ``known`` is true."""
     run = list[Point]()
     for point in points:
         if known(point):

@@ -49,7 +49,7 @@ class Response(NamedTuple):
 
 
 class ExportedPage(NamedTuple):
-    """A page that an export omits if its file is full.
+    """A page that an export contains if there is enough room.
 
     Attributes:
         path: the page's path.
@@ -63,7 +63,7 @@ class ExportedPage(NamedTuple):
 
 
 def read_all(shelf: Shelf) -> None:
-    """Index the actions of all episodes, so that searches find them."""
+    """Add the actions of all episodes to the search index."""
     for run in shelf.runs():
         with suppress(Refusal), told_as_damaged():
             while run.index.read_on():
@@ -71,7 +71,7 @@ def read_all(shelf: Shelf) -> None:
 
 
 def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Response]:
-    """Yield the responses that every export contains: all lists, and data on whole runs and arms.
+    """Yield the responses that every export contains: the lists, and the data of runs and arms.
 
     Runs that cannot be read are skipped.
 
@@ -93,7 +93,7 @@ def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Response]:
 
 
 def pages(shelf: Shelf, *, held_out: bool, episodes: bool = True) -> Iterator[ExportedPage]:
-    """Yield pages for groups, tasks, drafts and episodes in turn, each kind with the latest first.
+    """Yield the pages to export, alternating between kinds, with the latest of each kind first.
 
     Args:
         shelf: the runs and evaluations.
@@ -209,7 +209,7 @@ def _of_eval(shelf: Shelf, shown: ShownEval) -> Iterator[Response]:
 
 
 def _comparisons(shelf: Shelf) -> Iterator[Response]:
-    """Yield comparisons of all pairs of arms or evaluations with equal tasks, up to a limit."""
+    """Yield comparisons of arms and evaluations on the same tasks, up to a limit."""
     places: list[str] = []
     for run in shelf.runs():
         with suppress(Refusal):

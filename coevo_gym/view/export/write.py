@@ -1,4 +1,4 @@
-"""Writers for reports and exports, which pack responses into a page or into files next to it.
+"""Writers for reports and exports: they pack responses into a page or into files beside it.
 
 A report is an export of one run without episodes and walks, small enough to keep in the run folder.
 """
@@ -70,11 +70,11 @@ class DataFile:
 
     @property
     def packed(self) -> int:
-        """Return the compressed size of the lines in bytes, after base64 encoding."""
+        """Return the size of the lines in bytes after compression and base64 encoding."""
         return len(self._packed) * 4 // 3
 
     def add(self, path: str, value: Any, room: float = math.inf) -> bool:
-        """Add a response unless it might not fit into the file; return True if it was added."""
+        """Add a response if it is sure to fit into the file. Return True if it was added."""
         self._new = {}
         answer = self._folded(value)
         line = self._line({"path": path, "answer": answer, "texts": list(self._new)})
@@ -168,14 +168,14 @@ def one_file(page: str, static: Path, data: str) -> str:
 
 
 def beside(page: str) -> str:
-    """Return the page of a folder export, which loads its scripts and data from the folder."""
+    """Return the page of a folder export. The page loads scripts and data from the folder."""
     policy = f"{_COMMON}; script-src 'self' file:; style-src 'self' file:"
     data = '<script src="data/index.js"></script>\n'
     return _headed(_before_scripts(_with_answers(page), data, "<script src="), policy)
 
 
 def exported(page: str, *, title: str, plain: str, home: str, without: Sequence[str] = ()) -> str:
-    """Return the HTML page of an export, with plain content to display until its scripts run.
+    """Return the HTML page of an export.
 
     Args:
         page: ``index.html`` of the viewer.
@@ -297,7 +297,7 @@ def export_pages(
 
 
 def write_report(folder: RunFolder, path: Path | None = None) -> Path:
-    """Write a run's report, by default into its folder, and return its path.
+    """Write a run's report to a path (by default in the run's folder), and return the path.
 
     For a run in progress, the report shows the data so far. The same data produces the same bytes.
 

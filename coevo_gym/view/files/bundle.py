@@ -75,7 +75,7 @@ class ExportedTask:
     gates: tuple[str, ...] = ()
 
     def cells(self, *, with_solution: bool) -> dict[str, Any]:
-        """Return the task's table row as a dict from column name to value."""
+        """Return the task's table row as a dict that maps column names to values."""
         task = self.task
         row: dict[str, Any] = {
             "id": task.id,
@@ -98,7 +98,7 @@ class ExportedTask:
 
 
 def of_run(folder: RunFolder, arm: str | None = None) -> list[ExportedTask]:
-    """Return the distinct tasks that rounds found or that users released from review, in order.
+    """Return all tasks that a run's rounds found or that users released from review.
 
     Args:
         folder: the run.
@@ -134,7 +134,7 @@ def of_run(folder: RunFolder, arm: str | None = None) -> list[ExportedTask]:
 
 
 def of_benchmark(tasks: Sequence[Task]) -> list[ExportedTask]:
-    """Convert native tasks to rows of an export."""
+    """Convert a benchmark's own tasks to rows of an export."""
     return _training([ExportedTask(task) for task in tasks])
 
 
@@ -253,7 +253,7 @@ def _file(name: str, data: bytes) -> dict[str, Any]:
 
 
 def _records(file: str, columns: Sequence[FileColumn]) -> dict[str, Any]:
-    """Describe a file that contains one record per task."""
+    """Describe a file of tasks as a Croissant record set."""
     id = f"rows-of-{file.replace('.', '-')}"
     has_id = any(column.name == "id" for column in columns)
     return {
@@ -367,7 +367,7 @@ def write_bundle(
 
 
 def _terms(tasks: Sequence[ExportedTask]) -> dict[str, str]:
-    """Return each benchmark's terms for sharing its tasks."""
+    """Return the sharing terms of each benchmark's tasks, keyed by benchmark."""
     specs = {one.task.benchmark: find_spec(one.task.benchmark) for one in tasks}
     return {name: (spec.terms if spec else "") or _UNSTATED for name, spec in specs.items()}
 

@@ -155,7 +155,7 @@ def card_of(folder: RunFolder, policy: str, saved: Checkpoint, *, weights: str) 
 def _in_run(
     folder: RunFolder, policy: str, step: int, evaluation: EvaluationSettings
 ) -> Iterator[Measured]:
-    """Yield the run's evaluations of the weights at a step and of the initial weights."""
+    """Yield the run's evaluations of the initial weights and of the weights after a step."""
     measured: dict[int, Mapping[str, Any]] = {}
     for line in read_lines(folder.metrics):
         if line.get("event") == "eval" and (policy == WARMUP or line.get("arm") == policy):
@@ -179,7 +179,7 @@ def _in_run(
 
 
 def _in_evaluations(weights: str, benchmark: str) -> Iterator[Measured]:
-    """Yield the results of ``coevo eval`` for these weights on their own benchmark."""
+    """Yield the results that ``coevo eval`` stored for the given weights and benchmark."""
     for name in EvalFolder.names():
         folder = EvalFolder.of(name)
         try:

@@ -38,7 +38,7 @@ def forget(db: Db) -> None:
 
 
 def is_of(db: Db) -> bool:
-    """Return True if the indexed rows still match the run attached as ``run``.
+    """Return True if the index still matches the run's database.
 
     A resumed run discards all data after its last checkpoint and writes new data.
     """
@@ -47,7 +47,7 @@ def is_of(db: Db) -> bool:
 
 
 def take_in(db: Db) -> bool:
-    """Copy new rows from the run attached as ``run``; return True if there were any."""
+    """Copy new rows from the run's database to the index. Return True if there were any."""
     marks: dict[str, int] = json.loads(get(db, "marks") or "{}")
     there = {row[0] for row in db.execute("SELECT name FROM run.sqlite_master")}
     before = dict(marks)
@@ -86,7 +86,7 @@ def take_in(db: Db) -> bool:
 
 
 def read_bodies(db: Db, most: int) -> bool:
-    """Index the actions of the next episodes; return True if more episodes remain."""
+    """Add the actions of the next episodes to the search index. Return True if more remain."""
     since = int(get(db, "read") or 0)
     end = json.loads(get(db, "marks") or "{}").get("trajectories", 0)
     query = (
@@ -124,7 +124,7 @@ def unpack(body: bytes) -> Any:
 
 
 def _fingerprint(db: Db, marks: Mapping[str, int]) -> str:
-    """Return a fingerprint of the rows up to the ids in ``marks``, to detect rewritten rows."""
+    """Return a fingerprint of the rows copied so far, to detect rewritten rows."""
     found = [
         db.execute(
             f"SELECT {numbers} FROM run.{table} WHERE rowid <= ?",  # noqa: S608 (constants)
@@ -225,7 +225,7 @@ def _take_rounds(db: Db, since: int) -> None:
 
 
 class _Told:
-    """A round's JSON, from which the fields for lists are extracted."""
+    """A parser that extracts the list fields from a round's JSON."""
 
     def __init__(self, order: Mapping[str, Any], result: Mapping[str, Any], step: int) -> None:
         self._order, self._result = order, result
@@ -233,7 +233,7 @@ class _Told:
         self.first = step == 0 and (order.get("n_enough", 0) > 0 or not self._contexts)
 
     def row(self) -> dict[str, Any]:
-        """Return the fields of a list row that have no database column of their own."""
+        """Return the fields of the round's list row that are stored as JSON."""
         judged = [verdict for verdict in self._result["verdicts"] if verdict["draft_id"]]
         rejected = Counter(
             verdict["gate"]
@@ -260,7 +260,7 @@ class _Told:
         }
 
     def drafts(self, step: int, round_id: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the column values of each draft, starting with its position."""
+        """Yield one index row for each draft; the first column is the draft's position."""
         explored = [one["context"] for one in self._result.get("explored", ())]
         kinds = {context_id(context): context["kind"] for context in (*self._contexts, *explored)}
         usual = "" if self._contexts else UNGUIDED
@@ -286,7 +286,7 @@ class _Told:
 
 
 def context_id(context: Mapping[str, Any]) -> str:
-    """Return the id of a context given as JSON."""
+    """Return the id of a context from the context's JSON."""
     return Context.model_validate(context).id
 
 
@@ -296,12 +296,12 @@ def between_commas(names: Sequence[str]) -> str:
 
 
 def between(text: str | None) -> tuple[str, ...]:
-    """Return the names in a string in which every name is surrounded by commas."""
+    """Split a string in which every name is surrounded by commas."""
     return tuple(name for name in (text or "").split(",") if name)
 
 
 class _Said(NamedTuple):
-    """The data read from an episode's stored body.
+    """Data extracted from a stored episode for the index.
 
     Attributes:
         text: searchable actions.

@@ -25,7 +25,7 @@ Stamps = tuple[tuple[int, int, int], ...]
 
 
 def stamps(*files: Path) -> Stamps:
-    """Return a stamp for each file that changes whenever the file is written."""
+    """Return stamps of files. A file's stamp changes whenever the file is written."""
     found = []
     for file in files:
         try:
@@ -74,7 +74,7 @@ class Index:
             return self.revision
 
     def read_on(self, most: int = 500) -> bool:
-        """Index the actions of the next episodes, so that searches find them.
+        """Add the actions of the next episodes to the search index.
 
         Returns:
             True if more episodes remain to be read.
@@ -95,7 +95,7 @@ class Index:
 
     @property
     def read(self) -> float:
-        """Return the share of stored episodes whose actions are searchable, in [0, 1]."""
+        """Return the share in [0, 1] of stored episodes whose actions are searchable."""
         ((read, end),) = self.rows(
             "SELECT coalesce((SELECT value FROM meta WHERE key = 'read'), 0), "
             "coalesce((SELECT max(number) FROM trajectories), 0)"
@@ -114,7 +114,7 @@ class Index:
         return int(filling.get(db, "revision") or 0)
 
     def _with_file(self, work: Any) -> Any:
-        """Run a function in one transaction, replacing the index file if it is damaged."""
+        """Run a function in one transaction. Replace the index file if it is damaged."""
         if not self.run.database.is_file():
             return self._empty()
         RunReader(self.run.database)  # raises an error if the run itself is damaged
@@ -184,7 +184,7 @@ class Index:
         return db
 
     def _empty(self) -> int:
-        """Empty the index of a run without a database and return the index's revision."""
+        """Clear the index of a run that has no database. Return the index's revision."""
         with storing(self.file), closing(self._open()) as db:
             if filling.get(db, "marks") is not None:
                 filling.forget(db)
@@ -192,7 +192,7 @@ class Index:
             return int(filling.get(db, "revision") or 0)
 
     def _origin(self) -> str:
-        """Return a hash of the manifest, which identifies the run."""
+        """Return the run's fingerprint, a hash of its manifest."""
         try:
             manifest = self.run.manifest.read_bytes()
         except OSError as error:

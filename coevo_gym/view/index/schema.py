@@ -1,4 +1,4 @@
-"""The tables of an index file, which is stored in the user's cache outside the run's folder."""
+"""The tables of an index file. The file is stored in the user's cache, not in the run's folder."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ list of rounds."""
 
 
 def index_file(run: Path) -> Path:
-    """Return the path of a run's index, after creating a folder that only this user can access."""
+    """Return the path of a run's index file, in a folder that only this user can access."""
     name = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:24]
     return _folder() / f"{name}.db"
 
@@ -95,7 +95,7 @@ def is_stale(file: Path) -> bool:
 
 
 def unused(days: float) -> list[Path]:
-    """Return the indexes of deleted runs and those unused for the given number of days."""
+    """Return the indexes of deleted runs, and indexes not used for the given number of days."""
     since, found = time.time() - days * 86_400, list[Path]()
     for file in sorted((home() / "view").glob("*.db")):
         status = file.stat()  # checked before opening the file, which counts as a use

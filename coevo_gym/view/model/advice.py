@@ -1,4 +1,4 @@
-"""The advice in an arm's memories over time, and the advice used in a single episode."""
+"""Advice in the memories of an arm, and advice used in episodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AdviceText(Shape):
 
 
 class AdviceRow(AdviceText):
-    """A piece of advice with its origin, and its usefulness over the arm's steps.
+    """A piece of advice, with its origin and its measured usefulness.
 
     Attributes:
         memory: name of the memory that contains or contained the advice.
@@ -58,7 +58,7 @@ class AdviceRow(AdviceText):
 
 
 class ArmAdvice(Shape):
-    """The advice in an arm's memories, if there is any.
+    """The advice in an arm's memories.
 
     Attributes:
         arm: name of the arm.
@@ -121,7 +121,7 @@ def arm_advice(run: ShownRun, arm: str) -> ArmAdvice:
 def advice_told(
     reader: ViewReader, arm: str, cue_ids: Sequence[str], split: str
 ) -> tuple[AdviceText, ...]:
-    """Return the advice used in a training episode, or () for any other episode.
+    """Return the advice used in a training episode. Return () for any other episode.
 
     Args:
         reader: reader of the run's database.
@@ -137,7 +137,7 @@ def advice_told(
 
 
 def _stories(reader: ViewReader, arm: str, ids: Collection[str] | None = None) -> list[_Story]:
-    """Return an arm's advice from training tasks, optionally limited to the given ids."""
+    """Return an arm's advice from training tasks. ``ids`` limits the advice returned."""
     found: dict[tuple[str, str], list[StoredAdvice]] = {}
     for one in reader.advice(arm):
         if ids is not None and one.state.id not in ids:

@@ -1,4 +1,4 @@
-"""Base classes for all responses, and short descriptions of tasks and signals."""
+"""Base classes for responses, and summaries of tasks and signals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Shape(BaseModel):
 
 
 class Rated(Shape):
-    """A base class for rows with a success rate; unknown values are null.
+    """A base class for rows with a success rate.
 
     Attributes:
         success: success rate in [0, 1].
@@ -55,7 +55,7 @@ class FolderRow(Rated):
 
 
 class ListRow(Shape):
-    """A base class for rows of lists that can be filtered.
+    """Base class for the rows of filterable lists.
 
     Attributes:
         words: text that word searches cover; not part of responses.

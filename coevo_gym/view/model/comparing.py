@@ -1,4 +1,4 @@
-"""Comparisons of two policies on the same tasks, like ``coevo compare`` but with links to pages."""
+"""Comparisons of two policies on the same tasks, with links to the episodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coevo_gym.view.shelf import Shelf, told_as_damaged
 
 
 class Compared(Shape):
-    """A task-by-task comparison of B with A, as computed by ``coevo compare``.
+    """A task-by-task comparison of two policies, A and B, as computed by ``coevo compare``.
 
     Query: ``a`` and ``b``, each ``runs/{run}/{arm}`` (or ``runs/{run}`` for its last arm) or
     ``evals/{name}``. Without ``b``, the first and last arm of the run ``a`` are compared.
@@ -44,7 +44,7 @@ class Compared(Shape):
 
 
 def compared(shelf: Shelf, query: Query) -> Compared:
-    """Compare two policies, B with A, on the same tasks.
+    """Compare policy B with policy A on the same tasks.
 
     Raises:
         BadRequest: if a side is not specified, or the sides have no common tasks.
@@ -81,7 +81,7 @@ def compared(shelf: Shelf, query: Query) -> Compared:
 
 
 class _Side:
-    """One side of a comparison, parsed from its parameter; ids are never converted to paths."""
+    """One side of a comparison, such as ``evals/NAME``. Ids are never used as file paths."""
 
     def __init__(self, shelf: Shelf, place: str) -> None:
         self.kind, _, rest = place.partition("/")
@@ -101,7 +101,7 @@ class _Side:
         return f"{self.kind}/{self.id}" + (f"/{self.arm}" if self.arm else "")
 
     def links(self, tasks: Iterable[str]) -> dict[str, str]:
-        """Map tasks to the paths of their first stored episodes; return {} for runs."""
+        """Map tasks to the paths of their first stored episodes. Return {} for a run."""
         if self.kind == "runs":
             return {}
         shown = self._shelf.evaluation(self.id)
@@ -130,7 +130,7 @@ def _brief(tasks: Iterable[ChangedTask]) -> tuple[ChangedTask, ...]:
 
 
 def _places(shelf: Shelf, found: Comparison) -> list[str]:
-    """Return all arms and evaluations with results on the same tasks as the given comparison."""
+    """Return the arms and evaluations that can take part in a comparison."""
     places = []
     for run in shelf.runs():
         try:

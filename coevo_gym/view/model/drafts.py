@@ -1,4 +1,4 @@
-"""Drafts of tasks: pages of the list with the gates' rejections, and single drafts."""
+"""Lists of task drafts, and the details of each draft."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def draft_detail(run: ShownRun, id: str) -> DraftDetail:
 
 
 def story_of(run: ShownRun, id: str) -> DraftDetail | None:
-    """Find a draft by its id or its task's id; return None if no round proposed the task."""
+    """Find a draft by its own id or by its task's id. Return None if no round proposed the task."""
     with told_as_damaged():
         reader = run.reader
         try:
@@ -286,7 +286,7 @@ def decision_view(decision: Decision | None) -> dict[str, str] | None:
 
 
 def _row_of(run: ShownRun, story: Story) -> DraftRow:
-    """Return a draft's row from the run's list of drafts, or a new row for an imported task."""
+    """Return a draft's row in the list of drafts. Create a row if the task was imported."""
     verdict = story.verdict
     for row in draft_rows(run):
         same = row.id == verdict.draft_id and row.round == story.round_id
@@ -350,7 +350,7 @@ def _actions(verdict: Verdict) -> tuple[str, ...]:
 
 
 def context_view(context: Context, explored: Explored | None, signal: Signal | None) -> ContextView:
-    """Return an explorer's starting point and the information given to the explorer.
+    """Return the starting point of an exploration, with the information given to the explorer.
 
     Args:
         context: the explorer's context.

@@ -48,7 +48,7 @@ class TokenView(Shape):
 
 
 class TextPage(Shape):
-    """An observation displayed as text, because the env has no page layout of its own.
+    """An observation displayed as text, for envs without a page layout of their own.
 
     Attributes:
         kind: always ``text``.
@@ -143,7 +143,7 @@ MOST_CHARACTERS = 200_000
 
 
 class Behind(NamedTuple):
-    """Data about an episode that is not part of its own record.
+    """Data about an episode that the episode's record does not contain.
 
     Attributes:
         benchmark: name of the benchmark.
@@ -163,7 +163,7 @@ class Behind(NamedTuple):
 def steps_of(
     episode: Trajectory | EvalTrajectory, behind: Behind
 ) -> tuple[tuple[StepView, ...], BehindPage]:
-    """Return an episode's steps, and the page of its last observation."""
+    """Return an episode's steps, and its last observation as a page."""
     views, extras = [], dict[str, Any]()
     for place, step in enumerate(episode.steps):
         sampled = _at(behind.sampled, place)
@@ -239,7 +239,7 @@ def system_text(
     episode: Trajectory | EvalTrajectory,
     instruction: str,
 ) -> str | None:
-    """Return an episode's system prompt, or None if the prompt cannot be determined with certainty.
+    """Return an episode's system prompt, or None if it is not known for certain.
 
     Args:
         policy: settings of the policy.

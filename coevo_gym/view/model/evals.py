@@ -36,7 +36,7 @@ from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 
 class EvalRow(FolderRow):
-    """An evaluation's row in a list, with the success rate averaged over its tasks.
+    """A list row for an evaluation, with the success rate averaged over its tasks.
 
     Attributes:
         source: the run or benchmark that was evaluated.
@@ -72,7 +72,7 @@ class EvalList(Shape):
 
 
 class TypeRow(Rated):
-    """The success rate on tasks of one type, averaged over those tasks.
+    """The mean success rate of all tasks of one type.
 
     Attributes:
         kind: the kind of tag, such as ``category`` or ``subset``.
@@ -114,7 +114,7 @@ class EvalDetail(Shape):
 
 
 class EpisodeRow(Sibling):
-    """An evaluation episode's row in a list.
+    """A list row for an episode of an evaluation.
 
     Filters: ``success`` (``true`` or ``false``), ``end`` (reason), ``type`` (``kind:value``),
     ``sample``, ``task`` (id), ``q`` (words of name, id and instruction). Sorts: ``name`` (default),
@@ -144,7 +144,7 @@ class EpisodePage(Paged):
 
 
 class TaskOutcome(Shape):
-    """The result for a held-out task in an evaluation within a run.
+    """The result for a held-out task in one of a run's evaluations.
 
     Attributes:
         id: id of the task.
@@ -207,7 +207,7 @@ def eval_rows(shelf: Shelf) -> tuple[EvalRow, ...]:
 
 
 def listed_evals(shelf: Shelf) -> list[EvalRow]:
-    """Return the rows of all evaluations, sorted by name for a listing in a terminal.
+    """Return the rows of all evaluations for terminal output, sorted by name.
 
     The success rate comes from the summary; it is None until the evaluation is finished.
     """
@@ -287,7 +287,7 @@ def _episodes(
 
 
 def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
-    """Return an evaluation episode without the data that must not reach training.
+    """Return an evaluation episode, without data that training must not use.
 
     Ids have the form ``TASK.SAMPLE``.
 
@@ -340,7 +340,7 @@ def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
 
 
 def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
-    """Return a run's evaluation with the result for each task.
+    """Return one of a run's evaluations, with the result for each task.
 
     Raises:
         NotFound: if there is no such evaluation, or the run did not store results per task.
@@ -453,7 +453,7 @@ def _row(shown: ShownEval) -> EvalRow:
 
 
 def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, int]]]:
-    """Return a dict from id to evaluated task, and the keys of the stored episodes."""
+    """Return the evaluated tasks, keyed by id, and the keys of the stored episodes."""
     if not shown.folder.database.is_file():
         return {}, set()
     with told_as_damaged():
@@ -463,7 +463,7 @@ def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, i
 
 
 def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:
-    """Return an episode's grade, reducing its report to partial scores if the task is held out."""
+    """Return an episode's grade. For a held-out task, show only the partial scores."""
     report = dict(episode.report)
     shares = shares_of(report)
     hidden = held_out and shares.keys() != report.keys()
@@ -479,7 +479,7 @@ def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:
 
 
 def _system(config: Mapping[str, Any], episode: EvalTrajectory, asked: str) -> str | None:
-    """Return a language model's system prompt if it came from the benchmark's own prompt file."""
+    """Return the system prompt of a language model that used the benchmark's own prompt file."""
     chat = (config.get("settings") or {}).get("chat")
     if chat is None:
         return None

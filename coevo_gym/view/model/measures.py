@@ -42,7 +42,7 @@ class ArmMeasures(Shape):
 
 
 class PurposeUsage(Shape):
-    """Model usage for one purpose.
+    """The model requests, tokens and cost spent on one purpose.
 
     Attributes:
         arm: name of the arm; ``D_0`` for the first task set, which all arms share.
@@ -56,7 +56,7 @@ class PurposeUsage(Shape):
 
 
 class Lengths(Shape):
-    """The lengths of a policy's episodes in its last evaluation on held-out tasks.
+    """The episode lengths in a policy's last evaluation on held-out tasks.
 
     Attributes:
         policy: name of the arm or baseline.
@@ -70,7 +70,7 @@ class Lengths(Shape):
 
 
 class CrossRow(Shape):
-    """A comparison of an arm with the last arm by their outcomes on the same held-out tasks.
+    """Counts of the held-out tasks that an arm, the last arm, both or neither solved.
 
     Attributes:
         baseline: name of the first arm.
@@ -138,7 +138,7 @@ class Similarity(Shape):
 
 
 class TaskSet(Shape):
-    """A comparison of evolving arms' task sets, using hashed words of the instructions.
+    """A comparison of the task sets of evolving arms, by the words in their instructions.
 
     Attributes:
         arms: one entry per arm with evolution rounds.
@@ -175,7 +175,7 @@ def run_measures(run: ShownRun) -> RunMeasures:
 
 
 def usage_of(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ...]:
-    """Return model usage per arm and purpose, counting usage for the first task set only once."""
+    """Return the model usage of each arm by purpose. The first task set is counted once."""
     found: dict[tuple[str, str], Usage] = {}
     for row in each_once(rounds):
         for purpose, used in row.usage.items():
@@ -187,7 +187,7 @@ def usage_of(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ..
 
 
 def unused_answers(usage: Sequence[PurposeUsage]) -> Iterator[str]:
-    """Yield a warning for each purpose for which most of the model's answers were unusable."""
+    """Yield warnings about purposes for which most model answers were unusable."""
     asked_by: dict[str, dict[str, Mapping[str, int]]] = {}
     for row in usage:
         asked_by.setdefault(row.arm, {}).update(answers_of({row.purpose: row.usage}))
@@ -218,7 +218,7 @@ def _arms(run: ShownRun, rounds: Mapping[str, Sequence[RoundRow]]) -> Iterator[A
 
 
 def _round_time(rounds: Sequence[RoundRow], steps: Sequence[Line]) -> float:
-    """Return the share of an arm's total rollout, update and round time spent on rounds.
+    """Return the share of an arm's running time that was spent on evolution rounds.
 
     For a round that ran concurrently with training, only the waiting time counts.
     """
@@ -312,7 +312,7 @@ def _found_by_arm(run: ShownRun) -> dict[str, list[list[AskedTasks]]]:
 
 
 def _held_out(run: ShownRun) -> Sequence[AskedTasks]:
-    """Return the tasks used to compare arms, or () if the benchmark is not installed."""
+    """Return the tasks used to compare arms. Return () if the benchmark is not installed."""
     config = run.config
 
     def read() -> tuple[AskedTasks, ...]:

@@ -1,4 +1,4 @@
-"""Notes that studies wrote about an arm's episodes over time, and about a single episode."""
+"""Study notes about all episodes of an arm or about a single episode."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NotedEpisode(Shape):
 
 
 class NotedTask(Shape):
-    """A task that notes describe or mention.
+    """A task that is the subject of notes or is mentioned in them.
 
     Attributes:
         task: the task.
@@ -49,7 +49,7 @@ class NotedTask(Shape):
 
 
 class LabelRow(Shape):
-    """The number of notes with a given kind and label, in total and over time.
+    """The number of notes of a given kind and label, in total and over time.
 
     Attributes:
         label: the label.
@@ -76,7 +76,7 @@ class LabelRow(Shape):
 
 
 class KindOfNotes(Shape):
-    """An arm's labelled notes of one kind, counted per interval of steps.
+    """Counts of an arm's labelled notes of one kind, for each interval of steps.
 
     All arrays have one entry per interval of steps.
 
@@ -146,7 +146,7 @@ def arm_labels(
     env_steps: EnvSteps,
     turns: Iterable[TurnCount] = (),
 ) -> list[KindOfNotes]:
-    """Count each label in an arm's notes per step, grouped by the kind of note.
+    """Count the labels in an arm's notes, by kind of note and learner step.
 
     Notes without a label and notes about interfaces are ignored. The label rows contain
     neither episodes nor tasks.
@@ -179,7 +179,7 @@ def arm_labels(
 
 
 def _thirds(turns: Iterable[TurnCount]) -> dict[str, tuple[int, int, int]]:
-    """Count the notes about early, middle and late turns for each label."""
+    """Count the notes about early, middle and late turns, separately for each label."""
     found: dict[str, Counter[Position]] = {}
     for one in turns:
         if one.turns > 1:
@@ -238,7 +238,7 @@ def parts_of(last: int, most: int = MAX_BINS) -> list[tuple[int, int]]:
 
 
 def is_failure(label: str) -> bool:
-    """Return True unless a label is empty, a verdict, or known not to stand for a failure."""
+    """Return True if a label stands for a failure. Unknown labels count as failures."""
     return bool(label) and label not in VERDICTS and label not in NO_FAILURES
 
 
@@ -250,7 +250,7 @@ def tone_of(label: str) -> Tone:
 
 
 def shown_in(notes: Iterable[StoredNote]) -> list[tuple[InterfaceRow, Note]]:
-    """Return the interface versions in notes of kind :data:`INTERFACE`, each with its first note.
+    """Pair each interface version with the first :data:`INTERFACE` note about it.
 
     Versions are in order of first use; parts missing in a note's evidence are empty. A version is
     used again at a step if that step has a note about the version, but the previous step with notes
@@ -290,7 +290,7 @@ def _interface(version: str, step: int, note: Note) -> InterfaceRow:
 
 
 class NumbersOfNotes(Shape):
-    """The mean values, per learner step, of one kind of note about an arm's episode steps.
+    """Mean values of one kind of note about episode steps, for each learner step.
 
     All arrays have one entry per learner step.
 
@@ -314,7 +314,7 @@ class NumbersOfNotes(Shape):
 
 
 class ArmNotes(Shape):
-    """Notes about an arm's episodes, if there are any.
+    """Notes about an arm's episodes.
 
     Attributes:
         arm: name of the arm.
@@ -418,7 +418,7 @@ def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
 
 
 def notes_about(reader: ViewReader, arm: str, step: int, group: str, position: int) -> list[Note]:
-    """Return the notes about one training episode, except notes about its interface."""
+    """Return the notes about one training episode, excluding the kind :data:`INTERFACE`."""
     found = reader.notes_about(arm, step, group, position)
     return [note for note in found if note.kind != INTERFACE]
 
@@ -434,7 +434,7 @@ def note_views(notes: list[Note], split: str) -> tuple[NoteView, ...]:
 
 
 def interface_of(reader: ViewReader, arm: str, version: str) -> InterfaceRow | None:
-    """Return a row about an interface version, or None if there are no notes about the version."""
+    """Return the row about an interface version. Return None if no notes mention the version."""
     known = _interfaces(reader, arm, {})
     return next((one for one in known if version in (one.version, one.name)), None)
 
@@ -505,7 +505,7 @@ def _numbers(means: Iterable[NoteMeans]) -> Iterable[NumbersOfNotes]:
 
 
 def _kind(run: ShownRun, arm: str, found: KindOfNotes) -> KindOfNotes:
-    """Add the latest episodes and the tasks to the rows of the most frequent labels."""
+    """Add example episodes and tasks to the rows of the most frequent labels."""
     reader, rows = run.reader, list(found.labels)
     for at, row in enumerate(rows[:MOST_LABELLED]):
         tasks = reader.tasks_noted(arm, found.kind, row.label)

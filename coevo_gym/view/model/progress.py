@@ -1,4 +1,4 @@
-"""Progress of runs, including whether a process is still working on a run."""
+"""Progress of runs, and whether a process is still working on each run."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _state(folder: Path, *, over: bool) -> State:
 
 
 def _as_told(by_files: ProgressView, told: WorkProgress, *, over: bool) -> ProgressView:
-    """Return the given progress with the phase, pace and cost that the run reports."""
+    """Return a copy of the progress, updated with the phase, pace and cost that the run reports."""
     running = told.state == "running"
     return by_files.model_copy(
         update={

@@ -1,4 +1,4 @@
-"""Evolution rounds as list rows, and single rounds with their contexts and drafts."""
+"""Lists of evolution rounds, and the contexts and drafts of each round."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class RoundRow(Shape):
 
 
 class RoundList(Shape):
-    """The rounds of an arm, in order."""
+    """The evolution rounds of an arm in order."""
 
     rows: tuple[RoundRow, ...]
 
@@ -105,7 +105,7 @@ def rounds_of(run: ShownRun, arm: str) -> tuple[RoundRow, ...]:
 
 
 def each_once(rounds: Mapping[str, Sequence[RoundRow]]) -> list[RoundRow]:
-    """Return the rounds of all arms, but only one copy of the first round, which all arms share."""
+    """Return the rounds of all arms. The first round, which all arms share, is returned once."""
     found: dict[tuple[str, str], RoundRow] = {}
     for row in chain.from_iterable(rounds.values()):
         found.setdefault(("" if row.first else row.arm, row.id), row)

@@ -1,4 +1,4 @@
-"""The list of runs, and single runs with the results of all their arms."""
+"""Lists of runs, and the results of each run's arms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from coevo_gym.view.shelf import Line, Shelf, ShownRun, told_as_damaged
 
 
 class RunRow(FolderRow):
-    """A run's row in a list, with the success rate of its last arm on held-out tasks.
+    """A list row for a run, with the success rate of its last arm on held-out tasks.
 
     Attributes:
         preset: its preset or settings file; "" for settings from Python.
@@ -106,7 +106,7 @@ class EvaluationPoint(Rated):
 
 
 class Series(Shape):
-    """One arm's training success rates over its steps, as arrays of equal length.
+    """The training success rate of an arm at each of its steps. All arrays have equal length.
 
     Attributes:
         arm: name of the arm.
@@ -211,7 +211,7 @@ def run_detail(run: ShownRun) -> RunDetail:
 
 
 def listed_runs(shelf: Shelf) -> list[RunRow]:
-    """Return the rows of all runs, sorted by name for a listing in a terminal."""
+    """Return the rows of all runs for terminal output, sorted by name."""
     rows = [(run.folder, _row(run)) for run in shelf.runs()]
     return [
         row.model_copy(update={"on_disk": run_on_disk(folder, row.arms)}) for folder, row in rows
@@ -245,7 +245,7 @@ def _row(run: ShownRun) -> RunRow:
 
 
 def _counts(run: ShownRun) -> tuple[int, int]:
-    """Return the numbers of stored episodes and stored tasks without creating an index."""
+    """Count the stored episodes and tasks, without creating an index."""
     if not run.folder.database.is_file():
         return 0, 0
     with told_as_damaged():
@@ -253,7 +253,7 @@ def _counts(run: ShownRun) -> tuple[int, int]:
 
 
 def _table(run: ShownRun) -> list[TableRow]:
-    """Return the final table, or the latest evaluation of each arm if the run is not finished."""
+    """Return the final results. For an unfinished run, return each arm's latest evaluation."""
     summary, config = run.summary, run.config
     if summary is not None:
         with told_as_damaged():

@@ -1,4 +1,4 @@
-"""The learner steps of an arm as a table, and the arm's groups of rollouts."""
+"""The learner steps of an arm, and its groups of rollouts."""
 
 from __future__ import annotations
 
@@ -164,12 +164,12 @@ def group_page(run: ShownRun, arm: str, query: Query) -> GroupPage:
 
 
 def group_rows(run: ShownRun, arm: str) -> list[GroupRow]:
-    """Return all of an arm's groups as rows for lists."""
+    """Return the list rows of all groups of an arm."""
     return groups_where(run, "g.arm = ?", arm)
 
 
 def groups_where(run: ShownRun, condition: str, *values: Any) -> list[GroupRow]:
-    """Return the groups that satisfy a condition, in the run's order."""
+    """Return the groups that satisfy an SQL condition, ordered by number."""
     rows = run.index.rows(f"{_GROUP}WHERE {condition} ORDER BY g.number", *values)
     return list(itertools.starmap(_group, rows))
 

@@ -1,4 +1,4 @@
-"""Tasks of a run: pages of the list, and single tasks with their lineage and success over time."""
+"""Lists of a run's tasks, and the lineage and success of each task."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class LineageNode(Shape):
 
 
 class Lineage(Shape):
-    """The lineage of a task: its ancestors back to D_0 and the native tasks, and its descendants.
+    """A task's lineage: its ancestors and descendants.
 
     Attributes:
         nodes: the task, its ancestors and its descendants, without duplicates.
@@ -213,7 +213,7 @@ class Family:
         self._generations: dict[str, int] = {}
 
     def generation(self, task: str) -> int:
-        """Return a task's generation: 0 without parents, else 1 more than its latest parent's."""
+        """Return a task's generation. Tasks without parents have generation 0."""
         waiting = [task]
         while waiting:
             here = waiting[-1]
@@ -259,7 +259,7 @@ def lineage_of(id: str, rows: Rows) -> Lineage:
 
 
 def _around(start: str, next_to: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, int]]:
-    """Yield the given task and all tasks that can be reached from it, each with its distance."""
+    """Yield all reachable tasks and their distances, beginning with the given task."""
     seen, here, distance = {start}, [start], 0
     while here:
         yield from ((task, distance) for task in here)
@@ -334,7 +334,7 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
 def _before_and_after(
     index: Index, reader: ViewReader, arm: str, task_id: str
 ) -> BeforeAndAfter | None:
-    """Return two stored episodes of a task with an interface change between them, if any.
+    """Find two stored episodes of a task, one before and one after an interface change.
 
     The version is part of an episode's body, so at most 2 × ``MOST_READ`` episodes are read:
     forward from the first step to a failed episode, and backward from the last step to an episode

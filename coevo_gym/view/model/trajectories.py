@@ -112,7 +112,7 @@ class TrajectoryDetail(Shape):
 
 
 def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
-    """Return a complete episode from its id ``ARM.GROUP.POSITION``.
+    """Return the complete episode with the id ``ARM.GROUP.POSITION``.
 
     Raises:
         NotFound: if the episode is not stored.

@@ -1,4 +1,4 @@
-"""Training episodes as list rows, and the SQL filters of these lists."""
+"""Lists of training episodes, filtered in SQL."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sibling(ListRow):
 
 
 class TrajectoryRow(Sibling):
-    """A training episode's row in a list.
+    """A list row for a training episode.
 
     Filters: ``arm``, ``step``, ``step_from``, ``step_to``, ``group``, ``task`` (id), ``success``
     (``true`` or ``false``), ``signal`` (kind, ``any`` or ``none``), ``end`` (reason),
@@ -151,13 +151,13 @@ def find_trajectories(index: Index, query: Query) -> TrajectoryPage:
 
 
 def trajectories_where(index: Index, condition: str, *values: Any) -> list[TrajectoryRow]:
-    """Return the episodes that satisfy a condition, in the run's order."""
+    """Return the episodes that satisfy an SQL condition, ordered by number."""
     query = f"{_SELECTED.format('')}WHERE {condition} ORDER BY t.number"
     return [_row(*columns) for _, *columns in index.rows(query, *values)]
 
 
 def all_trajectories(run: ShownRun) -> list[TrajectoryRow]:
-    """Return all stored episodes, with the searchable words read so far.
+    """Return all stored episodes, with the search words indexed so far.
 
     Raises:
         Damaged: if the run cannot be read.
@@ -182,7 +182,7 @@ def _row(
     advantage: float | None, task: str, name: str | None, instruction: str | None,
     origin: str | None,
 ) -> TrajectoryRow:  # fmt: skip
-    """Return an episode's row for a list, with an empty name for a task that no longer exists."""
+    """Return an episode's list row. The task's name is empty if the task no longer exists."""
     return TrajectoryRow(
         id=f"{arm}.{group}.{position}",
         arm=arm,
@@ -221,7 +221,7 @@ def _where(query: Query) -> tuple[list[str], list[Any]]:
 
 
 def _parts(rule: Filter, name: str, query: Query) -> Iterator[tuple[str, Sequence[Any]]]:
-    """Yield alternative conditions on rows, one for each value of a parameter."""
+    """Yield the SQL conditions for a parameter, one per value; a row must satisfy one of them."""
     column = _COLUMNS[rule.field]
     match rule.op:
         case "from":

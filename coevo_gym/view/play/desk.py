@@ -83,7 +83,7 @@ class _Seat:
 
 
 class Desk:
-    """A thread-safe manager that starts episodes for pages and runs their actions.
+    """A thread-safe manager that starts episodes and runs the actions of players.
 
     Args:
         source: source of tasks and envs.
@@ -115,7 +115,7 @@ class Desk:
         self._closed = False
 
     def about(self) -> Json:
-        """Return information about the benchmark and about the file for demonstrations."""
+        """Return information about the benchmark, the demonstrations file and the user's score."""
         return {
             "name": self.source.name,
             "benchmark": self.source.benchmark,
@@ -140,7 +140,7 @@ class Desk:
         }
 
     def begin(self, wanted: str | None = None) -> Json:
-        """Start an episode of the given task, or of any task.
+        """Start an episode of the given task, or of any task if none is given.
 
         If a score is kept, the next task is fixed, and no other task may be requested.
         """
@@ -307,7 +307,7 @@ class Desk:
         self._note_end(seat)
 
     def _try(self, seat: _Seat, do: Callable[[], object]) -> None:
-        """Run an operation on an engine, recording an engine error as a fault, not as a failure."""
+        """Run an operation on an engine. If the engine fails, record the error as a fault."""
         try:
             do()
             seat.fault = ""
@@ -389,7 +389,7 @@ class Desk:
 
 
 def _row(task: Task) -> Json:
-    """Return a task's row for a list, with a family name that variants of the task share."""
+    """Return a task's list row, including a family name shared by all variants of the task."""
     stem = task.name.rpartition("_")[0]
     return {
         "id": task.id,

@@ -47,17 +47,17 @@ class PersonEpisode:
         self.task.require_asked("play")
 
     def shown(self, view: View) -> View:
-        """Return the user's view, which is the same as an agent's view."""
+        """Return the view unchanged: users see the same as agents."""
         return view
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> Played:
-        """Return the record of the episode that has ended in ``env``."""
+        """Return the record of the episode that just ended in ``env``."""
         learned = self.task.split is Split.TRAIN
         return Played(eval_trajectory_of(env, acts), trajectory_of(env, acts) if learned else None)
 
 
 class RefusedAction(NamedTuple):
-    """A refused action, which does not count as a step.
+    """A refused action that does not count as a step.
 
     Attributes:
         reason: the reason, in a few words.
@@ -109,7 +109,7 @@ class PlayedGame:
 
     @property
     def view(self) -> View:
-        """Return the agent's current view or, after the end, the view after the last action."""
+        """Return the agent's current view, or the final view if the episode has ended."""
         return self._bare.view
 
     @property
@@ -123,7 +123,7 @@ class PlayedGame:
         return self._live is not None and self.played is None
 
     def begin(self) -> None:
-        """Begin the episode, or restart it and return to the current step.
+        """Begin the episode, or restart it and repeat the actions taken so far.
 
         Raises:
             EnvBackendError: if the engine fails. The actions taken are kept, so the call can be
@@ -186,7 +186,7 @@ class PlayedGame:
         return outcome
 
     def _refused(self) -> RefusedAction | None:
-        """Return the reason that the last action had no effect, or None if it had an effect."""
+        """Return the refused action if the last action had no effect."""
         bare = self._bare
         info = bare.info
         if info["action_valid"] or bare.calls:

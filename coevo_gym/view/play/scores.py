@@ -1,4 +1,4 @@
-"""A user's score, stored as episodes in an evaluation folder, just like an agent's."""
+"""A user's score: an evaluation folder with the episodes that the user has played."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class Scores:
         return next(waiting, None)
 
     def seed_of(self, task: Task) -> int:
-        """Return a task's env seed, which is the same for every agent."""
+        """Return a task's env seed. All agents get the same seed."""
         return seed_of_sample(self._seed, task, 0)
 
     def add(self, task: Task, record: EvalTrajectory) -> None:
-        """Add an episode if it is its task's first; the last task completes the evaluation.
+        """Add an episode unless its task already has one. Finish the evaluation after all tasks.
 
         Raises:
             StoreError: if the episode cannot be written.
@@ -77,7 +77,7 @@ class Scores:
         self._kept.lose(task, 0, Lost(0, reason, EnvBackendError(why), steps))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the folder of the user's score and the numbers of played, solved and all tasks."""
+        """Return the score's folder, and the numbers of played, solved and all tasks."""
         lines = list(self._kept.lines.values())
         solved = sum(line.success for line in lines)
         return {

@@ -141,7 +141,7 @@ class PlayFace:
 
 
 def make_app(face: PlayFace) -> ASGIApp:
-    """Create the guarded ASGI app that serves the routes and closes them at shutdown."""
+    """Create the ASGI app that serves the pages behind the request guard."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

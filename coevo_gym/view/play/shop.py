@@ -62,14 +62,14 @@ class PlayShopPage(ShopPage):
 
     @property
     def actions(self) -> list[str]:
-        """Return all actions, which select products, option values and buttons."""
+        """Return the actions of all products, option values and buttons on the page."""
         values = [value.action for option in self.choices for value in option.values]
         listed = [item.action for item in self.listed]
         return [*listed, *values, *(thing.action for thing in self.things)]
 
 
 def read_shop(view: View) -> PlayShopPage | None:
-    """Return a page of the shop, or None if a clickable element was not found on the page.
+    """Parse a page of the shop. Return None if a clickable element was not found on the page.
 
     Example:
         >>> from coevo_gym.testing import make_env

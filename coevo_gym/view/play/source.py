@@ -56,7 +56,7 @@ class PlaySource:
 
     @cached_property
     def by_id(self) -> Mapping[str, Task]:
-        """Return a dict from id to task, which is built on first use."""
+        """Return all tasks, keyed by id."""
         return {task.id: task for task in self.tasks}
 
     @property
@@ -83,7 +83,7 @@ class PlaySource:
 
     @cached_property
     def _texts(self) -> tuple[str, ...]:
-        """Return the searchable text of each task, cached because some lists reload their tasks."""
+        """Return the searchable text of each task (cached)."""
         return tuple(f"{task.name}\n{task.instruction}".casefold() for task in self.tasks)
 
 

@@ -1,4 +1,4 @@
-"""The state that an episode's page displays: the agent's view and, after the end, the grade."""
+"""The state that an episode's page displays: the agent's view and the final grade."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ Json = dict[str, Any]
 
 
 def state_of(game: PlayedGame) -> Json:
-    """Return the state of an episode for its page.
+    """Return the data that the page of an episode displays.
 
     Only the id, name and split come from the task; everything else comes from the view. So the
     state contains neither the verifier nor the solution.

@@ -57,7 +57,7 @@ class Tool(NamedTuple):
 
 
 def read_tools(view: View) -> tuple[Tool, ...]:
-    """Return the functions (if any) that a view offers."""
+    """Return the functions that the agent can currently call."""
     try:
         return tuple(_tool(tool["function"]) for tool in json.loads(view.info["bfcl.tools"]))
     except KeyError:
@@ -93,7 +93,7 @@ def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> ToolPara
 
 
 def meant(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
-    """Convert a typed line to a message, or return the reason for not sending the line.
+    """Convert a typed line to a message, or return the reason that it cannot be sent.
 
     Only two kinds of lines are sent: calls of offered functions, with or without the surrounding
     brackets, and the command ``end``, alone or followed by words for the user, which ends the turn.
@@ -130,7 +130,7 @@ _FEW_WORDS = 5
 
 
 def _closing(words: str | None) -> str | RefusedAction:
-    """Return the message that ends a turn; reject text that would be parsed as calls."""
+    """Return the message that ends a turn. Reject text that would be parsed as calls."""
     words = words or CLOSING
     name = _NAME.match(words)
     if parse_message(words) or (name and name[2]):
@@ -141,7 +141,7 @@ def _closing(words: str | None) -> str | RefusedAction:
 
 
 def _why_not(said: str, calls: Sequence[Call | Malformed], offered: Mapping[str, Tool]) -> str:
-    """Return the reason for not sending a line that does not end the turn."""
+    """Return the reason that a typed line is not a valid call."""
     named = _NAME.match(said)
     name, called = (named[1], bool(named[2])) if named else ("", False)
     names = [call.name for call in calls if isinstance(call, Call)]
@@ -160,7 +160,7 @@ def _why_not(said: str, calls: Sequence[Call | Malformed], offered: Mapping[str,
 
 
 def _close(name: str, offered: Mapping[str, Tool]) -> str:
-    """Return the offered function with the most similar name, or "" if there is none."""
+    """Suggest the function with the most similar name. Return "" if there is none."""
     names = {known.lower(): known for known in offered}
     found = get_close_matches(name.rpartition(".")[2].lower(), names, n=1)
     return f" Did you mean {names[found[0]]}?" if found else ""
@@ -183,7 +183,7 @@ def value_of(parameter: ToolParameter, typed: str) -> Any:
 
 
 def message(name: str, arguments: Mapping[str, Any]) -> str:
-    """Return the message that calls one function."""
+    """Return a message that contains one function call."""
     return f"[{python(Call(name, arguments))}]"
 
 
@@ -193,7 +193,7 @@ def action_of(benchmark: str, view: View, typed: str) -> str | RefusedAction:
 
 
 def is_unfinished(code: str) -> bool:
-    r"""Return True if the given lines of Python are incomplete, as in an interactive shell.
+    r"""Return True if more lines of Python are needed to complete the given code.
 
     Example:
         >>> is_unfinished("for name in names:"), is_unfinished("for n in ns:\n    print(n)\n")
