@@ -1,4 +1,4 @@
-"""Learner settings, in a separate module so that a config can be read without PyTorch.
+"""Learner settings. Reading them does not require PyTorch.
 
 A ``[learner]`` section has a ``kind`` (``pg``, ``ppo`` or ``rest``; default: ``pg``) and the keys
 of that learner.
@@ -162,7 +162,7 @@ class ImitationConfig(FrozenModel):
 
 
 class PPOConfig(UpdateConfig):
-    """Settings for PPO, whose value head replaces the comparison within a group.
+    """Settings for PPO, which estimates advantages with a value head.
 
     Old log-probabilities are the recorded values, except for tokens sampled by older weights.
 
@@ -190,7 +190,7 @@ class PPOConfig(UpdateConfig):
 
 
 class ImproveConfig(ImitationConfig):
-    """Settings for imitating the policy's own rollouts, with fewer epochs than for references.
+    """Settings for imitating the policy's own rollouts.
 
     Attributes:
         max_epochs: maximum passes over the rollouts.

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop in its own thread, also for callers with a running loop (such as notebooks).
+    """An event loop in its own thread. Callers may run another loop, as notebooks do.
 
     The loop runs until :meth:`close`, or until the object is garbage-collected, so that objects
     bound to the loop, such as a connection pool, serve many calls. Thread-safe. ``at_end`` is
@@ -32,7 +32,7 @@ class LoopThread:
         self._stop = weakref.finalize(self, _stop, self._loop, thread)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and wait for it; an interrupted wait cancels it before returning.
+        """Run a coroutine and wait for its result. Interrupting the wait cancels the coroutine.
 
         Raises:
             concurrent.futures.CancelledError: if the loop is or becomes closed.

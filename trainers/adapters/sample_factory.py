@@ -135,7 +135,7 @@ class KeepCurriculum(AlgoObserver):  # type: ignore[misc]
             self.tickets.load(json.loads(kept.read_text()))
 
     def on_training_step(self, runner: Any, training_iteration_since_resume: int) -> None:
-        """Save the curriculum if there is a new checkpoint; this method is called often."""
+        """Save the curriculum whenever there is a new checkpoint."""
         self.keep()
 
     def keep(self) -> None:

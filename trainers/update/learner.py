@@ -30,11 +30,11 @@ class LearnablePolicy(TrainablePolicy, Protocol):
         ...
 
     def train(self, mode: bool = True) -> Any:
-        """Switch noise such as dropout on or off; noise is off outside updates."""
+        """Switch noise such as dropout on or off. Only updates use noise."""
         ...
 
     def frozen_copy(self) -> LearnablePolicy:
-        """Return a frozen copy of the policy, which is not trained further."""
+        """Return a frozen copy of the policy."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class SurrogateLearner:
         return min(self.config.minibatches, len(batch.samples))
 
     def _reference_rows(self, batch: Batch) -> list[Tensor] | None:
-        """Return one row of reference-model log-probabilities per sample, or None if unused."""
+        """Return the reference model's log-probabilities per sample, or None if there is none."""
         if self._reference is None:
             return None
         return evaluated(self._reference, batch, self.config.microbatch_tokens)

@@ -85,7 +85,7 @@ class VerlLearner:
         return self.policy.version
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
-        """Return each group's advantages, one per trajectory; with GiGPO, one per step."""
+        """Return each group's advantages: one per trajectory, or one per step with GiGPO."""
         return self.credit(groups, notes)
 
     def update(
