@@ -129,7 +129,7 @@ class LeaveOneOut:
 
 
 class StepWorth(Protocol):
-    """A function that values each step. Steps in the same state are compared by value."""
+    """A function that gives each step a value. Steps in the same state are compared by value."""
 
     def __call__(
         self, group: Group, rewards: Sequence[float], notes: Notes
@@ -179,7 +179,7 @@ class States(Protocol):
     """A function that assigns a state to each step of a group's trajectories."""
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Sequence[Sequence[Hashable]]:
-        """Return one state per step of each trajectory; equal values mean the same state."""
+        """Return one state per step of each trajectory. Equal values mean the same state."""
         ...
 
 
@@ -281,6 +281,6 @@ def credit_of(config: GRPOConfig) -> Credit:
 
 
 def _rewards(group: Group, outcome: Outcome) -> tuple[list[float], list[bool]]:
-    """Return (K,) rewards and (K,) validity flags; lost rollouts are not valid."""
+    """Return (K,) rewards and (K,) validity flags (False for lost rollouts)."""
     rewards = [outcome(trajectory) for trajectory in group.trajectories]
     return rewards, [not t.end_reason.lost for t in group.trajectories]

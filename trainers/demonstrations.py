@@ -93,7 +93,7 @@ def demonstrate(
 
 
 class _Reciter:
-    """An agent that plays a reference solution and records the policy's matching decisions.
+    """An agent that plays a reference solution and records the policy's decisions for its actions.
 
     It abandons the episode if the reference is exhausted before the episode ends.
     """

@@ -79,7 +79,7 @@ def value_loss(
     clip: float,
     total: float | None = None,
 ) -> Tensor:
-    """Compute half the mean squared value error, with clipped values where their error is larger.
+    """Compute half the mean squared value error, or that of the clipped values where it is larger.
 
     Args:
         values: (B, T) values under the current weights.
@@ -252,7 +252,7 @@ class PPO(SurrogateLearner):
         return rows, explained
 
     def _objective(self, batch: Batch) -> Objective:
-        """Return the part of the loss shared by all steps, as a mean over all positions."""
+        """Return the inputs of the loss that all steps share. It is a mean over all positions."""
         config, n_samples = self.config, len(batch.samples)
         stale = of_older_weights(batch, self.version)
         return Objective(
@@ -270,7 +270,7 @@ class PPO(SurrogateLearner):
         return super().state_dict(reference=reference) | {"head": head}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore the state from :meth:`state_dict`; load the policy's own state first."""
+        """Restore the state from :meth:`state_dict`. Load the policy's own state first."""
         self.head.load_state_dict(state["head"])
         self._known.clear()
         return super().load_state_dict(state)

@@ -143,7 +143,7 @@ class Landings(Protocol):
 
 
 class Events:
-    """Hooks for the training loop to call; subclasses override the hooks they need."""
+    """Hooks for the training loop to call. Subclasses override the hooks they need."""
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
         """Handle a step's recorded groups and the signals that they triggered."""
@@ -167,7 +167,7 @@ class Events:
         """Handle the end of a step, after its round and evaluation."""
 
     def should_stop(self) -> bool:
-        """Return True to stop training; called at every step boundary."""
+        """Return True to stop training. This method is called at every step boundary."""
         return False
 
 

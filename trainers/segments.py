@@ -72,7 +72,7 @@ def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
 
 
 def _joined(decisions: Sequence[TokenDecision]) -> Segment:
-    """Join decisions into one segment; each decision must extend the previous decision."""
+    """Join decisions into one segment. Each decision must extend the previous decision."""
     prompts = [(_trained_prompt(decision), decision.ids) for decision in decisions]
     (whole,) = merged(
         Snapshot(prompt_ids + ids, (False,) * len(prompt_ids) + (True,) * len(ids))

@@ -15,7 +15,7 @@ from coevo_gym.core.task import FrozenModel
 
 
 class UpdateConfig(FrozenModel):
-    """Settings for weight updates with a clipped surrogate; the defaults suit the tiny policy.
+    """Settings for weight updates with a clipped surrogate. The defaults suit the tiny policy.
 
     Attributes:
         lr: AdamW's learning rate after warm-up; constant unless ``lr_decay`` is set.
@@ -137,7 +137,7 @@ CLIPS_NEVER_ACT = (
 
 
 class ImitationConfig(FrozenModel):
-    """Settings for supervised fine-tuning; the defaults suit the tiny policy.
+    """Settings for supervised fine-tuning. The defaults suit the tiny policy.
 
     Attributes:
         lr: Adam's learning rate; there is no weight decay.

@@ -85,7 +85,7 @@ def imitate(
 
 
 class ImitationStep(NamedTuple):
-    """Progress within an epoch after an optimiser step.
+    """Progress of an epoch, reported after each optimiser step.
 
     Attributes:
         step: number of steps taken in the epoch.
@@ -230,7 +230,7 @@ class Imitator:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore the state from :meth:`state_dict`; restore the policy's own state first.
+        """Restore the state from :meth:`state_dict`. Restore the policy's own state first.
 
         Raises:
             ValueError: if the state was saved with different demonstrations or another seed.
@@ -259,7 +259,7 @@ class Imitator:
 
     @property
     def _best_epoch(self) -> int:
-        """Epoch with the lowest monitored loss so far (from 1), or 0 before the first epoch."""
+        """Epoch with the lowest monitored loss so far, or 0 before the first epoch."""
         return 1 + self.watched.index(min(self.watched)) if self.watched else 0
 
     @property
@@ -277,7 +277,7 @@ class Imitator:
     def _pass(
         self, on_step: Callable[[ImitationStep], None] | None, stop: Callable[[], bool]
     ) -> float | None:
-        """Train once on all samples; return the mean loss, or NaN if all steps were skipped.
+        """Train once on all samples. Return the mean loss, or NaN if all steps were skipped.
 
         The method returns None if the pass was stopped.
         """

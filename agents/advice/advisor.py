@@ -105,7 +105,7 @@ _BRACKETS = re.compile(r'["\\{}\[\]]')
 
 
 class Unreadable(ValueError):
-    """Raised for an unusable answer; the message tells the model how to fix it."""
+    """Raised for an unusable answer. The message tells the model how to fix it."""
 
 
 def read_answer(text: str, schema: type[ModelT]) -> ModelT:
@@ -153,7 +153,7 @@ def _found(text: str) -> dict[str, Any]:
 
 
 def _within_braces(text: str) -> str:
-    """Return the text from the first opening brace to the last closing brace, or to the end."""
+    """Return the text from the first opening brace to the last closing brace (if there is one)."""
     begin, end = text.find("{"), text.rfind("}")
     return text[begin : end + 1] if end > begin else text[begin:]
 
@@ -273,7 +273,7 @@ class _Case(Generic[ModelT]):
 
     @property
     def ended(self) -> Usage:
-        """Return usage that counts the inquiry's outcome, or none if the budget was too small."""
+        """Return usage that counts the inquiry's outcome. It is empty if the budget was too low."""
         if self.value is not None:
             return Usage(repaired=1) if self.repairing else Usage(used=1)
         unsent = self.outcome is Finish.UNSENT and not self.repairing

@@ -84,7 +84,7 @@ class Demonstrable(Protocol):
     """A policy that can convert a given answer to a decision to train on."""
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
-        """Return the decision that answers ``messages`` with ``text``, or None if it is too long.
+        """Return the decision that answers ``messages`` with ``text``, or None if they do not fit.
 
         Its log-probabilities are 0.
         """
@@ -130,7 +130,7 @@ class ChatAgent:
         return ChatAgent(self.policy, self.prompt, config)
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return one ``Act`` per view, using one batch of requests, or two if notes are due.
+        """Return one ``Act`` per view, using one batch of requests (two if notes are due).
 
         Raises:
             ModelError: if the history is ``causal`` and the prompt's tokens differ from the sampled
@@ -187,7 +187,7 @@ class ChatAgent:
         return history.Conversation(view, self.prompt, config.thinking, config.style, memory)
 
     def _write(self, views: Sequence[View]) -> list[tuple[str, Usage]]:
-        """Return the model's notes or marks on each view's earlier steps, and their cost.
+        """Return the text in which the model manages each view's history, with its token usage.
 
         The text is "" where no text is due, or where the model has not answered. Stripped cues do
         not affect when a text is due, because the chat to train on has the same text.

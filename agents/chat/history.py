@@ -58,7 +58,7 @@ class Conversation:
 
     @property
     def answered(self) -> int:
-        """Number of answered steps, and so the index of the current step."""
+        """Number of answered steps (equal to the index of the current step)."""
         return len(self.view.history)
 
     def system(self, step: int = 0) -> tuple[Message, ...]:
@@ -84,7 +84,7 @@ class Conversation:
         return Message("assistant", text, ids)
 
     def written(self, step: int) -> str:
-        """Return the notes that the model wrote about earlier steps at a step, or "" if none."""
+        """Return the notes that the model wrote at a step, or "" if there are none."""
         return self.memory if step == self.answered else self.view.history[step].memory
 
     def before(self, step: int) -> Conversation:
@@ -286,7 +286,7 @@ class _Desk:
         return sum(map(len, (*self.users.values(), *answers, *self.notes.values())))
 
     def mark(self, answer: str) -> None:
-        """Carry out an answer's marks: drop steps, then replace steps with notes."""
+        """Apply an answer's marks: drop steps, then replace steps with notes."""
         said = without_thoughts(answer)
         for match in _DROP.finditer(said):
             self._clear(match[1])

@@ -143,7 +143,7 @@ class EndpointReply(BaseModel):
 
     @property
     def text(self) -> str:
-        """Text of the answer; "" if it was filtered or contains only reasoning or tool calls."""
+        """Text of the answer, or "" if it was filtered or contains only reasoning or tool calls."""
         filtered = self.finish_reason == "content_filter"
         return "" if filtered else self.choices[0].message.content or ""
 
@@ -232,7 +232,7 @@ def retry_after_s(header: str | None, now: datetime | None = None) -> float:
 
 
 def retry_delay_s(config: EndpointConfig, attempt: int, asked_s: float, draw: float) -> float:
-    """Return the seconds to wait after a failed attempt: exponential back-off with full jitter.
+    """Return the seconds to wait after a failed attempt, using exponential back-off with jitter.
 
     ``min(cap, asked_s + draw * min(cap, base * 2 ** (attempt - 1)))``: up to the cap, the wait is
     never shorter than the server asks for, and simultaneous requests return at different times.

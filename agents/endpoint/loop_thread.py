@@ -68,7 +68,7 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """Cancel running tasks and stop the thread; further calls do nothing."""
+        """Cancel running tasks and stop the thread. Further calls do nothing."""
         with self._lock:
             self._stop()
 
@@ -127,7 +127,7 @@ def bounded_client(openai: Any) -> Any:
 
     class Client(openai.DefaultAsyncHttpxClient):  # type: ignore[misc]
         async def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-            """Send a request and read its response; ``stream`` is ignored."""
+            """Send a request and read its response. ``stream`` is ignored."""
             request.headers["accept-encoding"] = "identity"
             options["follow_redirects"] = False
             response = await super().send(request, stream=True, **options)

@@ -203,7 +203,7 @@ class OpenAIPolicy:
         self.counts = Counter({name: found[name] for name in _COUNTS})
 
     def close(self) -> None:
-        """Cancel requests in flight and close the connections; further calls do nothing."""
+        """Cancel requests in flight and close the connections. Further calls do nothing."""
         self._loop.close()
 
     def __enter__(self) -> OpenAIPolicy:
@@ -462,7 +462,7 @@ def _reached_nobody(error: BaseException | None) -> bool:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, for at most ``seconds``."""
+    """Wait at most ``seconds`` for an event."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

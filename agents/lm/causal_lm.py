@@ -73,7 +73,7 @@ class Loaded(NamedTuple):
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device that a setting selects; ``auto`` selects the GPU if there is one.
+    """Return the device that a setting selects. ``auto`` selects the GPU if there is one.
 
     Raises:
         ConfigError: if the setting is ``cuda`` and PyTorch finds no GPU.
@@ -271,7 +271,7 @@ def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 
 def _layer_of(name: str) -> str:
-    """Return a weight's name up to its layer number, or the whole name if it has none."""
+    """Return a weight's name up to its layer number, or all of it if there is no number."""
     found = re.match(r".*?\.\d+\.", name)
     return found[0] if found else name
 

@@ -193,7 +193,7 @@ class LanguageModel:
         return [weight for weight in self.model.parameters() if weight.requires_grad]
 
     def train(self, mode: bool = True) -> None:
-        """Switch gradient checkpointing on or off, if configured."""
+        """Switch training mode on or off, and with it any configured gradient checkpointing."""
         self.model.train(mode)
 
     def frozen_copy(self) -> LanguageModel | FrozenAdapter:
@@ -266,7 +266,7 @@ class LanguageModel:
         self.tokenizer.save_pretrained(folder)
 
     def save_adapter(self, folder: Path) -> None:
-        """Save the tokenizer, and the adapter in PEFT's format.
+        """Save the tokenizer and the adapter in PEFT's format.
 
         Raises:
             ConfigError: if there is no adapter, because all weights are trained.

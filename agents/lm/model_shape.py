@@ -68,7 +68,7 @@ class ModelShape(NamedTuple):
         return self.layers * rank * sum(rows + columns for rows, columns in adapted._matrices())
 
     def _matrices(self) -> list[tuple[int, int]]:
-        """Return the input and output width of every matrix in a block, counting each expert's."""
+        """Return the input and output width of every matrix in a block with all its experts."""
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = [(self.hidden, query), *[(self.hidden, key)] * 2, (query, self.hidden)]
         mlp = [*[(self.hidden, self.intermediate)] * 2, (self.intermediate, self.hidden)]
@@ -103,7 +103,7 @@ KNOWN = {
 
 
 def shape_of(path: str) -> ModelShape | None:
-    """Return the shape of a model that is known or on this machine, or None for others.
+    """Return the shape of a known or installed model, or None for any other model.
 
     The path is a folder, the name of a fetched model, or a hub id.
 

@@ -315,7 +315,7 @@ def _padded(ids: Sequence[int], length: int) -> list[int]:
 
 
 def _batches(rows: Sequence[_Row], max_read: int, max_cache: int) -> Iterator[list[int]]:
-    """Yield batches of rows (as indices) with similar prompt lengths, within both limits.
+    """Yield batches of row indices with similar prompt lengths.
 
     ``max_read`` limits the tokens that a batch processes at once, and ``max_cache`` those in its
     cache at the end, including padding.

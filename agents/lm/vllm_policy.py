@@ -1,4 +1,4 @@
-"""A language model that is trained in this process and sampled by vLLM."""
+"""A language model that is trained in this process and samples with vLLM."""
 
 from __future__ import annotations
 

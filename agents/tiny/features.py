@@ -182,7 +182,7 @@ class Encoder:
         split: Sequence[tuple[str, str]],
         spans: Sequence[tuple[float, str]],
     ) -> Floats:
-        """Compare each candidate with the instruction; return (n, _N_PAGE) features."""
+        """Return (n, _N_PAGE) features that compare each candidate with the instruction."""
         around = [parse(context) for _, context in spans]
         local = _local_weights(wanted, around)
         share = Counter(leading for leading, _ in split)
@@ -246,7 +246,7 @@ def split_candidate(candidate: str) -> tuple[str, str]:
 
 
 def contexts(arguments: Sequence[str], observation: str) -> list[tuple[float, str]]:
-    """Find each argument in an observation, with the text from there to the next argument.
+    """Find each argument in an observation, with the text up to the next argument.
 
     If an argument does not occur, leading words are dropped until it does ("to drawer 1",
     "drawer 1").

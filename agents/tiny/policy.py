@@ -83,7 +83,7 @@ class TinyPolicy:
         self._use(WordWeights())
 
     def fit_words(self, texts: Iterable[str]) -> None:
-        """Compute word weights from training texts; rare words get a higher weight."""
+        """Compute word weights from training texts. Rare words get a higher weight."""
         self._use(WordWeights.fit(texts))
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:

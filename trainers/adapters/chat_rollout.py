@@ -202,7 +202,7 @@ class ChatRollout:
         self.over = True
 
     def close(self) -> None:
-        """Abandon the episode and close the envs; further calls do nothing."""
+        """Abandon the episode and close the envs. Further calls do nothing."""
         self.abandon()
         for env in (self._sampler, *self._held_out.values()):
             env.close()

@@ -56,7 +56,7 @@ _ALWAYS = (
 
 
 def make_env(name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
-    """Create a worker's env, in which each reset starts the curriculum's next episode."""
+    """Create a worker's env. Each reset starts the curriculum's next episode."""
     return _Told(
         cfg.coevo_server,
         split=cfg.coevo_split,

@@ -169,7 +169,7 @@ def find_trainer(trainer: Trainer) -> FoundTrainer:
 
 
 def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
-    """Create a trainer's virtual environment unless it is up to date; return its folder.
+    """Return the folder of a trainer's virtual environment. Create or update it if necessary.
 
     An environment of another version, or from an interrupted installation, is removed first.
     ``source`` is a folder with all required wheels; None to download them.

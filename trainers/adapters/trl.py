@@ -81,7 +81,7 @@ class TRLPlug:
         self._probe = self._rollout()
 
     def environment(self) -> Environment:
-        """Create an environment; pass this method as ``environment_factory``."""
+        """Create an environment. Pass this method as ``environment_factory``."""
         return Environment(self._rollout(), lambda: self.version)
 
     def callback(self) -> Callback:

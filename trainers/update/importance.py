@@ -89,7 +89,7 @@ def importance_of(
     corrected: Tensor,
     cap: float | None,
 ) -> tuple[Tensor | None, dict[str, float]]:
-    """Compute :func:`truncated_weights` for the given rows of a batch; other samples get weight 1.
+    """Compute :func:`truncated_weights` for the given rows of a batch. Other samples get weight 1.
 
     Args:
         batch: samples.

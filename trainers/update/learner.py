@@ -47,7 +47,7 @@ class LearnablePolicy(TrainablePolicy, Protocol):
 
 
 class Objective(NamedTuple):
-    """The part of a loss that stays constant during an update.
+    """The inputs of a loss that stay constant during an update.
 
     Attributes:
         old: old log-probabilities, one row for each of the D samples; None to use the current
@@ -236,7 +236,7 @@ class SurrogateLearner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore the state from :meth:`state_dict`; load the policy's own state first.
+        """Restore the state from :meth:`state_dict`. Load the policy's own state first.
 
         A state without a reference leaves the learner's reference unchanged. In that case, create
         the learner with the initial policy, and load the policy's later state afterwards.

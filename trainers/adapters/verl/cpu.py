@@ -1,4 +1,4 @@
-"""A CPU platform for tests and small models in verl, which supports only accelerators.
+"""A platform that lets verl run tests and small models on a CPU.
 
 Set both variables before verl is imported, including in Ray's workers::
 

@@ -129,7 +129,7 @@ class VerlLearner:
             weight.copy_(given[name])  # a state's tensors have no gradients
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint with each worker's shard and this process's state to a new folder.
+        """Write each worker's shard and this process's state to a checkpoint in a new folder.
 
         The folder may also be empty. The checkpoint is complete once it has ``learner.json``.
         """

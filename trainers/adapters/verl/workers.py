@@ -97,7 +97,7 @@ class TorchrunWorkers:
 
 
 class RayWorkers:
-    """A group of workers, one per Ray actor; verl assigns the actors to nodes.
+    """A group of workers, one per Ray actor, which verl assigns to nodes.
 
     Call ``ray.init()`` first, with :func:`ray_environment` as its ``runtime_env``. The model's
     folder must have the same path on every node. ``per_node`` is the number of workers per node.
