@@ -252,7 +252,7 @@ class PPO(SurrogateLearner):
         return rows, explained
 
     def _objective(self, batch: Batch) -> Objective:
-        """Return the inputs of the loss that all steps share. It is a mean over all positions."""
+        """Return the inputs of the loss that all steps share. The loss is a mean over positions."""
         config, n_samples = self.config, len(batch.samples)
         stale = of_older_weights(batch, self.version)
         return Objective(

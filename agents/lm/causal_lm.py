@@ -40,7 +40,7 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 def half_copy(model: ModuleT) -> ModuleT:
     """Return a bf16 copy of a model, without gradients. Buffers keep their precision.
 
-    It does not make an intermediate copy in the model's own precision.
+    No intermediate copy in the model's own precision is made.
     """
     half = {
         id(parameter): nn.Parameter(parameter.detach().to(torch.bfloat16, copy=True), False)
