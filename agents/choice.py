@@ -40,7 +40,7 @@ class ChoiceAgent:
         return [_act(completion) for completion in completions]
 
     def demonstrate(self, view: View, action: str) -> ChoiceDecision | None:
-        """Return the decision that takes ``action``; None if it is not among the choices."""
+        """Return the decision that takes ``action``, or None if it is not among the choices."""
         options = self.choices(view)
         return (
             ChoiceDecision(view, options, options.index(action), 0.0) if action in options else None

@@ -1,4 +1,4 @@
-"""Agents without a policy, which play scripts, reference solutions, or random choices."""
+"""Agents without a policy: they play scripts, reference solutions or random choices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Script = Callable[[View], str] | Mapping[str, Sequence[str]] | Sequence[str]
 
 
 class ScriptedAgent:
-    """An agent that plays a script; it is stateless, so episodes may run concurrently.
+    """An agent that plays a script. It is stateless, so episodes may run concurrently.
 
     A script is a list of actions for every episode, a list per instruction, or a function of the
     view. The length of the view's history is the position in a list.

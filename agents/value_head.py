@@ -1,4 +1,4 @@
-"""A value head that predicts returns from a policy's hidden states; it requires PyTorch."""
+"""A value head that predicts returns from a policy's hidden states (requires PyTorch)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class ValueHead(nn.Module):
-    """A linear fp32 layer with one output; its initial weights are 0, not random."""
+    """A linear fp32 layer with one output. Its initial weights are zero."""
 
     def __init__(self, width: int, device: torch.device | str = "cpu") -> None:
         super().__init__()

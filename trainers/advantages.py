@@ -160,7 +160,7 @@ def token_estimate(
     gamma: float,
     lam: float,
 ) -> Estimate:
-    """Compute one advantage per sampled position; a decision's last position earns its reward.
+    """Compute one advantage per sampled position. A decision's last position earns its reward.
 
     Args:
         rewards: as in :func:`turn_estimate`.

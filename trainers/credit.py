@@ -1,4 +1,4 @@
-"""Credit assignment, which turns outcomes and notes into advantages.
+"""Credit assignment: functions that turn outcomes and notes into advantages.
 
 An estimator computes the advantage of each trajectory or step of a group; transforms modify the
 result. All functions work on lists of floats, without PyTorch or state, so the same credit
@@ -82,7 +82,7 @@ class Outcome:
     overlong: Overlong | None = None
 
     def __call__(self, trajectory: Trajectory) -> float:
-        """Return the reward, which is in [0, 1], or in [-1, 1] with a length penalty."""
+        """Return the reward: in [0, 1], or in [-1, 1] with a length penalty."""
         outcome = float(getattr(trajectory, self.of))
         if self.overlong is None:
             return outcome
@@ -104,7 +104,7 @@ class GroupRelative:
     normalise_std: bool = True
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
-        """Return each group's group-relative advantages.
+        """Return the advantages relative to each group's mean.
 
         See :func:`~coevo_gym.trainers.advantages.relative_to_group`.
         """
@@ -116,7 +116,7 @@ class GroupRelative:
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """An estimator that subtracts the mean reward of the other rollouts, without scaling."""
+    """An estimator that subtracts the mean reward of the group's other rollouts."""
 
     outcome: Outcome = Outcome()
 
@@ -129,7 +129,7 @@ class LeaveOneOut:
 
 
 class StepWorth(Protocol):
-    """A function that assigns each step a value for comparing steps in the same state."""
+    """A function that gives each step a value. Steps in the same state are compared by value."""
 
     def __call__(
         self, group: Group, rewards: Sequence[float], notes: Notes
@@ -179,7 +179,7 @@ class States(Protocol):
     """A function that assigns a state to each step of a group's trajectories."""
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Sequence[Sequence[Hashable]]:
-        """Return one state per step of each trajectory; equal values mean the same state."""
+        """Return one state per step of each trajectory. Equal values mean the same state."""
         ...
 
 
@@ -203,7 +203,7 @@ class Similar:
     _told: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> list[list[int]]:
-        """Assign numbers to states by comparing observations in trajectory and step order."""
+        """Assign a number to each step's state. Similar observations share a number."""
         observations = exact(trajectories)
         texts = [text for one in observations for text in one]
         found = group_states(texts, threshold=self.threshold, measure=self.measure)
@@ -281,6 +281,6 @@ def credit_of(config: GRPOConfig) -> Credit:
 
 
 def _rewards(group: Group, outcome: Outcome) -> tuple[list[float], list[bool]]:
-    """Return (K,) rewards and (K,) validity flags; lost rollouts are not valid."""
+    """Return (K,) rewards and (K,) validity flags (False for lost rollouts)."""
     rewards = [outcome(trajectory) for trajectory in group.trajectories]
     return rewards, [not t.end_reason.lost for t in group.trajectories]

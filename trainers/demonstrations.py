@@ -49,7 +49,7 @@ class Demonstrator(Protocol):
     """An agent that can return its policy's decision for a given action."""
 
     def demonstrate(self, view: View, action: str) -> Decision | None:
-        """Return the decision that takes ``action`` in ``view``, or None if there is none."""
+        """Return the decision that takes ``action`` in ``view``, or None if it cannot be taken."""
         ...
 
 
@@ -93,7 +93,7 @@ def demonstrate(
 
 
 class _Reciter:
-    """An agent that plays a reference solution and records the policy's matching decisions.
+    """An agent that plays a reference solution and records the policy's decisions for its actions.
 
     It abandons the episode if the reference is exhausted before the episode ends.
     """
@@ -104,7 +104,7 @@ class _Reciter:
         self._agent = agent
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return one ``Act`` per view: the reference's action with the policy's decision for it."""
+        """Return one ``Act`` per view: the reference's action and the policy's decision for it."""
         return [self._next(view) for view in views]
 
     def _next(self, view: View) -> Act:

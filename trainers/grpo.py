@@ -63,7 +63,7 @@ OVERLONG = frozenset({EndReason.MAX_TOKENS, EndReason.CONTEXT_OVERFLOW})
 
 
 class GRPO(SurrogateLearner):
-    """A learner that trains on complete groups; each update produces one policy version.
+    """A learner that trains on complete groups. Each update produces one policy version.
 
     Choices must be sampled at temperature 1; segments record their own temperature. By default, the
     settings specify the credit assignment. The seed determines the order of minibatches.
@@ -85,7 +85,7 @@ class GRPO(SurrogateLearner):
             _LOG.warning("%s", CLIPS_NEVER_ACT)
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
-        """Return each group's advantages, one per trajectory; with GiGPO, one per step."""
+        """Return each group's advantages: one per trajectory, or one per step with GiGPO."""
         return self.credit(groups, notes)
 
     def update(
@@ -142,7 +142,7 @@ class GRPO(SurrogateLearner):
         return metrics | batch_metrics(batch)
 
     def _objective(self, batch: Batch) -> tuple[Objective, dict[str, float]]:
-        """Return the part of the loss that all steps share, and the time taken to compute it."""
+        """Return the inputs of the loss that all steps share, and the time spent on them."""
         config, started = self.config, perf_counter()
         minibatches = self._minibatches(batch)
         recomputed = config.old_logprobs == "recomputed"
@@ -159,7 +159,7 @@ class GRPO(SurrogateLearner):
         return Objective(old, reference, corrected, idle, weight, total / minibatches), times
 
     def _idle(self, batch: Batch) -> Tensor:
-        """Return a (D,) bool mask of samples with zero advantages and no other loss term.
+        """Return a (D,) bool mask of the samples to skip because they have no gradient.
 
         Choices are never idle: noise such as dropout is drawn for each choice in turn, so skipping
         a choice would change the noise of later choices.

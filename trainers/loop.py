@@ -1,4 +1,4 @@
-"""The training loop, which learns from groups of episodes and runs rounds and evaluations.
+"""The training loop: it learns from groups of episodes and runs rounds and evaluations.
 
 One step: open a step → take tickets → guide → roll out → report → close the step (the curriculum
 records the groups) → study (curriculum and memories receive notes) → advantages → update. At
@@ -85,7 +85,7 @@ class Loop:
         return self.config.over(self.state)
 
     def run(self) -> LoopState:
-        """Run until the budget is spent, or ``events.should_stop()`` is true at a step boundary."""
+        """Run until the budget is spent or ``events.should_stop()`` returns True between steps."""
         if self.state.step == 0:  # a curriculum without tasks creates its initial tasks
             if round := self.session.plan():
                 self.run_round(round)
@@ -170,7 +170,7 @@ class Loop:
         return result
 
     def close(self) -> int:
-        """Stop episodes that are still running between steps; the next step restarts them.
+        """Stop all running episodes. The next step restarts them.
 
         Returns:
             Number of env steps these episodes had taken; the loop's state does not include them.
@@ -179,7 +179,7 @@ class Loop:
         return 0 if stream is None else stream.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return progress, session and memories as JSON, excluding learner and policy."""
+        """Return progress, session and memories as JSON. Learner and policy are not included."""
         return {
             "state": self.state.to_json(),
             "session": self.session.state_dict(),
@@ -207,7 +207,7 @@ class Loop:
             self.session.launch_round(round)
 
     def _land(self, *, wait: bool = False) -> None:
-        """Apply the launched round if it is due; if ``wait`` is True, wait for it first."""
+        """Apply the background round if it is due. If ``wait`` is True, wait for it first."""
         round = self.session.round_under_way
         if round is None or self.landings is None:
             return

@@ -1,4 +1,4 @@
-"""PPO, a learner with a value head that predicts returns.
+"""PPO: a learner with a value head that predicts returns.
 
 PPO does not compare rollouts in a group: each step of a trajectory is compared with the value that
 the head predicts from the policy's hidden states. The head belongs to the learner, so it does not
@@ -79,7 +79,7 @@ def value_loss(
     clip: float,
     total: float | None = None,
 ) -> Tensor:
-    """Compute half the mean squared value error, with clipped values where their error is larger.
+    """Compute half the mean squared value error, or that of the clipped values where it is larger.
 
     Args:
         values: (B, T) values under the current weights.
@@ -118,7 +118,7 @@ def explained_variance(values: Sequence[float], targets: Sequence[float]) -> flo
 
 
 class _Values(NamedTuple):
-    """Inputs of the value loss, one row per sample, and the divisor for the sum in each step."""
+    """Inputs of the value loss: one row per sample, and the divisor of the summed loss."""
 
     old: Sequence[Tensor]
     targets: Sequence[Tensor]
@@ -127,7 +127,7 @@ class _Values(NamedTuple):
 
 
 class PPO(SurrogateLearner):
-    """A learner that trains on each trajectory separately; each update produces one policy version.
+    """A learner that trains on each trajectory separately. An update makes one policy version.
 
     The seed determines the order of minibatches.
 
@@ -148,7 +148,7 @@ class PPO(SurrogateLearner):
         self._known: dict[int, tuple[Trajectory, list[float]]] = {}  # of this policy version
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
-        """Return GAE advantages, one per step or, if the level is ``token``, one per token."""
+        """Return GAE advantages: one per step, or one per token if the level is ``token``."""
         found = iter(self._estimates([t for group in groups for t in group.trajectories]))
         return [[next(found).advantage for _ in group.trajectories] for group in groups]
 
@@ -218,7 +218,7 @@ class PPO(SurrogateLearner):
         return found
 
     def _expected(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
-        """Return values at each trajectory's sampled positions, computed once per version."""
+        """Return value estimates at each trajectory's sampled positions, using a cache."""
         new = [t for t in trajectories if id(t) not in self._known]
         batch = flatten(new, [0.0] * len(new))
         flat: list[float] = []
@@ -252,7 +252,7 @@ class PPO(SurrogateLearner):
         return rows, explained
 
     def _objective(self, batch: Batch) -> Objective:
-        """Return the part of the loss shared by all steps, as a mean over all positions."""
+        """Return the inputs of the loss that all steps share. The loss is a mean over positions."""
         config, n_samples = self.config, len(batch.samples)
         stale = of_older_weights(batch, self.version)
         return Objective(
@@ -270,7 +270,7 @@ class PPO(SurrogateLearner):
         return super().state_dict(reference=reference) | {"head": head}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore the state from :meth:`state_dict`; load the policy's own state first."""
+        """Restore the state from :meth:`state_dict`. Load the policy's own state first."""
         self.head.load_state_dict(state["head"])
         self._known.clear()
         return super().load_state_dict(state)

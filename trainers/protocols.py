@@ -96,7 +96,7 @@ class LoopConfig(FrozenModel):
         return state.step < self.study_only_steps
 
     def spent(self, state: LoopState) -> float:
-        """Return the spent share of the budget, at most 1; with two limits, the larger share."""
+        """Return the spent share of the budget. With two limits, it is the larger share."""
         limits = ((self.max_steps, state.step), (self.max_env_steps, state.env_steps))
         shares = [done / max(1, limit) for limit, done in limits if limit is not None]
         return min(1.0, max(shares, default=0.0))
@@ -134,7 +134,7 @@ class Landings(Protocol):
     """A record of the step at which each concurrent round was applied."""
 
     def step_of(self, round: Round) -> int | None:
-        """Return the step at which the round was applied before resuming; None if it was not."""
+        """Return the step at which an earlier run applied the round, or None if it did not."""
         ...
 
     def remember(self, round: Round, step: int) -> None:
@@ -143,16 +143,16 @@ class Landings(Protocol):
 
 
 class Events:
-    """Hooks for the training loop to call; subclasses override the hooks they need."""
+    """Hooks for the training loop to call. Subclasses override the hooks they need."""
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
-        """Handle a step's recorded groups and the signals they triggered, before learning."""
+        """Handle a step's recorded groups and the signals that they triggered."""
 
     def on_notes(self, notes: Notes) -> None:
-        """Handle the notes that studies wrote about a step's groups, if there are studies."""
+        """Handle the notes that studies wrote about a step's groups."""
 
     def on_advice(self, changes: Mapping[str, Sequence[AdviceState]]) -> None:
-        """Handle the advice changes caused by the notes; ``changes`` is keyed by memory name."""
+        """Handle the changes in advice that notes caused. Keys are the names of memories."""
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:
         """Handle the groups and advantages that the step is about to learn from."""
@@ -164,10 +164,10 @@ class Events:
         """Handle a finished evaluation."""
 
     def on_step(self, metrics: Metrics) -> None:
-        """Handle a finished step, after its round and evaluation; useful for saving checkpoints."""
+        """Handle the end of a step, after its round and evaluation."""
 
     def should_stop(self) -> bool:
-        """Return True to stop training; called at every step boundary."""
+        """Return True to stop training. This method is called at every step boundary."""
         return False
 
 
@@ -190,7 +190,7 @@ class LoopState:
     usage: dict[str, Usage] = field(default_factory=dict)
 
     def count(self, result: RoundResult | Findings) -> None:
-        """Add the cost of a round or of a step's studies."""
+        """Add the cost of an evolution round, or of the studies after a learner step."""
         self.env_steps += result.env_steps
         for purpose, usage in result.usage.items():
             self.usage[purpose] = self.usage.get(purpose, NO_USAGE) + usage
@@ -201,7 +201,7 @@ class LoopState:
         return sum(self.usage.values(), NO_USAGE)
 
     def metrics(self) -> Metrics:
-        """Return the progress as metrics; usage keys have the form ``usage.PURPOSE.NAME``."""
+        """Return the progress as metrics, including usage as ``usage.PURPOSE.NAME``."""
         counts = {name: float(getattr(self, name)) for name in _COUNTS}
         used = {
             f"usage.{purpose}.{name}": float(getattr(usage, name))

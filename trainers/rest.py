@@ -1,4 +1,4 @@
-"""ReST, which collects rollouts and then imitates rollouts that score above a rising threshold.
+"""ReST: a learner that collects rollouts and imitates those above a rising threshold.
 
 The method's Grow step corresponds to several loop steps whose rollouts are only collected. No
 learning happens in between, so all rollouts come from one policy, except for episodes that span an
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 def kept(scores: Sequence[float], threshold: float) -> list[int]:
-    """Return the indices of rollouts that score above a threshold and are therefore imitated."""
+    """Return the indices of the rollouts that score above a threshold."""
     return [place for place, score in enumerate(scores) if score > threshold]
 
 
@@ -147,7 +147,7 @@ class ReST:
         return metrics
 
     def state_dict(self, *, reference: bool = True) -> dict[str, Any]:
-        """Return the collected rollouts, counters and generator, excluding the policy.
+        """Return the collected rollouts, the counters and the generator, but not the policy.
 
         The argument ``reference`` has no effect.
         """

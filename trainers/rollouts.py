@@ -47,7 +47,7 @@ def teaching(groups: Sequence[Group], learner: Learner) -> list[Group]:
 
 
 def success_of(groups: Iterable[Group]) -> float:
-    """Return the share of episodes that solved their task; 0 if there are no episodes."""
+    """Return the share of episodes that solved their task, or 0 if there are no episodes."""
     solved = [float(t.success) for group in groups for t in group.trajectories]
     return sum(solved) / len(solved) if solved else 0.0
 
@@ -148,7 +148,7 @@ def collect(
 
 
 class GroupStream:
-    """A stream that runs each of a session's episodes at its own pace, across loop steps.
+    """A stream of episodes, each of which may span several steps of the training loop.
 
     A step collects closed groups until it has ``groups_per_step`` groups to learn from. Running
     episodes then continue with the next weights. Each decision records the version that sampled it,
@@ -217,7 +217,7 @@ class GroupStream:
         return Gathered(recorded, kept, metrics)
 
     def close(self) -> int:
-        """Stop the running episodes; their tickets are the next to be issued. Safe to call twice.
+        """Stop the running episodes. The session issues their tickets again. Safe to call twice.
 
         Returns:
             Number of env steps that these episodes had taken, which the loop has not counted.
@@ -279,7 +279,7 @@ class _Step:
 
     @property
     def n_wanted(self) -> int:
-        """Maximum number of groups that the step still needs.
+        """Upper bound on the number of groups that the step still needs.
 
         Stale groups do not count as tried, because they were started for an earlier step.
         """
@@ -299,7 +299,7 @@ class _Step:
             self.kept.add(group.id)
 
     def check(self) -> None:
-        """Raise an error if a full step's groups have closed without any finished episode."""
+        """Raise an error if enough groups for a step have closed, but no episode has finished."""
         if not self.n_finished and self.n_closed >= self.config.groups_per_step:
             first = self.lost[0].error
             raise all_lost(len(self.lost), first) from first

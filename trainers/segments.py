@@ -55,7 +55,7 @@ class Snapshot(NamedTuple):
 
 
 def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
-    """Merge each snapshot into the next if the next extends it, keeping sampled positions.
+    """Merge each snapshot of a context into the next one if that extends it.
 
     Source: AgentEvolver's merging of a context's timelines (arXiv 2511.10395).
     """
@@ -72,7 +72,7 @@ def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
 
 
 def _joined(decisions: Sequence[TokenDecision]) -> Segment:
-    """Join decisions into one segment; each decision must extend the previous decision."""
+    """Join decisions into one segment. Each decision must extend the previous decision."""
     prompts = [(_trained_prompt(decision), decision.ids) for decision in decisions]
     (whole,) = merged(
         Snapshot(prompt_ids + ids, (False,) * len(prompt_ids) + (True,) * len(ids))
@@ -102,12 +102,12 @@ def samples(decisions: Sequence[Decision]) -> tuple[Sample, ...]:
 
 
 def n_sampled(sample: Decision | Sample) -> int:
-    """Return a sample's number of sampled positions, which is 1 for a choice."""
+    """Return the number of sampled positions in a sample (1 for a choice)."""
     return 1 if isinstance(sample, ChoiceDecision) else len(sample.logprobs)
 
 
 def n_tokens(sample: Sample) -> int:
-    """Return a sample's number of tokens in a forward pass, which is 1 for a choice."""
+    """Return the number of tokens that a sample adds to a forward pass (1 for a choice)."""
     return 1 if isinstance(sample, ChoiceDecision) else len(sample.ids)
 
 

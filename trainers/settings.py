@@ -1,4 +1,4 @@
-"""Learner settings, in a separate module so that a config can be read without PyTorch.
+"""Learner settings. Reading them does not require PyTorch.
 
 A ``[learner]`` section has a ``kind`` (``pg``, ``ppo`` or ``rest``; default: ``pg``) and the keys
 of that learner.
@@ -15,7 +15,7 @@ from coevo_gym.core.task import FrozenModel
 
 
 class UpdateConfig(FrozenModel):
-    """Settings for weight updates with a clipped surrogate; the defaults suit the tiny policy.
+    """Settings for weight updates with a clipped surrogate. The defaults suit the tiny policy.
 
     Attributes:
         lr: AdamW's learning rate after warm-up; constant unless ``lr_decay`` is set.
@@ -137,7 +137,7 @@ CLIPS_NEVER_ACT = (
 
 
 class ImitationConfig(FrozenModel):
-    """Settings for supervised fine-tuning; the defaults suit the tiny policy.
+    """Settings for supervised fine-tuning. The defaults suit the tiny policy.
 
     Attributes:
         lr: Adam's learning rate; there is no weight decay.
@@ -162,7 +162,7 @@ class ImitationConfig(FrozenModel):
 
 
 class PPOConfig(UpdateConfig):
-    """Settings for PPO, whose value head replaces the comparison within a group.
+    """Settings for PPO, which estimates advantages with a value head.
 
     Old log-probabilities are the recorded values, except for tokens sampled with older weights.
 
@@ -190,7 +190,7 @@ class PPOConfig(UpdateConfig):
 
 
 class ImproveConfig(ImitationConfig):
-    """Settings for imitating the policy's own rollouts, with fewer epochs than for references.
+    """Settings for imitating the policy's own rollouts.
 
     Attributes:
         max_epochs: maximum passes over the rollouts.

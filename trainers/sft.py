@@ -1,4 +1,4 @@
-"""Supervised fine-tuning, in which a policy imitates reference solutions or its best rollouts.
+"""Supervised fine-tuning: a policy imitates reference solutions or its best rollouts.
 
 This is plain behaviour cloning, for both choice scorers and language models. The loss is the mean
 negative log-likelihood of the sampled positions; other tokens of a conversation are not learned.
@@ -85,7 +85,7 @@ def imitate(
 
 
 class ImitationStep(NamedTuple):
-    """Progress within an epoch after an optimiser step.
+    """Progress of an epoch, reported after each optimiser step.
 
     Attributes:
         step: number of steps taken in the epoch.
@@ -111,7 +111,7 @@ class _Epoch:
 
     @property
     def loss(self) -> float:
-        """Mean loss per position; NaN if every step was skipped."""
+        """Mean loss per position, or NaN if every step was skipped."""
         return self.total / self.positions if self.positions else math.nan
 
 
@@ -163,7 +163,7 @@ class Imitator:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens trained on in a stopped epoch; 0 between epochs."""
+        """Number of tokens trained on in an interrupted epoch, or 0 between epochs."""
         return 0 if self._epoch is None else self._epoch.tokens
 
     def epoch(
@@ -198,7 +198,7 @@ class Imitator:
             self._kept = [] if self.over else self._weights()
 
     def finish(self) -> Imitation:
-        """Load the best epoch's weights into the policy; call this once, when ``over`` is True."""
+        """Load the best epoch's weights into the policy. Call this once, when ``over`` is True."""
         if self._best_epoch < len(self.losses):
             with torch.no_grad():
                 for parameter, value in zip(self.policy.parameters(), self._kept, strict=True):
@@ -217,7 +217,7 @@ class Imitator:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return losses, best weights, optimiser and generator, excluding the policy's state."""
+        """Return the losses, best weights, optimiser and generator, but not the policy."""
         return {
             "sizes": self._sizes,
             "losses": list(self.losses),
@@ -230,7 +230,7 @@ class Imitator:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore the state from :meth:`state_dict`; restore the policy's own state first.
+        """Restore the state from :meth:`state_dict`. Restore the policy's own state first.
 
         Raises:
             ValueError: if the state was saved with different demonstrations or another seed.
@@ -259,7 +259,7 @@ class Imitator:
 
     @property
     def _best_epoch(self) -> int:
-        """Epoch with the lowest monitored loss so far, counted from 1; 0 before the first epoch."""
+        """Epoch with the lowest monitored loss so far, or 0 before the first epoch."""
         return 1 + self.watched.index(min(self.watched)) if self.watched else 0
 
     @property
@@ -277,7 +277,7 @@ class Imitator:
     def _pass(
         self, on_step: Callable[[ImitationStep], None] | None, stop: Callable[[], bool]
     ) -> float | None:
-        """Train once on all samples; return the mean loss, or NaN if all steps were skipped.
+        """Train once on all samples. Return the mean loss, or NaN if all steps were skipped.
 
         The method returns None if the pass was stopped.
         """
@@ -331,7 +331,7 @@ def _loss(
     *,
     backward: bool = False,
 ) -> float:
-    """Compute the mean negative log-likelihood of all sampled positions, in several passes."""
+    """Compute the mean negative log-likelihood of all sampled positions."""
     total, positions = 0.0, _positions(batch)
     tokens = np.array([n_tokens(sample) for sample in batch])
     for rows in parts(np.arange(len(batch)), tokens, config.batch_tokens):

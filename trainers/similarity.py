@@ -39,7 +39,7 @@ def likeness(a: str, b: str, measure: Measure = "lcs") -> float:
 
 
 class Merge(NamedTuple):
-    """Two different texts that are merged into one state; ``leader`` came first."""
+    """Two different texts that are merged into one state. ``leader`` was seen first."""
 
     leader: str
     text: str

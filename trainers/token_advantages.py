@@ -108,7 +108,7 @@ def spread(trajectory: Trajectory, advantage: Advantage) -> Spread:
 
 
 def token_advantages(trajectory: Trajectory, advantage: Advantage) -> list[list[float]]:
-    """Return each sampled id's advantage, as one list per segment of a trajectory.
+    """Return the advantage of every sampled token, as one list per segment.
 
     A choice counts as a segment with one id. See :func:`spread`.
     """

@@ -58,7 +58,7 @@ class Budgeted:
 
     @property
     def version(self) -> int:
-        """Version of the policy; 0 if the policy never changes."""
+        """Version of the policy, or 0 if the policy never changes."""
         return getattr(self.policy, "version", 0)
 
     def for_purpose(self, purpose: str) -> Budgeted:
@@ -87,7 +87,7 @@ class Budgeted:
 
 
 def _usage(answer: Completion) -> Usage:
-    """Return an answer's usage; count one call if the policy does not report usage."""
+    """Return an answer's token usage, derived from its decision if the policy reports none."""
     if answer.usage.calls or answer.usage.cached:
         return answer.usage
     if not isinstance(answer.decision, TokenDecision):
@@ -105,7 +105,7 @@ _BRACKETS = re.compile(r'["\\{}\[\]]')
 
 
 class Unreadable(ValueError):
-    """Raised for an unusable answer; the message tells the model how to fix it."""
+    """Raised for an unusable answer. The message tells the model how to fix it."""
 
 
 def read_answer(text: str, schema: type[ModelT]) -> ModelT:
@@ -153,7 +153,7 @@ def _found(text: str) -> dict[str, Any]:
 
 
 def _within_braces(text: str) -> str:
-    """Return the text from the first opening brace to the last closing brace, or to the end."""
+    """Return the text from the first opening brace to the last closing brace (if there is one)."""
     begin, end = text.find("{"), text.rfind("}")
     return text[begin : end + 1] if end > begin else text[begin:]
 
@@ -204,7 +204,7 @@ def _no_number(name: str) -> NoReturn:
 
 
 def _cleaned(value: Any) -> Any:
-    """Return a copy of a JSON value with short, encodable strings; reject non-finite numbers."""
+    """Return a copy of a JSON value with strings shortened and made encodable as UTF-8."""
     if isinstance(value, str):
         return clean_text(value, MAX_CHARS)
     if isinstance(value, float) and not math.isfinite(value):
@@ -273,7 +273,7 @@ class _Case(Generic[ModelT]):
 
     @property
     def ended(self) -> Usage:
-        """Return the inquiry's outcome as a usage count; empty if the budget did not cover it."""
+        """Return usage that counts the inquiry's outcome. It is empty if the budget was too low."""
         if self.value is not None:
             return Usage(repaired=1) if self.repairing else Usage(used=1)
         unsent = self.outcome is Finish.UNSENT and not self.repairing

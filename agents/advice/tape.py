@@ -72,11 +72,11 @@ class Tape:
 
     @property
     def version(self) -> int:
-        """Version of the policy; 0 if the policy never changes."""
+        """Version of the policy, or 0 if the policy never changes."""
         return getattr(self.policy, "version", 0)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Return one completion per request, in order; send all unrecorded requests as one batch.
+        """Return one completion per request, in order. All new requests are sent as one batch.
 
         Raises:
             AnswerMissing: in mode ``replay``, if an answer is not on the tape.
@@ -140,7 +140,7 @@ class Tape:
             self._counts.pop(path, None)
 
     def _keys(self, requests: Sequence[Request]) -> list[str]:
-        """Return the key of each request; equal requests are numbered."""
+        """Return a key for each request. Equal requests get different numbers in their keys."""
         path = self.scopes.path
         contents = [
             [path, _template(request), _content(request), self.model, self.version]

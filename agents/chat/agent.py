@@ -81,10 +81,10 @@ class ChatConfig(FrozenModel):
 
 @runtime_checkable
 class Demonstrable(Protocol):
-    """A policy that can express a given answer as a decision in tokens."""
+    """A policy that can convert a given answer to a decision to train on."""
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
-        """Return ``text`` as the decision that answers ``messages``; None if they are too long.
+        """Return the decision that answers ``messages`` with ``text``, or None if they do not fit.
 
         Its log-probabilities are 0.
         """
@@ -130,7 +130,7 @@ class ChatAgent:
         return ChatAgent(self.policy, self.prompt, config)
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return one ``Act`` per view, using one batch of requests, or two if notes are due.
+        """Return one ``Act`` per view, using one batch of requests (two if notes are due).
 
         Raises:
             ModelError: if the history is ``causal`` and the prompt's tokens differ from the sampled
@@ -187,7 +187,7 @@ class ChatAgent:
         return history.Conversation(view, self.prompt, config.thinking, config.style, memory)
 
     def _write(self, views: Sequence[View]) -> list[tuple[str, Usage]]:
-        """Return the model's notes or marks on each view's earlier steps, and their cost.
+        """Return the text in which the model manages each view's history, with its token usage.
 
         The text is "" where no text is due, or where the model has not answered. Stripped cues do
         not affect when a text is due, because the chat to train on has the same text.
@@ -217,7 +217,7 @@ class ChatAgent:
         return written
 
     def demonstrate(self, view: View, action: str) -> TokenDecision | None:
-        """Return the decision that takes an action in a view; None if the prompt is too long.
+        """Return the decision that takes an action in a view, or None if the prompt is too long.
 
         Raises:
             ConfigError: if the policy does not work with tokens.
@@ -240,7 +240,7 @@ class ChatAgent:
         )
 
     def _stripped(self, view: View, memory: str = "") -> tuple[Message, ...] | None:
-        """Return the chat to train on; None if it equals the chat for the policy."""
+        """Return the chat to train on, or None if it is the same as the policy's chat."""
         kept = _without_stripped(view)
         return None if kept == view else self.messages(kept, memory)
 
@@ -272,7 +272,7 @@ class ChatAgent:
         return Act(action, completion.decision, completion.text, usage=completion.usage)
 
     def _tokens_left(self, view: View) -> int:
-        """Return the maximum length of the next answer in tokens; at most 0 if none are left."""
+        """Return the maximum number of tokens for the next answer (0 or less if none are left)."""
         config = self.config
         if config.max_episode_tokens is None:
             return config.max_answer_tokens

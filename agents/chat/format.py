@@ -144,7 +144,7 @@ class ChatFormat:
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """Token ids that stop sampling: the end of a turn, and the tokenizer's end of text."""
+        """Ids of the tokens that stop sampling: the end-of-turn and end-of-text tokens."""
         eos = self.tokenizer.eos_token_id
         return (self.end_of_turn,) if eos in (None, self.end_of_turn) else (self.end_of_turn, eos)
 
@@ -172,7 +172,7 @@ class ChatFormat:
         return tuple(ids)
 
     def ids_after(self, decision: TokenDecision, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Return the prompt ids after an answer and the non-assistant messages that follow it.
+        """Return the next prompt's ids: those of a decision, followed by those of later messages.
 
         The ids start with the decision's ids, which are not tokenised again.
 
@@ -184,7 +184,7 @@ class ChatFormat:
         return (*decision.prompt_ids, *answer, *self._fill(bridge, messages))
 
     def answer_ids(self, text: str) -> tuple[int, ...]:
-        """Return the token ids of an answer that was not sampled, including its end of turn."""
+        """Return the token ids of an unsampled answer, including the end-of-turn token."""
         return (*self._encode(text), self.end_of_turn)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -231,13 +231,13 @@ class ChatFormat:
         return self._pieces(self._render(roles), len(roles))
 
     def _make_bridge(self, roles: tuple[str, ...]) -> tuple[_Piece, ...]:
-        """Return the template pieces between an answer's end of turn and the next answer."""
+        """Return the template text between an answer's end-of-turn token and the next answer."""
         text = self._render(("user", _ASSISTANT, *roles), first=-2).partition(_ANSWER)[2]
         pieces = self._pieces(text, len(roles))
         return pieces[pieces.index(self.end_of_turn) + 1 :]
 
     def _render(self, roles: Sequence[str], *, first: int = 0, prompt: bool = True) -> str:
-        """Render the chat template with placeholders as contents, numbered from ``first``."""
+        """Render the chat template, using placeholders numbered from ``first`` as contents."""
         messages = [
             {"role": role, "content": _ANSWER if role == _ASSISTANT else _named(index)}
             for index, role in enumerate(roles, first)
@@ -268,7 +268,7 @@ class ChatFormat:
         return tuple(pieces)
 
     def _check_generation_prompt(self) -> None:
-        """Check that an answer can directly follow a prompt."""
+        """Check that the template lets an answer follow the prompt directly."""
         prompt = self._render(["user"])
         if prompt == self._render(["user"], prompt=False):
             before, _, _ = self._render(["user", _ASSISTANT], prompt=False).partition(_ANSWER)
@@ -294,7 +294,7 @@ def _named(index: int) -> str:
 
 
 def _slots(text: str) -> Iterator[_Piece]:
-    """Split a text into pieces, and remove whitespace left around slots."""
+    """Split a rendered template at its placeholders, and strip the whitespace around them."""
     position = 0
     for match in _SLOT.finditer(text):
         before, after = text[position : match.start()], text[match.end() :]

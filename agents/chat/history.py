@@ -1,4 +1,4 @@
-"""Five kinds of history: the part of an episode that a chat model sees.
+"""Kinds of history, each of which shows a chat model a different part of an episode.
 
 Each kind is a pure function of the view, so agents keep no state: earlier answers, their token ids
 and texts about earlier steps that the model wrote are in the view's history. An unchanged answer
@@ -44,7 +44,7 @@ _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 
 @dataclass(frozen=True)
 class Conversation:
-    """An episode as a chat with a user message and an answer per step; the last step is unanswered.
+    """An episode as a chat: a user message and an answer per step. The last step has no answer.
 
     ``memory`` holds the notes on earlier steps that the model has written for the unanswered step;
     notes for answered steps are in the view.
@@ -58,11 +58,11 @@ class Conversation:
 
     @property
     def answered(self) -> int:
-        """Number of answered steps, which is the index of the unanswered step."""
+        """Number of answered steps (equal to the index of the current step)."""
         return len(self.view.history)
 
     def system(self, step: int = 0) -> tuple[Message, ...]:
-        """Return the system message at a step; () if there is neither system text nor a cue."""
+        """Return the system message at a step, or () if there is neither system text nor a cue."""
         text = self.prompt.system(self._at(step), thinking=self.thinking, style=self.style)
         return (Message("system", text),) if text else ()
 
@@ -84,7 +84,7 @@ class Conversation:
         return Message("assistant", text, ids)
 
     def written(self, step: int) -> str:
-        """Return the notes about earlier steps that the model wrote at a step; "" if none."""
+        """Return the notes that the model wrote at a step, or "" if there are none."""
         return self.memory if step == self.answered else self.view.history[step].memory
 
     def before(self, step: int) -> Conversation:
@@ -150,7 +150,7 @@ def recent(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
 
 
 def asks_for_notes(conversation: Conversation, n: int | None) -> str:
-    """Return the request for notes on steps that a window no longer shows; "" if none are due.
+    """Return text that asks for notes on steps outside the window, or "" if none are due.
 
     New notes are due once the window has moved by its length since the latest notes, which they
     replace. The request shows the latest notes and the steps since then, without cues.
@@ -195,7 +195,7 @@ def _oldest(conversation: Conversation, n: int | None) -> int:
 
 
 def _notes(conversation: Conversation, n: int | None) -> tuple[str, int]:
-    """Return a window's latest notes and the number of steps they cover; "" and 0 if none."""
+    """Return a window's latest notes and the number of steps that they cover, or ("", 0)."""
     for step in reversed(range(conversation.answered + 1)):
         if text := conversation.written(step):
             return text, _oldest(conversation.before(step), n)
@@ -221,7 +221,7 @@ def self_managed(
 
 
 def asks_for_room(conversation: Conversation, max_chars: int) -> str:
-    """Return a request to drop or summarise steps, or "" if the prompt is short enough.
+    """Return text that asks the model to drop or summarise steps, or "" if the prompt is short.
 
     The request does not include cues.
     """
@@ -245,7 +245,7 @@ def asks_for_room(conversation: Conversation, max_chars: int) -> str:
 def _managed(
     conversation: Conversation, max_chars: int, *, by_model: bool
 ) -> tuple[tuple[Message, ...], _Desk, int]:
-    """Return the system message, the kept steps, and their total number of characters."""
+    """Return the system message, the kept steps, and the total number of characters."""
     desk = _Desk()
     system = conversation.system()
     length = sum(len(message.content) for message in system)
@@ -267,12 +267,12 @@ def _managed(
 
 
 def without_marks(answer: str) -> str:
-    """Remove the marks of a self-managed history from an answer."""
+    """Remove the marks with which a model manages its history from an answer."""
     return _NOTE.sub("", _DROP.sub("", answer)).strip()
 
 
 class _Desk:
-    """The numbered steps that a model still sees; the model's marks update them."""
+    """The numbered steps that a model still sees. Marks in its answers update them."""
 
     def __init__(self) -> None:
         self.users: dict[int, str] = {}
@@ -286,7 +286,7 @@ class _Desk:
         return sum(map(len, (*self.users.values(), *answers, *self.notes.values())))
 
     def mark(self, answer: str) -> None:
-        """Apply the marks in an answer: first the drops, then the notes."""
+        """Apply an answer's marks: drop steps, then replace steps with notes."""
         said = without_thoughts(answer)
         for match in _DROP.finditer(said):
             self._clear(match[1])
@@ -297,7 +297,7 @@ class _Desk:
                 self.notes[max(numbers)] = f"[{listed}] Your note: {match[2].strip()}"
 
     def messages(self) -> Iterable[Message]:
-        """Return the kept messages in order, with each note before the next kept step."""
+        """Return the kept messages, with notes in place of the steps that they summarise."""
         waiting = dict(self.notes)
         for number, text in self.users.items():
             before = [waiting.pop(n) for n in sorted(waiting) if n < number]

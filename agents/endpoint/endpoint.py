@@ -1,4 +1,4 @@
-"""Settings, costs, responses and errors of a chat completions endpoint, without any I/O."""
+"""Settings, costs, responses and errors of a chat completions endpoint. Does no I/O."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ def most_tokens(prompt: Prompt) -> Tokens:
 
 
 def least_tokens(prompt: Prompt, answer: str = "") -> Tokens:
-    """Return lower bounds on the tokens in a prompt and its answer, which hold for any server."""
+    """Return lower bounds, valid for any server, on the tokens in a prompt and its answer."""
     sent = sum(_n_bytes(message.content) for message in prompt.messages)
     return sent // _BYTES_A_TOKEN, _n_bytes(answer) // _BYTES_A_TOKEN
 
 
 def refusal(config: EndpointConfig, spent: Cost, most: Tokens) -> str:
-    """Return a message that names the cap a request of ``most`` tokens might exceed."""
+    """Return a message naming the cap that a request of ``most`` tokens might exceed."""
     name, so_far, more = "max_tokens_total", f"{spent.tokens} tokens", f"{sum(most)}"
     if config.max_tokens_total is None or spent.tokens + sum(most) <= config.max_tokens_total:
         name, so_far = "max_usd_total", f"{spent.usd:.4f} USD"
@@ -143,7 +143,7 @@ class EndpointReply(BaseModel):
 
     @property
     def text(self) -> str:
-        """Text of the answer; "" if it was filtered or contains only reasoning or tool calls."""
+        """Text of the answer, or "" if it was filtered or contains only reasoning or tool calls."""
         filtered = self.finish_reason == "content_filter"
         return "" if filtered else self.choices[0].message.content or ""
 
@@ -154,7 +154,7 @@ class EndpointReply(BaseModel):
 
     @property
     def tokens(self) -> Tokens | None:
-        """Prompt and completion tokens; None unless the server reports both."""
+        """Numbers of prompt and completion tokens, or None unless the server reports both."""
         usage = self.usage or _Tokens()
         if usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
@@ -210,7 +210,7 @@ def is_overflow(status: int, codes: Collection[object], text: str) -> bool:
 
 
 def retry_after_s(header: str | None, now: datetime | None = None) -> float:
-    """Return the seconds to wait according to a ``Retry-After`` header; 0 if missing or invalid.
+    """Return the seconds that a ``Retry-After`` header asks to wait, or 0 without a valid header.
 
     The header contains seconds or a date (RFC 9110, section 10.2.3).
 
@@ -232,7 +232,7 @@ def retry_after_s(header: str | None, now: datetime | None = None) -> float:
 
 
 def retry_delay_s(config: EndpointConfig, attempt: int, asked_s: float, draw: float) -> float:
-    """Return the seconds to wait after a failed attempt: exponential back-off with full jitter.
+    """Return the seconds to wait after a failed attempt, using exponential back-off with jitter.
 
     ``min(cap, asked_s + draw * min(cap, base * 2 ** (attempt - 1)))``: up to the cap, the wait is
     never shorter than the server asks for, and simultaneous requests return at different times.

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop in its own thread, also for callers with a running loop (such as notebooks).
+    """An event loop in its own thread. Callers may run another loop, as notebooks do.
 
     The loop runs until :meth:`close`, or until the object is garbage-collected, so that objects
     bound to the loop, such as a connection pool, serve many calls. Thread-safe. ``at_end`` is
@@ -32,7 +32,7 @@ class LoopThread:
         self._stop = weakref.finalize(self, _stop, self._loop, thread)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and wait for it; an interrupted wait cancels it before returning.
+        """Run a coroutine and wait for its result. Interrupting the wait cancels the coroutine.
 
         Raises:
             concurrent.futures.CancelledError: if the loop is or becomes closed.
@@ -68,7 +68,7 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """Cancel running tasks and stop the thread; further calls do nothing."""
+        """Cancel running tasks and stop the thread. Further calls do nothing."""
         with self._lock:
             self._stop()
 
@@ -127,7 +127,7 @@ def bounded_client(openai: Any) -> Any:
 
     class Client(openai.DefaultAsyncHttpxClient):  # type: ignore[misc]
         async def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-            """Send a request and read its response; ``stream`` is ignored."""
+            """Send a request and read its response. ``stream`` is ignored."""
             request.headers["accept-encoding"] = "identity"
             options["follow_redirects"] = False
             response = await super().send(request, stream=True, **options)

@@ -60,7 +60,7 @@ class _Fault(NamedTuple):
 
 
 class OpenAIPolicy:
-    """A policy that uses an OpenAI-compatible endpoint; it cannot be trained.
+    """A policy that queries an OpenAI-compatible endpoint and cannot be trained.
 
     Requests run concurrently, up to ``max_concurrency`` across calls; answers are returned in the
     order of the requests. Only transport faults, timeouts, 408, 409, 425, 429, 5xx and responses
@@ -160,7 +160,7 @@ class OpenAIPolicy:
 
     @property
     def capped(self) -> Cost:
-        """Cost charged against the caps; never less than the cost of the text sent and received."""
+        """Cost counted towards the caps: at least the cost of the text sent and received."""
         return self._meter.total
 
     def in_words(self) -> str:
@@ -188,7 +188,7 @@ class OpenAIPolicy:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`, even if it has no separate counts for caps."""
+        """Restore a state from :meth:`state_dict`, even one that an older version saved."""
         found = Counter(state)
         usage = Usage(
             calls=found["requests"],
@@ -203,7 +203,7 @@ class OpenAIPolicy:
         self.counts = Counter({name: found[name] for name in _COUNTS})
 
     def close(self) -> None:
-        """Cancel requests in flight and close the connections; further calls do nothing."""
+        """Cancel requests in flight and close the connections. Further calls do nothing."""
         self._loop.close()
 
     def __enter__(self) -> OpenAIPolicy:
@@ -301,7 +301,7 @@ class OpenAIPolicy:
         return Completion(said, None, Finish.LOST, Usage(calls=attempts))
 
     async def _attempt(self, prompt: Prompt) -> EndpointReply | Completion | _Fault:
-        """Send a prompt once and return any fault, because raising it might reveal the API key."""
+        """Send a prompt once. A fault is returned, because raising it might reveal the API key."""
         body: dict[str, Any] = {
             "model": self.config.model,
             "messages": [
@@ -462,7 +462,7 @@ def _reached_nobody(error: BaseException | None) -> bool:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, for at most ``seconds``."""
+    """Wait at most ``seconds`` for an event."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

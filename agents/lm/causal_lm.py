@@ -38,9 +38,9 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def half_copy(model: ModuleT) -> ModuleT:
-    """Copy a model to bf16 parameters without gradients; buffers keep their precision.
+    """Return a bf16 copy of a model, without gradients. Buffers keep their precision.
 
-    It does not make an intermediate copy in the model's own precision.
+    No intermediate copy in the model's own precision is made.
     """
     half = {
         id(parameter): nn.Parameter(parameter.detach().to(torch.bfloat16, copy=True), False)
@@ -73,7 +73,7 @@ class Loaded(NamedTuple):
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device that a setting selects; ``auto`` selects the GPU if there is one.
+    """Return the device that a setting selects. ``auto`` selects the GPU if there is one.
 
     Raises:
         ConfigError: if the setting is ``cuda`` and PyTorch finds no GPU.
@@ -113,7 +113,7 @@ def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
 
 @contextmanager
 def _no_progress_bars() -> Iterator[None]:
-    """Hide transformers' progress bars in a ``with`` block; they would garble the status line."""
+    """Hide transformers' progress bars in a ``with`` block, to keep the status line readable."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
@@ -172,7 +172,7 @@ def add_adapter(loaded: Loaded, *, rank: int, alpha: int, seed: int) -> Loaded:
 
 @contextmanager
 def adapter_as(adapter: PeftModel, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Use the given adapter weights in a ``with`` block, or no adapter if they are empty.
+    """Use the given adapter weights in a ``with`` block. Empty weights disable the adapter.
 
     The parameters stay the same objects, and activations kept for a backward pass are not changed,
     so pending gradients are computed correctly.
@@ -234,7 +234,7 @@ def check_model(model: PreTrainedModel) -> None:
 
 
 def own_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """Yield each parameter and persistent buffer once; tied weights keep their first name."""
+    """Yield each parameter and persistent buffer once, under its first name."""
     seen = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in seen:
@@ -271,7 +271,7 @@ def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 
 def _layer_of(name: str) -> str:
-    """Return a weight's name up to its layer number, or the whole name if it has none."""
+    """Return a weight's name up to its layer number, or all of it if there is no number."""
     found = re.match(r".*?\.\d+\.", name)
     return found[0] if found else name
 

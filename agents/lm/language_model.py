@@ -1,4 +1,4 @@
-"""A trainable causal language model with log-probabilities, weights and frozen copies."""
+"""A causal language model that can be trained, copied and asked for log-probabilities."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class LanguageModel:
         return [weight for weight in self.model.parameters() if weight.requires_grad]
 
     def train(self, mode: bool = True) -> None:
-        """Switch gradient checkpointing on or off, if configured."""
+        """Switch training mode on or off, and with it any configured gradient checkpointing."""
         self.model.train(mode)
 
     def frozen_copy(self) -> LanguageModel | FrozenAdapter:
@@ -221,7 +221,7 @@ class LanguageModel:
         return frozen
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the version and trained weights (of the adapter, if there is one) on the CPU."""
+        """Return the version and CPU copies of the trained weights (with LoRA, the adapter's)."""
         weights = {n: w.detach().to("cpu", copy=True) for n, w in self._trained().items()}
         return {"version": self.version, "lora_rank": self.config.lora_rank, "weights": weights}
 
@@ -259,14 +259,14 @@ class LanguageModel:
         return checkpoint_weights(self.model)
 
     def save_pretrained(self, folder: Path) -> None:
-        """Save the model, with its adapter merged, and the tokenizer in transformers' format."""
+        """Save the tokenizer and the model in transformers' format, with the adapter merged."""
         from coevo_gym.agents.lm.causal_lm import merged_weights
 
         self.model.save_pretrained(folder, state_dict=dict(merged_weights(self.model)))
         self.tokenizer.save_pretrained(folder)
 
     def save_adapter(self, folder: Path) -> None:
-        """Save the tokenizer and, in PEFT's format, the adapter and the base model's name.
+        """Save the tokenizer and the adapter in PEFT's format.
 
         Raises:
             ConfigError: if there is no adapter, because all weights are trained.
@@ -402,7 +402,7 @@ class FrozenAdapter:
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the frozen adapter weights on the CPU; empty if the adapter was untrained."""
+        """Return CPU copies of the frozen adapter weights, or {} if the adapter was untrained."""
         return {name: weight.to("cpu", copy=True) for name, weight in self._weights.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
@@ -416,7 +416,7 @@ def _in_fp32(module: Module, inputs: object, output: Tensor) -> Tensor:
 
 
 def _predicting(segment: Segment) -> tuple[int, ...]:
-    """Return the ids up to the last id that predicts a sampled token; () if none is sampled."""
+    """Return the ids up to the last id that predicts a sampled token."""
     last = max((place for place, taken in enumerate(segment.sampled) if taken), default=0)
     return segment.ids[:last]
 

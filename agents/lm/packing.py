@@ -99,7 +99,7 @@ def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]
 
 
 def _first(path: Path, n: int) -> Path:
-    """Return the part of a path that covers the first ``n`` tokens."""
+    """Return the start of a path through rows that covers the first ``n`` tokens."""
     found = []
     for number, taken in path:
         found.append((number, min(taken, n)))
@@ -265,7 +265,7 @@ def _along(path: Path, parts: Sequence[Tensor]) -> Tensor:
 
 
 def _mask(own: int, length: int, width: int | None, device: torch.device) -> Tensor | None:
-    """Return the (own, length) mask for the last ``own`` tokens; None for a plain causal mask."""
+    """Return the (own, length) attention mask, or None for plain causal attention."""
     if own == length and (width is None or length <= width):
         return None
     place = torch.arange(length, device=device)

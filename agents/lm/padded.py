@@ -215,7 +215,7 @@ class _Batch:
         return logits
 
     def draw(self) -> tuple[list[int], list[float]]:
-        """Process the next tokens; sample one token per row, with its log-probability.
+        """Process the next tokens, and sample one token per row with its log-probability.
 
         At temperature 0, return the most likely token and log-probability 0.
         """
@@ -252,7 +252,7 @@ class _Batch:
 
 @contextmanager
 def _sharing_key_heads(model: PreTrainedModel) -> Iterator[None]:
-    """Compute attention on a CPU without copying key heads for the query heads that share them.
+    """Compute attention on a CPU without duplicating the key heads that queries share.
 
     On other devices, and for models that do not use PyTorch's attention, nothing changes.
     """
@@ -315,7 +315,7 @@ def _padded(ids: Sequence[int], length: int) -> list[int]:
 
 
 def _batches(rows: Sequence[_Row], max_read: int, max_cache: int) -> Iterator[list[int]]:
-    """Yield batches of row indices with similar prompt lengths, each batch within both limits.
+    """Yield batches of row indices with similar prompt lengths.
 
     ``max_read`` limits the tokens that a batch processes at once, and ``max_cache`` those in its
     cache at the end, including padding.
@@ -336,7 +336,7 @@ def _batches(rows: Sequence[_Row], max_read: int, max_cache: int) -> Iterator[li
 
 
 def _cache_tokens(model: PreTrainedModel) -> int:
-    """Return the number of tokens whose keys and values fit into memory."""
+    """Return the number of tokens whose keys and values fit in memory."""
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -33,13 +33,13 @@ class Stored(NamedTuple):
 
 
 class CachedStart(NamedTuple):
-    """The number ``n`` of cached tokens at a prompt's start, and the cached sequence."""
+    """A cached sequence, and the number ``n`` of its tokens that a prompt starts with."""
 
     n: int = 0
     stored: Stored | None = None
 
     def layer(self, number: int) -> tuple[Tensor, Tensor] | None:
-        """Return a layer's cached keys and values; None if nothing is cached."""
+        """Return a layer's cached keys and values, or None if nothing is cached."""
         if self.stored is None:
             return None
         keys, values = self.stored.layers[number]
@@ -68,11 +68,11 @@ class PrefixCache:
         return sum(stored.n_bytes for stored in self._stored.values())
 
     def clear(self) -> None:
-        """Drop all sequences, as is necessary when the weights change."""
+        """Drop all sequences. Call this whenever the weights change."""
         self._stored.clear()
 
     def find(self, prompt: Ids) -> CachedStart:
-        """Return a prompt's cached prefix, which never includes the prompt's last token."""
+        """Return the cached tokens at a prompt's start, excluding the prompt's last token."""
         ids, best, key = np.asarray(prompt[:-1]), CachedStart(), None
         for name, stored in self._stored.items():
             n = n_shared(ids, stored.ids)
@@ -108,7 +108,7 @@ def can_be_cut_back(model: PreTrainedModel) -> bool:
 
 
 def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
-    """Yield prefixes that prompts share, in batches, so that each is computed only once.
+    """Yield batches of shared prompt prefixes, so that each prefix is computed only once.
 
     The prefix shared by all prompts comes first, then longer prefixes shared by some prompts,
     so that each batch continues from previous batches. The last token of each prompt is excluded.
@@ -116,7 +116,7 @@ def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
     levels: dict[int, list[Ids]] = {}
 
     def divide(group: Sequence[Ids], read: int, level: int) -> None:
-        """Collect prefixes shared in a sorted group of prompts with ``read`` equal first tokens."""
+        """Collect the prefixes shared by sorted prompts whose first ``read`` tokens are equal."""
         if len(group) < 2:
             return
         # In a sorted group, the first and the last sequence have the shortest common prefix.

@@ -36,7 +36,7 @@ _NEEDED = {"num_blocks", "return_logprobs"}
 
 
 def why_not(model: PreTrainedModel) -> str:
-    """Return why this model cannot use continuous batching, or "" if it can.
+    """Return the reason why this model cannot use continuous batching, or "" if it can.
 
     Without flash attention, transformers computes each request's attention over the tokens of all
     requests, which grows with the square of the batch size.
@@ -177,7 +177,7 @@ class TransformersPolicy(LanguageModel):
         self._prefixes_of = (-1, -1)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answer prompts; each decision records the temperature of its request.
+        """Answer prompts. Each decision records the temperature at which it was sampled.
 
         Gradients left over from the last update are dropped to free their memory.
 
@@ -229,7 +229,7 @@ class TransformersPolicy(LanguageModel):
         return completions
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
-        """Convert a given answer to a decision to learn from; None if it exceeds the context.
+        """Convert a given answer to a training decision, or return None if it does not fit.
 
         Its log-probabilities are 0, because the answer was not sampled.
         """
@@ -239,7 +239,7 @@ class TransformersPolicy(LanguageModel):
         return TokenDecision(prompt_ids, ids, (0.0,) * len(ids))
 
     def train(self, mode: bool = True) -> None:
-        """Switch between sampling and updating; the switch to updating clears the prefix cache."""
+        """Switch between sampling and updating. Switching to updating clears the prefix cache."""
         super().train(mode)
         if mode and self._prefixes is not None:
             self._prefixes.clear()
@@ -254,7 +254,7 @@ class TransformersPolicy(LanguageModel):
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """Sample with another seed in a ``with`` block, then resume the previous generator.
+        """Sample with another seed in a ``with`` block, then restore the previous generator.
 
         The context uses a separate prefix cache, because prefixes computed in different batches
         differ in their last bits.
@@ -271,7 +271,7 @@ class TransformersPolicy(LanguageModel):
         return {**super().state_dict(), "rng": self._rng.bit_generator.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore the state from :meth:`state_dict`; sampling continues as if uninterrupted.
+        """Restore the state from :meth:`state_dict`, including the random generator.
 
         Raises:
             ConfigError: if the state belongs to another model or adapter.

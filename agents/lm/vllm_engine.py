@@ -140,7 +140,7 @@ class VLLMEngine:
         return [_sampled(output.outputs[0], ask) for output, ask in zip(outputs, asks, strict=True)]
 
     def load(self, weights: Callable[[], Iterable[tuple[str, Tensor]]]) -> None:
-        """Replace all weights, and clear the prefix cache of the old weights.
+        """Replace all weights and clear the prefix cache.
 
         ``weights`` yields each weight with its name in the checkpoint, including the LM head even
         if it is tied to the embedding. It is called twice, first to check the names, so that
@@ -245,7 +245,7 @@ def _sampled(output: Any, ask: Ask) -> Sampled:
 
 @contextmanager
 def _process_kept() -> Iterator[None]:
-    """Prepare the process for starting vLLM in a ``with`` block, then restore its environment.
+    """Set vLLM's environment variables in a ``with`` block, then restore the process's state.
 
     vLLM writes to the environment (including LD_PRELOAD, which would affect every child process)
     and seeds all global random generators.

@@ -1,4 +1,4 @@
-"""A language model that is trained in this process and sampled by vLLM."""
+"""A language model that is trained in this process and samples with vLLM."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class VLLMPolicy(TransformersPolicy):
         self._tolerance = TOLERANCE[dtype]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore the state from :meth:`state_dict`; sampling continues as if uninterrupted."""
+        """Restore the state from :meth:`state_dict`, including the random generator."""
         self.engine.holds = None
         return super().load_state_dict(state)
 
@@ -108,7 +108,7 @@ class VLLMPolicy(TransformersPolicy):
 
 
 def _folder(source: str) -> Path:
-    """Return a loaded model's folder, which is in transformers' cache if it has a hub id."""
+    """Return the folder of a loaded model, given its hub id or its folder."""
     if Path(source).is_dir():
         return Path(source)
     config = cached_file(source, "config.json", local_files_only=True)

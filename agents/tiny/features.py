@@ -60,7 +60,7 @@ def parse(text: str) -> Text:
 
 @lru_cache(maxsize=65536)
 def bucket(word: str, buckets: int) -> int:
-    """Return the word's row in the embedding table; it is the same in every process."""
+    """Return a word's row in the embedding table. Every process computes the same row."""
     return zlib.crc32(word.encode()) % buckets
 
 
@@ -84,7 +84,7 @@ class WordWeights:
         return cls(dict(sorted(counts.items())), len(distinct))
 
     def total(self, words: Iterable[str]) -> float:
-        """Return the sum of the words' weights; it does not depend on their order."""
+        """Return the sum of the words' weights, regardless of their order."""
         weights, unseen = self._weights, self._unseen
         return math.fsum([weights.get(word, unseen) for word in words])
 
@@ -182,7 +182,7 @@ class Encoder:
         split: Sequence[tuple[str, str]],
         spans: Sequence[tuple[float, str]],
     ) -> Floats:
-        """Compare each candidate with the instruction; return (n, _N_PAGE) features."""
+        """Return (n, _N_PAGE) features that compare each candidate with the instruction."""
         around = [parse(context) for _, context in spans]
         local = _local_weights(wanted, around)
         share = Counter(leading for leading, _ in split)
@@ -246,7 +246,7 @@ def split_candidate(candidate: str) -> tuple[str, str]:
 
 
 def contexts(arguments: Sequence[str], observation: str) -> list[tuple[float, str]]:
-    """Find each argument in an observation, with the text from there to the next argument.
+    """Find each argument in an observation, with the text up to the next argument.
 
     If an argument does not occur, leading words are dropped until it does ("to drawer 1",
     "drawer 1").
@@ -281,7 +281,7 @@ def _find(text: str, argument: str) -> tuple[int, int]:
 
 
 def _word_start(text: str, argument: str, start: int = 0) -> int:
-    """Return the first index from ``start`` where the word occurs as a whole word; -1 if none."""
+    """Return the first index from ``start`` where ``argument`` is a whole word, or -1."""
     if not argument:
         return -1
     start = text.find(argument, start)
@@ -296,7 +296,7 @@ def _word_start(text: str, argument: str, start: int = 0) -> int:
 
 
 def _local_weights(wanted: Text, around: Sequence[Text]) -> dict[str, float]:
-    """Return a weight per instruction word; words in fewer candidate contexts get more weight."""
+    """Return a weight for each instruction word. Words in fewer candidate contexts weigh more."""
     n = sum(bool(text.words) for text in around)
     counts = Counter(word for text in around for word in text.distinct & wanted.distinct)
     return {word: math.log((n + 1) / count) for word, count in counts.items()}
@@ -337,7 +337,7 @@ def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) 
 
 
 def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[int]:
-    """Return each candidate argument's distance from the current position in the instruction.
+    """Return each candidate argument's distance from a pointer into the instruction.
 
     A pointer moves through the instruction: each past action moves it past the action's argument,
     if the argument occurs after the pointer. An argument that makes up most of the instruction is

@@ -1,4 +1,4 @@
-"""The tiny policy's network, which requires PyTorch; import it through ``TinyPolicy``."""
+"""The tiny policy's network. Import it through ``TinyPolicy``, because it requires PyTorch."""
 
 from __future__ import annotations
 

@@ -83,11 +83,11 @@ class TinyPolicy:
         self._use(WordWeights())
 
     def fit_words(self, texts: Iterable[str]) -> None:
-        """Compute word weights from training texts; rare words get a higher weight."""
+        """Compute word weights from training texts. Rare words get a higher weight."""
         self._use(WordWeights.fit(texts))
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Choose a candidate per request; temperature 0 picks the best, with log-probability 0.
+        """Choose a candidate for each request. At temperature 0, it is the best candidate.
 
         Raises:
             ConfigError: if a request is not a choice among at least one candidate.
@@ -159,7 +159,7 @@ class TinyPolicy:
         return list(self._net.parameters())
 
     def train(self, mode: bool = True) -> None:
-        """Switch dropout on or off; dropout is off outside updates."""
+        """Switch dropout on or off. Only updates use dropout."""
         self._net.train(mode)
 
     def frozen_copy(self) -> TinyPolicy:
@@ -173,7 +173,7 @@ class TinyPolicy:
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """Sample with another seed in a ``with`` block, then resume the previous generator."""
+        """Sample with another seed in a ``with`` block, then restore the previous generator."""
         before, self._rng = self._rng, np.random.default_rng(seed)
         try:
             yield
@@ -193,7 +193,7 @@ class TinyPolicy:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`; sampling continues as if uninterrupted.
+        """Restore the state from :meth:`state_dict`, including the random generator.
 
         Raises:
             ConfigError: if the state belongs to a policy of a different size.

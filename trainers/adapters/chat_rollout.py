@@ -92,7 +92,7 @@ class ChatRollout:
         slot: str | None = None,
         policy_version: int = 0,
     ) -> tuple[Message, ...]:
-        """Start an episode; a running episode is discarded.
+        """Start an episode. A running episode is discarded.
 
         Args:
             split: ``"train"`` for an episode of the session, else the split of ``task``.
@@ -118,7 +118,7 @@ class ChatRollout:
         return self._begin({"task_id": task} if task else {})
 
     def again(self) -> tuple[Message, ...]:
-        """Restart the latest episode's task, for a trainer that needs an outcome for every rollout.
+        """Start a new episode on the latest episode's task.
 
         The session does not record this episode.
 
@@ -132,7 +132,7 @@ class ChatRollout:
         return self._begin({"task": self._task})
 
     def recover(self) -> str:
-        """Restore the episode after a fault, for a trainer that cannot skip rollouts.
+        """Restore the episode after a fault, by replaying its answers.
 
         The episode is started :meth:`again`, and all previous answers are replayed.
 
@@ -154,7 +154,7 @@ class ChatRollout:
         return page
 
     def answer(self, said: str) -> str:
-        """Process a model's answer, parsing its action as the prompt specifies.
+        """Take the action in a model's answer and return the next user message.
 
         Returns:
             The next user message, or the last observation if the episode is over.
@@ -193,16 +193,16 @@ class ChatRollout:
         return None if self.lost else float(self.info["success"])
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the split's native tasks, each of which can be run as an episode."""
+        """Return the benchmark's own tasks in a split. Each of them can be run as an episode."""
         return cast(TaskEnv, self._env_of(split).unwrapped).tasks
 
     def abandon(self) -> None:
-        """Return the episode to the session without recording it."""
+        """Abandon the episode. The session does not record it."""
         self._sampler.abandon()
         self.over = True
 
     def close(self) -> None:
-        """Abandon the episode and close the envs; further calls do nothing."""
+        """Abandon the episode and close the envs. Further calls do nothing."""
         self.abandon()
         for env in (self._sampler, *self._held_out.values()):
             env.close()

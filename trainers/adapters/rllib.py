@@ -109,7 +109,7 @@ class ObserveMask(gym.ObservationWrapper[Any, Any, Any]):
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
-        """Spec of the unwrapped env; RLlib's `gym.make` rejects envs without a spec."""
+        """Spec of the unwrapped env. RLlib's `gym.make` rejects envs without a spec."""
         return self.unwrapped.spec
 
     def observation(self, observation: Any) -> dict[str, NDArray[np.float32]]:

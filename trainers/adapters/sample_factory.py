@@ -56,7 +56,7 @@ _ALWAYS = (
 
 
 def make_env(name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
-    """Create a worker's env, in which each reset starts the curriculum's next episode."""
+    """Create a worker's env. Each reset starts the curriculum's next episode."""
     return _Told(
         cfg.coevo_server,
         split=cfg.coevo_split,
@@ -135,7 +135,7 @@ class KeepCurriculum(AlgoObserver):  # type: ignore[misc]
             self.tickets.load(json.loads(kept.read_text()))
 
     def on_training_step(self, runner: Any, training_iteration_since_resume: int) -> None:
-        """Save the curriculum if there is a new checkpoint; this method is called often."""
+        """Save the curriculum whenever there is a new checkpoint."""
         self.keep()
 
     def keep(self) -> None:

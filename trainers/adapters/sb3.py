@@ -77,7 +77,7 @@ def make_envs(
 
 
 def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
-    """Return a subclass whose saved model includes the curriculum.
+    """Return a subclass of an algorithm that saves the curriculum together with the model.
 
     ``load(path, env=make_envs(…))`` restores both. Without an env, or with evaluation envs, it
     loads only the policy. The curriculum's metrics are logged as ``curriculum/…``
@@ -115,7 +115,7 @@ def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
 
 
 def _session_of(envs: VecEnv | None) -> SessionFace | None:
-    """Return the session that training envs share; None for other envs."""
+    """Return the session that training envs share, or None for other envs."""
     try:
         return None if envs is None else cast(SessionFace, envs.get_attr("session")[0])
     except AttributeError:

@@ -132,17 +132,17 @@ class FoundTrainer(NamedTuple):
 
 
 def folder_of(trainer: Trainer) -> Path:
-    """Return the folder of a trainer's virtual environment, which may not exist."""
+    """Return the path of a trainer's virtual environment. It need not exist."""
     return home() / "trainers" / trainer.name
 
 
 def python_of(trainer: Trainer) -> Path:
-    """Return the path of a trainer's Python interpreter, which may not exist."""
+    """Return the path of a trainer's Python interpreter. It need not exist."""
     return folder_of(trainer) / "bin" / "python"
 
 
 def find_trainer(trainer: Trainer) -> FoundTrainer:
-    """Find a trainer's installations in the current and in the trainer's virtual environment."""
+    """Find a trainer in the current virtual environment and in its own."""
     here: dict[str, str] = {}
     if trainer.extra is not None:
         with suppress(PackageNotFoundError):
@@ -169,7 +169,7 @@ def find_trainer(trainer: Trainer) -> FoundTrainer:
 
 
 def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
-    """Create a trainer's virtual environment unless it is up to date; return its folder.
+    """Return the folder of a trainer's virtual environment. Create or update it if necessary.
 
     An environment of another version, or from an interrupted installation, is removed first.
     ``source`` is a folder with all required wheels; None to download them.
@@ -276,7 +276,7 @@ def _differs(copy: Path, file: str) -> bool:
 
 
 def _other_checkout(trainer: Trainer, site: Path) -> str:
-    """Return the checkout used by a virtual environment's coevo_gym; "" if it is this checkout."""
+    """Return the source checkout that a virtual environment uses, or "" if it is this checkout."""
     if trainer.extra is None:
         return ""
     for found in distributions(name="coevo_gym", path=[str(site)]):

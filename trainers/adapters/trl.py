@@ -81,7 +81,7 @@ class TRLPlug:
         self._probe = self._rollout()
 
     def environment(self) -> Environment:
-        """Create an environment; pass this method as ``environment_factory``."""
+        """Create an environment. Pass this method as ``environment_factory``."""
         return Environment(self._rollout(), lambda: self.version)
 
     def callback(self) -> Callback:
@@ -147,7 +147,7 @@ class Environment:
         self._rollout, self._version = rollout, version
 
     def reset(self, split: str = "train", slot: str = "", task: str = "", **row: Any) -> str:
-        """Start the episode of one copy of a row and return the messages for the model."""
+        """Start one rollout of a row and return the messages for the model."""
         messages = self._rollout.begin(
             split=split, slot=slot or None, task=task or None, policy_version=self._version()
         )
@@ -172,7 +172,7 @@ class Environment:
         return "\n\n".join(filter(None, [seen, OVER])) if self._rollout.over else seen
 
     def get_reward(self) -> float | None:
-        """Return 1.0 for success, else 0.0; None, which TRL ignores, for a lost episode."""
+        """Return 1.0 for success, 0.0 for failure, or None (ignored by TRL) for a lost episode."""
         return self._rollout.end()
 
 
@@ -191,7 +191,7 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self._loaded = True
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Check that session and trainer fit together; when resuming, load the saved curriculum."""
+        """Check that the session fits the trainer, and load the saved curriculum when resuming."""
         session, theirs = self._plug.session, args.num_generations
         if isinstance(session, CurriculumSession) and session.group_size != theirs:
             raise ConfigError(

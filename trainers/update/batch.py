@@ -31,7 +31,7 @@ ValueT = TypeVar("ValueT")
 
 
 class Batch(NamedTuple):
-    """A batch of D samples from groups; each row has one value per sampled position."""
+    """A batch of D samples from groups. Each of its rows has one value per sampled position."""
 
     samples: list[Sample]
     owner: Tensor  # (D,), index of the trajectory a sample belongs to
@@ -96,7 +96,7 @@ def batch_of(
 
 
 def upper_clips(groups: Sequence[Group], config: GRPOConfig) -> list[list[float]] | None:
-    """Return each group's upper clipping bounds, which differ for trajectories with stripped cues.
+    """Return the upper clipping bound of each trajectory, by group.
 
     Return None if the settings have one clip for all trajectories.
     """
@@ -183,7 +183,7 @@ def trajectory_weights(owner: Tensor, lengths: Tensor) -> Tensor:
 
 
 def parts(rows: NDArray[np.int64], tokens: NDArray[np.int64], most: int) -> list[NDArray[np.int64]]:
-    """Split ``rows`` into parts of at most ``most`` tokens; a longer row forms its own part."""
+    """Split ``rows`` into parts of at most ``most`` tokens. A longer row becomes its own part."""
     cuts, inside = [], 0
     for place, row in enumerate(rows):
         if inside and inside + tokens[row] > most:
@@ -257,7 +257,7 @@ def evaluated(
 
 
 def of_usable(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]:
-    """Keep the values of usable groups; an already filtered list is returned unchanged."""
+    """Return the values that belong to usable groups. An already filtered list stays as it is."""
     if len(values) != len(groups):
         return list(values)
     both = zip(groups, values, strict=True)

@@ -56,7 +56,7 @@ def truncated_weights(
 
 
 def of_older_weights(batch: Batch, version: int) -> Tensor:
-    """Return a (D,) bool mask of samples that contain tokens from weights before this version.
+    """Return a (D,) bool mask of samples with tokens that an older policy version sampled.
 
     It is always False if groups cannot be stale, because on-policy training needs no correction.
     """
@@ -68,7 +68,7 @@ def of_older_weights(batch: Batch, version: int) -> Tensor:
 def renewed(
     policy: TrainablePolicy, batch: Batch, which: Tensor, microbatch_tokens: int
 ) -> Sequence[Tensor]:
-    """Return old log-probabilities, recomputed for samples that the (D,) mask ``which`` selects."""
+    """Return old log-probabilities, recomputed where the (D,) mask ``which`` is True."""
     if not which.any():
         return batch.recorded
     if which.all():
@@ -89,7 +89,7 @@ def importance_of(
     corrected: Tensor,
     cap: float | None,
 ) -> tuple[Tensor | None, dict[str, float]]:
-    """Compute :func:`truncated_weights` for the given rows of a batch; other samples get weight 1.
+    """Compute :func:`truncated_weights` for the given rows of a batch. Other samples get weight 1.
 
     Args:
         batch: samples.

@@ -30,11 +30,11 @@ class LearnablePolicy(TrainablePolicy, Protocol):
         ...
 
     def train(self, mode: bool = True) -> Any:
-        """Switch noise such as dropout on or off; noise is off outside updates."""
+        """Switch noise such as dropout on or off. Only updates use noise."""
         ...
 
     def frozen_copy(self) -> LearnablePolicy:
-        """Return a frozen copy of the policy, which is not trained further."""
+        """Return a frozen copy of the policy."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class LearnablePolicy(TrainablePolicy, Protocol):
 
 
 class Objective(NamedTuple):
-    """The part of a loss that stays constant during an update.
+    """The inputs of a loss that stay constant during an update.
 
     Attributes:
         old: old log-probabilities, one row for each of the D samples; None to use the current
@@ -150,7 +150,7 @@ class SurrogateLearner:
         return min(self.config.minibatches, len(batch.samples))
 
     def _reference_rows(self, batch: Batch) -> list[Tensor] | None:
-        """Return one row of reference-model log-probabilities per sample, or None if unused."""
+        """Return the reference model's log-probabilities per sample, or None if there is none."""
         if self._reference is None:
             return None
         return evaluated(self._reference, batch, self.config.microbatch_tokens)
@@ -236,7 +236,7 @@ class SurrogateLearner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore the state from :meth:`state_dict`; load the policy's own state first.
+        """Restore the state from :meth:`state_dict`. Load the policy's own state first.
 
         A state without a reference leaves the learner's reference unchanged. In that case, create
         the learner with the initial policy, and load the policy's later state afterwards.

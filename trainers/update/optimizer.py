@@ -84,7 +84,7 @@ class GuardedOptimizer:
 
     @property
     def lr(self) -> float:
-        """Learning rate of the latest step; before the first step, the target learning rate."""
+        """Learning rate of the latest step, or the target learning rate before the first step."""
         return float(self._inner.param_groups[0]["lr"])
 
     def zero_grad(self) -> None:
@@ -131,7 +131,7 @@ class GuardedOptimizer:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the counters and the optimiser's state, on the CPU."""
+        """Return the counters and the optimiser state, with tensors copied to the CPU."""
         return {
             "optimizer": _on_cpu(self._inner.state_dict()),
             "steps": self.steps,
@@ -139,7 +139,7 @@ class GuardedOptimizer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore the state from :meth:`state_dict`; counters missing in older states become 0."""
+        """Restore the state from :meth:`state_dict`. Counters that older states lack become 0."""
         self._inner.load_state_dict(state["optimizer"])
         self.steps = int(state.get("steps", 0))
         self.nonfinite_in_a_row = int(state.get("nonfinite_in_a_row", 0))
@@ -147,7 +147,7 @@ class GuardedOptimizer:
 
 
 def _on_cpu(state: Any) -> Any:
-    """Copy nested values to the CPU, because a GPU may not have enough memory for two copies."""
+    """Copy nested values to the CPU, since GPU memory may not hold two copies."""
     if isinstance(state, Tensor):
         return state.detach().to("cpu", copy=True)
     if isinstance(state, Mapping):
@@ -158,7 +158,7 @@ def _on_cpu(state: Any) -> Any:
 
 
 class Averageable(Protocol):
-    """A policy with weights that can be averaged, such as any policy being trained."""
+    """A policy whose weights can be averaged."""
 
     version: int
 
@@ -201,7 +201,7 @@ class AveragedWeights:
             self._policy.version = version
 
     def state(self) -> list[Tensor]:
-        """Return the averaged weights, on the CPU."""
+        """Return CPU copies of the averaged weights."""
         return [average.to("cpu", copy=True) for average in self._average]
 
     def load(self, state: Sequence[Tensor]) -> None:

@@ -47,7 +47,7 @@ def practise(session: SessionFace, name: str) -> None:
 
 
 class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
-    """An agent loop that runs one row's episode; verl creates a loop for each rollout.
+    """An agent loop that runs one episode. There is one loop per rollout.
 
     Args:
         arguments: verl's positional arguments.
@@ -79,7 +79,7 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
             )
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """Run the episode for one copy of a row in verl's dataset.
+        """Run one rollout of a row in verl's dataset.
 
         Raises:
             EnvBackendError: if engine faults end every attempt.

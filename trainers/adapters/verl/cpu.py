@@ -1,4 +1,4 @@
-"""A CPU platform for tests and small models in verl, which supports only accelerators.
+"""A platform that lets verl run tests and small models on a CPU.
 
 Set both variables before verl is imported, including in Ray's workers::
 
@@ -51,7 +51,7 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
         return True
 
     def current_device(self) -> str:
-        """Return the name of the device for tensors."""
+        """Return ``"cpu"``, the device on which tensors are created."""
         return "cpu"
 
     def device_count(self) -> int:
@@ -92,7 +92,7 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
         return False
 
     def ray_resource_name(self) -> str:
-        """Return the name of the Ray resource of which each worker takes one unit."""
+        """Return the name of the Ray resource that workers reserve."""
         return "CPU"
 
     def ray_noset_envvars(self) -> list[str]:

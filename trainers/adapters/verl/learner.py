@@ -85,7 +85,7 @@ class VerlLearner:
         return self.policy.version
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
-        """Return each group's advantages, one per trajectory; with GiGPO, one per step."""
+        """Return each group's advantages: one per trajectory, or one per step with GiGPO."""
         return self.credit(groups, notes)
 
     def update(
@@ -129,7 +129,7 @@ class VerlLearner:
             weight.copy_(given[name])  # a state's tensors have no gradients
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint with each worker's shard and this process's state to a new folder.
+        """Write each worker's shard and this process's state to a checkpoint in a new folder.
 
         The folder may also be empty. The checkpoint is complete once it has ``learner.json``.
         """

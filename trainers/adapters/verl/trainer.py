@@ -1,4 +1,4 @@
-"""Subclass of verl's trainer that saves the curriculum in its checkpoints."""
+"""A subclass of verl's trainer that saves the curriculum in its checkpoints."""
 
 from __future__ import annotations
 

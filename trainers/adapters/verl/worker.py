@@ -33,7 +33,7 @@ EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], 
 
 
 class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
-    """A worker with a shard of the model; each method is called on all workers at once."""
+    """A worker with a shard of the model. Each method is called on all workers at once."""
 
     def __init__(self, config: Any) -> None:
         if get_device_name() == "cpu":  # verl would name the CPU backend twice, which fails
@@ -41,7 +41,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         super().__init__(config)
 
     def begin(self, with_reference: bool) -> None:
-        """Load the model and, if needed, a second copy as the frozen reference."""
+        """Load the model and, if needed, a frozen copy as the reference."""
         self.engine.initialize()
         self._reference: Any = None
         if with_reference:
@@ -86,7 +86,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         return told
 
     def weights(self) -> dict[str, Tensor] | None:
-        """Return all weights on the CPU; on all workers except the first, return None."""
+        """Return CPU copies of all weights on the first worker, and None on the others."""
         named, _ = self.engine.get_per_tensor_param()
         found = {}
         for name, weight in named:  # each weight is gathered from all workers
@@ -130,7 +130,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
     def _evaluate(
         self, engine: Any, rows: Sequence[SegmentRow], config: GRPOConfig
     ) -> list[Tensor]:
-        """Return each row's (n,) log-probabilities, on every worker."""
+        """Return the (n,) log-probabilities of all rows. Workers share the computation."""
         mine, least = self._share(rows, range(len(rows)))
         batch = self._batch(rows, mine, {}, least, config)
         with engine.eval_mode():

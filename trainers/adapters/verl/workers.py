@@ -35,7 +35,7 @@ class Sharding(FrozenModel):
 
 
 class Workers(Protocol):
-    """A group of workers that run each call together."""
+    """A group of worker processes that all execute the same calls."""
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method on all workers, wait, and return the first worker's result."""
@@ -70,7 +70,7 @@ class TorchrunWorkers:
 
     @property
     def leads(self) -> bool:
-        """True if this process runs the loop."""
+        """True if this process runs the training loop."""
         return int(os.environ["RANK"]) == 0
 
     def call(self, method: str, *arguments: Any) -> Any:
@@ -79,7 +79,7 @@ class TorchrunWorkers:
         return getattr(self._worker, method)(*arguments)
 
     def follow(self) -> None:
-        """Run the leader's calls until the leader stops."""
+        """Execute the calls of the first process until it stops."""
         while (asked := self._tell(None)) is not None:
             method, arguments = asked
             getattr(self._worker, method)(*arguments)
@@ -97,7 +97,7 @@ class TorchrunWorkers:
 
 
 class RayWorkers:
-    """A group of workers, one per Ray actor; verl assigns the actors to nodes.
+    """A group of workers, one per Ray actor, which verl assigns to nodes.
 
     Call ``ray.init()`` first, with :func:`ray_environment` as its ``runtime_env``. The model's
     folder must have the same path on every node. ``per_node`` is the number of workers per node.
