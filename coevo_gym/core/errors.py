@@ -1,4 +1,4 @@
-"""Exception classes, one for each boundary that can fail.
+"""Exceptions raised by coevo_gym.
 
 Bad model output is never an exception but an observation (see ``envs/base.py``). Each exception
 here signals a caller's mistake or an infrastructure fault. A fault never becomes a reward of 0.
@@ -54,11 +54,11 @@ class TaskError(CoevoError, ValueError):
 
 
 class BuildError(TaskError):
-    """A draft could not be turned into a proven task; the message contains the reason."""
+    """A proposal or draft could not be made into a verified task. The message gives the reason."""
 
 
 class SplitLeakError(CoevoError):
-    """A validation or test task was about to reach exploration, drafting or training."""
+    """A validation or test task would have been used for exploration, drafting or training."""
 
 
 class EnvBackendError(CoevoError):
@@ -86,15 +86,15 @@ class StoreError(CoevoError):
 
 
 class ModelError(CoevoError):
-    """A language model cannot be loaded, or its engine or endpoint failed."""
+    """A language model could not be loaded, or its engine or endpoint failed."""
 
 
 class ModelNotFetched(ModelError):
-    """A downloadable model is not on this machine; the message contains the download command."""
+    """A language model has not been downloaded yet. The message contains the download command."""
 
 
 class ModelNotFound(ModelError, ValueError):
-    """A setting names a language model that does not exist; the message lists valid values."""
+    """A setting names a language model that does not exist. The message lists valid values."""
 
 
 class RateLimited(ModelError):

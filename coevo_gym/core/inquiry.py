@@ -77,7 +77,7 @@ class Advisor(Protocol):
     """The interface for asking a model questions."""
 
     def ask(self, inquiries: Sequence[Inquiry[ModelT]]) -> list[Answer[ModelT]]:
-        """Return one answer per inquiry, in order, from one batch of requests.
+        """Ask all questions in one batch, and return the answers in the same order.
 
         Bad output leads to an answer without a value, never to an exception.
         """
@@ -99,7 +99,7 @@ class Analyst:
     sampling: Sampling = _SAMPLE
 
     def studying(self, kind: str, groups: Sequence[Group]) -> AbstractContextManager[Spent]:
-        """Return a scope for a study of the given kind that examines one step's groups.
+        """Return the scope for a study of one learner step's groups.
 
         A resumed run has the same group ids, so a repeated study gets the earlier answers. The caps
         per round apply to each study separately.
@@ -131,5 +131,5 @@ class AnswerStore(Protocol):
         ...
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
-        """Store answers, replacing those with the same keys; return once they are on disk."""
+        """Store answers on disk, replacing those with the same keys. Wait until they are stored."""
         ...

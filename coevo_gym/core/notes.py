@@ -1,4 +1,4 @@
-"""Notes, which record a study's findings about trajectories or single steps.
+"""Notes: findings about trajectories or single steps, recorded by a study.
 
 A study reads finished training groups and writes notes. Memories learn from notes, and credit
 assignment may weight steps by their notes. Notes are frozen and can be looked up by trajectory.

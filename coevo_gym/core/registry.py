@@ -56,7 +56,7 @@ class Registry:
         return found
 
     def names(self) -> list[str]:
-        """Return all names, this package's own first."""
+        """Return all registered names, starting with this package's names."""
         return [*dict.fromkeys((*self.built_in, *self._entry_points, *self._added))]
 
     def add(self, name: str, thing: Any) -> None:
@@ -95,7 +95,7 @@ class Registry:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return a "Did you mean" question about the most similar known name; "" if none is similar."""
+    """Suggest a similar known name as a "Did you mean" question. Return "" if none is similar."""
     close = get_close_matches(name, list(known), n=1)
     return f"Did you mean {close[0]!r}? " if close else ""
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Scopes:
-    """The nested scope names of the current piece of work.
+    """The stack of named scopes that the current thread has entered.
 
     Scopes are local to a thread: entering a scope does not affect other threads.
 
@@ -28,7 +28,7 @@ class Scopes:
 
     @property
     def path(self) -> str:
-        """Full name of this thread's current scope; "" outside all scopes."""
+        """Full name of this thread's current scope, or "" outside all scopes."""
         path: str = getattr(self._here, "path", "")
         return path
 
@@ -38,7 +38,7 @@ class Scopes:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[str]:
-        """Enter a scope in which :attr:`path` ends with ``name``; yield the path."""
+        """Enter a nested scope called ``name`` and yield its full name."""
         before = self.path
         inside = f"{before}/"
         path = name if not before or name.startswith(inside) else inside + name

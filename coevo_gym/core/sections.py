@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 
 def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
-    """Return a settings section's models, one per ``kind``, or () for any other annotation."""
+    """Return the settings models in a field's annotation, one per ``kind``. Return () if none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return (annotation,)
     if get_origin(annotation) is Annotated:
@@ -22,7 +22,7 @@ def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
 
 
 def kind_of(model: type[BaseModel]) -> str:
-    """Return the ``kind`` of one model in a union."""
+    """Return the ``kind`` that selects a settings model."""
     return str(get_args(model.model_fields["kind"].annotation)[0])
 
 

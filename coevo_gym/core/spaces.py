@@ -37,7 +37,7 @@ _SAMPLE_CHARS = "abcdefghijklmnopqrstuvwxyz 0123456789[]{}()<>\"'.,:;-_/\\\n\té
 
 
 def clean_text(text: str, max_length: int) -> str:
-    """Make text safe to store, send and compare; call it once, where text enters or leaves.
+    """Make text safe to store, send and compare. Call it once, where text enters or leaves.
 
     Lone surrogates become U+FFFD, because they break UTF-8, JSON and SQLite. Text longer than
     ``max_length`` characters is truncated and ends with the number of missing characters.

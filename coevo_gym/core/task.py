@@ -77,7 +77,7 @@ def parse_split(split: str | Split) -> Split:
 
 
 class FrozenDict(dict[str, Any]):
-    """An immutable JSON object; hashable and picklable."""
+    """An immutable, hashable and picklable JSON object."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("FrozenDict cannot be modified. Create a new one.")
@@ -149,7 +149,7 @@ class FrozenModel(BaseModel):
 
 
 def shaped(pattern: str, rule: str) -> AfterValidator:
-    """Create a validator for strings that must match a pattern; ``rule`` is the error message."""
+    """Create a validator for strings that must match a pattern. ``rule`` is the error message."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -195,7 +195,7 @@ def register_models(benchmark: str, *, world: str, verifier: str) -> None:
 
 
 def find_models_by(look: Callable[[str], object]) -> None:
-    """Register a function that is called with a benchmark's name if its models are unknown."""
+    """Register a callback that is given the name of each benchmark whose models are unknown."""
     _LOOKS.append(look)
 
 
@@ -264,7 +264,7 @@ def folded(value: Any) -> Any:
 
 
 class Task(FrozenModel):
-    """A goal for an agent, with its world and its verifier.
+    """A goal for an agent, together with a world and a verifier.
 
     Attributes:
         benchmark: name of the benchmark, such as ``"webshop"``.
@@ -342,7 +342,7 @@ class Task(FrozenModel):
         return canonical_json(self.model_dump(mode="json"))
 
     def require_asked(self, action: str) -> Task:
-        """Return this task, or raise an error if it is an open task.
+        """Check that this task has a goal, and return the task.
 
         Args:
             action: the action that an open task does not allow, for the message ("evaluate").
