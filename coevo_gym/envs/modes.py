@@ -105,7 +105,7 @@ def listed_modes(
     format_kinds: Collection[str] = (),
     max_steps: int = 0,
 ) -> tuple[str, ...]:
-    """Return a failed episode's failure modes: ``own``, then the common modes in ``modes``.
+    """Return the failure modes of a failed episode. The modes in ``own`` come first.
 
     Args:
         own: modes found by the benchmark's own rules, most informative first.

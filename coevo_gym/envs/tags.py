@@ -58,7 +58,7 @@ def asks_nothing(task: Task | Draft) -> bool:
 
 
 def scenario_tags(task: Task | Draft) -> tuple[str, ...]:
-    """Return a task's default tags, which contain only its scenario."""
+    """Return the default tags of a task: a single tag with its scenario."""
     return tags_from([("scenario", task.scenario)])
 
 

@@ -25,7 +25,7 @@ class WebShopBenchmark(ProposableFolder):
     modes = MODES
 
     def symbol(self, step: Step) -> str:
-        """Return a step's kind: search, page, item, option, subpage, buy, or "!" if impossible."""
+        """Return a step's kind, such as search or buy. Return "!" for an impossible step."""
         return "!" if step.error_kind else next(iter(step.calls), "")
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:

@@ -169,7 +169,7 @@ def _state(session: Session) -> str:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return a task's evidence: the kind of product, and the requested attributes and options.
+    """Return the properties that a task requires: the kind of product, attributes and options.
 
     The product's ASIN is listed as a word that would reveal the solution.
     """
@@ -242,7 +242,7 @@ def _draft(product: Product, catalogue: Catalogue, context: Context, rng: Genera
 
 
 def _query(instruction: str, product: Product, catalogue: Catalogue) -> str:
-    """Return the first search derived from the instruction that lists the product on page one."""
+    """Choose a search query that lists the product on the first page of results."""
     for query in searches(instruction):
         if product in catalogue.search(query)[:PAGE_SIZE]:
             return query

@@ -1,4 +1,4 @@
-"""The judge that scores a purchase; the shop itself does not know the goal."""
+"""A judge that scores purchases. The shop itself does not know the goal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coevo_gym.envs.webshop.world import WebShopVerifier
 
 
 def goal_of(verifier: Verifier, catalogue: Catalogue) -> ShoppingGoal:
-    """Return the goal that a purchase is compared with.
+    """Return the goal that a purchase is judged against.
 
     Raises:
         TaskError: if the shop does not have the product that the task was made from.

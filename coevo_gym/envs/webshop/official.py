@@ -22,7 +22,7 @@ _HINT = "Set COEVO_WEBSHOP_DATA to a complete folder, or run `coevo install webs
 
 
 class _Files(NamedTuple):
-    """Paths of a catalogue's files; "" for a missing optional file."""
+    """Paths of a catalogue's files. The path of a missing optional file is ""."""
 
     items: str
     attributes: str
@@ -74,7 +74,7 @@ def _files(root: Path) -> _Files:
 def _load(
     files: _Files, stamps: tuple[tuple[int, int], ...], name: str | None, seed: int
 ) -> Catalogue:
-    """Read the files; their timestamps are in the cache key, so changed files are read again."""
+    """Read the catalogue's files. Their timestamps are cache keys: changed files are read again."""
     megabytes = sum(Path(path).stat().st_size for path in files if path) // 1_000_000
     if megabytes >= _LARGE_MB:
         waiting.logger.warning(
@@ -107,7 +107,7 @@ def _load(
 
 
 def _find(root: Path, pattern: str, *, needed: bool = True) -> str:
-    """Return a file that matches the pattern, preferably the file with 1,000 products."""
+    """Return a file that matches the pattern. Prefer the file with 1,000 products."""
     found = sorted(path for path in root.glob(pattern) if path.is_file())
     if not found and needed:
         raise BenchmarkNotInstalled(f"No {pattern} in the WebShop data folder {root}. {_HINT}")
@@ -121,7 +121,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _read(path: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
-    """Read a JSON file and check its top-level type; a missing optional file counts as empty."""
+    """Read a JSON file and check its top-level type. A missing optional file counts as empty."""
     if not path:
         return kind()
     try:

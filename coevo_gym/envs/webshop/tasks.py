@@ -1,4 +1,4 @@
-"""Native WebShop tasks: the goals of a catalogue, split by product."""
+"""WebShop's own tasks: the goals of a catalogue, split by product."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def split_of(asin: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """Return the split to which a task's content belongs, whatever split the task claims.
+    """Determine a task's split from its scenario and content, ignoring its ``split`` field.
 
     The split depends on the task's scenario and on the product in its goal. A goal of the
     original's test split is always test.
@@ -117,7 +117,7 @@ def world_of(catalogue: Catalogue) -> WebShopWorld:
 
 
 def reference(goal: ShoppingGoal, catalogue: Catalogue) -> tuple[str, ...]:
-    """Return actions that buy exactly the requested product.
+    """Return the actions for buying exactly the requested product.
 
     The search is the first query derived from the instruction that lists the product on the first
     page of results, or else the product's title.
@@ -186,7 +186,7 @@ def _reopened(world: WebShopWorld, numbers: tuple[int, ...]) -> NativeTasks:
 
 
 def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
-    """Return the native tasks of a split; see :data:`SUBSETS`.
+    """Return WebShop's own tasks in a split. For subsets, see :data:`SUBSETS`.
 
     Raises:
         TaskError: if the subset is unknown, or has no tasks in this split.

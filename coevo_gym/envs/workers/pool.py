@@ -64,12 +64,12 @@ class WorkerPool:
         self._threads: ThreadPoolExecutor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a copy of the pool; the copy has no threads or running processes."""
+        """Return the pool's state for pickling. Threads and running processes are left out."""
         return {**self.__dict__, "_threads": None}
 
     @property
     def pids(self) -> tuple[int | None, ...]:
-        """Process ids of the workers; None for each worker that is not running."""
+        """Process ids of the workers. The id of a worker that is not running is None."""
         return tuple(worker.pid for worker in self.workers)
 
     def put(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:

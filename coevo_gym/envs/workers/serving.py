@@ -59,7 +59,7 @@ class Refused(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """An unexpected engine error, after which the env is dropped; if ``fatal``, the worker exits.
+    """An unexpected engine error. The env is dropped; if ``fatal``, the worker exits, too.
 
     ``error`` is the last line of the traceback.
     """
@@ -77,7 +77,7 @@ _TOLD_AT_BEGIN = ("_np_random", "_np_random_seed")
 
 
 def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
-    """Return the data from which a worker creates an env: the env's class and attributes.
+    """Pickle an env's class and attributes, so that a worker can create a copy.
 
     The tasks that the env picks from are left out, because the worker receives each task it begins.
     """
@@ -95,7 +95,7 @@ class Seat:
         self._frame = Frame("")
 
     def do(self, hook: str, arguments: tuple[Any, ...]) -> WorkerAnswer:
-        """Run a hook of the env; ``begin`` also sets the env's random generator."""
+        """Run a hook of the env. The hook ``begin`` also sets the env's random generator."""
         env = self._env
         if hook == "begin":
             env.np_random = arguments[-1]
@@ -152,7 +152,7 @@ def _carried_out(seats: dict[int, Seat], order: Order) -> Reply:
 
 
 def _clear(seats: dict[int, Seat], seat: int) -> None:
-    """Release and drop an env, if it exists; errors are only logged."""
+    """Release and drop an env, if it exists. Errors are only logged."""
     if (left := seats.pop(seat, None)) is not None:
         try:
             left.release()

@@ -45,7 +45,7 @@ class Wire:
         return self._socket.fileno()
 
     def send(self, value: Any, timeout_s: float | None = None) -> None:
-        """Send a value; if it cannot be pickled, nothing is sent, and the connection stays usable.
+        """Send a value. If it cannot be pickled, nothing is sent, and the connection stays usable.
 
         ``timeout_s`` limits the wait for the other end to read; None waits forever.
 
@@ -85,7 +85,7 @@ class Wire:
         return descriptors[0]
 
     def hang_up(self) -> None:
-        """Shut the connection down, even if another thread is waiting on it, and close this end."""
+        """Shut down and close the connection, even if another thread is waiting on it."""
         with suppress(OSError):  # the other end is already closed
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

@@ -22,7 +22,7 @@ _numbers = itertools.count(1)
 
 
 class Worker:
-    """A worker that has one process at a time and runs one hook at a time.
+    """A worker that runs env hooks in a process of its own, one hook at a time.
 
     Threads that use the same worker wait for each other.
 
@@ -47,7 +47,7 @@ class Worker:
         self._failed_in = ""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a copy of the worker; the copy has no process yet."""
+        """Return the worker's state for pickling. A copy starts without a process."""
         return {"index": self.index, "timeout_s": self._timeout_s, "modules": self.modules}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ class Worker:
 
     @property
     def running(self) -> int | None:
-        """The :meth:`generation` number of the running process, or None if there is none."""
+        """The :meth:`generation` number of the running process, or None if none is running."""
         return None if self._process is None else self._generation
 
     def seat(self) -> int:
@@ -88,7 +88,7 @@ class Worker:
             return self._generation
 
     def ask(self, order: Order, what: str) -> WorkerAnswer | Refused:
-        """Send a request to the process and return the result; ``what`` names the env in errors.
+        """Send a request to the process and return the result. Errors call the env ``what``.
 
         Returns:
             The result, or the error that the engine itself raised.

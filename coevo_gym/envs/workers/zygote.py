@@ -48,7 +48,7 @@ class Fork(NamedTuple):
 
 
 class Bury(NamedTuple):
-    """A request to kill a worker if it is alive, and to report how it ended."""
+    """A request to kill a worker and report how it ended."""
 
     pid: int
 

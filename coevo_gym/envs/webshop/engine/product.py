@@ -125,7 +125,7 @@ def read_product(
     *,
     nouns: Sequence[str] | None,
 ) -> Product:
-    """Read a raw item; a price range is represented by its first price until a price is drawn.
+    """Create a product from a raw item, using the first price of a price range.
 
     ``attributes`` is its entry in the attribute file, {} for none; ``nouns`` are the tagged nouns
     of the title, if known.

@@ -92,13 +92,13 @@ def normalise_colour(value: str) -> str:
 
 
 def similar(first: str, second: str) -> bool:
-    """Return True if two phrases have the same words, apart from small differences."""
+    """Return True if two phrases consist of nearly the same words."""
     ratio = fuzz.token_set_ratio(_plain(first), _plain(second))
     return round(ratio) > _SIMILAR
 
 
 def _plain(text: str) -> str:
-    """Reduce a text to lower-case letters and digits, without accented Latin letters."""
+    """Reduce a text to lower-case letters and digits. Accented Latin letters are removed."""
     return default_process(text.translate(_LATIN_1))
 
 

@@ -203,7 +203,7 @@ class SearchIndex:
         self._build(counts)
 
     def _build(self, counts: list[Counter[str]]) -> None:
-        """Store the postings, sorted by term, and each term's weight."""
+        """Store the postings, sorted by term, and each term's inverse document frequency."""
         pairs = [(self._terms[t], doc, n) for doc, c in enumerate(counts) for t, n in c.items()]
         postings = np.array(pairs, dtype=np.int32).reshape(-1, 3)
         postings = postings[np.argsort(postings[:, 0], kind="stable")]

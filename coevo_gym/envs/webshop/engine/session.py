@@ -36,7 +36,7 @@ class StepResult(NamedTuple):
 
 
 class ShopAction(NamedTuple):
-    """An action, split into verb and argument; the argument of a malformed action is None."""
+    """An action, split into verb and argument. A malformed action has the argument None."""
 
     verb: str
     argument: str | None
@@ -106,12 +106,12 @@ class Session:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Selected option values by option name, in the order of selection."""
+        """Selected option values, keyed by option name, in the order of selection."""
         return MappingProxyType(self._chosen)
 
     @property
     def results(self) -> tuple[Product, ...]:
-        """All results of the last search, best first; () before a search."""
+        """All results of the last search, best first, or () before a search."""
         return () if self.query is None else self.catalogue.search(self.query)
 
     def reset(self, instruction: str) -> str:
@@ -141,7 +141,7 @@ class Session:
         return self._result()
 
     def observation(self) -> str:
-        """Return the current page's text, or "" for a purchase that has not been judged yet."""
+        """Return the text of the current page. Return "" for a purchase that is not judged yet."""
         if self.page is Page.SEARCH:
             return pages.search_text(self.instruction)
         if self.page is Page.RESULTS:
@@ -174,7 +174,7 @@ class Session:
         return self.product
 
     def _click(self, text: str, target: Target) -> None:
-        """Perform a click; as in the original, an option named like a button acts as a button."""
+        """Perform a click. As in the original, an option named like a button acts as the button."""
         handlers: dict[str, Callable[[], None]] = {
             "buy now": self._buy,
             "back to search": self._to_search,
