@@ -53,7 +53,7 @@ class _Filter(ctypes.Structure):
 
 
 def landlock_version() -> int:
-    """Return the kernel's Landlock version; 0 if Landlock is missing or switched off."""
+    """Return the kernel's Landlock version, or 0 if Landlock is missing or switched off."""
     version: int = _libc.syscall(_SYS_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)
     return max(version, 0)
 

@@ -38,7 +38,7 @@ def finding() -> Finding:
 
 
 def launch(program: Program, *, confined: bool) -> Sandboxed:
-    """Start a program under Landlock or, unless ``confined``, with resource limits only."""
+    """Start a program under Landlock. Without ``confined``, apply only resource limits."""
     roots = [*SYSTEM, *map(str, program.readable)]
     parts = [without(root, inside(root, program.hidden)) for root in roots]
     order = {

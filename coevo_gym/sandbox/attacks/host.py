@@ -87,7 +87,7 @@ def stolen(seen: HostObservations) -> bool:
 
 
 def done(seen: HostObservations) -> bool:
-    """Return True if the payload reports success, for effects that only the payload can see."""
+    """Return True if the payload reports success. Only the payload can see some effects."""
     return "DONE\n" in seen.said
 
 
@@ -100,7 +100,7 @@ class _Running(NamedTuple):
 
 
 class HostSetup:
-    """A setup that runs payloads in the sandbox or, like a careless host, without protection.
+    """A setup that runs payloads with or without the sandbox.
 
     A payload can use ``host`` (see :meth:`Decoys.facts`), ``say``, ``read``, ``libc``, ``checked``,
     ``call`` to make a system call by name, ``any_way`` to print DONE as soon as one of several
@@ -152,7 +152,7 @@ def _watch(
 
 
 def _hear(ours: socket.socket, endless_s: float) -> str:
-    """Return a payload's output until it ends, or for a limited time if it loops forever."""
+    """Collect a payload's output until the payload ends or a time limit expires."""
     said = ""
     end = monotonic() + _PATIENCE_S
     while not said.endswith(("\nEND\n", "\nORPHAN\n")):

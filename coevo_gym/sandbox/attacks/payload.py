@@ -102,7 +102,7 @@ class AttackVerdict(StrEnum):
 
 
 class AttackRow(NamedTuple):
-    """A payload's results without and with the sandbox, and whether the sandbox must stop it."""
+    """One payload's results without and with the sandbox. If ``claimed``, it must be stopped."""
 
     name: str
     what: str
@@ -112,14 +112,14 @@ class AttackRow(NamedTuple):
 
     @property
     def verdict(self) -> AttackVerdict:
-        """The verdict on this attack; ``NOT_APPLICABLE`` if it fails even without the sandbox."""
+        """The verdict on this attack. It is not applicable if the unprotected attack also fails."""
         if self.on.worked:
             return AttackVerdict.GOT_THROUGH if self.claimed else AttackVerdict.NOT_CLAIMED
         return AttackVerdict.STOPPED if self.off.worked else AttackVerdict.NOT_APPLICABLE
 
 
 class Suite(NamedTuple):
-    """Payloads, and a function that creates a setup for running them at an isolation level."""
+    """Payloads, with a function that creates the setup in which they run."""
 
     name: str
     payloads: tuple[Payload[Any], ...]
@@ -129,7 +129,7 @@ class Suite(NamedTuple):
 def compare(
     payloads: Iterable[Payload[Seen]], setup: Setup[Seen], level: Level
 ) -> Iterator[AttackRow]:
-    """Run each payload with the sandbox off, then on; ``level`` is the setup's isolation level."""
+    """Run each payload with the sandbox off, then on. ``level`` is the setup's isolation level."""
     for payload in payloads:
         off, on = (setup.run(payload, protected=protected) for protected in (False, True))
         yield AttackRow(payload.name, payload.what, off, on, payload.claimed(level))
