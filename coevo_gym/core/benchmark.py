@@ -204,7 +204,7 @@ class Proposable(Benchmark, Protocol):
         ...
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:
-        """Create the draft described by a proposal, in the world of its context's task.
+        """Create the draft that a proposal describes, in the world of the explored task.
 
         The method is cheap, because :meth:`build` checks the draft later. A proposal is untrusted
         text and may contain anything.
@@ -217,7 +217,7 @@ class Proposable(Benchmark, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkSpec:
-    """A benchmark's name, title and import paths; its parts are imported on demand.
+    """A benchmark's name, title and import paths. The parts are imported on demand.
 
     Attributes:
         name: short name, such as ``"webshop"``.
@@ -258,7 +258,7 @@ _SPECS: dict[str, BenchmarkSpec] = {}
 
 
 def register_benchmark(spec: BenchmarkSpec) -> None:
-    """Register a benchmark, and its env with Gymnasium; registering it again has no effect.
+    """Register a benchmark, and register its env with Gymnasium. Repeated calls have no effect.
 
     Raises:
         ConfigError: if a field is invalid, or another benchmark has the same name or env id.

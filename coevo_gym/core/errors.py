@@ -46,7 +46,7 @@ class CoevoError(Exception):
 
 
 class ConfigError(CoevoError, ValueError):
-    """A setting, argument or checkout cannot be used."""
+    """A setting, argument or source checkout cannot be used."""
 
 
 class TaskError(CoevoError, ValueError):
@@ -62,11 +62,11 @@ class SplitLeakError(CoevoError):
 
 
 class EnvBackendError(CoevoError):
-    """The engine behind an environment failed; the episode has no score."""
+    """The engine behind an environment failed. The episode has no score."""
 
 
 class BenchmarkNotInstalled(EnvBackendError):
-    """A benchmark's engine or data is missing; the message contains the install command."""
+    """A benchmark's engine or data is missing. The message contains the install command."""
 
 
 class DataError(EnvBackendError):
@@ -98,7 +98,7 @@ class ModelNotFound(ModelError, ValueError):
 
 
 class RateLimited(ModelError):
-    """An endpoint still rejected a request for lack of capacity after all retries."""
+    """An endpoint lacked the capacity for a request, even after all retries."""
 
 
 class BudgetSpent(ModelError):
@@ -106,4 +106,4 @@ class BudgetSpent(ModelError):
 
 
 class AnswerMissing(CoevoError, LookupError):
-    """A replayed tape is missing an answer; the message names the prompt and the key."""
+    """A replayed tape is missing an answer. The message names the prompt and the key."""

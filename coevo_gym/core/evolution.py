@@ -300,7 +300,7 @@ class Round(FrozenModel):
 
     @property
     def n_wanted(self) -> int:
-        """Number of accepted tasks after which the round ends; 0 to explore every context."""
+        """Number of accepted tasks after which the round ends. 0 explores every context."""
         return self.n_unguided or self.n_enough
 
     @classmethod

@@ -127,7 +127,7 @@ class AnswerStore(Protocol):
     """Storage for a tape's recorded answers."""
 
     def get(self, keys: Sequence[str]) -> Mapping[str, StoredAnswer]:
-        """Return the stored answers for the given keys as a mapping; missing keys are left out."""
+        """Return the stored answers for the given keys as a mapping. Missing keys are left out."""
         ...
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:

@@ -42,7 +42,7 @@ class Registry:
 
     @property
     def default(self) -> str:
-        """The name to use if the user does not specify one."""
+        """The default name, used if the user does not specify another name."""
         return str(load_object(self._default))
 
     @cached_property
@@ -132,7 +132,7 @@ class BrokenPlugin(NamedTuple):
 
 
 class Plugins:
-    """The installed entry points in a group; each is loaded once, on first use.
+    """The installed entry points in a group. Each is loaded once, on first use.
 
     Listing their names reads a few small files without importing anything. A broken entry point is
     recorded with the reason and does not affect other entry points. ``take`` is called with the

@@ -94,7 +94,7 @@ class Memory(Protocol):
 
 @runtime_checkable
 class AdviceMemory(Memory, Protocol):
-    """A memory of advice that also reports its changes, so that a run can store them."""
+    """A memory of advice. It also reports its changes, so that a run can store them."""
 
     def changes(self) -> Sequence[AdviceState]:
         """Return the current state of all advice that the latest notes affected."""
@@ -200,7 +200,7 @@ class Growth(Memory, Protocol):
     """An I/O-free strategy that decides when a round explores and from which contexts."""
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
-        """Record finished groups of training episodes; return the signals they triggered."""
+        """Record finished groups of training episodes, and return the signals they triggered."""
         ...
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
@@ -219,7 +219,7 @@ class Curriculum(Memory, Protocol):
     """An I/O-free strategy that chooses the next training tasks."""
 
     def next(self, n: int, rng: Generator) -> list[Task]:
-        """Return the tasks of the next ``n`` groups, distinct if the pool is large enough.
+        """Return the tasks of the next ``n`` groups, without repeats if the pool is large enough.
 
         Raises:
             ConfigError: if there is no task to return.
@@ -227,7 +227,7 @@ class Curriculum(Memory, Protocol):
         ...
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
-        """Record finished groups of training episodes; return the signals they triggered."""
+        """Record finished groups of training episodes, and return the signals they triggered."""
         ...
 
     def note(self, notes: Notes) -> None:
@@ -424,5 +424,5 @@ class Transform(Protocol):
     def __call__(
         self, groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]
     ) -> list[list[Advantage]]:
-        """Return the advantages to learn from, without modifying the given lists."""
+        """Return transformed advantages, without modifying the given lists."""
         ...

@@ -1,4 +1,4 @@
-"""Sections of settings: nested pydantic models, some with several kinds."""
+"""Sections of settings: nested pydantic models. Some sections have several kinds."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert settings with dotted keys to nested sections; the inverse of :func:`flat`.
+    """Convert settings with dotted keys to nested sections. This is the inverse of :func:`flat`.
 
     Example:
         >>> nested({"learner.lr": 0.1, "learner.epochs": 2})

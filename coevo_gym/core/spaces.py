@@ -60,7 +60,7 @@ def clean_text(text: str, max_length: int) -> str:
 
 
 def visible(text: str) -> str:
-    """Replace control and invisible characters with their names, so that a terminal shows them.
+    """Replace control and invisible characters with their names, to make them visible.
 
     Otherwise a terminal would interpret them: they can recolour the screen, set the window title,
     or write to the clipboard. Tabs and line ends stay.

@@ -112,7 +112,7 @@ class Paired(NamedTuple):
 
 
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
-    """Compute the mean and the sample standard deviation, which is NaN for one value.
+    """Compute the mean and the sample standard deviation (NaN for a single value).
 
     Raises:
         ValueError: if there are no values, or a value is not finite.

@@ -160,11 +160,11 @@ def shaped(pattern: str, rule: str) -> AfterValidator:
 
 
 class World(FrozenModel):
-    """The data needed to start the engine for one task; each benchmark has its own subclass."""
+    """The data needed to start the engine for one task. Each benchmark has its own subclass."""
 
 
 class Verifier(FrozenModel):
-    """The data needed to grade one task; each benchmark has its own subclass."""
+    """The data needed to grade one task. Each benchmark has its own subclass."""
 
 
 class NothingAsked(Verifier):
@@ -333,7 +333,7 @@ class Task(FrozenModel):
         return hash(self.id)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Task:
-        """Return a validated copy with the given fields changed; the copy has its own id."""
+        """Return a validated copy with the given fields changed. The copy has its own id."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **(update or {})})
 

@@ -161,7 +161,7 @@ Decision = TokenDecision | ChoiceDecision
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A token sequence for training in one forward pass, with its loss mask.
+    """A token sequence and its loss mask, for training in one forward pass.
 
     Several turns of an episode share a segment if each prompt extends the previous one.
 
@@ -261,7 +261,7 @@ class EpisodeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory(EpisodeRecord):
-    """The record of one training episode, including its agent's answers and decisions.
+    """The record of one training episode, with the agent's answers and decisions.
 
     Attributes:
         group_id: id of the group that it belongs to, or "".
@@ -316,7 +316,7 @@ class Group:
 
     @property
     def whole(self) -> bool:
-        """Return True if all K trajectories have arrived."""
+        """Return True if the group has all of its trajectories."""
         return len(self.trajectories) == self.size
 
     @property

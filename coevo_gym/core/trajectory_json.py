@@ -35,7 +35,7 @@ def trajectory_from_json(data: dict[str, Any]) -> Trajectory:
 
 
 def eval_trajectory_to_json(trajectory: EvalTrajectory) -> dict[str, Any]:
-    """Convert an evaluation episode's record to a JSON object, without decisions."""
+    """Convert an evaluation episode's record to a JSON object. Decisions are left out."""
     steps = tuple(replace(step, decision=None) for step in trajectory.steps)
     return _dumped(replace(trajectory, steps=steps))
 

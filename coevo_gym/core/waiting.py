@@ -74,7 +74,7 @@ def watched_by(watcher: Acted) -> AbstractContextManager[None]:
 
 
 def acted(steps: int, tokens: int) -> None:
-    """Report the env steps and tokens used since the last call, even mid-episode.
+    """Report the env steps and tokens used since the last call. Calls may occur mid-episode.
 
     Call it with two zeros just before the operation starts, so that it can be timed.
     """
@@ -154,7 +154,7 @@ class Pace:
         return None if self.rate is None else self.total / self.rate
 
     def left_s(self) -> float | None:
-        """Estimate the remaining time in seconds; return None before any progress."""
+        """Estimate the remaining time in seconds. Return None before any progress."""
         if self.done >= self.total:
             return 0.0
         if self.rate is None:

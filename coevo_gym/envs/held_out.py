@@ -1,4 +1,4 @@
-"""Held-out training scenarios, which form a large test set in addition to the official splits.
+"""Held-out training scenarios: a large test set in addition to the official splits.
 
 A fixed hash selects the scenarios, so the selection is the same in every run and process, for any
 seed. The tasks of these scenarios have the split ``held_out``. Any code that refuses validation
@@ -36,7 +36,7 @@ def is_held_out(benchmark: str, scenario: str, share: float) -> bool:
 
 
 class HoldingOut:
-    """A benchmark with some of its training scenarios held out; everything else is unchanged.
+    """A benchmark that holds out some of its training scenarios. All else is unchanged.
 
     ``share`` is the share of its training scenarios to hold out, in (0, 1).
     """

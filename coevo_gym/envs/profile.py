@@ -1,4 +1,4 @@
-"""Benchmark profiles: descriptions of objects and operations for models that explore.
+"""Benchmark profiles: descriptions of a benchmark's objects and operations for explorers.
 
 The profile of a benchmark is the file ``profile.toml`` in its folder. It describes the world in
 general terms and contains no task of any split.

@@ -240,7 +240,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     def _each(
         self, chosen: Sequence[int], job: Callable[[int], ResultT]
     ) -> Iterator[tuple[int, ResultT]]:
-        """Run a job for each chosen env; jobs on different workers run in parallel."""
+        """Run a job for each chosen env. Jobs on different workers run in parallel."""
         if self.workers is None:
             yield from ((index, job(index)) for index in chosen)
             return

@@ -111,7 +111,7 @@ class Sandboxed:
             self._kill()
 
     def close(self) -> None:
-        """Kill the program if it is running, and clean up; repeated calls have no effect."""
+        """Kill the program if it is running, and clean up. Repeated calls have no effect."""
         with self._lock:
             if not self._closed:
                 self._kill()

@@ -29,7 +29,7 @@ class WebShopBenchmark(ProposableFolder):
         return "!" if step.error_kind else next(iter(step.calls), "")
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Return the product's department and family, and the requested options."""
+        """Return tags for the product's department and family, and for the requested options."""
         return tags_of(task)
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:

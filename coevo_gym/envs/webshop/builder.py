@@ -101,7 +101,7 @@ def build(draft: Draft) -> Task:
 
 
 def _run(draft: Draft, catalogue: Catalogue) -> Session:
-    """Run the proposed task's actions; the last action must be the purchase."""
+    """Run the proposed task's actions. The last action must be the purchase."""
     session = Session(catalogue)
     session.reset(draft.instruction)
     for number, action in enumerate(draft.solution, start=1):
@@ -217,7 +217,7 @@ def _families(catalogue: Catalogue) -> dict[str, list[Product]]:
 
 
 def _draft(product: Product, catalogue: Catalogue, context: Context, rng: Generator) -> Draft:
-    """Draft a request for a product, with actions that fulfil it."""
+    """Draft a request for a product, and the actions that fulfil the request."""
     count = min(len(product.attributes), int(rng.integers(1, 4)))
     picked = sorted(rng.choice(len(product.attributes), size=count, replace=False).tolist())
     attributes = [product.attributes[i] for i in picked]

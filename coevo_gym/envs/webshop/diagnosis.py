@@ -1,4 +1,4 @@
-"""Diagnosis of failed WebShop episodes, from the actions and the parts of the score."""
+"""Diagnosis of failed WebShop episodes, based on the actions and the parts of the score."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def _check_values(
 
 
 def _size_name(count: int) -> str:
-    """Return the name of a catalogue with ``count`` products, such as 1k, 100k or full."""
+    """Return a catalogue name based on the number of products, such as 1k, 100k or full."""
     if count >= 1_000_000:
         return "full"
     return f"{count // 1000}k" if count and count % 1000 == 0 else str(count)

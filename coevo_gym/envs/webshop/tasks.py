@@ -212,7 +212,7 @@ def _native(catalogue: Catalogue, split: Split, subset: str | None) -> Sequence[
 
 @lru_cache(maxsize=4)
 def _goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...]:
-    """Return every goal in a catalogue, with its index among the goals of the same kind."""
+    """Return all goals in a catalogue, with their indices among the goals of the same kind."""
     if catalogue.name == BUILTIN:
         kinds: list[tuple[ShoppingGoal, ...]] = [builtin_goals(catalogue)]
     else:
@@ -254,7 +254,7 @@ def _keys(wanted: ShoppingGoal | WebShopVerifier, instruction: str) -> Iterator[
 
 
 def _split(catalogue: Catalogue, goal: ShoppingGoal) -> Split:
-    """Return a goal's split; goals in the original WebShop's test split are always test."""
+    """Return a goal's split. Goals in the original WebShop's test split are always test."""
     kept = _is_reserved(catalogue, goal, goal.instruction)
     return Split.TEST if kept else split_of(goal.asin)
 

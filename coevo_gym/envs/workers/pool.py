@@ -85,7 +85,7 @@ class WorkerPool:
     def each(
         self, envs: Sequence[gym.Env[Any, Any]], jobs: Sequence[Callable[[], ResultT]]
     ) -> Iterator[tuple[int, ResultT]]:
-        """Run a job for each env; jobs on different workers run in parallel.
+        """Run a job for each env. Jobs on different workers run in parallel.
 
         Yields:
             The index and result of each successful job, in order, once all jobs are done. Then the
@@ -112,7 +112,7 @@ class WorkerPool:
                 raise result
 
     def close(self) -> None:
-        """Stop the workers; repeated calls have no effect. Resetting an env restarts its worker."""
+        """Stop the workers. Repeated calls have no effect. Resetting an env restarts its worker."""
         for worker in self.workers:
             worker.close()
         if self._threads is not None:

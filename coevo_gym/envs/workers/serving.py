@@ -1,4 +1,4 @@
-"""The main loop of a worker process, which runs the hooks of several envs one at a time."""
+"""The main loop of a worker process. It runs the hooks of several envs, one at a time."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class WorkerAnswer(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """An error that the engine itself raised; the env keeps its state."""
+    """An error that the engine itself raised. The env keeps its state."""
 
     error: Exception
 
@@ -86,7 +86,7 @@ def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
 
 
 class Seat:
-    """A worker's copy of an env, created from a :func:`blueprint`; the worker runs its hooks."""
+    """A worker's copy of an env, created from a :func:`blueprint`. The worker runs its hooks."""
 
     def __init__(self, made: bytes) -> None:
         kind, state = pickle.loads(made)  # noqa: S301 (from the process that started this one)

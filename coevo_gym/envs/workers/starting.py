@@ -42,7 +42,7 @@ class Process:
         self._let_go = weakref.finalize(self, _let_go, wire, end, os.getpid())
 
     def close(self) -> None:
-        """Let the process release its engines and exit; kill it if that takes too long."""
+        """Let the process release its engines and exit. Kill the process if it takes too long."""
         if self._let_go.alive:
             self.wire.hang_up()
             wait_for(self._end, _END_S)

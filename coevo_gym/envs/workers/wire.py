@@ -76,7 +76,7 @@ class Wire:
             socket.send_fds(self._socket, [b"\0"], [descriptor])
 
     def receive_descriptor(self, timeout_s: float | None = None) -> int:
-        """Wait for a file descriptor. Raises the same errors as :meth:`receive`."""
+        """Receive a file descriptor. Raises the same errors as :meth:`receive`."""
         with _closed_or_late():
             self._socket.settimeout(timeout_s)
             _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
@@ -91,7 +91,7 @@ class Wire:
         self._socket.close()
 
     def close(self) -> None:
-        """Close this end; copies in other processes stay open."""
+        """Close this end. Copies in other processes stay open."""
         self._socket.close()
 
     def _read(self, n: int, deadline: float | None) -> bytes:

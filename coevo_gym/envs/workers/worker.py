@@ -55,7 +55,7 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the worker, or None if it is not running."""
+        """Process id of the worker, or None if the worker is not running."""
         return None if self._process is None else self._process.pid
 
     @property
@@ -68,7 +68,7 @@ class Worker:
         return next(self._seats)
 
     def generation(self, what: str) -> int:
-        """Return the generation number of the process; start a process if none is running.
+        """Return the generation number of the process. Start a process if none is running.
 
         Raises:
             EnvBackendError: if the process does not start.
@@ -132,7 +132,7 @@ class Worker:
             process.interrupt()
 
     def close(self) -> None:
-        """Stop the process; the next hook call starts a new process."""
+        """Stop the process. The next hook call starts a new process."""
         with self.lock:
             process, self._process = self._process, None
             if process is not None:

@@ -66,7 +66,7 @@ def main() -> None:
 
 
 class Zygote:
-    """The zygote's main loop, which forks and reaps workers until its parent process exits."""
+    """The zygote's main loop. It forks and reaps workers until its parent process exits."""
 
     def __init__(self, control: Wire, parent: int) -> None:
         self._control = control
@@ -141,7 +141,7 @@ class Zygote:
 
 
 def _settle_in(order: Fork, zygote: int) -> None:
-    """Detach a forked process, and give it the requesting process's environment."""
+    """Detach a forked process, and give it the environment of the requesting process."""
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != zygote:

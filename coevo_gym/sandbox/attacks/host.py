@@ -1,4 +1,4 @@
-"""The setup for the generic suite, which runs payloads as separate processes next to decoys."""
+"""The setup for the generic suite. Payloads run as separate processes next to decoys."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class HostSetup:
         self._level = level
 
     def run(self, payload: Payload[HostObservations], *, protected: bool) -> AttackRun:
-        """Run a payload once, with the sandbox on or off; see ``Setup``."""
+        """Run a payload once, with or without the sandbox. See ``Setup``."""
         with decoys() as targets, socket_pair() as (ours, theirs):
             start = _sandboxed if protected else _careless
             with start(theirs, targets, self._level) as running:
@@ -166,7 +166,7 @@ def _hear(ours: socket.socket, endless_s: float) -> str:
 
 
 def _next(ours: socket.socket, timeout_s: float) -> str:
-    """Return a payload's next output, or "" if it has ended or the timeout expires."""
+    """Return a payload's next output. Return "" at its end or after the timeout."""
     if not readable(ours, timeout_s):
         return ""
     try:

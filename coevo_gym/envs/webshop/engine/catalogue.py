@@ -155,7 +155,7 @@ def _restore(name: str, products: tuple[Product, ...], seed: int, digest: str) -
 
 
 def twister(seed: int) -> random.Random:
-    """Return a random generator like the original WebShop's, without changing global state."""
+    """Return the original WebShop's random generator, without changing global state."""
     return random.Random(seed)  # noqa: S311 - same draws as the original; not for secrets
 
 

@@ -115,7 +115,7 @@ def _cap_text(cap: float) -> str:
 
 
 def _combinations(product: Product, wish: Wish, rng: random.Random) -> Iterator[ShoppingGoal]:
-    """Yield one goal per combination of the product's options; all goals share one price cap."""
+    """Yield one goal per combination of the product's options. All goals share one price cap."""
     cap = _draw_cap(product.price, rng)
     options = dict(product.options)
     names = sorted(options)

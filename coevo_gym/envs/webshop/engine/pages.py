@@ -1,4 +1,4 @@
-"""The shop's pages, with text identical to the original WebShop's, and their clickable items.
+"""The texts and clickable items of the shop's pages. The texts equal the original WebShop's.
 
 The original renders HTML, parses it and joins the visible texts with `` [SEP] ``. This has three
 consequences, which are reproduced here: texts are stripped; a text of blanks becomes an empty part,
@@ -61,7 +61,7 @@ def _join(texts: Iterable[str]) -> str:
 
 
 def page_of(products: Sequence[Product], number: int) -> Sequence[Product]:
-    """Return the products on a results page; the result is empty beyond the last page."""
+    """Return the products on a results page. Pages beyond the last have no products."""
     return products[(number - 1) * PAGE_SIZE : number * PAGE_SIZE]
 
 

@@ -26,7 +26,7 @@ _STEP_4 = (
 
 
 def stem(word: str) -> str:
-    """Reduce a lower-case word to its Porter stem; words of up to two letters stay unchanged.
+    """Reduce a lower-case word to its Porter stem. Words of up to two letters stay unchanged.
 
     Example:
         >>> stem("technologies"), stem("running"), stem("tv")
@@ -50,7 +50,7 @@ def _shape(word: str) -> str:
 
 
 def _measure(word: str) -> int:
-    """Count the vowel-to-consonant transitions of a word (Porter's m)."""
+    """Count the vowel-to-consonant transitions in a word (Porter's m)."""
     return _shape(word).count("vc")
 
 

@@ -87,7 +87,7 @@ def score(
 
 
 def normalise_colour(value: str) -> str:
-    """Return the first colour word in an option value, or the value itself if it has none."""
+    """Return the first colour word in an option value, or the whole value if there is none."""
     return next((colour for colour in _COLOURS if colour in value), value)
 
 

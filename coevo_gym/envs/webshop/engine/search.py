@@ -145,7 +145,7 @@ def words(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=65_536)
 def _term(word: str) -> str:
-    """Convert a word into its index term, or "" for a stop word."""
+    """Convert a word into its index term. Return "" for a stop word."""
     if len(word) > 1 and word[-1] in "sS" and word[-2] in "'\u2019\uff07":
         word = word[:-2]
     word = word.lower()
@@ -153,7 +153,7 @@ def _term(word: str) -> str:
 
 
 def analyze(text: str) -> list[str]:
-    """Convert text into index terms, in order and including repeats.
+    """Convert text into index terms. Their order and repeats are kept.
 
     Example:
         >>> analyze("The Women's running shoes, 6.5 wide")
@@ -226,7 +226,7 @@ class SearchIndex:
         return len(self._ids)
 
     def scores(self, query: str) -> npt.NDArray[np.float32]:
-        """Return the score of every document, in the order of their ids."""
+        """Return the scores of all documents, in the order of the document ids."""
         scores = np.zeros(len(self._ids), dtype=np.float64)
         for term, count in list(Counter(analyze(query)).items())[:MAX_TERMS]:
             number = self._terms.get(term)

@@ -121,7 +121,7 @@ class Session:
         return self.observation()
 
     def step(self, action: str) -> StepResult:
-        """Execute ``search[words]`` or ``click[thing]``; an impossible action has no effect."""
+        """Execute ``search[words]`` or ``click[thing]``. An impossible action has no effect."""
         if self.page is Page.DONE or not self._begun:
             return self._refuse("finished", "The session is over: nothing more can be done.")
         verb, argument = parse_action(action)
