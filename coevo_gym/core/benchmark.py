@@ -196,7 +196,7 @@ class Proposable(Benchmark, Protocol):
     """
 
     def open(self, task: Task) -> Task:
-        """Return an open version of a task: its world without a goal, for unguided exploration.
+        """Return a copy of a task without its goal, for unguided exploration.
 
         The texts shown to its agent do not reveal the original task; see
         ``coevo_gym.envs.proposals``.
@@ -329,7 +329,7 @@ def benchmark_specs() -> tuple[BenchmarkSpec, ...]:
 
 
 def broken_benchmarks() -> tuple[BrokenPlugin, ...]:
-    """Return the third-party benchmarks that cannot be loaded, with the reasons."""
+    """Return the third-party benchmarks that cannot be loaded, and the reasons."""
     return _PLUGINS.load_all()
 
 

@@ -50,7 +50,7 @@ class ConfigError(CoevoError, ValueError):
 
 
 class TaskError(CoevoError, ValueError):
-    """A task is unknown, malformed, or belongs to another benchmark."""
+    """A task is unknown or malformed, or belongs to another benchmark."""
 
 
 class BuildError(TaskError):

@@ -305,7 +305,7 @@ class Round(FrozenModel):
 
     @classmethod
     def unguided(cls, n: int, *, id: str = "round-0", seed: int = 0) -> Round:
-        """Create a round that looks for ``n`` tasks anywhere in the training scenarios."""
+        """Create a round that explores without guidance until ``n`` tasks are accepted."""
         return cls(id=id, n_unguided=n, budget=4 * n, seed=seed)
 
 

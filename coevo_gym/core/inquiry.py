@@ -86,7 +86,7 @@ class Advisor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Analyst:
-    """The model that answers questions about a learner step's episodes.
+    """The model that answers questions about the episodes of a learner step.
 
     Attributes:
         advisor: the advisor that answers questions.

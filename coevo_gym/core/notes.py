@@ -70,7 +70,7 @@ class Note(FrozenModel):
 
 
 class Notes(Sequence[Note]):
-    """An immutable sequence of notes in the order written, with lookup by trajectory.
+    """An immutable sequence of notes that can be looked up by trajectory.
 
     Example:
         >>> note = Note(kind="attribution", task_id="t", group_id="g", index=1, step=0, value=1.0)

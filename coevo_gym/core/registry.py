@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Registry:
-    """A registry of objects of one kind, by name.
+    """A registry of named objects of one kind.
 
     ``kind`` is a singular noun for messages. Names come from three sources: this package, in a
     mapping of names to ``"module:object"``; installed packages, through an entry-point group; and
@@ -117,7 +117,7 @@ def _origin(kind: str, entry_point: EntryPoint) -> str:
 
 
 class BrokenPlugin(NamedTuple):
-    """An entry point that cannot be loaded, with the name and version of its package."""
+    """An entry point that cannot be loaded, and the name and version of its package."""
 
     name: str
     distribution: str

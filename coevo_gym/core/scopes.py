@@ -1,4 +1,4 @@
-"""Thread-local named scopes, used to record and count model queries per piece of work."""
+"""Thread-local, named scopes for recording and counting model queries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Scopes:
         return path
 
     def on_begin(self, tell: Callable[[str], None]) -> None:
-        """Register ``tell`` to be called with the full name of each scope as it is entered."""
+        """Register a function that is called with the full name of each scope on entry."""
         self._told.append(tell)
 
     @contextmanager

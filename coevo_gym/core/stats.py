@@ -77,7 +77,7 @@ class Rate:
 
 
 def success_rate(shares: Sequence[float]) -> Rate:
-    """Compute the mean success rate from each task's share of successful episodes.
+    """Compute the mean success rate over tasks, with a confidence interval.
 
     Example:
         >>> success_rate([0.5, 1.0]).success

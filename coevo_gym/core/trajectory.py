@@ -277,7 +277,7 @@ class Trajectory(EpisodeRecord):
 
     @property
     def policy_versions(self) -> frozenset[int]:
-        """The policy versions that acted in the episode.
+        """Versions of the policy that acted in the episode.
 
         There are several if the weights changed during the episode. If the decisions do not record
         a version, ``policy_version`` is used.

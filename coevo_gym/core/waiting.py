@@ -50,7 +50,7 @@ def only_looking() -> AbstractContextManager[None]:
 
 
 def is_only_looking() -> bool:
-    """Return True inside an :func:`only_looking` context."""
+    """Return True if the caller is inside an :func:`only_looking` context."""
     return _looking.get()
 
 

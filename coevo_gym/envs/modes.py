@@ -1,4 +1,4 @@
-"""Failure modes of episodes, and the rules that all benchmarks share for finding them.
+"""Failure modes of episodes, and rules for finding them that all benchmarks share.
 
 Each benchmark lists its modes in ``Diagnosable.modes``. Its ``diagnose`` returns the modes that a
 failed episode shows, most informative first. Modes found by the benchmark's own rules come

@@ -130,7 +130,7 @@ def draft_of(
 
 
 def check_context(benchmark: str, context: Context) -> None:
-    """Raise an error if a context's task belongs to another benchmark, or is not a training task.
+    """Raise an error if a context's task is not a training task of the given benchmark.
 
     Raises:
         SplitLeakError: if the context's task is not a training task.

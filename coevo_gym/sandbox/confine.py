@@ -116,7 +116,7 @@ def _check(result: int, what: str) -> None:
 
 
 def main() -> None:
-    """Confine this process according to its settings, then execute the program."""
+    """Confine this process as configured, then execute the program."""
     with open(int(sys.argv[1]), "rb") as channel:
         order = json.load(channel)
     die_with(order["parent"])

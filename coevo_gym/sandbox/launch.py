@@ -105,7 +105,7 @@ def _warn(found: Finding) -> None:
 
 
 def python_files(prefix: Path | None = None) -> tuple[Path, ...]:
-    """Return the files that an interpreter needs, besides the system's programs and libraries.
+    """Return the files that an interpreter needs in addition to system programs and libraries.
 
     ``prefix`` is the installation folder; None for this interpreter and, in a venv, its base.
     """

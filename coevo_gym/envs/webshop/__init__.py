@@ -17,7 +17,7 @@ BELOW_ALL = 0.001
 
 
 class WebShopBenchmark(ProposableFolder):
-    """The WebShop benchmark, as used by curricula and trainers."""
+    """WebShop as a benchmark for curricula and trainers."""
 
     name = "webshop"
     env_id = "CoEvolve-WebShop-v0"
@@ -37,7 +37,7 @@ class WebShopBenchmark(ProposableFolder):
         return diagnose(episode)
 
     def broken(self, task: Task) -> Task:
-        """Return an unsolvable copy of a task: its hidden price cap is below every price."""
+        """Return an unsolvable copy of a task, with a hidden price cap below every price."""
         verifier = task.verifier.model_copy(update={"price_cap": BELOW_ALL})
         return task.model_copy(update={"verifier": verifier})
 

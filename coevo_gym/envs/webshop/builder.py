@@ -250,5 +250,5 @@ def _query(instruction: str, product: Product, catalogue: Catalogue) -> str:
 
 
 def _enumerate(words: Sequence[str]) -> str:
-    """Join words into an English list: a, b and c."""
+    """Join words into an English list such as "a, b and c"."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]

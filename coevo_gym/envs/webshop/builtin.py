@@ -239,7 +239,7 @@ def _pricing(family: _Family, draw: _Draw) -> str:
 
 
 def _item(family: _Family, draft: _Draft, asin: str, draw: _Draw) -> dict[str, Any]:
-    """Create a raw item from a product draft."""
+    """Create an item in the original WebShop's raw format from a product draft."""
     brand = draw.pick(_words()["brands_a"]) + draw.pick(_words()["brands_b"])
     inside = draft.listed[-1] if len(draft.listed) > 2 and draw.chance(40) else ""
     bullets = [a for a in draft.listed if a != inside]

@@ -32,7 +32,7 @@ class _Files(NamedTuple):
 
 
 def load_official(folder: str | Path, *, name: str | None = None, seed: int = 0) -> Catalogue:
-    """Read the official catalogue, or return it from the cache if its files are unchanged.
+    """Read the official catalogue, or reuse the cached catalogue if its files are unchanged.
 
     Requires ``items_shuffle*.json`` and ``items_ins_v2*.json``. Also reads
     ``items_human_ins.json``, ``title_nouns*.json`` (ASIN to the tagged nouns of the title, which
@@ -50,7 +50,7 @@ def load_official(folder: str | Path, *, name: str | None = None, seed: int = 0)
 
 
 def official_files(folder: str | Path) -> list[Path]:
-    """List the files in a folder that ``load_official`` reads.
+    """List the files that ``load_official`` reads from a folder.
 
     Raises:
         BenchmarkNotInstalled: if the folder or a required file is missing.

@@ -181,7 +181,7 @@ class NativeTasks(Sequence[Task]):
 
 
 def _reopened(world: WebShopWorld, numbers: tuple[int, ...]) -> NativeTasks:
-    """Unpickle tasks, using this process's catalogue."""
+    """Unpickle tasks, using the catalogue of this process."""
     return NativeTasks(open_catalogue(world), numbers)
 
 
@@ -222,7 +222,7 @@ def _goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...]:
 
 @lru_cache(maxsize=4)
 def _reserved(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
-    """Return the keys of all goals in the original WebShop's test split."""
+    """Return the keys that identify the goals in the original WebShop's test split."""
     if catalogue.name == BUILTIN:
         return frozenset()
     return frozenset(
@@ -236,7 +236,7 @@ def _reserved(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
 def _is_reserved(
     catalogue: Catalogue, wanted: ShoppingGoal | WebShopVerifier, instruction: str
 ) -> bool:
-    """Return True if a goal is in, or copied from, the original WebShop's test split."""
+    """Return True if a goal is in the original WebShop's test split or copied from there."""
     reserved = _reserved(catalogue)
     return bool(reserved) and not reserved.isdisjoint(_keys(wanted, instruction))
 

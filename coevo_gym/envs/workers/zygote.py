@@ -1,4 +1,4 @@
-"""The process, called the zygote, from which worker processes are forked.
+"""The zygote: the process from which worker processes are forked.
 
 Forking the training process would copy its threads' locks, its GPU state and all its memory. A
 fresh interpreter per worker would spend seconds on imports and hold its own copy of every imported
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class Fork(NamedTuple):
-    """A request to fork a worker, followed by the file descriptor of the worker's socket.
+    """A request to fork a worker. The file descriptor of the worker's socket follows.
 
     ``modules`` are imported before the fork. The other fields are ``sys.path``, environment
     variables and working directory of the requesting process.

@@ -1,4 +1,4 @@
-"""Attacks, and a comparison of their results with and without the sandbox."""
+"""Attacks, and code that compares their results with and without the sandbox."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Setup(Protocol[Seen]):
     """The environment in which payloads run."""
 
     def run(self, payload: Payload[Seen], *, protected: bool) -> AttackRun:
-        """Run a payload in a fresh process, with the sandbox on or off.
+        """Run a payload in a fresh process, with or without the sandbox.
 
         Raises:
             EnvBackendError: if the payload could not be run at all, which proves nothing.
@@ -93,7 +93,7 @@ class Setup(Protocol[Seen]):
 
 
 class AttackVerdict(StrEnum):
-    """The conclusion from running a payload with and without the sandbox."""
+    """The conclusion drawn from running a payload with and without the sandbox."""
 
     STOPPED = "stopped"
     GOT_THROUGH = "got through"

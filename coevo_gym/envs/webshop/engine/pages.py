@@ -133,7 +133,7 @@ def _behind_item(instruction: str) -> list[str]:
 
 
 def results_targets(products: Sequence[Product], number: int) -> dict[str, Target]:
-    """Return the clickable items of a page of results, in order."""
+    """Return the clickable items on a results page, in order."""
     names = [PREVIOUS, NEXT] if number > 1 else [NEXT]
     shown = page_of(products, number)
     found = {product.asin.lower(): Target("product", product.asin) for product in shown}

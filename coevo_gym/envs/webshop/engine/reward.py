@@ -61,7 +61,7 @@ def score(
     *,
     fixed_options: bool = False,
 ) -> Score:
-    """Score a purchase, given the selected option values by name and the price in dollars.
+    """Score a purchase, given the selected options (name to value) and the price in dollars.
 
     ``fixed_options`` reduces the goal's named option values to their colour, like the selected
     values. The original does not do this, so some of its goals can never be met.
@@ -143,7 +143,7 @@ def _count_options(chosen: Iterable[str], wanted: Iterable[tuple[str, str]], *, 
 
 
 def _option_target(name: str, value: str, *, fixed: bool) -> str:
-    """Convert a requested option to the form that the original WebShop compares.
+    """Convert a requested option to the form that the original WebShop uses in comparisons.
 
     The original treats a named option as a pair of name and value. If an element of the pair is
     exactly a colour word, the pair is reduced to that word; any other pair is compared as its text.

@@ -85,7 +85,7 @@ _TOKEN = re.compile(
 
 
 class _Classes(dict[int, str]):
-    """A cache of each code point's word-break class."""
+    """A cache of the word-break class of each code point."""
 
     def __missing__(self, code: int) -> str:
         self[code] = found = _classify(chr(code))
@@ -134,7 +134,7 @@ _classes = _Classes()
 
 
 def words(text: str) -> Iterator[str]:
-    """Split text into words, in order and in their original case."""
+    """Split text into words, keeping their order and case."""
     for match in _TOKEN.finditer(text.translate(_classes)):
         if match.lastgroup:
             continue

@@ -156,7 +156,7 @@ class Session:
         return pages.done_text(product.asin, self._chosen, self.score.reward)
 
     def targets(self) -> dict[str, Target]:
-        """Return the clickable items, keyed by the text to click, in their original order.
+        """Return a page's clickable items, keyed by the text to click, in the original order.
 
         The first page lists ``search`` as the original does, although clicking it does nothing.
         """
