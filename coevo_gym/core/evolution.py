@@ -134,7 +134,7 @@ class Context(FrozenModel):
 
 
 class Walk(FrozenModel):
-    """One exploration that starts from a context.
+    """An explorer's run that starts from a context.
 
     Attributes:
         context_id: id of the context.

@@ -226,7 +226,7 @@ def resolve_models(data: Any, *fields: str) -> Any:
 
 
 def canonical_json(value: Any) -> str:
-    """Convert a JSON value to canonical text with sorted keys, no spaces and finite numbers."""
+    """Convert a JSON value to canonical text, with sorted keys and no spaces. NaN is an error."""
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
