@@ -48,7 +48,7 @@ class AdviceState(FrozenModel):
 
 
 def advised(cue_ids: Sequence[str]) -> tuple[str, ...]:
-    """Extract the advice ids from cue ids, which may have a prefix and list several advice ids.
+    """Extract the advice ids from a sequence of cue ids.
 
     Example:
         >>> advised(("recover", "exp:a1,b2"))

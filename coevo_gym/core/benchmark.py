@@ -81,7 +81,7 @@ class Replay:
 
 
 class Clue(NamedTuple):
-    """A fact that affects the verdict, so the agent must be told about it.
+    """A fact that the agent must be told because it affects the verdict.
 
     Attributes:
         about: a description of the fact.
@@ -118,19 +118,19 @@ class Benchmark(Protocol):
 
     @property
     def subsets(self) -> tuple[str, ...]:
-        """Names of the available subsets of native tasks."""
+        """Names of the subsets of the benchmark's own tasks."""
         ...
 
     def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
-        """Return the native tasks of a split, always in the same order."""
+        """Return the benchmark's own tasks in a split, always in the same order."""
         ...
 
     def split_of(self, scenario: str) -> Split:
-        """Return the split of a scenario, even if it has no native tasks."""
+        """Return the split of a scenario, even if the benchmark has no tasks for the scenario."""
         ...
 
     def side_of(self, task: Task) -> Split:
-        """Return the split to which a task's content belongs, whatever split the task claims.
+        """Determine a task's split from its scenario and content, ignoring its ``split`` field.
 
         The scenario and the content both count: a copy of a validation or test task belongs to that
         task's split, even with another scenario or name. Every reset calls this method, so it must
@@ -163,7 +163,7 @@ class Benchmark(Protocol):
         ...
 
     def evidence(self, task: Task) -> Evidence:
-        """Return the information that a task's verdict depends on, without running anything."""
+        """Return the information that a task's verdict depends on, without running the task."""
         ...
 
     def choices(self, view: View) -> tuple[str, ...]:
@@ -175,11 +175,11 @@ class Benchmark(Protocol):
         ...
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """Return the task's solution, for imitation, as steps that :meth:`choices` can offer."""
+        """Return actions that solve the task, to be imitated. :meth:`choices` must offer them."""
         ...
 
     def symbol(self, step: Step) -> str:
-        """Return the symbols that represent the step in behaviour patterns, separated by spaces.
+        """Encode a step as symbols, separated by spaces. Behaviour patterns consist of symbols.
 
         The patterns are used to detect rare signals. Most benchmarks return one symbol, or "" for a
         step without behaviour and "!" for a failed step. The method must return a string for any
@@ -196,7 +196,7 @@ class Proposable(Benchmark, Protocol):
     """
 
     def open(self, task: Task) -> Task:
-        """Return an open version of a task: its world without a goal, for unguided exploration.
+        """Return a copy of a task without its goal, for unguided exploration.
 
         The texts shown to its agent do not reveal the original task; see
         ``coevo_gym.envs.proposals``.
@@ -204,7 +204,7 @@ class Proposable(Benchmark, Protocol):
         ...
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:
-        """Create the draft described by a proposal, in the world of its context's task.
+        """Create the draft that a proposal describes, in the world of the explored task.
 
         The method is cheap, because :meth:`build` checks the draft later. A proposal is untrusted
         text and may contain anything.
@@ -217,7 +217,7 @@ class Proposable(Benchmark, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkSpec:
-    """A benchmark's name, title and import paths; its parts are imported on demand.
+    """A benchmark's name, title and import paths. The parts are imported on demand.
 
     Attributes:
         name: short name, such as ``"webshop"``.
@@ -258,7 +258,7 @@ _SPECS: dict[str, BenchmarkSpec] = {}
 
 
 def register_benchmark(spec: BenchmarkSpec) -> None:
-    """Register a benchmark, and its env with Gymnasium; registering it again has no effect.
+    """Register a benchmark, and register its env with Gymnasium. Repeated calls have no effect.
 
     Raises:
         ConfigError: if a field is invalid, or another benchmark has the same name or env id.
@@ -329,12 +329,12 @@ def benchmark_specs() -> tuple[BenchmarkSpec, ...]:
 
 
 def broken_benchmarks() -> tuple[BrokenPlugin, ...]:
-    """Return the third-party benchmarks that cannot be loaded, with the reasons."""
+    """Return the third-party benchmarks that cannot be loaded, and the reasons."""
     return _PLUGINS.load_all()
 
 
 def find_spec(name: str) -> BenchmarkSpec | None:
-    """Return the benchmark with this name, or None, loading at most one plug-in."""
+    """Return the benchmark with this name, or None. Load at most one plug-in."""
     if name not in _SPECS:
         _PLUGINS.load(name)
     return _SPECS.get(name)
@@ -356,7 +356,7 @@ def get_benchmark(name: str) -> Benchmark:
 
 
 def proposable(benchmark: Benchmark) -> Proposable:
-    """Return the benchmark if it supports model-driven exploration.
+    """Return the benchmark after checking that it supports model-driven exploration.
 
     Raises:
         ConfigError: if ``draft`` or ``open`` is missing.
@@ -382,14 +382,14 @@ def operations_of(benchmark: Benchmark, task: Task) -> tuple[str, ...]:
 
 
 def side_by_id(benchmark: Benchmark, task: Task) -> Split:
-    """Return a task's split as in :meth:`Benchmark.side_of`, but find held-out tasks by id."""
+    """Determine a task's split from its scenario and id; see also :meth:`Benchmark.side_of`."""
     held_out = _held_out(benchmark)  # type: ignore[arg-type]  # benchmarks hash by identity
     return strictest(benchmark.split_of(task.scenario), held_out.get(task.id, Split.TRAIN))
 
 
 @lru_cache(maxsize=16)
 def _held_out(benchmark: Benchmark) -> Mapping[str, Split]:
-    """Map the id of each native validation and test task to its split."""
+    """Map the ids of the benchmark's own validation and test tasks to their splits."""
     found: dict[str, Split] = {}
     for subset in (None, *benchmark.subsets):
         for split in (Split.VAL, Split.TEST):
@@ -420,7 +420,7 @@ def check_claim(task: Task, side: Split, action: str) -> None:
 
 
 def find_task(benchmark: str, name_or_id: str) -> Task:
-    """Return the native task with this name or id.
+    """Find one of a benchmark's own tasks by name or id.
 
     Raises:
         TaskError: if there is no such task.
@@ -445,7 +445,7 @@ def find_task(benchmark: str, name_or_id: str) -> Task:
 
 
 def find_any_task(name_or_id: str) -> Task:
-    """Return the native task with this name or id from any benchmark.
+    """Find a task by name or id in all installed benchmarks.
 
     Raises:
         TaskError: if no installed benchmark has such a task.

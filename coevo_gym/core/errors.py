@@ -1,4 +1,4 @@
-"""Exception classes, one for each boundary that can fail.
+"""Exceptions raised by coevo_gym.
 
 Bad model output is never an exception but an observation (see ``envs/base.py``). Each exception
 here signals a caller's mistake or an infrastructure fault. A fault never becomes a reward of 0.
@@ -46,27 +46,27 @@ class CoevoError(Exception):
 
 
 class ConfigError(CoevoError, ValueError):
-    """A setting, argument or checkout cannot be used."""
+    """A setting, argument or source checkout cannot be used."""
 
 
 class TaskError(CoevoError, ValueError):
-    """A task is unknown, malformed, or belongs to another benchmark."""
+    """A task is unknown or malformed, or belongs to another benchmark."""
 
 
 class BuildError(TaskError):
-    """A draft could not be turned into a proven task; the message contains the reason."""
+    """A proposal or draft could not be made into a verified task. The message gives the reason."""
 
 
 class SplitLeakError(CoevoError):
-    """A validation or test task was about to reach exploration, drafting or training."""
+    """A validation or test task would have been used for exploration, drafting or training."""
 
 
 class EnvBackendError(CoevoError):
-    """The engine behind an environment failed; the episode has no score."""
+    """The engine behind an environment failed. The episode has no score."""
 
 
 class BenchmarkNotInstalled(EnvBackendError):
-    """A benchmark's engine or data is missing; the message contains the install command."""
+    """A benchmark's engine or data is missing. The message contains the install command."""
 
 
 class DataError(EnvBackendError):
@@ -86,19 +86,19 @@ class StoreError(CoevoError):
 
 
 class ModelError(CoevoError):
-    """A language model cannot be loaded, or its engine or endpoint failed."""
+    """A language model could not be loaded, or its engine or endpoint failed."""
 
 
 class ModelNotFetched(ModelError):
-    """A downloadable model is not on this machine; the message contains the download command."""
+    """A language model has not been downloaded yet. The message contains the download command."""
 
 
 class ModelNotFound(ModelError, ValueError):
-    """A setting names a language model that does not exist; the message lists valid values."""
+    """A setting names a language model that does not exist. The message lists valid values."""
 
 
 class RateLimited(ModelError):
-    """An endpoint still rejected a request for lack of capacity after all retries."""
+    """An endpoint lacked the capacity for a request, even after all retries."""
 
 
 class BudgetSpent(ModelError):
@@ -106,4 +106,4 @@ class BudgetSpent(ModelError):
 
 
 class AnswerMissing(CoevoError, LookupError):
-    """A replayed tape is missing an answer; the message names the prompt and the key."""
+    """A replayed tape is missing an answer. The message names the prompt and the key."""

@@ -27,7 +27,7 @@ from coevo_gym.core.task import (
 
 
 def _without_defaults(dumped: dict[str, Any], *fields: str) -> dict[str, Any]:
-    """Drop the given fields if they are empty, so that ids from older versions still match."""
+    """Drop the given fields if they are empty. Content hashes from older versions then match."""
     return {name: value for name, value in dumped.items() if value or name not in fields}
 
 
@@ -69,7 +69,7 @@ class Exchange(FrozenModel):
 
 
 class ContextBrief(FrozenModel):
-    """A weak rollout's summary, for the explorer that starts from it (CoEvolve, figure 11).
+    """A summary of a weak rollout, written for an explorer (CoEvolve, figure 11).
 
     Attributes:
         summary: summary of the rollout, based on its evidence.
@@ -134,7 +134,7 @@ class Context(FrozenModel):
 
 
 class Walk(FrozenModel):
-    """One exploration that starts from a context.
+    """An explorer's run that starts from a context.
 
     Attributes:
         context_id: id of the context.
@@ -177,7 +177,7 @@ class Proposal(FrozenModel):
 
 
 class Draft(FrozenModel):
-    """A proposed, unproven task: a request, a world, and actions that claim to solve it.
+    """A proposed, unverified task: a request, a world, and a claimed solution.
 
     Attributes:
         benchmark: name of the benchmark.
@@ -249,7 +249,7 @@ class Verdict(FrozenModel):
 
 
 def asked_for(draft: Mapping[str, Any], proposal: Mapping[str, Any]) -> str:
-    """Return the latest instruction in a draft given as JSON, or "" if there is none."""
+    """Return the latest instruction of a JSON draft. Return "" if there is none."""
     turns = " / ".join(map(str, proposal.get("turns", ())))
     found = draft.get("instruction") or turns or proposal.get("description") or draft.get("text")
     return str(found or "")
@@ -300,12 +300,12 @@ class Round(FrozenModel):
 
     @property
     def n_wanted(self) -> int:
-        """Number of accepted tasks after which the round ends; 0 to explore every context."""
+        """Number of accepted tasks after which the round ends. 0 explores every context."""
         return self.n_unguided or self.n_enough
 
     @classmethod
     def unguided(cls, n: int, *, id: str = "round-0", seed: int = 0) -> Round:
-        """Create a round that looks for ``n`` tasks anywhere in the training scenarios."""
+        """Create a round that explores without guidance until ``n`` tasks are accepted."""
         return cls(id=id, n_unguided=n, budget=4 * n, seed=seed)
 
 
@@ -337,5 +337,5 @@ class RoundResult(FrozenModel):
 
     @property
     def judged(self) -> tuple[Verdict, ...]:
-        """The verdicts on drafts, excluding verdicts on skipped contexts."""
+        """The verdicts on drafts. Verdicts on skipped contexts are not included."""
         return tuple(verdict for verdict in self.verdicts if verdict.draft_id)

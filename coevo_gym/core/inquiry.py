@@ -77,7 +77,7 @@ class Advisor(Protocol):
     """The interface for asking a model questions."""
 
     def ask(self, inquiries: Sequence[Inquiry[ModelT]]) -> list[Answer[ModelT]]:
-        """Return one answer per inquiry, in order, from one batch of requests.
+        """Ask all questions in one batch, and return the answers in the same order.
 
         Bad output leads to an answer without a value, never to an exception.
         """
@@ -86,7 +86,7 @@ class Advisor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Analyst:
-    """The model that answers questions about a learner step's episodes.
+    """The model that answers questions about the episodes of a learner step.
 
     Attributes:
         advisor: the advisor that answers questions.
@@ -99,7 +99,7 @@ class Analyst:
     sampling: Sampling = _SAMPLE
 
     def studying(self, kind: str, groups: Sequence[Group]) -> AbstractContextManager[Spent]:
-        """Return a scope for a study of the given kind that examines one step's groups.
+        """Return the scope for a study of one learner step's groups.
 
         A resumed run has the same group ids, so a repeated study gets the earlier answers. The caps
         per round apply to each study separately.
@@ -127,9 +127,9 @@ class AnswerStore(Protocol):
     """Storage for a tape's recorded answers."""
 
     def get(self, keys: Sequence[str]) -> Mapping[str, StoredAnswer]:
-        """Return the stored answers for the given keys as a mapping; missing keys are left out."""
+        """Return the stored answers for the given keys as a mapping. Missing keys are left out."""
         ...
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
-        """Store answers, replacing those with the same keys; return once they are on disk."""
+        """Store answers on disk, replacing those with the same keys. Wait until they are stored."""
         ...

@@ -72,5 +72,5 @@ def kinds() -> tuple[Kind, ...]:
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind with the given name, or a grey kind if the name is not registered."""
+    """Return the kind with the given name. An unregistered name gets a grey kind."""
     return _KINDS.get(name) or Kind(name, name)

@@ -1,4 +1,4 @@
-"""Notes, which record a study's findings about trajectories or single steps.
+"""Notes: findings about trajectories or single steps, recorded by a study.
 
 A study reads finished training groups and writes notes. Memories learn from notes, and credit
 assignment may weight steps by their notes. Notes are frozen and can be looked up by trajectory.
@@ -70,7 +70,7 @@ class Note(FrozenModel):
 
 
 class Notes(Sequence[Note]):
-    """An immutable sequence of notes in the order written, with lookup by trajectory.
+    """An immutable sequence of notes that can be looked up by trajectory.
 
     Example:
         >>> note = Note(kind="attribution", task_id="t", group_id="g", index=1, step=0, value=1.0)

@@ -43,7 +43,7 @@ def read_file(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def read_lines(path: Path, *, most_bytes: int = MOST_BYTES) -> Iterator[bytes]:
-    r"""Yield a file's lines one at a time, without ``b"\n"``.
+    r"""Yield a file's lines one at a time, without trailing newlines.
 
     Only ``b"\n"`` ends a line; ``str.splitlines`` would also split on U+2028 inside a text.
 

@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Registry:
-    """A registry of objects of one kind, by name.
+    """A registry of named objects of one kind.
 
     ``kind`` is a singular noun for messages. Names come from three sources: this package, in a
     mapping of names to ``"module:object"``; installed packages, through an entry-point group; and
@@ -42,7 +42,7 @@ class Registry:
 
     @property
     def default(self) -> str:
-        """The name to use if the user does not specify one."""
+        """The default name, used if the user does not specify another name."""
         return str(load_object(self._default))
 
     @cached_property
@@ -56,7 +56,7 @@ class Registry:
         return found
 
     def names(self) -> list[str]:
-        """Return all names, this package's own first."""
+        """Return all registered names, starting with this package's names."""
         return [*dict.fromkeys((*self.built_in, *self._entry_points, *self._added))]
 
     def add(self, name: str, thing: Any) -> None:
@@ -95,7 +95,7 @@ class Registry:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return a "Did you mean" question about the most similar known name; "" if none is similar."""
+    """Suggest a similar known name as a "Did you mean" question. Return "" if none is similar."""
     close = get_close_matches(name, list(known), n=1)
     return f"Did you mean {close[0]!r}? " if close else ""
 
@@ -117,7 +117,7 @@ def _origin(kind: str, entry_point: EntryPoint) -> str:
 
 
 class BrokenPlugin(NamedTuple):
-    """An entry point that cannot be loaded, with the name and version of its package."""
+    """An entry point that cannot be loaded, and the name and version of its package."""
 
     name: str
     distribution: str
@@ -132,7 +132,7 @@ class BrokenPlugin(NamedTuple):
 
 
 class Plugins:
-    """The installed entry points in a group; each is loaded once, on first use.
+    """The installed entry points in a group. Each is loaded once, on first use.
 
     Listing their names reads a few small files without importing anything. A broken entry point is
     recorded with the reason and does not affect other entry points. ``take`` is called with the

@@ -1,4 +1,4 @@
-"""Thread-local named scopes, used to record and count model queries per piece of work."""
+"""Thread-local, named scopes for recording and counting model queries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Scopes:
-    """The nested scope names of the current piece of work.
+    """The stack of named scopes that the current thread has entered.
 
     Scopes are local to a thread: entering a scope does not affect other threads.
 
@@ -28,17 +28,17 @@ class Scopes:
 
     @property
     def path(self) -> str:
-        """Full name of this thread's current scope; "" outside all scopes."""
+        """Full name of this thread's current scope, or "" outside all scopes."""
         path: str = getattr(self._here, "path", "")
         return path
 
     def on_begin(self, tell: Callable[[str], None]) -> None:
-        """Register ``tell`` to be called with the full name of each scope as it is entered."""
+        """Register a function that is called with the full name of each scope on entry."""
         self._told.append(tell)
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[str]:
-        """Enter a scope in which :attr:`path` ends with ``name``; yield the path."""
+        """Enter a nested scope called ``name`` and yield its full name."""
         before = self.path
         inside = f"{before}/"
         path = name if not before or name.startswith(inside) else inside + name

@@ -73,7 +73,7 @@ class ClosedStep(NamedTuple):
 
 
 class Memory(Protocol):
-    """A component whose state is built from analysis notes, without I/O, clocks or frameworks."""
+    """A component that builds its state from analysis notes. It uses no I/O, clock or framework."""
 
     def note(self, notes: Notes) -> None:
         """Record the analysis notes from a learner step."""
@@ -94,10 +94,10 @@ class Memory(Protocol):
 
 @runtime_checkable
 class AdviceMemory(Memory, Protocol):
-    """A memory of advice that also reports its changes, so that a run can store them."""
+    """A memory of advice. It also reports its changes, so that a run can store them."""
 
     def changes(self) -> Sequence[AdviceState]:
-        """Return each piece of advice that the latest notes added, measured or dropped."""
+        """Return the current state of all advice that the latest notes affected."""
         ...
 
 
@@ -114,19 +114,19 @@ class Study(Protocol):
         ...
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Return the findings for a learner step, with notes about its groups only."""
+        """Return the study's findings about a learner step. All notes must be about its groups."""
         ...
 
 
 class Interface(Protocol):
-    """A frozen, pure and thread-safe transformation that is applied to the env's text in training.
+    """A pure, thread-safe transformation of the env's text, applied during training.
 
     It sees only a view, so no task, verifier or solution can leak into the shown text.
     """
 
     @property
     def version(self) -> str:
-        """A unique identifier of the transformation; "" for the env's own text."""
+        """A unique identifier of the transformation, or "" for the env's own text."""
         ...
 
     def show(self, view: View) -> View:
@@ -153,7 +153,7 @@ IDENTITY: Interface = _AsItIs()
 
 
 class Guidance(NamedTuple):
-    """An episode's interface and cues (added guidance), both fixed for the whole episode.
+    """The guidance for one episode: an interface and cues. Neither changes during the episode.
 
     Attributes:
         interface: transformation of the env's text.
@@ -200,18 +200,18 @@ class Growth(Memory, Protocol):
     """An I/O-free strategy that decides when a round explores and from which contexts."""
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
-        """Record finished groups of training episodes; return the signals they triggered."""
+        """Record finished groups of training episodes, and return the signals they triggered."""
         ...
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
-        """Return the round that is due, or None; not called while a round is in progress.
+        """Return the round that is due, or None. Not called while a round is in progress.
 
         The curriculum fills in the round's ``id`` and the tasks that are ``known``.
         """
         ...
 
     def apply(self, result: RoundResult) -> None:
-        """Record a finished round whose tasks have joined the pool; called once per round."""
+        """Record a finished round whose tasks have joined the pool. Called once per round."""
         ...
 
 
@@ -219,7 +219,7 @@ class Curriculum(Memory, Protocol):
     """An I/O-free strategy that chooses the next training tasks."""
 
     def next(self, n: int, rng: Generator) -> list[Task]:
-        """Return the tasks of the next ``n`` groups, distinct if the pool is large enough.
+        """Return the tasks of the next ``n`` groups, without repeats if the pool is large enough.
 
         Raises:
             ConfigError: if there is no task to return.
@@ -227,7 +227,7 @@ class Curriculum(Memory, Protocol):
         ...
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
-        """Record finished groups of training episodes; return the signals they triggered."""
+        """Record finished groups of training episodes, and return the signals they triggered."""
         ...
 
     def note(self, notes: Notes) -> None:
@@ -242,15 +242,15 @@ class Curriculum(Memory, Protocol):
         ...
 
     def apply(self, result: RoundResult) -> None:
-        """Record a round's accepted tasks, verdicts and costs; idempotent per round id."""
+        """Record a round's accepted tasks, verdicts and costs. Repeated calls have no effect."""
         ...
 
 
 class Evolver(Protocol):
-    """The component that runs a round of evolution, possibly during training."""
+    """The component that runs rounds of evolution. A round may run during training."""
 
     def run(self, round: Round) -> RoundResult:
-        """Explore contexts, draft tasks and verify them; bad drafts never raise an error."""
+        """Explore contexts, draft tasks and verify them. Bad drafts never raise an error."""
         ...
 
 
@@ -280,7 +280,7 @@ class Agent(Protocol):
     """An agent that acts in envs, both in training loops and in ``evaluate``."""
 
     def act(self, views: Sequence[View]) -> Sequence[Act]:
-        """Return one response per view; there is one view per live episode."""
+        """Return a response to each view. There is one view per live episode."""
         ...
 
 
@@ -414,7 +414,7 @@ class Estimator(Protocol):
     """A pure function that estimates the advantages of a group's trajectories or steps."""
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
-        """Return one advantage per trajectory of each group; 0 for lost rollouts."""
+        """Return one advantage per trajectory of each group. Lost rollouts have advantage 0."""
         ...
 
 
@@ -424,5 +424,5 @@ class Transform(Protocol):
     def __call__(
         self, groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]
     ) -> list[list[Advantage]]:
-        """Return the advantages to learn from, without modifying the given lists."""
+        """Return transformed advantages, without modifying the given lists."""
         ...

@@ -1,4 +1,4 @@
-"""Sections of settings: nested pydantic models, some with several kinds."""
+"""Sections of settings: nested pydantic models. Some sections have several kinds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 
 def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
-    """Return a settings section's models, one per ``kind``, or () for any other annotation."""
+    """Return the settings models in a field's annotation, one per ``kind``. Return () if none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return (annotation,)
     if get_origin(annotation) is Annotated:
@@ -22,12 +22,12 @@ def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
 
 
 def kind_of(model: type[BaseModel]) -> str:
-    """Return the ``kind`` of one model in a union."""
+    """Return the ``kind`` that selects a settings model."""
     return str(get_args(model.model_fields["kind"].annotation)[0])
 
 
 def variant(models: Sequence[type[BaseModel]], kind: Any) -> type[BaseModel] | None:
-    """Return the model with this kind, or None."""
+    """Return the settings model with this kind, or None."""
     if len(models) == 1:
         return models[0]
     return next((model for model in models if kind_of(model) == kind), None)
@@ -83,7 +83,7 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert settings with dotted keys to nested sections; the inverse of :func:`flat`.
+    """Convert settings with dotted keys to nested sections. This is the inverse of :func:`flat`.
 
     Example:
         >>> nested({"learner.lr": 0.1, "learner.epochs": 2})

@@ -37,7 +37,7 @@ _SAMPLE_CHARS = "abcdefghijklmnopqrstuvwxyz 0123456789[]{}()<>\"'.,:;-_/\\\n\té
 
 
 def clean_text(text: str, max_length: int) -> str:
-    """Make text safe to store, send and compare; call it once, where text enters or leaves.
+    """Make text safe to store, send and compare. Call it once, where text enters or leaves.
 
     Lone surrogates become U+FFFD, because they break UTF-8, JSON and SQLite. Text longer than
     ``max_length`` characters is truncated and ends with the number of missing characters.
@@ -60,7 +60,7 @@ def clean_text(text: str, max_length: int) -> str:
 
 
 def visible(text: str) -> str:
-    """Replace control and invisible characters with their names, so that a terminal shows them.
+    """Replace control and invisible characters with their names, to make them visible.
 
     Otherwise a terminal would interpret them: they can recolour the screen, set the window title,
     or write to the clipboard. Tabs and line ends stay.
@@ -126,7 +126,7 @@ class UnicodeText(Space[str]):
 
 
 class SharedTexts(Sequence[str]):
-    """The current text of each of ``n`` envs, in memory shared between processes.
+    """The current texts of ``n`` envs, in memory that is shared between processes.
 
     Each access reads the current text; a deep copy is a tuple of the current texts. The memory has
     one slot per text, with its length in bytes followed by the bytes.

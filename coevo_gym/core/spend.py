@@ -30,7 +30,7 @@ Tokens = tuple[int, int]
 
 
 class Usage(FrozenModel):
-    """The cost of model requests; supports addition with ``+``.
+    """The cost of model requests. Costs can be added with ``+``.
 
     Attributes:
         calls: requests sent to a model, including retries.
@@ -94,7 +94,7 @@ Spent = Callable[[], Mapping[str, Usage]]
 
 
 class Cost(FrozenModel):
-    """The env steps and model costs of a piece of work; supports addition with ``+``.
+    """The env steps and model costs of a piece of work. Costs can be added with ``+``.
 
     Attributes:
         env_steps: env steps, including exploration and gate replays.
@@ -176,7 +176,7 @@ def allow(
     usd: float | None,
     prices: Prices = FREE,
 ) -> int:
-    """Return how many requests at the start of a batch may be sent under the caps.
+    """Count the requests at the start of a batch that may be sent without exceeding a cap.
 
     The first request that might exceed a cap and all later requests are not sent, even if a later
     request is small enough. A request is given by the maximum tokens of its prompt and answer. The
@@ -226,7 +226,7 @@ class Meter:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[Spent]:
-        """Open a scope for a piece of work; yield a function that returns its usage so far."""
+        """Open a scope for a piece of work. Yield a function that returns its usage of models."""
         with self.scopes(name) as path:
             yield lambda: self.usage(path)
         if "/" not in path:
@@ -234,12 +234,12 @@ class Meter:
 
     @property
     def total(self) -> Cost:
-        """The cost that counts towards the caps on the whole run, excluding env steps."""
+        """The cost counted towards the run's caps so far. Env steps are not included."""
         with self._lock:
             return self._total
 
     def usage(self, path: str) -> dict[str, Usage]:
-        """Return a piece of work's usage per purpose, including nested pieces."""
+        """Return the model usage in a scope and its nested scopes, by purpose."""
         with self._lock:
             found: dict[str, Usage] = {}
             for name, purposes in self._spent.items():
@@ -249,7 +249,7 @@ class Meter:
             return found
 
     def counted(self, round: str, usage: Mapping[str, Usage]) -> None:
-        """Count a finished round's stored usage; further calls for the round have no effect."""
+        """Count a finished round's stored usage. Further calls for the round have no effect."""
         with self._lock:
             if round not in self._spent:
                 for purpose, cost in usage.items():
@@ -288,7 +288,7 @@ class Meter:
 
     @contextmanager
     def hold(self, requests: Sequence[Tokens], prices: Prices = FREE) -> Iterator[int]:
-        """Reserve the maximum cost of the requests, and yield how many of them fit within the caps.
+        """Reserve the maximum cost of as many requests as the caps allow, and yield their number.
 
         If only requests in flight fill the caps, wait for these: only actual spending rejects a
         request.
@@ -309,7 +309,7 @@ class Meter:
             yield n
 
     def count(self, purpose: str, usage: Usage, capped: Usage | None = None) -> None:
-        """Count a cost, or a question's outcome, for this thread's current piece of work.
+        """Count a cost or a question's outcome in this thread's current scope.
 
         ``capped`` counts towards the caps on the whole run, if it differs from ``usage``.
         """
@@ -380,7 +380,7 @@ class Meter:
         )
 
     def _add(self, path: str, purpose: str, usage: Usage, cost: Cost, *, again: bool) -> None:
-        """Count a cost; if ``again``, add to the total only the part not counted before a reset."""
+        """Add a cost to the totals. If ``again``, leave out the part counted before a reset."""
         purposes = self._spent.setdefault(path, {})
         purposes[purpose] = purposes.get(purpose, NO_USAGE) + usage
         if again and (before := self._forgotten.get(round := _round(path))):

@@ -77,7 +77,7 @@ class Rate:
 
 
 def success_rate(shares: Sequence[float]) -> Rate:
-    """Compute the mean success rate from each task's share of successful episodes.
+    """Compute the mean success rate over tasks, with a confidence interval.
 
     Example:
         >>> success_rate([0.5, 1.0]).success
@@ -112,7 +112,7 @@ class Paired(NamedTuple):
 
 
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
-    """Compute the mean and the sample standard deviation, which is NaN for one value.
+    """Compute the mean and the sample standard deviation (NaN for a single value).
 
     Raises:
         ValueError: if there are no values, or a value is not finite.
@@ -129,7 +129,7 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
 
 
 def paired(ours: Sequence[float], baseline: Sequence[float]) -> Paired:
-    """Compare two series pair by pair, for example runs with the same seeds.
+    """Compare two series of paired values, such as results of runs with the same seeds.
 
     With few pairs, the interval is wide: 12.7 standard errors on each side for two pairs.
 
@@ -244,7 +244,7 @@ def sign_flip(differences: Sequence[float], *, n_samples: int = 100_000, seed: i
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust several tests' p-values so that one threshold controls the family-wise error rate.
+    """Adjust p-values for multiple tests to control the family-wise error rate.
 
     Raises:
         ValueError: if a p-value is outside [0, 1].
@@ -365,7 +365,7 @@ def efficiency(
     *,
     share: float = 0.9,
 ) -> Efficiency:
-    """Compute a curve's mean, and when it reaches a given share of a baseline's best value.
+    """Compute the mean of a curve and the first step at which the curve reaches a target.
 
     Args:
         curve: at least one (step, value) pair, with rising steps.
@@ -393,7 +393,7 @@ def efficiency(
 
 
 def point_biserial(values: Sequence[float], outcomes: Sequence[float]) -> float:
-    """Compute the correlation of values with outcomes of 0 or 1; NaN if either is constant.
+    """Compute the correlation of values with binary outcomes. It is NaN if either is constant.
 
     Raises:
         ValueError: if the series differ in length, or a value is not finite.

@@ -77,7 +77,7 @@ def parse_split(split: str | Split) -> Split:
 
 
 class FrozenDict(dict[str, Any]):
-    """An immutable JSON object; hashable and picklable."""
+    """An immutable, hashable and picklable JSON object."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("FrozenDict cannot be modified. Create a new one.")
@@ -149,7 +149,7 @@ class FrozenModel(BaseModel):
 
 
 def shaped(pattern: str, rule: str) -> AfterValidator:
-    """Create a validator for strings that must match a pattern; ``rule`` is the error message."""
+    """Create a validator for strings that must match a pattern. ``rule`` is the error message."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -160,11 +160,11 @@ def shaped(pattern: str, rule: str) -> AfterValidator:
 
 
 class World(FrozenModel):
-    """The data needed to start the engine for one task; each benchmark has its own subclass."""
+    """The data needed to start the engine for one task. Each benchmark has its own subclass."""
 
 
 class Verifier(FrozenModel):
-    """The data needed to grade one task; each benchmark has its own subclass."""
+    """The data needed to grade one task. Each benchmark has its own subclass."""
 
 
 class NothingAsked(Verifier):
@@ -195,7 +195,7 @@ def register_models(benchmark: str, *, world: str, verifier: str) -> None:
 
 
 def find_models_by(look: Callable[[str], object]) -> None:
-    """Register a function that is called with a benchmark's name if its models are unknown."""
+    """Register a callback that is given the name of each benchmark whose models are unknown."""
     _LOOKS.append(look)
 
 
@@ -226,7 +226,7 @@ def resolve_models(data: Any, *fields: str) -> Any:
 
 
 def canonical_json(value: Any) -> str:
-    """Convert a JSON value to canonical text with sorted keys, no spaces and finite numbers."""
+    """Convert a JSON value to canonical text, with sorted keys and no spaces. NaN is an error."""
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -264,7 +264,7 @@ def folded(value: Any) -> Any:
 
 
 class Task(FrozenModel):
-    """A goal for an agent, with its world and its verifier.
+    """A goal for an agent, together with a world and a verifier.
 
     Attributes:
         benchmark: name of the benchmark, such as ``"webshop"``.
@@ -333,7 +333,7 @@ class Task(FrozenModel):
         return hash(self.id)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Task:
-        """Return a validated copy with the given fields changed; the copy has its own id."""
+        """Return a validated copy with the given fields changed. The copy has its own id."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **(update or {})})
 
@@ -342,7 +342,7 @@ class Task(FrozenModel):
         return canonical_json(self.model_dump(mode="json"))
 
     def require_asked(self, action: str) -> Task:
-        """Return this task, or raise an error if it is an open task.
+        """Check that this task has a goal, and return the task.
 
         Args:
             action: the action that an open task does not allow, for the message ("evaluate").

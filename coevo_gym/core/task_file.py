@@ -1,4 +1,4 @@
-"""Lists of tasks, in memory and as UTF-8 JSON lines with one task per line."""
+"""Lists of tasks, in memory and in JSONL files."""
 
 from __future__ import annotations
 

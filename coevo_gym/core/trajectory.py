@@ -17,7 +17,7 @@ from coevo_gym.core.task import FrozenDict, Task
 
 
 class EndReason(StrEnum):
-    """The reason an episode ended; ``info["end_reason"]`` is "" until then."""
+    """The reason an episode ended. Until it ends, ``info["end_reason"]`` is ""."""
 
     SOLVED = "solved"
     FAILED = "failed"
@@ -69,7 +69,7 @@ class Cue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenDecision:
-    """Sampled tokens, whose exact ids are used for training without re-tokenising.
+    """A decision that consists of sampled tokens. Training uses their exact ids.
 
     Attributes:
         prompt_ids: token ids of the prompt.
@@ -161,7 +161,7 @@ Decision = TokenDecision | ChoiceDecision
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A token sequence for training in one forward pass, with its loss mask.
+    """A token sequence and its loss mask, for training in one forward pass.
 
     Several turns of an episode share a segment if each prompt extends the previous one.
 
@@ -229,7 +229,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeRecord:
-    """A finished episode as its env records it, without agent, group or policy version.
+    """A finished episode as its env records it. It has no agent, group or policy version.
 
     Attributes:
         task_id: id of the task.
@@ -261,7 +261,7 @@ class EpisodeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory(EpisodeRecord):
-    """The record of one training episode, including its agent's answers and decisions.
+    """The record of one training episode, with the agent's answers and decisions.
 
     Attributes:
         group_id: id of the group that it belongs to, or "".
@@ -277,7 +277,7 @@ class Trajectory(EpisodeRecord):
 
     @property
     def policy_versions(self) -> frozenset[int]:
-        """The policy versions that acted in the episode.
+        """Versions of the policy that acted in the episode.
 
         There are several if the weights changed during the episode. If the decisions do not record
         a version, ``policy_version`` is used.
@@ -289,7 +289,7 @@ class Trajectory(EpisodeRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalTrajectory(EpisodeRecord):
-    """The record of one evaluation episode, which is never used for training or exploration."""
+    """The record of one evaluation episode. It is never used for training or exploration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,12 +316,12 @@ class Group:
 
     @property
     def whole(self) -> bool:
-        """Return True if all K trajectories have arrived."""
+        """Return True if the group has all of its trajectories."""
         return len(self.trajectories) == self.size
 
     @property
     def staleness(self) -> int:
-        """Number of versions by which the oldest acting policy lags the newest or current one."""
+        """Age of the oldest policy that acted, counted in policy versions."""
         versions = {version for t in self.trajectories for version in t.policy_versions}
         if versions and self.policy_version is not None:
             versions.add(self.policy_version)

@@ -1,4 +1,4 @@
-"""Trajectories as JSON, including decisions, so that an incomplete group survives a restart."""
+"""Conversion of trajectories to and from JSON, so that incomplete groups survive a restart."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def trajectory_from_json(data: dict[str, Any]) -> Trajectory:
-    """Restore a record from :func:`trajectory_to_json`; arrays in free-form JSON become tuples."""
+    """Restore a record from :func:`trajectory_to_json`. Arrays in free-form JSON become tuples."""
     return _loaded(Trajectory, data)
 
 
 def eval_trajectory_to_json(trajectory: EvalTrajectory) -> dict[str, Any]:
-    """Convert an evaluation episode's record to a JSON object, without decisions."""
+    """Convert an evaluation episode's record to a JSON object. Decisions are left out."""
     steps = tuple(replace(step, decision=None) for step in trajectory.steps)
     return _dumped(replace(trajectory, steps=steps))
 

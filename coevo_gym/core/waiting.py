@@ -45,22 +45,22 @@ def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 def only_looking() -> AbstractContextManager[None]:
-    """Create a context in which code must raise an error instead of starting slow preparation."""
+    """Create a context that forbids slow preparation. Code must raise an error instead."""
     return _set(_looking, True)
 
 
 def is_only_looking() -> bool:
-    """Return True inside an :func:`only_looking` context."""
+    """Return True if the caller is inside an :func:`only_looking` context."""
     return _looking.get()
 
 
 def followed_by(follower: HowFar) -> AbstractContextManager[None]:
-    """Create a context in which slow operations report to ``follower`` (see :func:`how_far`)."""
+    """Create a context in which slow operations report their progress to ``follower``."""
     return _set(_follower, follower)
 
 
 def how_far(what: str, done: int, total: int) -> None:
-    """Report progress to the current follower, if there is one; the call is cheap.
+    """Report progress to the current follower, if there is one. The call is cheap.
 
     ``what`` names the operation with its unit, such as ``"making the world (MB)"``.
     """
@@ -69,12 +69,12 @@ def how_far(what: str, done: int, total: int) -> None:
 
 
 def watched_by(watcher: Acted) -> AbstractContextManager[None]:
-    """Create a context in which :func:`acted` passes its arguments to ``watcher``."""
+    """Create a context that passes the reported env steps and tokens to ``watcher``."""
     return _set(_watcher, watcher)
 
 
 def acted(steps: int, tokens: int) -> None:
-    """Report the env steps and tokens used since the last call, even mid-episode.
+    """Report the env steps and tokens used since the last call. Calls may occur mid-episode.
 
     Call it with two zeros just before the operation starts, so that it can be timed.
     """
@@ -83,7 +83,7 @@ def acted(steps: int, tokens: int) -> None:
 
 
 class Patience:
-    """A logger that reports progress after ``first_s`` seconds, then at most every ``every_s``.
+    """A rate-limited progress logger that is silent for the first ``first_s`` seconds.
 
     Example:
         >>> patience = Patience("the first round", first_s=60)
@@ -144,17 +144,17 @@ class Pace:
 
     @property
     def rate(self) -> float | None:
-        """Amount of work done per second; None before any progress."""
+        """Amount of work done per second, or None before any progress."""
         (first, before), (last, now) = self._marks[0], self._marks[-1]
         return (now - before) / (last - first) if last > first and now > before else None
 
     @property
     def whole_s(self) -> float | None:
-        """Estimated total time in seconds; None before any progress."""
+        """Estimated total time in seconds, or None before any progress."""
         return None if self.rate is None else self.total / self.rate
 
     def left_s(self) -> float | None:
-        """Estimate the remaining time in seconds; return None before any progress."""
+        """Estimate the remaining time in seconds. Return None before any progress."""
         if self.done >= self.total:
             return 0.0
         if self.rate is None:

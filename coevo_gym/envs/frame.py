@@ -10,7 +10,7 @@ from coevo_gym.core.task import FrozenDict
 
 
 class Info(TypedDict):
-    """The info keys that every env has; a benchmark adds its own keys, prefixed with its name.
+    """The info keys that every env has. Benchmarks add keys that begin with their name.
 
     ``score`` is -1.0 and ``end_reason`` is "" until the episode is over.
     """

@@ -1,4 +1,4 @@
-"""Held-out training scenarios, which form a large test set in addition to the official splits.
+"""Held-out training scenarios: a large test set in addition to the official splits.
 
 A fixed hash selects the scenarios, so the selection is the same in every run and process, for any
 seed. The tasks of these scenarios have the split ``held_out``. Any code that refuses validation
@@ -36,7 +36,7 @@ def is_held_out(benchmark: str, scenario: str, share: float) -> bool:
 
 
 class HoldingOut:
-    """A benchmark with some of its training scenarios held out; everything else is unchanged.
+    """A benchmark that holds out some of its training scenarios. All else is unchanged.
 
     ``share`` is the share of its training scenarios to hold out, in (0, 1).
     """
@@ -56,7 +56,7 @@ class HoldingOut:
         return benchmark_of, (self._inner.name, self._share)
 
     def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
-        """Return the native tasks of a split; tasks in held-out scenarios have split ``held_out``.
+        """Return the benchmark's own tasks in a split. Held-out tasks have the split ``held_out``.
 
         Raises:
             TaskError: if the split has no tasks.
@@ -85,13 +85,13 @@ class HoldingOut:
                 yield task
 
     def split_of(self, scenario: str) -> Split:
-        """Return the split of a scenario, even if it has no native tasks."""
+        """Return the split of a scenario, even if the benchmark has no tasks for the scenario."""
         side = self._inner.split_of(scenario)
         held_out = is_held_out(self._inner.name, scenario, self._share)
         return Split.HELD_OUT if side is Split.TRAIN and held_out else side
 
     def side_of(self, task: Task) -> Split:
-        """Return the split that a task's content belongs to, even if the task claims another.
+        """Determine a task's split from its scenario and content, ignoring its ``split`` field.
 
         A copy of a held-out native task is recognised by its world and verifier, even if its
         scenario or wording differs.
@@ -102,7 +102,7 @@ class HoldingOut:
         return Split.HELD_OUT if side is Split.TRAIN and self._holds(task) else side
 
     def relabelled(self, task: Task) -> Task:
-        """Return the task, relabelled ``held_out`` if its training scenario is held out."""
+        """Return the task, with the split ``held_out`` if its scenario is held out."""
         if task.split is not Split.TRAIN or not self._holds(task):
             return task
         return task.model_copy(update={"split": Split.HELD_OUT})
@@ -111,7 +111,7 @@ class HoldingOut:
         return is_held_out(self._inner.name, task.scenario, self._share)
 
     def _copies(self, task: Task) -> bool:
-        """Return True if a held-out native task has this task's world and verifier."""
+        """Return True if some held-out task has the same world and verifier as this task."""
         return _content(task) in self._contents
 
     @cached_property
@@ -153,7 +153,7 @@ def benchmark_of(name: str, hold_out: float = 0.0) -> Benchmark:
 def native_tasks(
     name: str, split: Split, subset: str | None = None, *, hold_out: float = 0.0
 ) -> Sequence[Task]:
-    """Return the native tasks of a split or subset; for ``hold_out``, see :func:`benchmark_of`.
+    """Return a benchmark's own tasks in a split. For ``hold_out``, see :func:`benchmark_of`.
 
     Raises:
         ConfigError: if held-out tasks are requested but ``hold_out`` is 0.

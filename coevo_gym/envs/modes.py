@@ -1,4 +1,4 @@
-"""Failure modes of episodes, and the rules that all benchmarks share for finding them.
+"""Failure modes of episodes, and rules for finding them that all benchmarks share.
 
 Each benchmark lists its modes in ``Diagnosable.modes``. Its ``diagnose`` returns the modes that a
 failed episode shows, most informative first. Modes found by the benchmark's own rules come
@@ -105,7 +105,7 @@ def listed_modes(
     format_kinds: Collection[str] = (),
     max_steps: int = 0,
 ) -> tuple[str, ...]:
-    """Return a failed episode's failure modes: ``own``, then the common modes in ``modes``.
+    """Return the failure modes of a failed episode. The modes in ``own`` come first.
 
     Args:
         own: modes found by the benchmark's own rules, most informative first.

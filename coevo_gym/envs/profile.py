@@ -1,4 +1,4 @@
-"""Profiles of benchmarks, which describe objects and operations to a model that explores them.
+"""Benchmark profiles: descriptions of a benchmark's objects and operations for explorers.
 
 The profile of a benchmark is the file ``profile.toml`` in its folder. It describes the world in
 general terms and contains no task of any split.
@@ -87,7 +87,7 @@ class Profiled(Benchmark, Protocol):
 
 
 def profiled(benchmark: Benchmark) -> Profiled:
-    """Return the benchmark if it has a profile.
+    """Return the benchmark after checking that it has a profile.
 
     Raises:
         ConfigError: if the benchmark has no profile.

@@ -1,4 +1,4 @@
-"""Shared code for model-driven exploration: open tasks, and drafts made from proposals.
+"""Shared code for model-driven exploration: tasks to explore, and drafts from proposals.
 
 A proposal consists of a model's own words, so nothing in it is trusted. A proposal that cannot
 become a draft raises :class:`~coevo_gym.core.errors.BuildError`; the error states the reason that
@@ -24,7 +24,7 @@ MAX_REQUEST = 4_000
 
 
 def opened(task: Task, side: Split, instruction: str, *, world: World | None = None) -> Task:
-    """Return an open version of a task, without its request; an open task is returned unchanged.
+    """Return a copy of a task without its request, for exploration. Open tasks stay unchanged.
 
     ``side`` is the split of the task by its content (``Benchmark.side_of``), so that the open
     version of a copy of a held-out task is held out, too. The instruction is the same for all tasks
@@ -130,7 +130,7 @@ def draft_of(
 
 
 def check_context(benchmark: str, context: Context) -> None:
-    """Raise an error if a context's task belongs to another benchmark, or is not a training task.
+    """Raise an error if a context's task is not a training task of the given benchmark.
 
     Raises:
         SplitLeakError: if the context's task is not a training task.

@@ -53,12 +53,12 @@ def value_of_tag(tag: str) -> str:
 
 
 def asks_nothing(task: Task | Draft) -> bool:
-    """Return True if the task is an open task, which has no goal and only scenario tags."""
+    """Return True if the task is an open task, which has no goal."""
     return isinstance(task, Task) and task.origin == OPEN
 
 
 def scenario_tags(task: Task | Draft) -> tuple[str, ...]:
-    """Return a task's default tags, which contain only its scenario."""
+    """Return the default tags of a task: a single tag with its scenario."""
     return tags_from([("scenario", task.scenario)])
 
 

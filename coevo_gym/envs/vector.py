@@ -198,7 +198,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         return tuple(self._observations), rewards, terminated, truncated, infos
 
     def cut(self, index: int, reason: EndReason) -> None:
-        """End and grade the running episode of one env because its agent cannot continue.
+        """End and grade the running episode of an env whose agent cannot continue.
 
         Raises:
             ResetNeeded: if the env has no running episode.
@@ -221,7 +221,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     def _workers(
         self, mode: str | None, n_workers: int | None, timeout_s: float
     ) -> WorkerPool | None:
-        """Create the worker pool for the engines, or return None if they run in this process."""
+        """Create a worker pool for the engines. Return None if the engines run in this process."""
         if mode == "in_process" and n_workers is not None:
             raise ConfigError('n_workers requires mode="process", got mode="in_process"')
         if mode is None:
@@ -240,7 +240,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     def _each(
         self, chosen: Sequence[int], job: Callable[[int], ResultT]
     ) -> Iterator[tuple[int, ResultT]]:
-        """Run a job for each chosen env; jobs on different workers run in parallel."""
+        """Run a job for each chosen env. Jobs on different workers run in parallel."""
         if self.workers is None:
             yield from ((index, job(index)) for index in chosen)
             return
@@ -251,7 +251,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     def _begin(
         self, mask: NDArray[np.bool_], seeds: Sequence[int | None], tasks: Sequence[Any]
     ) -> dict[str, Any]:
-        """Begin an episode in each selected env and return the infos; on error, begin none."""
+        """Begin an episode in each selected env and return the infos. On error, begin none."""
         self._over |= mask
         infos: dict[str, Any] = {}
         chosen = np.flatnonzero(mask).tolist()
@@ -314,7 +314,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
 
 
 def _of_env(env_id: str, mode: object) -> object:
-    """Return a mode to pass to the env, after checking that the env has a ``mode`` argument.
+    """Check that the env has a ``mode`` argument, and return ``mode``.
 
     Raises:
         ConfigError: if the env has no ``mode`` argument.

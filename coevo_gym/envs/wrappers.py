@@ -1,4 +1,4 @@
-"""Wrappers that turn text envs into array envs (Stable-Baselines3, CleanRL, Sample Factory)."""
+"""Wrappers that turn text envs into array envs, for libraries such as Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -174,5 +174,5 @@ def _are_texts(space: Space[Any]) -> TypeGuard[Tuple[Any]]:
 
 
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scale a vector to length 1; a zero vector stays zero."""
+    """Scale a vector to length 1. A zero vector stays zero."""
     return vector / max(float(np.linalg.norm(vector)), 1.0)

@@ -39,7 +39,7 @@ _ADVICE = "Install bubblewrap 0.8 or newer (for example `apt-get install bubblew
 
 @cache
 def finding() -> Finding:
-    """Check whether bubblewrap works on this machine; each process tries it only once."""
+    """Check whether bubblewrap works on this machine. Each process checks only once."""
     missing = _missing()
     if missing:
         return Finding(Level.BUBBLEWRAP, False, missing)
@@ -85,7 +85,7 @@ def launch(program: Program) -> Sandboxed:
             return pid
 
         def release() -> None:
-            """Wait until the program is set up to exit with this process, then let it start."""
+            """Wait until the program is certain to exit with this process, then let it start."""
             ours.settimeout(PATIENCE_S)
             if not ours.recv(1):
                 raise ProcessLookupError("bubblewrap exited")
@@ -104,7 +104,7 @@ def launch(program: Program) -> Sandboxed:
 
 
 def _options(program: Program) -> Iterator[str]:
-    """Yield bubblewrap's options for namespaces and mounts; later mounts cover earlier mounts."""
+    """Yield bubblewrap's options for namespaces and mounts. Later mounts cover earlier mounts."""
     yield from ("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL")
     yield from ("--die-with-parent", "--new-session", "--hostname", "sandbox")
     for path in SYSTEM:
@@ -134,7 +134,7 @@ def _options(program: Program) -> Iterator[str]:
 
 
 def _missing() -> str:
-    """Return a description of a missing requirement; "" if all requirements are met."""
+    """Return a description of a missing requirement, or "" if all requirements are met."""
     if not seccomp.supported():
         return f"no system call filter is available for {os.uname().machine}"
     if shutil.which("bwrap") is None:

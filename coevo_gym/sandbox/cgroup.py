@@ -92,7 +92,7 @@ class ControlGroup:
 
 
 def available() -> str:
-    """Return "control groups v1" or "control groups v2", or "" if this process can create none."""
+    """Return "control groups v1" or "control groups v2", or "" if neither can be used."""
     bases = _own_bases()
     if not bases:
         return ""
@@ -112,7 +112,7 @@ def make(limits: ResourceLimits) -> ControlGroup | None:
 
 
 def _caps(limits: ResourceLimits) -> Iterator[tuple[str, int]]:
-    """Yield each file that sets a cap, in both control group versions, with its value."""
+    """Yield the name and value of each file that sets a cap, for both control group versions."""
     yield "pids.max", limits.pids + 1  # the first process is bubblewrap's own
     yield "memory.limit_in_bytes", limits.memory_bytes
     yield "memory.memsw.limit_in_bytes", limits.memory_bytes
@@ -146,7 +146,7 @@ def _bases(owner: int) -> tuple[Path, ...]:
 
 
 def _try_out(bases: tuple[Path, ...]) -> None:
-    """Check that a process can be added to a new group; a writable folder is not enough."""
+    """Check that a process can be added to a new group. A writable folder is not enough."""
     trial = ControlGroup(tuple(base / "trial" for base in bases))
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
         try:
@@ -157,7 +157,7 @@ def _try_out(bases: tuple[Path, ...]) -> None:
 
 
 def _parents() -> tuple[Path, ...]:
-    """Return the folders in which capped groups can be created: two for v1, one for v2, or none."""
+    """Return the folders for creating groups with caps: two for v1, or one for v2."""
     own = {}
     for line in _MEMBERSHIP.read_text().splitlines():
         _, controllers, path = line.split(":", 2)

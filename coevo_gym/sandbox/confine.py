@@ -53,7 +53,7 @@ class _Filter(ctypes.Structure):
 
 
 def landlock_version() -> int:
-    """Return the kernel's Landlock version; 0 if Landlock is missing or switched off."""
+    """Return the kernel's Landlock version, or 0 if Landlock is missing or switched off."""
     version: int = _libc.syscall(_SYS_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)
     return max(version, 0)
 
@@ -116,7 +116,7 @@ def _check(result: int, what: str) -> None:
 
 
 def main() -> None:
-    """Confine this process according to its settings, then execute the program."""
+    """Confine this process as configured, then execute the program."""
     with open(int(sys.argv[1]), "rb") as channel:
         order = json.load(channel)
     die_with(order["parent"])

@@ -1,4 +1,4 @@
-"""The visible parts of readable folders that contain hidden folders."""
+"""The parts of readable folders that stay visible when some of their subfolders are hidden."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Parts(NamedTuple):
 
 
 def inside(root: str, hidden: Iterable[Path]) -> tuple[str, ...]:
-    """Return the hidden folders inside a root folder, as paths that begin with ``root``."""
+    """Return the paths of the hidden folders inside a root folder. They begin with ``root``."""
     real = Path(root).resolve()
     found = (path.resolve() for path in hidden if path.is_dir())
     within = (path.relative_to(real) for path in found if real in path.parents)
@@ -28,7 +28,7 @@ def inside(root: str, hidden: Iterable[Path]) -> tuple[str, ...]:
 
 
 def without(root: str, hidden: Sequence[str]) -> Parts:
-    """Return the visible parts of a folder or file; ``hidden`` is the result of :func:`inside`."""
+    """Return the visible parts of a folder or file. ``hidden`` is the result of :func:`inside`."""
     if root in hidden:
         return Parts((), ())
     if not any(Path(root) in Path(path).parents for path in hidden):

@@ -1,4 +1,4 @@
-"""The weaker isolation level: Landlock and a stricter filter, for machines without namespaces.
+"""The weaker isolation level, for machines without namespaces. It is based on Landlock.
 
 The program is one process without root's capabilities. It can read the same files as at the
 stronger level, but write none. Calls that would reach other processes or a network are denied.
@@ -38,7 +38,7 @@ def finding() -> Finding:
 
 
 def launch(program: Program, *, confined: bool) -> Sandboxed:
-    """Start a program under Landlock or, unless ``confined``, with resource limits only."""
+    """Start a program under Landlock. Without ``confined``, apply only resource limits."""
     roots = [*SYSTEM, *map(str, program.readable)]
     parts = [without(root, inside(root, program.hidden)) for root in roots]
     order = {

@@ -86,7 +86,7 @@ def strongest() -> Finding:
 
 
 def _finding(wanted: Level | None, *, accept_risk: bool) -> Finding:
-    """Return the probe result for the requested level or, by default, the strongest level."""
+    """Check the requested isolation level or, by default, the strongest available level."""
     found = {finding.level: finding for finding in probe()}
     if wanted is None:
         wanted = next((level for level in Level if found[level].holds), Level.NONE)
@@ -105,7 +105,7 @@ def _warn(found: Finding) -> None:
 
 
 def python_files(prefix: Path | None = None) -> tuple[Path, ...]:
-    """Return the files that an interpreter needs, besides the system's programs and libraries.
+    """Return the files that an interpreter needs in addition to system programs and libraries.
 
     ``prefix`` is the installation folder; None for this interpreter and, in a venv, its base.
     """

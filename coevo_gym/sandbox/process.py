@@ -77,7 +77,7 @@ class Sandboxed:
         self._closed = False
 
     def poll(self) -> int | None:
-        """Return the exit code (128 + n if signal n killed it), or None while it is running."""
+        """Return the program's exit code (128 + n after signal n), or None while it is running."""
         code = self._process.poll()
         return 128 - code if code is not None and code < 0 else code
 
@@ -111,7 +111,7 @@ class Sandboxed:
             self._kill()
 
     def close(self) -> None:
-        """Kill the program if it is running, and clean up; repeated calls have no effect."""
+        """Kill the program if it is running, and clean up. Repeated calls have no effect."""
         with self._lock:
             if not self._closed:
                 self._kill()
@@ -244,7 +244,7 @@ def socket_pair(
 
 @cache
 def _starter(owner: int) -> Callable[[_Job], subprocess.Popen[bytes]]:
-    """Return the function that process ``owner`` uses to start subprocesses.
+    """Return a function that starts subprocesses. Each process (``owner``) has its own.
 
     The kernel sends the parent-death signal when the *thread* that forked ends. Therefore one
     thread that never ends starts all processes.

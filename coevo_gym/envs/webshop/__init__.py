@@ -17,7 +17,7 @@ BELOW_ALL = 0.001
 
 
 class WebShopBenchmark(ProposableFolder):
-    """The WebShop benchmark, as used by curricula and trainers."""
+    """WebShop as a benchmark for curricula and trainers."""
 
     name = "webshop"
     env_id = "CoEvolve-WebShop-v0"
@@ -25,11 +25,11 @@ class WebShopBenchmark(ProposableFolder):
     modes = MODES
 
     def symbol(self, step: Step) -> str:
-        """Return a step's kind: search, page, item, option, subpage, buy, or "!" if impossible."""
+        """Return a step's kind, such as search or buy. Return "!" for an impossible step."""
         return "!" if step.error_kind else next(iter(step.calls), "")
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Return the product's department and family, and the requested options."""
+        """Return tags for the product's department and family, and for the requested options."""
         return tags_of(task)
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
@@ -37,7 +37,7 @@ class WebShopBenchmark(ProposableFolder):
         return diagnose(episode)
 
     def broken(self, task: Task) -> Task:
-        """Return an unsolvable copy of a task: its hidden price cap is below every price."""
+        """Return an unsolvable copy of a task, with a hidden price cap below every price."""
         verifier = task.verifier.model_copy(update={"price_cap": BELOW_ALL})
         return task.model_copy(update={"verifier": verifier})
 

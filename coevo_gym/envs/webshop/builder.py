@@ -101,7 +101,7 @@ def build(draft: Draft) -> Task:
 
 
 def _run(draft: Draft, catalogue: Catalogue) -> Session:
-    """Run the proposed task's actions; the last action must be the purchase."""
+    """Run the proposed task's actions. The last action must be the purchase."""
     session = Session(catalogue)
     session.reset(draft.instruction)
     for number, action in enumerate(draft.solution, start=1):
@@ -169,7 +169,7 @@ def _state(session: Session) -> str:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return a task's evidence: the kind of product, and the requested attributes and options.
+    """Return the properties that a task requires: the kind of product, attributes and options.
 
     The product's ASIN is listed as a word that would reveal the solution.
     """
@@ -217,7 +217,7 @@ def _families(catalogue: Catalogue) -> dict[str, list[Product]]:
 
 
 def _draft(product: Product, catalogue: Catalogue, context: Context, rng: Generator) -> Draft:
-    """Draft a request for a product, with actions that fulfil it."""
+    """Draft a request for a product, and the actions that fulfil the request."""
     count = min(len(product.attributes), int(rng.integers(1, 4)))
     picked = sorted(rng.choice(len(product.attributes), size=count, replace=False).tolist())
     attributes = [product.attributes[i] for i in picked]
@@ -242,7 +242,7 @@ def _draft(product: Product, catalogue: Catalogue, context: Context, rng: Genera
 
 
 def _query(instruction: str, product: Product, catalogue: Catalogue) -> str:
-    """Return the first search derived from the instruction that lists the product on page one."""
+    """Choose a search query that lists the product on the first page of results."""
     for query in searches(instruction):
         if product in catalogue.search(query)[:PAGE_SIZE]:
             return query
@@ -250,5 +250,5 @@ def _query(instruction: str, product: Product, catalogue: Catalogue) -> str:
 
 
 def _enumerate(words: Sequence[str]) -> str:
-    """Join words into an English list: a, b and c."""
+    """Join words into an English list such as "a, b and c"."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]

@@ -168,7 +168,7 @@ def builtin_items() -> BuiltinItems:
 
 
 def _asin(family: _Family, position: int) -> str:
-    """Generate an ASIN; its hash decides the split, and each family is spread over all splits."""
+    """Generate an ASIN. Its hash decides the split, and each family is spread over all splits."""
     place = 3 * position % 10
     for attempt in itertools.count():
         digest = _sha256(f"{SEED}/{family.query}/{position}/{attempt}")
@@ -183,7 +183,7 @@ def _sha256(text: str) -> bytes:
 
 
 def _family_drafts(family: _Family, draw: _Draw) -> Iterator[_Draft]:
-    """Draw a product family's groups; each group has an original and three look-alikes."""
+    """Draw a family's products, in groups of one original and three look-alikes."""
     befores = draw.sample(family.before, _LINES)
     withs = draw.sample(family.with_, _LINES)
     for before, with_ in zip(befores, withs, strict=True):
@@ -212,7 +212,7 @@ def _draw_listed(family: _Family, shown: Sequence[str], draw: _Draw) -> Values:
 def _draw_options(
     family: _Family, draw: _Draw, *, taken: tuple[tuple[str, Values], ...] = ()
 ) -> tuple[tuple[str, Values], ...]:
-    """Draw up to five values per option, avoiding taken values of the first option.
+    """Draw up to five values per option. Values of the first option in ``taken`` are avoided.
 
     At most half of all values are drawn, so that enough values remain for a second product.
     """
@@ -239,7 +239,7 @@ def _pricing(family: _Family, draw: _Draw) -> str:
 
 
 def _item(family: _Family, draft: _Draft, asin: str, draw: _Draw) -> dict[str, Any]:
-    """Create a raw item from a product draft."""
+    """Create an item in the original WebShop's raw format from a product draft."""
     brand = draw.pick(_words()["brands_a"]) + draw.pick(_words()["brands_b"])
     inside = draft.listed[-1] if len(draft.listed) > 2 and draw.chance(40) else ""
     bullets = [a for a in draft.listed if a != inside]
@@ -280,7 +280,7 @@ def _headline(phrase: str) -> str:
 
 
 def _bullets(listed: Sequence[str], draw: _Draw) -> list[str]:
-    """Create a product's feature lines; the search index contains only the first line."""
+    """Create the lines of a product's feature list. Only the first line is indexed for search."""
     lines = [str(draw.pick(_words()["attribute_bullets"])).format(a=a) for a in listed]
     lines += draw.sample(_words()["filler_bullets"], 2)
     return [line[0].upper() + line[1:] for line in draw.sample(lines, len(lines))]
@@ -322,7 +322,7 @@ def builtin_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
 
 
 class _Rival(NamedTuple):
-    """The properties that determine whether a product fulfils a wish."""
+    """The properties of a product that are compared with a goal."""
 
     attributes: frozenset[str]
     values: frozenset[str]
@@ -342,7 +342,7 @@ class _Rival(NamedTuple):
 
 
 def _wishes(product: Product, rivals: Sequence[_Rival], draw: _Draw) -> list[_Wanted]:
-    """Draw up to four goals without instructions; no two differ only in their price cap."""
+    """Draw up to four goals without instructions. No two differ only in their price cap."""
     kept: dict[tuple[Values, tuple[tuple[str, str], ...]], _Wanted] = {}
     for _ in range(draw.pick(_GOALS_EACH if product.options else _PLAIN_GOALS_EACH)):
         wanted = 0 if draw.chance(14) or not product.options else 1 + draw.below(2)

@@ -1,4 +1,4 @@
-"""Diagnosis of failed WebShop episodes, from the actions and the parts of the score."""
+"""Diagnosis of failed WebShop episodes, based on the actions and the parts of the score."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _queries(steps: Sequence[Step]) -> list[frozenset[str]]:
 
 
 def _related(queries: Sequence[frozenset[str]], instruction: str) -> bool:
-    """Return True if a query shares a descriptive word with the instruction on the start page."""
+    """Return True if a query contains a descriptive word from the instruction."""
     return any(query & (_words(instruction) - _IDLE_WORDS) for query in queries)
 
 
@@ -115,6 +115,6 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _short(report: Mapping[str, Any], part: str) -> bool:
-    """Return True if a part of the score was requested and is below 1; -1 means not requested."""
+    """Return True if a requested part of the score is below 1. Unrequested parts are -1."""
     share = report.get(part, -1.0)
     return isinstance(share, (int, float)) and 0.0 <= share < 1.0

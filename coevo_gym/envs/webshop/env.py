@@ -122,7 +122,7 @@ class WebShopEnv(TaskEnv):
         return self._frame_of(result, (symbol,) if result.valid else ())
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
-        """Add the score to the last page, unless the task is an open task."""
+        """Add the score to the last page, unless the task has no goal."""
         if isinstance(verifier, NothingAsked):
             product = self._session.product
             if not frame.done or product is None:
@@ -170,7 +170,7 @@ class WebShopEnv(TaskEnv):
 
 
 def admissible(session: Session) -> tuple[str, ...]:
-    """Return every click that has an effect on the page; searches are not included."""
+    """Return every click that has an effect on the page. Searches are not included."""
     return tuple(f"click[{text}]" for text in session.targets() if text != "search")
 
 

@@ -1,4 +1,4 @@
-"""The judge that scores a purchase; the shop itself does not know the goal."""
+"""A judge that scores purchases. The shop itself does not know the goal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coevo_gym.envs.webshop.world import WebShopVerifier
 
 
 def goal_of(verifier: Verifier, catalogue: Catalogue) -> ShoppingGoal:
-    """Return the goal that a purchase is compared with.
+    """Return the goal that a purchase is judged against.
 
     Raises:
         TaskError: if the shop does not have the product that the task was made from.
@@ -29,7 +29,7 @@ def goal_of(verifier: Verifier, catalogue: Catalogue) -> ShoppingGoal:
 
 
 def judge(session: Session, goal: ShoppingGoal) -> None:
-    """Score a session's purchase, unless nothing was bought or the score is already known."""
+    """Score a session's purchase if there is one and it has no score yet."""
     product = session.product
     if session.page is Page.DONE and session.score is None and product is not None:
         session.score = score(goal, product, session.options, product.price)

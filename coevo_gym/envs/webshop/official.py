@@ -22,7 +22,7 @@ _HINT = "Set COEVO_WEBSHOP_DATA to a complete folder, or run `coevo install webs
 
 
 class _Files(NamedTuple):
-    """Paths of a catalogue's files; "" for a missing optional file."""
+    """Paths of a catalogue's files. The path of a missing optional file is ""."""
 
     items: str
     attributes: str
@@ -32,7 +32,7 @@ class _Files(NamedTuple):
 
 
 def load_official(folder: str | Path, *, name: str | None = None, seed: int = 0) -> Catalogue:
-    """Read the official catalogue, or return it from the cache if its files are unchanged.
+    """Read the official catalogue, or reuse the cached catalogue if its files are unchanged.
 
     Requires ``items_shuffle*.json`` and ``items_ins_v2*.json``. Also reads
     ``items_human_ins.json``, ``title_nouns*.json`` (ASIN to the tagged nouns of the title, which
@@ -50,7 +50,7 @@ def load_official(folder: str | Path, *, name: str | None = None, seed: int = 0)
 
 
 def official_files(folder: str | Path) -> list[Path]:
-    """List the files in a folder that ``load_official`` reads.
+    """List the files that ``load_official`` reads from a folder.
 
     Raises:
         BenchmarkNotInstalled: if the folder or a required file is missing.
@@ -74,7 +74,7 @@ def _files(root: Path) -> _Files:
 def _load(
     files: _Files, stamps: tuple[tuple[int, int], ...], name: str | None, seed: int
 ) -> Catalogue:
-    """Read the files; their timestamps are in the cache key, so changed files are read again."""
+    """Read the catalogue's files. Their timestamps are cache keys: changed files are read again."""
     megabytes = sum(Path(path).stat().st_size for path in files if path) // 1_000_000
     if megabytes >= _LARGE_MB:
         waiting.logger.warning(
@@ -107,7 +107,7 @@ def _load(
 
 
 def _find(root: Path, pattern: str, *, needed: bool = True) -> str:
-    """Return a file that matches the pattern, preferably the file with 1,000 products."""
+    """Return a file that matches the pattern. Prefer the file with 1,000 products."""
     found = sorted(path for path in root.glob(pattern) if path.is_file())
     if not found and needed:
         raise BenchmarkNotInstalled(f"No {pattern} in the WebShop data folder {root}. {_HINT}")
@@ -121,7 +121,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _read(path: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
-    """Read a JSON file and check its top-level type; a missing optional file counts as empty."""
+    """Read a JSON file and check its top-level type. A missing optional file counts as empty."""
     if not path:
         return kind()
     try:
@@ -146,7 +146,7 @@ def _check_values(
 
 
 def _size_name(count: int) -> str:
-    """Return the name of a catalogue with ``count`` products, such as 1k, 100k or full."""
+    """Return a catalogue name based on the number of products, such as 1k, 100k or full."""
     if count >= 1_000_000:
         return "full"
     return f"{count // 1000}k" if count and count % 1000 == 0 else str(count)

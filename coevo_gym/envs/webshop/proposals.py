@@ -1,4 +1,4 @@
-"""Functions that create open tasks for exploring the shop, and drafts from model proposals."""
+"""Tasks for exploring the shop, and task drafts made from a model's proposals."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _BUY = ShopAction("click", "buy now")
 
 
 def open_task(task: Task) -> Task:
-    """Return an open version of a task, with its shop but no request for a product."""
+    """Return a copy of a task without its request, for exploring the shop."""
     return opened(task, side_of(task), NOTHING_ASKED)
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Create a draft from the proposal's request and the product that its actions buy.
+    """Create a draft from a proposal's request and the purchased product.
 
     Raises:
         BuildError: if the request is empty, or the actions do not end with a purchase.

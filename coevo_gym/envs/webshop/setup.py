@@ -11,7 +11,7 @@ from coevo_gym.provision import Installation, data_folder, install_files
 
 
 def install(source: Path | None) -> Path:
-    """Check the official files in a folder, copy them to the data folder, and return its path.
+    """Check the official files in a folder, copy them to the data folder, and return the new path.
 
     The official files are at least ``items_shuffle*.json`` and ``items_ins_v2*.json``.
 

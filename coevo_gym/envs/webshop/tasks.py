@@ -1,4 +1,4 @@
-"""Native WebShop tasks: the goals of a catalogue, split by product."""
+"""WebShop's own tasks: the goals of a catalogue, split by product."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def split_of(asin: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """Return the split to which a task's content belongs, whatever split the task claims.
+    """Determine a task's split from its scenario and content, ignoring its ``split`` field.
 
     The split depends on the task's scenario and on the product in its goal. A goal of the
     original's test split is always test.
@@ -117,7 +117,7 @@ def world_of(catalogue: Catalogue) -> WebShopWorld:
 
 
 def reference(goal: ShoppingGoal, catalogue: Catalogue) -> tuple[str, ...]:
-    """Return actions that buy exactly the requested product.
+    """Return the actions for buying exactly the requested product.
 
     The search is the first query derived from the instruction that lists the product on the first
     page of results, or else the product's title.
@@ -181,12 +181,12 @@ class NativeTasks(Sequence[Task]):
 
 
 def _reopened(world: WebShopWorld, numbers: tuple[int, ...]) -> NativeTasks:
-    """Unpickle tasks, using this process's catalogue."""
+    """Unpickle tasks, using the catalogue of this process."""
     return NativeTasks(open_catalogue(world), numbers)
 
 
 def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
-    """Return the native tasks of a split; see :data:`SUBSETS`.
+    """Return WebShop's own tasks in a split. For subsets, see :data:`SUBSETS`.
 
     Raises:
         TaskError: if the subset is unknown, or has no tasks in this split.
@@ -212,7 +212,7 @@ def _native(catalogue: Catalogue, split: Split, subset: str | None) -> Sequence[
 
 @lru_cache(maxsize=4)
 def _goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...]:
-    """Return every goal in a catalogue, with its index among the goals of the same kind."""
+    """Return all goals in a catalogue, with their indices among the goals of the same kind."""
     if catalogue.name == BUILTIN:
         kinds: list[tuple[ShoppingGoal, ...]] = [builtin_goals(catalogue)]
     else:
@@ -222,7 +222,7 @@ def _goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...]:
 
 @lru_cache(maxsize=4)
 def _reserved(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
-    """Return the keys of all goals in the original WebShop's test split."""
+    """Return the keys that identify the goals in the original WebShop's test split."""
     if catalogue.name == BUILTIN:
         return frozenset()
     return frozenset(
@@ -236,7 +236,7 @@ def _reserved(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
 def _is_reserved(
     catalogue: Catalogue, wanted: ShoppingGoal | WebShopVerifier, instruction: str
 ) -> bool:
-    """Return True if a goal is in, or copied from, the original WebShop's test split."""
+    """Return True if a goal is in the original WebShop's test split or copied from there."""
     reserved = _reserved(catalogue)
     return bool(reserved) and not reserved.isdisjoint(_keys(wanted, instruction))
 
@@ -254,7 +254,7 @@ def _keys(wanted: ShoppingGoal | WebShopVerifier, instruction: str) -> Iterator[
 
 
 def _split(catalogue: Catalogue, goal: ShoppingGoal) -> Split:
-    """Return a goal's split; goals in the original WebShop's test split are always test."""
+    """Return a goal's split. Goals in the original WebShop's test split are always test."""
     kept = _is_reserved(catalogue, goal, goal.instruction)
     return Split.TEST if kept else split_of(goal.asin)
 

@@ -21,7 +21,7 @@ class WebShopWorld(World):
 
 
 class WebShopVerifier(Verifier):
-    """The requirements that a purchase is compared with.
+    """The requirements that a purchase is judged against.
 
     Attributes:
         asin: the product that the task was made from.

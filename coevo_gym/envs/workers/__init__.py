@@ -1,1 +1,1 @@
-"""Worker processes for engines, and envs whose engines run in them."""
+"""Worker processes that run engines, and envs whose engines run in these processes."""

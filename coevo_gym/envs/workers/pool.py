@@ -64,12 +64,12 @@ class WorkerPool:
         self._threads: ThreadPoolExecutor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a copy of the pool; the copy has no threads or running processes."""
+        """Return the pool's state for pickling. Threads and running processes are left out."""
         return {**self.__dict__, "_threads": None}
 
     @property
     def pids(self) -> tuple[int | None, ...]:
-        """Process ids of the workers; None for each worker that is not running."""
+        """Process ids of the workers. The id of a worker that is not running is None."""
         return tuple(worker.pid for worker in self.workers)
 
     def put(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
@@ -85,7 +85,7 @@ class WorkerPool:
     def each(
         self, envs: Sequence[gym.Env[Any, Any]], jobs: Sequence[Callable[[], ResultT]]
     ) -> Iterator[tuple[int, ResultT]]:
-        """Run a job for each env; jobs on different workers run in parallel.
+        """Run a job for each env. Jobs on different workers run in parallel.
 
         Yields:
             The index and result of each successful job, in order, once all jobs are done. Then the
@@ -112,7 +112,7 @@ class WorkerPool:
                 raise result
 
     def close(self) -> None:
-        """Stop the workers; repeated calls have no effect. Resetting an env restarts its worker."""
+        """Stop the workers. Repeated calls have no effect. Resetting an env restarts its worker."""
         for worker in self.workers:
             worker.close()
         if self._threads is not None:

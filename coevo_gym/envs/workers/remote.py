@@ -112,7 +112,7 @@ class RemoteEnv(TaskEnv):
         return f"{self._kind.__name__} (in {doing}{task})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a copy of the env; the copy registers itself with the worker."""
+        """Return the env's state for pickling. Each copy registers itself with the worker."""
         return {**super().__getstate__(), "_seat": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -124,7 +124,7 @@ class RemoteEnv(TaskEnv):
 
 
 def put_to_work(env: gym.Env[Any, Any], worker: Worker) -> None:
-    """Move an env's engine and judge into a worker; the env may be wrapped.
+    """Move an env's engine and judge into a worker. The env may be wrapped.
 
     Raises:
         ConfigError: if the env is from another package, has been reset, or has a class that other

@@ -1,4 +1,4 @@
-"""The main loop of a worker process, which runs the hooks of several envs one at a time."""
+"""The main loop of a worker process. It runs the hooks of several envs, one at a time."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class WorkerAnswer(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """An error that the engine itself raised; the env keeps its state."""
+    """An error that the engine itself raised. The env keeps its state."""
 
     error: Exception
 
 
 class Broken(NamedTuple):
-    """An unexpected engine error, after which the env is dropped; if ``fatal``, the worker exits.
+    """An unexpected engine error. The env is dropped; if ``fatal``, the worker exits, too.
 
     ``error`` is the last line of the traceback.
     """
@@ -77,7 +77,7 @@ _TOLD_AT_BEGIN = ("_np_random", "_np_random_seed")
 
 
 def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
-    """Return the data from which a worker creates an env: the env's class and attributes.
+    """Pickle an env's class and attributes, so that a worker can create a copy.
 
     The tasks that the env picks from are left out, because the worker receives each task it begins.
     """
@@ -86,7 +86,7 @@ def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
 
 
 class Seat:
-    """A worker's copy of an env, created from a :func:`blueprint`; the worker runs its hooks."""
+    """A worker's copy of an env, created from a :func:`blueprint`. The worker runs its hooks."""
 
     def __init__(self, made: bytes) -> None:
         kind, state = pickle.loads(made)  # noqa: S301 (from the process that started this one)
@@ -95,7 +95,7 @@ class Seat:
         self._frame = Frame("")
 
     def do(self, hook: str, arguments: tuple[Any, ...]) -> WorkerAnswer:
-        """Run a hook of the env; ``begin`` also sets the env's random generator."""
+        """Run a hook of the env. The hook ``begin`` also sets the env's random generator."""
         env = self._env
         if hook == "begin":
             env.np_random = arguments[-1]
@@ -152,7 +152,7 @@ def _carried_out(seats: dict[int, Seat], order: Order) -> Reply:
 
 
 def _clear(seats: dict[int, Seat], seat: int) -> None:
-    """Release and drop an env, if it exists; errors are only logged."""
+    """Release and drop an env, if it exists. Errors are only logged."""
     if (left := seats.pop(seat, None)) is not None:
         try:
             left.release()

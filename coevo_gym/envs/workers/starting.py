@@ -42,7 +42,7 @@ class Process:
         self._let_go = weakref.finalize(self, _let_go, wire, end, os.getpid())
 
     def close(self) -> None:
-        """Let the process release its engines and exit; kill it if that takes too long."""
+        """Let the process release its engines and exit. Kill the process if it takes too long."""
         if self._let_go.alive:
             self.wire.hang_up()
             wait_for(self._end, _END_S)
@@ -69,7 +69,7 @@ class Process:
 
 
 def wait_for(end: int, timeout_s: float | None = None) -> None:
-    """Wait for the process behind a pidfd to exit, for at most ``timeout_s`` seconds if given."""
+    """Wait for the process behind a pidfd to exit, for at most ``timeout_s`` seconds."""
     poll = select.poll()
     poll.register(end, select.POLLIN)
     poll.poll(None if timeout_s is None else timeout_s * 1000)
@@ -102,7 +102,7 @@ class _Zygote:
         self._control: Wire | None = None
 
     def fork(self, modules: Sequence[str]) -> Process:
-        """Start a worker; the modules are imported before the fork, once for all workers.
+        """Start a worker. The modules are imported before the fork, once for all workers.
 
         Raises:
             WireClosed: if the process that workers are forked from has died.
@@ -124,7 +124,7 @@ class _Zygote:
                 raise
 
     def bury(self, pid: int) -> int | None:
-        """Kill a worker if it is alive, and return its wait status, or None if it is unknown."""
+        """Kill a worker if it is alive. Return its wait status, or None if that is unknown."""
         with self._lock:
             if self._control is None:
                 return None

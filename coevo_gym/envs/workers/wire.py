@@ -45,7 +45,7 @@ class Wire:
         return self._socket.fileno()
 
     def send(self, value: Any, timeout_s: float | None = None) -> None:
-        """Send a value; if it cannot be pickled, nothing is sent, and the connection stays usable.
+        """Send a value. If it cannot be pickled, nothing is sent, and the connection stays usable.
 
         ``timeout_s`` limits the wait for the other end to read; None waits forever.
 
@@ -76,7 +76,7 @@ class Wire:
             socket.send_fds(self._socket, [b"\0"], [descriptor])
 
     def receive_descriptor(self, timeout_s: float | None = None) -> int:
-        """Wait for a file descriptor. Raises the same errors as :meth:`receive`."""
+        """Receive a file descriptor. Raises the same errors as :meth:`receive`."""
         with _closed_or_late():
             self._socket.settimeout(timeout_s)
             _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
@@ -85,13 +85,13 @@ class Wire:
         return descriptors[0]
 
     def hang_up(self) -> None:
-        """Shut the connection down, even if another thread is waiting on it, and close this end."""
+        """Shut down and close the connection, even if another thread is waiting on it."""
         with suppress(OSError):  # the other end is already closed
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def close(self) -> None:
-        """Close this end; copies in other processes stay open."""
+        """Close this end. Copies in other processes stay open."""
         self._socket.close()
 
     def _read(self, n: int, deadline: float | None) -> bytes:

@@ -22,7 +22,7 @@ _numbers = itertools.count(1)
 
 
 class Worker:
-    """A worker that has one process at a time and runs one hook at a time.
+    """A worker that runs env hooks in a process of its own, one hook at a time.
 
     Threads that use the same worker wait for each other.
 
@@ -47,7 +47,7 @@ class Worker:
         self._failed_in = ""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a copy of the worker; the copy has no process yet."""
+        """Return the worker's state for pickling. A copy starts without a process."""
         return {"index": self.index, "timeout_s": self._timeout_s, "modules": self.modules}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -55,12 +55,12 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the worker, or None if it is not running."""
+        """Process id of the worker, or None if the worker is not running."""
         return None if self._process is None else self._process.pid
 
     @property
     def running(self) -> int | None:
-        """The :meth:`generation` number of the running process, or None if there is none."""
+        """The :meth:`generation` number of the running process, or None if none is running."""
         return None if self._process is None else self._generation
 
     def seat(self) -> int:
@@ -68,7 +68,7 @@ class Worker:
         return next(self._seats)
 
     def generation(self, what: str) -> int:
-        """Return the generation number of the process; start a process if none is running.
+        """Return the generation number of the process. Start a process if none is running.
 
         Raises:
             EnvBackendError: if the process does not start.
@@ -88,7 +88,7 @@ class Worker:
             return self._generation
 
     def ask(self, order: Order, what: str) -> WorkerAnswer | Refused:
-        """Send a request to the process and return the result; ``what`` names the env in errors.
+        """Send a request to the process and return the result. Errors call the env ``what``.
 
         Returns:
             The result, or the error that the engine itself raised.
@@ -132,7 +132,7 @@ class Worker:
             process.interrupt()
 
     def close(self) -> None:
-        """Stop the process; the next hook call starts a new process."""
+        """Stop the process. The next hook call starts a new process."""
         with self.lock:
             process, self._process = self._process, None
             if process is not None:

@@ -1,4 +1,4 @@
-"""The process, called the zygote, from which worker processes are forked.
+"""The zygote: the process from which worker processes are forked.
 
 Forking the training process would copy its threads' locks, its GPU state and all its memory. A
 fresh interpreter per worker would spend seconds on imports and hold its own copy of every imported
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class Fork(NamedTuple):
-    """A request to fork a worker, followed by the file descriptor of the worker's socket.
+    """A request to fork a worker. The file descriptor of the worker's socket follows.
 
     ``modules`` are imported before the fork. The other fields are ``sys.path``, environment
     variables and working directory of the requesting process.
@@ -48,7 +48,7 @@ class Fork(NamedTuple):
 
 
 class Bury(NamedTuple):
-    """A request to kill a worker if it is alive, and to report how it ended."""
+    """A request to kill a worker and report how it ended."""
 
     pid: int
 
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 class Zygote:
-    """The zygote's main loop, which forks and reaps workers until its parent process exits."""
+    """The zygote's main loop. It forks and reaps workers until its parent process exits."""
 
     def __init__(self, control: Wire, parent: int) -> None:
         self._control = control
@@ -141,7 +141,7 @@ class Zygote:
 
 
 def _settle_in(order: Fork, zygote: int) -> None:
-    """Detach a forked process, and give it the requesting process's environment."""
+    """Detach a forked process, and give it the environment of the requesting process."""
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != zygote:

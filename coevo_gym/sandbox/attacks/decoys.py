@@ -32,7 +32,7 @@ _AT_FDCWD, _HANDLE_BYTES = -100, 128
 
 @dataclass(frozen=True)
 class Decoys:
-    """The targets of an attack, which also show whether the attack reached them.
+    """The targets of an attack. They also reveal whether the attack reached them.
 
     Attributes:
         token: the secret in all targets; payloads do not know it.
@@ -68,7 +68,7 @@ class Decoys:
 
     @property
     def given(self) -> Path:
-        """A file that the payload may read, in a folder with no other files."""
+        """A file that the payload may read. Its folder contains no other files."""
         return self.folder / "given" / "text"
 
     @property
@@ -173,7 +173,7 @@ def _write_files(folder: Path, token: str) -> Path:
 
 
 def _status(path: Path) -> tuple[int, ...]:
-    """Return a file's status without its access time; the change time reveals any modification."""
+    """Return a file's status without its access time. The change time reveals modifications."""
     found = path.stat()
     owner = (found.st_mode, found.st_uid, found.st_gid)
     return (*owner, found.st_size, found.st_nlink, found.st_mtime_ns, found.st_ctime_ns)

@@ -1,4 +1,4 @@
-"""The setup for the generic suite, which runs payloads as separate processes next to decoys."""
+"""The setup for the generic suite. Payloads run as separate processes next to decoys."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def stolen(seen: HostObservations) -> bool:
 
 
 def done(seen: HostObservations) -> bool:
-    """Return True if the payload reports success, for effects that only the payload can see."""
+    """Return True if the payload reports success. Only the payload can see some effects."""
     return "DONE\n" in seen.said
 
 
@@ -100,7 +100,7 @@ class _Running(NamedTuple):
 
 
 class HostSetup:
-    """A setup that runs payloads in the sandbox or, like a careless host, without protection.
+    """A setup that runs payloads with or without the sandbox.
 
     A payload can use ``host`` (see :meth:`Decoys.facts`), ``say``, ``read``, ``libc``, ``checked``,
     ``call`` to make a system call by name, ``any_way`` to print DONE as soon as one of several
@@ -112,7 +112,7 @@ class HostSetup:
         self._level = level
 
     def run(self, payload: Payload[HostObservations], *, protected: bool) -> AttackRun:
-        """Run a payload once, with the sandbox on or off; see ``Setup``."""
+        """Run a payload once, with or without the sandbox. See ``Setup``."""
         with decoys() as targets, socket_pair() as (ours, theirs):
             start = _sandboxed if protected else _careless
             with start(theirs, targets, self._level) as running:
@@ -152,7 +152,7 @@ def _watch(
 
 
 def _hear(ours: socket.socket, endless_s: float) -> str:
-    """Return a payload's output until it ends, or for a limited time if it loops forever."""
+    """Collect a payload's output until the payload ends or a time limit expires."""
     said = ""
     end = monotonic() + _PATIENCE_S
     while not said.endswith(("\nEND\n", "\nORPHAN\n")):
@@ -166,7 +166,7 @@ def _hear(ours: socket.socket, endless_s: float) -> str:
 
 
 def _next(ours: socket.socket, timeout_s: float) -> str:
-    """Return a payload's next output, or "" if it has ended or the timeout expires."""
+    """Return a payload's next output. Return "" at its end or after the timeout."""
     if not readable(ours, timeout_s):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Attacks, and a comparison of their results with and without the sandbox."""
+"""Attacks, and code that compares their results with and without the sandbox."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Setup(Protocol[Seen]):
     """The environment in which payloads run."""
 
     def run(self, payload: Payload[Seen], *, protected: bool) -> AttackRun:
-        """Run a payload in a fresh process, with the sandbox on or off.
+        """Run a payload in a fresh process, with or without the sandbox.
 
         Raises:
             EnvBackendError: if the payload could not be run at all, which proves nothing.
@@ -93,7 +93,7 @@ class Setup(Protocol[Seen]):
 
 
 class AttackVerdict(StrEnum):
-    """The conclusion from running a payload with and without the sandbox."""
+    """The conclusion drawn from running a payload with and without the sandbox."""
 
     STOPPED = "stopped"
     GOT_THROUGH = "got through"
@@ -102,7 +102,7 @@ class AttackVerdict(StrEnum):
 
 
 class AttackRow(NamedTuple):
-    """A payload's results without and with the sandbox, and whether the sandbox must stop it."""
+    """One payload's results without and with the sandbox. If ``claimed``, it must be stopped."""
 
     name: str
     what: str
@@ -112,14 +112,14 @@ class AttackRow(NamedTuple):
 
     @property
     def verdict(self) -> AttackVerdict:
-        """The verdict on this attack; ``NOT_APPLICABLE`` if it fails even without the sandbox."""
+        """The verdict on this attack. It is not applicable if the unprotected attack also fails."""
         if self.on.worked:
             return AttackVerdict.GOT_THROUGH if self.claimed else AttackVerdict.NOT_CLAIMED
         return AttackVerdict.STOPPED if self.off.worked else AttackVerdict.NOT_APPLICABLE
 
 
 class Suite(NamedTuple):
-    """Payloads, and a function that creates a setup for running them at an isolation level."""
+    """Payloads, with a function that creates the setup in which they run."""
 
     name: str
     payloads: tuple[Payload[Any], ...]
@@ -129,7 +129,7 @@ class Suite(NamedTuple):
 def compare(
     payloads: Iterable[Payload[Seen]], setup: Setup[Seen], level: Level
 ) -> Iterator[AttackRow]:
-    """Run each payload with the sandbox off, then on; ``level`` is the setup's isolation level."""
+    """Run each payload with the sandbox off, then on. ``level`` is the setup's isolation level."""
     for payload in payloads:
         off, on = (setup.run(payload, protected=protected) for protected in (False, True))
         yield AttackRow(payload.name, payload.what, off, on, payload.claimed(level))

@@ -1,4 +1,4 @@
-"""Attacks on the host's processes, and on resources passed to this process."""
+"""Attacks on the host's processes, and on resources that a sandboxed process receives."""
 
 from __future__ import annotations
 

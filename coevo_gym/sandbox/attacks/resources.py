@@ -101,7 +101,7 @@ for number in (1, 2):
 
 
 def _threads_capped(level: Level) -> bool:
-    """Return True if threads are capped, by control groups or (for non-root users) the kernel."""
+    """Return True if control groups or the kernel cap the number of threads."""
     alone = level is Level.BUBBLEWRAP and counts_threads()
     return level is Level.NONE or alone or bool(cgroup.available())
 

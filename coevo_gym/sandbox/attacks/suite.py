@@ -1,4 +1,4 @@
-"""The generic suite of attacks, which any Python code could try on any host."""
+"""The generic suite: attacks that any Python code could try on any host."""
 
 from __future__ import annotations
 

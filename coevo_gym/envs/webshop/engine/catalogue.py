@@ -145,7 +145,7 @@ _restored: WeakValueDictionary[tuple[str, str], Catalogue] = WeakValueDictionary
 
 
 def _restore(name: str, products: tuple[Product, ...], seed: int, digest: str) -> Catalogue:
-    """Unpickle a catalogue, reusing the process's existing catalogue if there is one."""
+    """Unpickle a catalogue, reusing a catalogue that the process has already loaded."""
     known = _restored.get((name, digest))
     if known is None:
         known = Catalogue(name, products, seed=seed)
@@ -155,7 +155,7 @@ def _restore(name: str, products: tuple[Product, ...], seed: int, digest: str) -
 
 
 def twister(seed: int) -> random.Random:
-    """Return a random generator like the original WebShop's, without changing global state."""
+    """Return the original WebShop's random generator, without changing global state."""
     return random.Random(seed)  # noqa: S311 - same draws as the original; not for secrets
 
 

@@ -24,7 +24,7 @@ GoalKind = Literal["synthetic", "human", "evolved"]
 
 @dataclass(frozen=True, slots=True)
 class ShoppingGoal:
-    """A product to buy, with all properties that the reward compares.
+    """A product to buy, with all properties that affect the reward.
 
     Attributes:
         product: the product that the goal was made from.
@@ -53,7 +53,7 @@ class ShoppingGoal:
 
 @lru_cache(maxsize=4)
 def synthetic_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
-    """Return a goal for each product template and option combination, in the original order.
+    """Return one goal per product and combination of options, in the original order.
 
     The position of a goal is its number in the original (order seed 233). Price caps are the same
     as in the original after ``random.seed(catalogue.seed)``.
@@ -98,7 +98,7 @@ def human_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
 
 
 def _after_prices(catalogue: Catalogue) -> random.Random:
-    """Return the random generator as it is after all prices are drawn, ready to draw price caps."""
+    """Return a random generator from which all prices have been drawn. Price caps come next."""
     rng = twister(catalogue.seed)
     draw_prices(catalogue, rng)
     return rng
@@ -115,7 +115,7 @@ def _cap_text(cap: float) -> str:
 
 
 def _combinations(product: Product, wish: Wish, rng: random.Random) -> Iterator[ShoppingGoal]:
-    """Yield one goal per combination of the product's options; all goals share one price cap."""
+    """Yield one goal per combination of the product's options. All goals share one price cap."""
     cap = _draw_cap(product.price, rng)
     options = dict(product.options)
     names = sorted(options)

@@ -54,7 +54,7 @@ def _template() -> Template:
 
 
 def _parts(session: Session) -> list[tuple[str, str]]:
-    """Return the labelled parts of the score; [] before a purchase."""
+    """Return the labelled parts of the score, or [] before a purchase."""
     score = session.score
     if score is None:
         return []

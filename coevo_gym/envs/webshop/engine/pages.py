@@ -1,4 +1,4 @@
-"""The shop's pages, with text identical to the original WebShop's, and their clickable items.
+"""The texts and clickable items of the shop's pages. The texts equal the original WebShop's.
 
 The original renders HTML, parses it and joins the visible texts with `` [SEP] ``. This has three
 consequences, which are reproduced here: texts are stripped; a text of blanks becomes an empty part,
@@ -61,7 +61,7 @@ def _join(texts: Iterable[str]) -> str:
 
 
 def page_of(products: Sequence[Product], number: int) -> Sequence[Product]:
-    """Return the products on a results page; the result is empty beyond the last page."""
+    """Return the products on a results page. Pages beyond the last have no products."""
     return products[(number - 1) * PAGE_SIZE : number * PAGE_SIZE]
 
 
@@ -71,7 +71,7 @@ def search_text(instruction: str) -> str:
 
 
 def results_text(instruction: str, products: Sequence[Product], number: int) -> str:
-    """Return the text of results page ``number`` (from 1) for the search results ``products``."""
+    """Return the text of one page of search results. Page numbers start at 1."""
     count = f"Page {number} (Total results: {len(products)})"
     listed = [text for p in page_of(products, number) for text in (p.asin, p.title, p.price_tag)]
     buttons = [PREVIOUS, NEXT] if number > 1 else [NEXT]
@@ -79,7 +79,7 @@ def results_text(instruction: str, products: Sequence[Product], number: int) -> 
 
 
 def item_text(instruction: str, product: Product) -> str:
-    """Return the text of a product page, which does not show the selected options."""
+    """Return the text of a product page. It does not show the selected options."""
     options = [text for name, values in product.options for text in (name, *values)]
     about = [product.title, f"Price: {product.price_tag}", "Rating: N.A.", *_ITEM_BUTTONS]
     return _join([*_behind_item(instruction), *options, *about])
@@ -100,7 +100,7 @@ def sub_text(instruction: str, product: Product, page: Page) -> str:
 
 
 def done_text(asin: str, options: Mapping[str, str], reward: float | None = None) -> str:
-    """Return the text of the receipt, with blank fields ("None") as in the original WebShop.
+    """Return the text of the receipt. As in the original WebShop, blank fields contain "None".
 
     The receipt of an open task shows no score: ``reward`` is None.
     """
@@ -133,7 +133,7 @@ def _behind_item(instruction: str) -> list[str]:
 
 
 def results_targets(products: Sequence[Product], number: int) -> dict[str, Target]:
-    """Return the clickable items of a page of results, in order."""
+    """Return the clickable items on a results page, in order."""
     names = [PREVIOUS, NEXT] if number > 1 else [NEXT]
     shown = page_of(products, number)
     found = {product.asin.lower(): Target("product", product.asin) for product in shown}

@@ -26,7 +26,7 @@ _STEP_4 = (
 
 
 def stem(word: str) -> str:
-    """Reduce a lower-case word to its Porter stem; words of up to two letters stay unchanged.
+    """Reduce a lower-case word to its Porter stem. Words of up to two letters stay unchanged.
 
     Example:
         >>> stem("technologies"), stem("running"), stem("tv")
@@ -50,7 +50,7 @@ def _shape(word: str) -> str:
 
 
 def _measure(word: str) -> int:
-    """Count the vowel-to-consonant transitions of a word (Porter's m)."""
+    """Count the vowel-to-consonant transitions in a word (Porter's m)."""
     return _shape(word).count("vc")
 
 
@@ -59,7 +59,7 @@ def _ends_double(word: str) -> bool:
 
 
 def _ends_short(word: str) -> bool:
-    """Return True if a word ends in consonant-vowel-consonant, the last not being w, x or y."""
+    """Return True if a word ends in consonant-vowel-consonant, but not in w, x or y."""
     return _shape(word)[-3:] == "cvc" and word[-1] not in "wxy"
 
 

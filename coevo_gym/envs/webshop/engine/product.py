@@ -35,7 +35,7 @@ FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 
 
 def title_nouns(title: str) -> tuple[str, ...]:
-    """Return a title's nouns in lower case, in order and including repeats.
+    """Return all nouns in a title in lower case. Their order and repeats are kept.
 
     Example:
         >>> title_nouns("Fir-wood console table for the hall, 6.5 ft (2 pack)")
@@ -125,7 +125,7 @@ def read_product(
     *,
     nouns: Sequence[str] | None,
 ) -> Product:
-    """Read a raw item; a price range is represented by its first price until a price is drawn.
+    """Create a product from a raw item, using the first price of a price range.
 
     ``attributes`` is its entry in the attribute file, {} for none; ``nouns`` are the tagged nouns
     of the title, if known.
@@ -185,7 +185,7 @@ def _bullets(item: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _prices(item: Mapping[str, Any]) -> tuple[float, ...]:
-    """Parse "$9.99", "$9.99$14.99" or "$1,299.00 - $1,499.00"; a missing price counts as $100."""
+    """Parse "$9.99", "$9.99$14.99" or "$1,299.00 - $1,499.00". A missing price counts as $100."""
     pricing = item.get("pricing")
     if not pricing:
         return (NO_PRICE,)

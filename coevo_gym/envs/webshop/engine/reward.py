@@ -61,7 +61,7 @@ def score(
     *,
     fixed_options: bool = False,
 ) -> Score:
-    """Score a purchase, given the selected option values by name and the price in dollars.
+    """Score a purchase, given the selected options (name to value) and the price in dollars.
 
     ``fixed_options`` reduces the goal's named option values to their colour, like the selected
     values. The original does not do this, so some of its goals can never be met.
@@ -87,18 +87,18 @@ def score(
 
 
 def normalise_colour(value: str) -> str:
-    """Return the first colour word in an option value, or the value itself if it has none."""
+    """Return the first colour word in an option value, or the whole value if there is none."""
     return next((colour for colour in _COLOURS if colour in value), value)
 
 
 def similar(first: str, second: str) -> bool:
-    """Return True if two phrases have the same words, apart from small differences."""
+    """Return True if two phrases consist of nearly the same words."""
     ratio = fuzz.token_set_ratio(_plain(first), _plain(second))
     return round(ratio) > _SIMILAR
 
 
 def _plain(text: str) -> str:
-    """Reduce a text to lower-case letters and digits, without accented Latin letters."""
+    """Reduce a text to lower-case letters and digits. Accented Latin letters are removed."""
     return default_process(text.translate(_LATIN_1))
 
 
@@ -143,7 +143,7 @@ def _count_options(chosen: Iterable[str], wanted: Iterable[tuple[str, str]], *, 
 
 
 def _option_target(name: str, value: str, *, fixed: bool) -> str:
-    """Convert a requested option to the form that the original WebShop compares.
+    """Convert a requested option to the form that the original WebShop uses in comparisons.
 
     The original treats a named option as a pair of name and value. If an element of the pair is
     exactly a colour word, the pair is reduced to that word; any other pair is compared as its text.

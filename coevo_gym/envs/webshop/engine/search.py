@@ -85,7 +85,7 @@ _TOKEN = re.compile(
 
 
 class _Classes(dict[int, str]):
-    """A cache of each code point's word-break class."""
+    """A cache of the word-break class of each code point."""
 
     def __missing__(self, code: int) -> str:
         self[code] = found = _classify(chr(code))
@@ -134,7 +134,7 @@ _classes = _Classes()
 
 
 def words(text: str) -> Iterator[str]:
-    """Split text into words, in order and in their original case."""
+    """Split text into words, keeping their order and case."""
     for match in _TOKEN.finditer(text.translate(_classes)):
         if match.lastgroup:
             continue
@@ -145,7 +145,7 @@ def words(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=65_536)
 def _term(word: str) -> str:
-    """Convert a word into its index term, or "" for a stop word."""
+    """Convert a word into its index term. Return "" for a stop word."""
     if len(word) > 1 and word[-1] in "sS" and word[-2] in "'\u2019\uff07":
         word = word[:-2]
     word = word.lower()
@@ -153,7 +153,7 @@ def _term(word: str) -> str:
 
 
 def analyze(text: str) -> list[str]:
-    """Convert text into index terms, in order and including repeats.
+    """Convert text into index terms. Their order and repeats are kept.
 
     Example:
         >>> analyze("The Women's running shoes, 6.5 wide")
@@ -203,7 +203,7 @@ class SearchIndex:
         self._build(counts)
 
     def _build(self, counts: list[Counter[str]]) -> None:
-        """Store the postings, sorted by term, and each term's weight."""
+        """Store the postings, sorted by term, and each term's inverse document frequency."""
         pairs = [(self._terms[t], doc, n) for doc, c in enumerate(counts) for t, n in c.items()]
         postings = np.array(pairs, dtype=np.int32).reshape(-1, 3)
         postings = postings[np.argsort(postings[:, 0], kind="stable")]
@@ -226,7 +226,7 @@ class SearchIndex:
         return len(self._ids)
 
     def scores(self, query: str) -> npt.NDArray[np.float32]:
-        """Return the score of every document, in the order of their ids."""
+        """Return the scores of all documents, in the order of the document ids."""
         scores = np.zeros(len(self._ids), dtype=np.float64)
         for term, count in list(Counter(analyze(query)).items())[:MAX_TERMS]:
             number = self._terms.get(term)

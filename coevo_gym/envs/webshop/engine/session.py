@@ -36,7 +36,7 @@ class StepResult(NamedTuple):
 
 
 class ShopAction(NamedTuple):
-    """An action, split into verb and argument; the argument of a malformed action is None."""
+    """An action, split into verb and argument. A malformed action has the argument None."""
 
     verb: str
     argument: str | None
@@ -106,12 +106,12 @@ class Session:
 
     @property
     def options(self) -> Mapping[str, str]:
-        """Selected option values by option name, in the order of selection."""
+        """Selected option values, keyed by option name, in the order of selection."""
         return MappingProxyType(self._chosen)
 
     @property
     def results(self) -> tuple[Product, ...]:
-        """All results of the last search, best first; () before a search."""
+        """All results of the last search, best first, or () before a search."""
         return () if self.query is None else self.catalogue.search(self.query)
 
     def reset(self, instruction: str) -> str:
@@ -121,7 +121,7 @@ class Session:
         return self.observation()
 
     def step(self, action: str) -> StepResult:
-        """Execute ``search[words]`` or ``click[thing]``; an impossible action has no effect."""
+        """Execute ``search[words]`` or ``click[thing]``. An impossible action has no effect."""
         if self.page is Page.DONE or not self._begun:
             return self._refuse("finished", "The session is over: nothing more can be done.")
         verb, argument = parse_action(action)
@@ -141,7 +141,7 @@ class Session:
         return self._result()
 
     def observation(self) -> str:
-        """Return the current page's text, or "" for a purchase that has not been judged yet."""
+        """Return the text of the current page. Return "" for a purchase that is not judged yet."""
         if self.page is Page.SEARCH:
             return pages.search_text(self.instruction)
         if self.page is Page.RESULTS:
@@ -156,7 +156,7 @@ class Session:
         return pages.done_text(product.asin, self._chosen, self.score.reward)
 
     def targets(self) -> dict[str, Target]:
-        """Return the clickable items, keyed by the text to click, in their original order.
+        """Return a page's clickable items, keyed by the text to click, in the original order.
 
         The first page lists ``search`` as the original does, although clicking it does nothing.
         """
@@ -174,7 +174,7 @@ class Session:
         return self.product
 
     def _click(self, text: str, target: Target) -> None:
-        """Perform a click; as in the original, an option named like a button acts as a button."""
+        """Perform a click. As in the original, an option named like a button acts as the button."""
         handlers: dict[str, Callable[[], None]] = {
             "buy now": self._buy,
             "back to search": self._to_search,
