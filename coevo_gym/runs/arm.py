@@ -274,7 +274,7 @@ class ArmEvents(Events):
     _last_took_s: float | None = field(default=None, init=False)
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
-        """Store the groups of the step in progress (the last finished step plus one)."""
+        """Store the groups of the current step."""
         step = self.arm.loop.state.step + 1
         self.store.add_groups(self.arm.name, step, groups, signals)
         shown = dict.fromkeys(t.interface for group in groups for t in group.trajectories)
@@ -326,7 +326,7 @@ class ArmEvents(Events):
         )
 
     def note_evaluation(self, numbers: Mapping[str, float], solved: str = "") -> None:
-        """Record the results of an evaluation, without counting its env steps for the arm.
+        """Record the results of an evaluation. Its env steps do not count as the arm's.
 
         ``solved`` has one digit per task, in order: 1 if at least half of its episodes succeeded.
         """
@@ -387,7 +387,7 @@ class ArmEvents(Events):
         return self.stop()
 
     def rewind(self, step: int) -> None:
-        """Delete the records of all steps after ``step``; -1 deletes all records.
+        """Delete the records of all steps after ``step``, or all records if ``step`` is -1.
 
         Warns if records of earlier steps are missing because a file was damaged or deleted.
         """

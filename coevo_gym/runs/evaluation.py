@@ -40,7 +40,7 @@ SILENT: ProgressSink = Silent()
 
 
 class KeptInFolder(FinishedEpisodes):
-    """An evaluation's finished episodes, which are saved in a folder as they finish."""
+    """An evaluation's finished episodes, each saved in a folder when it finishes."""
 
     def __init__(self, folder: EvalFolder, policy: str, database: RunStore) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def evaluate_policy(
 
 
 def evaluate_unkept(job: EvalJob, progress: ProgressSink, *, agreed: bool = False) -> Evaluation:
-    """Run an evaluation without saving it; see :func:`evaluate_in` for ``agreed``."""
+    """Run an evaluation without saving it. See :func:`evaluate_in` for ``agreed``."""
     if not agreed:
         require_consent(job.estimates())
     try:
@@ -289,7 +289,7 @@ def identity(job: EvalJob) -> dict[str, Any]:
 
 
 def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
-    """Return a default name for an evaluation, which differs whenever a setting differs."""
+    """Return a default name for an evaluation that is unique to its settings."""
     benchmark = job.assembly.config.benchmark.name
     parts = [job.source, job.policy, *([benchmark] if job.elsewhere else []), job.split]
     parts += [f"x{job.samples}"] if job.samples > 1 else []

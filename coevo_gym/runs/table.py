@@ -58,7 +58,7 @@ class TableRow:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Self:
-        """Read a row from a run's summary, in which unknown values are null."""
+        """Create a row from a run's summary, where null stands for an unknown value."""
         known = {one.name for one in fields(cls)}
         given = {key: value for key, value in row.items() if key in known and value is not None}
         return cls(**{"success": math.nan, **given})

@@ -86,7 +86,7 @@ class ArmConfig(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """The maximum number of questions per step that each study asks, by kind of note."""
+        """The maximum number of questions that each study asks per step, by kind of note."""
         found: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
         return found
 
@@ -174,7 +174,7 @@ def _check_models(settings: ArmConfig | RunConfig, policy: str) -> None:
 
 
 def _check_analyst(arm: ArmConfig, policy: str) -> None:
-    """Reject the trained policy as analyst if it cannot write text or would see solutions."""
+    """Reject the trained policy as the analyst if it cannot write text or would see solutions."""
     if not arm.questions_per_step or arm.analyst.model.kind != "policy":
         return
     if arm.shows_solutions:

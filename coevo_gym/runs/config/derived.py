@@ -40,7 +40,7 @@ def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
 def derived(
     policy: PolicySettings, learner: FrozenModel, *, seed: int
 ) -> dict[str, tuple[Any, str]]:
-    """Return a run's derived settings by key, each with the setting that it follows from."""
+    """Return a run's derived settings by key, each with the setting that determines it."""
     of_policy = flat(_of_policy(policy, learner))
     return {
         "loop.seed": (seed, "seed"),
@@ -89,7 +89,7 @@ def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
 
 
 def _kind(learner: Any) -> str:
-    """Return the kind of a learner section, which is a mapping or a model."""
+    """Return the kind of a learner section, given as a mapping or a model."""
     if isinstance(learner, Mapping):
         return str(learner.get("kind", "pg"))
     return "rest" if isinstance(learner, RestConfig) else ""

@@ -58,7 +58,7 @@ class Setting(NamedTuple):
 
 @cache
 def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
-    """Return the type of each setting by dotted key, including the settings of all section kinds.
+    """Return the type of each setting by dotted key, for all kinds of every section.
 
     If several kinds share a setting, it may have the type of any of them.
     """
@@ -75,7 +75,7 @@ def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
 
 
 def annotation_of(model: type[BaseModel], key: str) -> Any | None:
-    """Return the type of a run's or an arm's setting; None if the key is unknown.
+    """Return the type of a run's or an arm's setting, or None if the key is unknown.
 
     An arm's settings for its method may have any type here, because the method checks them.
     """
@@ -89,7 +89,7 @@ def annotation_of(model: type[BaseModel], key: str) -> Any | None:
 
 
 def parse_text(annotation: Any, value: Any) -> Any:
-    """Parse ``none`` and comma-separated lists; other values are left to pydantic."""
+    """Parse ``none`` and comma-separated lists. Pydantic parses all other values."""
     if not isinstance(value, str):
         return value
     types = {get_origin(part) or part for part in (annotation, *get_args(annotation))}
@@ -102,7 +102,7 @@ def parse_text(annotation: Any, value: Any) -> Any:
 
 
 def place(tree: dict[str, Any], key: str, value: Any) -> None:
-    """Insert a setting into nested dictionaries; an arm's overrides keep their dotted keys."""
+    """Insert a setting into nested dictionaries. An arm's overrides keep their dotted keys."""
     of_arm = ARM_KEY.fullmatch(key)
     path = ["arm", of_arm[1], "set", of_arm[2]] if of_arm and of_arm[2] else key.split(".")
     *sections, name = path

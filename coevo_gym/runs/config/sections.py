@@ -129,7 +129,7 @@ class EvaluationSettings(FrozenModel):
 
     @property
     def manner(self) -> str:
-        """Describe the policy's sampling, such as ``"greedily, in one episode per task"``."""
+        """Describe how the policy samples, e.g. ``"greedily, in one episode per task"``."""
         how = f"at temperature {self.temperature:g}" if self.temperature else "greedily"
         episodes = "one episode" if self.samples == 1 else f"{self.samples} episodes"
         return f"{how}, in {episodes} per task"
@@ -241,7 +241,7 @@ class EvolverSettings(FrozenModel):
 
 
 class TapeSettings(FrozenModel):
-    """Settings for the tape of model answers; runs that do not query models have no tape."""
+    """Settings for the tape of model answers. Runs that do not query models have no tape."""
 
     mode: Literal["off", "record", "replay", "fill"] = "fill"
     """``off`` queries the model without storing answers, and ``record`` stores them. ``replay``

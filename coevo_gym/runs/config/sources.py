@@ -245,13 +245,13 @@ def _from_command_line(sets: Sequence[str]) -> dict[str, Setting]:
 
 
 def _setting(key: str, value: Any, origin: str) -> tuple[str, Setting]:
-    """Return a setting's full key, parsed value and origin."""
+    """Return the full key, the parsed value and the origin of a setting."""
     key, given = _full(key, value, origin)
     return key, Setting(_parse(key, given, origin), origin)
 
 
 def _full(key: str, value: Any, origin: str) -> tuple[str, Any]:
-    """Return a setting's full dotted key and value, renamed if they are from an older version.
+    """Return a setting's full dotted key and its value, converted from older versions if needed.
 
     The key of a section stands for the section's name or kind.
     """

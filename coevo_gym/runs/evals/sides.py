@@ -126,7 +126,7 @@ def _two(a: Side, b: Side) -> tuple[Side, Side]:
 
 
 def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
-    """Return one side of a comparison: an arm with its reported evaluations or its final scores.
+    """Return one side of a comparison: an arm's reported evaluations or its final scores.
 
     ``final`` is the name of the final task set, or "".
     """

@@ -76,7 +76,7 @@ class TrialFolder(EvalFolder):
 
     @property
     def results(self) -> Path:
-        """Path of the results file, to which each trial's line is added when its episode ends."""
+        """Path of the results file. Each trial adds a line when its episode ends."""
         return self.path / "trials.jsonl"
 
     @property
@@ -235,7 +235,7 @@ def _used(usage: Usage) -> dict[str, int | float]:
 
 
 def cues_of(folder: RunFolder, arm: str) -> Told:
-    """Return a function that generates a task's hints with a finished arm's coach and memories.
+    """Return a function that creates hints for a task, using a finished arm's coach and memories.
 
     Returns:
         A function that returns the cues of the first episode in a group that gets any; () if no

@@ -39,7 +39,7 @@ def in_words(answers: Mapping[str, Answers]) -> str:
 
 
 def warnings(asked_by: Mapping[str, Mapping[str, Answers]]) -> Iterator[str]:
-    """Yield a warning per purpose for which a rule replaced most of the model's answers.
+    """Yield a warning for each purpose for which a rule replaced most of the model's answers.
 
     Example:
         >>> (one,) = warnings({"mine": {"judge": {"used": 1, "repaired": 0, "by_rule": 3}}})

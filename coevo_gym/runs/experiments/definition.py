@@ -95,7 +95,7 @@ class Budget(FrozenModel):
     set: JsonObject = FrozenDict()
 
     def over(self, other: Budget) -> Budget:
-        """Return this budget layered over another; a preset replaces the other budget entirely."""
+        """Return the other budget updated with this one, or only this one if it has a preset."""
         if self.preset:
             return self
         return Budget(preset=other.preset, set={**other.set, **self.set})
@@ -149,7 +149,7 @@ class Row(FrozenModel):
 
     @property
     def key(self) -> str:
-        """The row's key, which is unique even in a table with several groups."""
+        """A key that identifies the row, even in a table with several groups of rows."""
         return f"{self.group}-{self.name}" if self.group else self.name
 
     def sets_at(self, budget: Size) -> dict[str, Any]:
@@ -271,7 +271,7 @@ class Experiment(FrozenModel):
         return self
 
     def source_of(self, row: Row, among: Sequence[Row] = ()) -> str:
-        """Return the name of the row whose runs contain the given row's results.
+        """Return the name of the row from whose runs the given row's results are read.
 
         ``among`` are the selected rows, one of which has runs; by default all rows of the table.
         """
@@ -285,7 +285,7 @@ class Experiment(FrozenModel):
         return frozenset(dict(flat(self.settings)))
 
     def chosen(self, names: tuple[str, ...] = ()) -> tuple[Row, ...]:
-        """Return the rows with these names in the table's order; all rows if no names are given.
+        """Return the rows with these names in the table's order, or all rows if there are no names.
 
         Raises:
             ConfigError: if a name is unknown, or none of the rows has runs.

@@ -110,7 +110,7 @@ def export(chosen: Chosen, path: Path) -> ResultTable:
 
 
 def _of_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -> Chosen:
-    """Return the part of a table that the records cover, including rows without their own runs."""
+    """Limit a table to the seeds in the records and to the rows that the records can fill."""
     of_row = defaultdict[str, list[CellRecord]](list)
     for record in records.values():
         of_row[record.row_and_seed[0]].append(record)
@@ -157,7 +157,7 @@ def _simulated(
 
 
 def printed_beside(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list[str]]:
-    """Return the paper's results to show next to rows, and notes on rows with other settings."""
+    """Return the paper's results by row, and notes on rows whose settings differ from the paper."""
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
     shown: dict[str, Mapping[str, float]] = {}
     differing: dict[str, list[str]] = {}
@@ -274,7 +274,7 @@ def _average(
     benchmark: str,
     beside: Mapping[str, Path],
 ) -> dict[str, float]:
-    """Return the mean of a row's results across benchmarks as ``average``; {} if one is missing."""
+    """Return a row's mean result across benchmarks as ``average``, or {} if a result is missing."""
     found = []
     for other, names in experiment.average.items():
         if other != benchmark:

@@ -1,4 +1,4 @@
-"""A cell's results by name, taken from its summary and its measurements."""
+"""Named results of a cell, taken from its summary and its measurements."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def numbers_of(record: CellRecord, shown: str) -> dict[str, float]:
 
 
 def _first_tasks(record: CellRecord) -> str:
-    """Return the name of the first task set in ``evaluation.final``; "" if it is empty."""
+    """Return the name of the first task set in ``evaluation.final``, or "" if there is none."""
     evaluation = record.manifest["config"].get("evaluation", {})
     return next(iter(evaluation.get("final", ())), "")
 

@@ -64,7 +64,7 @@ def as_csv(table: ResultTable) -> str:
 
 
 def markdown(table: ResultTable) -> str:
-    """Return a table as Markdown, with a paper's results in grey columns of their own."""
+    """Return a table as Markdown, with separate grey columns for a paper's results."""
     about = f"{table.benchmark}, budget {table.budget}"
     parts = [
         f"# {table.title}",
@@ -154,7 +154,7 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
 
 
 def compared(comparison: RowComparison | None, *, points: bool) -> list[str]:
-    """Return a comparison's difference, interval, wins and p-value as strings."""
+    """Return the difference, interval, wins and p-value of a comparison as strings."""
     if comparison is None or comparison.mean is None:
         return [NOTHING] * len(HEADS)
     scale = 100.0 if points else 1.0

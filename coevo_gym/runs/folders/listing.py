@@ -65,7 +65,7 @@ def size_of(path: Path) -> int:
 
 
 def changed_at(folder: Path) -> str:
-    """Return the time of the last write in a folder, in UTC (ISO 8601); "" if it is empty."""
+    """Return the time of the last write in a folder (UTC, ISO 8601), or "" if it has no files."""
     times = []
     for path in folder.iterdir():
         try:
@@ -163,7 +163,7 @@ def check_table(table: str) -> None:
 
 
 def preset_of(origins: Mapping[str, str]) -> str:
-    """Return the preset or file that a run's settings come from; "" if there is none."""
+    """Return the preset or file that a run's settings come from, or "" if there is none."""
     for origin in origins.values():
         if origin.startswith("preset "):
             return origin.removeprefix("preset ")

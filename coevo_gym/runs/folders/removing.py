@@ -105,7 +105,7 @@ OLD, DAMAGED, PART, EMPTY = (
 
 @dataclass(frozen=True)
 class Freeable:
-    """A removable file or folder.
+    """A file or folder that can be removed.
 
     Attributes:
         path: path of the file or folder.

@@ -198,7 +198,7 @@ class Importer:
         return require_trainable(source, "draft from", self._benchmark_of(source.benchmark))
 
     def _benchmark_of(self, name: str) -> Benchmark:
-        """Return a benchmark with the same scenarios set aside as in the run."""
+        """Return a benchmark that holds out the same scenarios as the run did."""
         return benchmark_of(name, self._hold_out if name == self._benchmark else 0.0)
 
     def _through_gates(self, candidate: _Candidate) -> GateResult:
@@ -246,7 +246,7 @@ def add_to_run(folder: RunFolder, judged: Iterable[ImportedLine]) -> int:
 
 
 def _known_to(reader: RunReader) -> list[Task]:
-    """Return the tasks that are in a run or are about to join it."""
+    """Return a run's tasks, including those that are on hold or imported but not yet added."""
     known = [*reader.pooled(), *(held.task for held in reader.held())]
     imported = [id for id, decision in reader.decisions().items() if decision.what == "imported"]
     return [*known, *(task for id in imported if (task := reader.task(id)) is not None)]
