@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class BudgetName(StrEnum):
-    """Budgets for tables, as option values."""
+    """The budgets of tables, as allowed values of a command's option."""
 
     TINY = "tiny"
     SMALL = "small"

@@ -88,7 +88,7 @@ BenchmarkOrRun = Annotated[
 
 
 class NativeSplit(StrEnum):
-    """Splits of a benchmark's native tasks, as option values."""
+    """The splits of a benchmark's native tasks, as allowed values of a command's option."""
 
     TRAIN = Split.TRAIN
     VAL = Split.VAL

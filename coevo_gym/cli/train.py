@@ -183,7 +183,7 @@ def report(
 
 
 def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], RunSummary]) -> None:
-    """Execute a run and print its results, or the command that continues it."""
+    """Execute a run, and print its results or the command that resumes it."""
     hint = f"coevo resume {folder.path.name}"
     with RunProgress(console) as progress, telling(progress.say), StopRequest() as stop:
         try:
