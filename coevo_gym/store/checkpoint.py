@@ -100,7 +100,7 @@ class Checkpoints:
         return [step for step, _ in self._found()]
 
     def older(self) -> list[Path]:
-        """Return the checkpoints before the latest intact checkpoint."""
+        """Return the checkpoints that are older than the latest intact checkpoint."""
         found = [path for _, path in self._found()]
         for number, path in enumerate(found[:-1]):
             if _hash(path) == _hash_in_name(path):

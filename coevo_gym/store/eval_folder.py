@@ -68,7 +68,7 @@ class EvalLine(FrozenModel):
 
     @property
     def key(self) -> Key:
-        """The task id and sample index, which identify the line."""
+        """The task id and the sample index that together identify the line."""
         return self.id, self.sample
 
     @property
@@ -111,7 +111,7 @@ class EvalFolder:
 
     @property
     def lost(self) -> Path:
-        """Log of episodes that were lost to a fault, with one line per loss."""
+        """Log of episodes lost to a fault, with one line per episode."""
         return self.path / "lost.jsonl"
 
     @property

@@ -115,7 +115,7 @@ class RunReader:
         return self._rounds("? IS NULL OR arm = ?", arm, arm)
 
     def results(self, round_id: str) -> list[tuple[str, bytes]]:
-        """Return the stored keys and packed results of the rounds with this id."""
+        """Return the key and the compressed result of each stored round with this id."""
         return self._rows("SELECT key, body FROM results WHERE round_id = ?", round_id)
 
     def round(self, arm: str, round_id: str) -> StoredRound:
@@ -129,11 +129,11 @@ class RunReader:
         raise StoreError(f"{self.path} has no round {round_id} for arm {arm}.")
 
     def task(self, id: str) -> Task | None:
-        """Return the stored task with this id; None if there is none."""
+        """Return the stored task with this id, or None if there is none."""
         return next(iter(self._tasks("SELECT body FROM tasks WHERE id = ?", id)), None)
 
     def task_id(self, name_or_id: str) -> str | None:
-        """Return the id of the stored task with this name or id; None if there is none."""
+        """Return the id of the stored task with this name or id, or None if there is none."""
         rows = self._rows("SELECT id FROM tasks WHERE ? IN (name, id) ORDER BY rowid", name_or_id)
         return rows[0][0] if rows else None
 
@@ -226,7 +226,7 @@ class RunReader:
         return [self._signal(row) for row in self._rows(query, arm)]
 
     def signal_behind(self, arm: str, context: Context, step: int) -> Signal | None:
-        """Return the signal that led to an exploration context; None if no such signal was stored.
+        """Return the signal that led to an exploration context, or None if it was not stored.
 
         This is the latest signal with the context's kind and task. If several were emitted at once,
         the context belongs to the first failed rollout, if any. The context must be from a round
@@ -259,7 +259,7 @@ class RunReader:
         return [StoredNote(row[-1], self._note(row[:-1])) for row in rows]
 
     def note_counts(self, arm: str | None = None) -> list[NoteCount]:
-        """Count the notes by arm, step, kind and label, for one arm or all arms."""
+        """Count the notes of one arm or of all arms by step, kind and label."""
         which = "arm, step, kind, label"
         query = (
             f"SELECT {which}, count(*) FROM notes WHERE ? IS NULL OR arm = ? "  # noqa: S608
@@ -343,7 +343,7 @@ class RunReader:
     def eval_trajectory(
         self, arm: str, step: int, task_id: str, sample: int = 0
     ) -> EvalTrajectory | None:
-        """Return the trajectory of an evaluation episode; None if it was not stored."""
+        """Return the trajectory of an evaluation episode, or None if it was not stored."""
         query = (
             "SELECT body FROM evaluations WHERE arm = ? AND step = ? AND task_id = ? "
             "AND sample = ? AND body IS NOT NULL"
@@ -382,7 +382,7 @@ class RunReader:
             return connection.execute(query, values).fetchall()
 
     def _rows_of(self, table: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return rows from a database table that older runs may lack; [] if it is missing."""
+        """Return rows from a database table, or [] if the table is missing, as in older runs."""
         there = self._rows("SELECT 1 FROM sqlite_master WHERE name = ?", table)
         return self._rows(query, *values) if there else []
 
