@@ -113,7 +113,7 @@ class Evaluation:
 
     @property
     def env_steps(self) -> int:
-        """Env steps taken, including those of lost episodes."""
+        """Number of env steps taken, including those in lost episodes."""
         return sum(line.steps for line in self.lines) + self.lost_steps
 
     @property
@@ -236,7 +236,7 @@ def evaluate(
 def require_finished(
     kept: FinishedEpisodes, lost: Sequence[Lost], what: str = "evaluation"
 ) -> None:
-    """Check that at least one episode has finished, now or earlier.
+    """Check that at least one episode has finished, in this or an earlier session.
 
     Raises:
         EnvBackendError: if no episode ever finished, and the first was lost to its engine.
@@ -321,7 +321,7 @@ def by_type(tried: Iterable[Sequence[EvalLine]]) -> dict[str, dict[str, Rate]]:
 
 
 def pass_at(tried: Iterable[Sequence[EvalLine]], samples: int) -> dict[int, float]:
-    """Return pass@k for several k up to ``samples``; {} if each task was tried once.
+    """Return pass@k for several k up to ``samples``, or {} if each task was tried only once.
 
     pass@k is an unbiased estimate of the probability that at least one of k episodes succeeds, over
     tasks with at least k episodes.
@@ -339,7 +339,7 @@ def pass_at(tried: Iterable[Sequence[EvalLine]], samples: int) -> dict[int, floa
 
 
 def alone(agent: Agent) -> Players:
-    """Return a function that lets one agent run all tasks."""
+    """Return a function that assigns all tasks to one agent."""
     return lambda sample, done, waiting: nullcontext([(agent, waiting)])
 
 

@@ -37,7 +37,7 @@ _Take = Callable[[], gym.Env[str, str]]
 
 
 class Runner:
-    """A runner for episodes, at most ``envs.max_envs`` at a time.
+    """A runner that runs at most ``envs.max_envs`` episodes at a time.
 
     In lock step, the agent acts in all live episodes together, and every episode takes one step
     before any takes the next. In ``"async"`` mode, each episode continues as soon as it can
@@ -173,7 +173,7 @@ def rollout(
     mode: Mode = "lock_step",
     guidance: Sequence[Guidance] | None = None,
 ) -> Rollout:
-    """Run one training episode per ticket.
+    """Run one training episode for each ticket.
 
     Args:
         tickets: tickets to run; their tasks must be training tasks.

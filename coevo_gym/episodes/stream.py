@@ -82,7 +82,7 @@ engines, waiting costs no more than this share. ``bench/rollout.py --patience`` 
 
 
 class EpisodeStream(Generic[RecordT]):
-    """A stream that lends envs to episodes, steps them in threads, and batches the agent's views.
+    """A stream of episodes that steps envs in threads and passes views to the agent in batches.
 
     Batches form automatically: episodes whose engines finish while the agent works join the next
     batch. A batch has at most ``envs.max_envs`` views.
@@ -134,13 +134,13 @@ class EpisodeStream(Generic[RecordT]):
         return sum(live.env_steps for live in self._live)
 
     def begin(self, index: int, episode: Episode[RecordT]) -> None:
-        """Begin an episode whose outcome will have this index; there must be room for it."""
+        """Begin an episode whose outcome will have this index. Call this only if there is room."""
         live = LiveEpisode(index, episode, self._take())
         self._live.add(live)
         self._crew.send(live, live.begin, alone=live.begins_alone)
 
     def next(self) -> Outcome[RecordT] | None:
-        """Return the outcome of the next episode to end; None if no episode is live.
+        """Return the outcome of the next episode to end, or None if no episode is live.
 
         In the meantime, the agent acts whenever episodes are waiting for it. The outcome of a
         finished episode is returned before the agent acts again, so that another episode can
@@ -155,7 +155,7 @@ class EpisodeStream(Generic[RecordT]):
         return None
 
     def close(self) -> None:
-        """End the running episodes and release the envs; repeated calls have no effect."""
+        """End the running episodes and release the envs. Repeated calls have no effect."""
         self._scope.close()
 
     def __enter__(self) -> Self:
@@ -180,7 +180,7 @@ class EpisodeStream(Generic[RecordT]):
             self._asking.append(live)
 
     def _is_time(self) -> bool:
-        """Return True if the agent should act now: all episodes are waiting or time has run out."""
+        """Return True if the agent should act, because all episodes are waiting or time is up."""
         if not self._asking:
             return False
         return len(self._asking) == len(self._live) or monotonic() >= self._ask_at
