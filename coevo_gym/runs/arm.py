@@ -1,4 +1,4 @@
-"""Training of one arm of a run, with its checkpoints and its records."""
+"""Training of one arm of a run, including its checkpoints and records."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _TOLD = (
 
 
 class Arm:
-    """One arm of a run, which is trained with the arm's method and can be saved and restored.
+    """One arm of a run. It is trained with the arm's method, and can be saved and restored.
 
     Attributes:
         settings: the settings of the arm.
@@ -192,7 +192,7 @@ class Arm:
         }
 
     def close(self) -> None:
-        """Cancel a round that runs in parallel with training, and wait until it has stopped.
+        """Cancel a round that runs in parallel with training, and wait until the round has stopped.
 
         The round stops at its next draft or model call. Requests in flight are abandoned; answers
         received before are on the tape.

@@ -71,7 +71,7 @@ class Assembly:
 
     @cached_property
     def held_out_tasks(self) -> Sequence[Task]:
-        """The held-out tasks on which arms are compared; they do not depend on the seed."""
+        """The held-out tasks on which arms are compared. They do not depend on the seed."""
         return self.tasks_to_evaluate(self.config.evaluation.split)
 
     @cached_property
@@ -116,7 +116,7 @@ class Assembly:
 
     @cached_property
     def demonstrations(self) -> Sequence[Task]:
-        """The demonstrated tasks, with the demonstrated actions as their solutions."""
+        """The demonstrated tasks, whose solutions are the demonstrated actions."""
         path = self.config.warmup.demonstrations
         return () if path is None else read_demonstrations(Path(path), self.benchmark)
 
@@ -314,7 +314,7 @@ class Assembly:
         return {}
 
     def players(self, agent: Agent) -> Players:
-        """Return a function that assigns tasks to an agent and seeds its policy for each sample."""
+        """Return a function that assigns tasks to an agent and seeds each sample separately."""
 
         @contextmanager
         def players(sample: int, done: int, tasks: Sequence[Task]) -> Iterator[Parts]:

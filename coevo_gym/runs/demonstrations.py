@@ -1,4 +1,4 @@
-"""Demonstrations: training episodes played by users, which a policy can imitate in a warm-up.
+"""Demonstrations: training episodes that users played for a policy to imitate in a warm-up.
 
 The file is an ordinary list of training tasks, which samplers and ``coevo tasks import`` can read.
 Each task's solution is the actions of the episode.
@@ -73,7 +73,7 @@ def why_not(task: Task, trajectory: Trajectory | None) -> str:
 
 
 def read_demonstrations(path: Path, benchmark: Benchmark) -> tuple[Task, ...]:
-    """Read demonstrated tasks from a file, with the demonstrated actions as their solutions.
+    """Read demonstrated tasks from a file. Their solutions are the demonstrated actions.
 
     Raises:
         TaskError: if the file is missing, or a line is not a task that can be imitated here.

@@ -93,7 +93,7 @@ def evaluate_in(
     agreed: bool = False,
     begun: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
-    """Run an evaluation and save it in a folder, or resume an evaluation that was saved there.
+    """Run an evaluation and save it in a folder, or resume an evaluation from its folder.
 
     Finished episodes are saved even after a crash. Call the function again to resume, and to retry
     episodes that were lost to a fault.
@@ -177,7 +177,7 @@ def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> E
 
 
 def to_json(job: EvalJob, found: Evaluation) -> dict[str, Any]:
-    """Return the results of an evaluation as a JSON object that begins with its table row."""
+    """Return the results of an evaluation as JSON. The values of its table row come first."""
     return {
         **asdict(job.row(found)),
         "split": job.split,

@@ -75,7 +75,7 @@ def evolved_rows(benchmark: str) -> list[dict[str, Any]]:
 
 
 def evolved_tasks(folder: RunFolder) -> Sequence[Task]:
-    """Return the tasks that evolved in a run after its first task set, without duplicates."""
+    """Return the tasks that evolved in a run after its first task set, each of them once."""
     rounds = RunReader(folder.database).rounds()
     found = {
         task.id: task

@@ -1,4 +1,4 @@
-"""The plan for a run: its steps, episodes, tokens, memory and hours, estimated before it starts.
+"""The plan for a run: steps, episodes, tokens, memory and hours, estimated before it starts.
 
 Counts are exact where the settings fix them and upper bounds elsewhere. Hours are what one GPU
 would need at the stated shares of its peak rates: an estimate from first principles, not a
@@ -146,7 +146,7 @@ def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
 
 
 def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Yield the paper's results for these settings, or the settings that differ from its own."""
+    """Yield the paper's results for these settings, or the settings that differ from the paper."""
     if config.policy.kind not in LANGUAGE_MODELS:
         return
     arms, benchmark = arm_configs(config).values(), config.benchmark.name

@@ -74,7 +74,7 @@ def make_agent(
     *,
     temperature: float | None = None,
 ) -> PolicyAgent:
-    """Create a policy's agent, which either chats or chooses among candidate actions.
+    """Create a policy's agent. It either chats or chooses among candidate actions.
 
     ``temperature`` defaults to the one in the settings.
     """

@@ -1,4 +1,4 @@
-"""The progress of runs, as shown by the command line and stored in ``progress.json``."""
+"""The progress of runs, both on the command line and in ``progress.json``."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ class ProgressFile:
         self._inner.phase(name, total, done, similar=similar)
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Record the env steps expected in the phase, and pass the number to the wrapped sink."""
+        """Record the number of env steps expected in the phase, and pass it to the wrapped sink."""
         with self._lock:
             if self._pace is not None:
                 self._pace.expect(steps, whole=whole)

@@ -14,7 +14,7 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Stopped(Exception):
-    """Raised when the user stops a command early; finished work is saved."""
+    """Raised when the user stops a command early. Finished work is saved."""
 
 
 class StopRequest:

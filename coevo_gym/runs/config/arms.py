@@ -225,7 +225,7 @@ def _check(key: str, where: str, spec: MethodSpec) -> None:
 
 
 def _explained(error: ValidationError, name: str, spec: MethodSpec, arm: ArmSettings) -> ArmError:
-    """Return the first problem with an arm's settings, attributed to the key that caused it."""
+    """Return the first problem with an arm's settings, including the key that caused it."""
     own = error.title == spec.settings.__name__
     problem = problems(spec.settings if own else ArmConfig, error)[0]
     keys = [f"method.{key}" for key in problem.keys] if own else list(problem.keys)

@@ -1,4 +1,4 @@
-"""Settings that follow from other settings, unless the user sets them.
+"""Settings that are derived from other settings unless the user sets them.
 
 - ``loop.seed`` is the run's ``seed``.
 - A language model (``policy.kind`` ``transformers`` or ``vllm``) is trained with smaller learning
@@ -96,7 +96,7 @@ def _kind(learner: Any) -> str:
 
 
 def _completed(section: Any, defaults: Mapping[str, Any]) -> Any:
-    """Fill in defaults for values that a section (a mapping or a model) does not set."""
+    """Fill in defaults for values that are not set in a section (a mapping or a model)."""
     if isinstance(section, Mapping):
         given: Mapping[str, Any] = section
     elif isinstance(section, BaseModel):

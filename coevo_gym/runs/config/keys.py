@@ -160,12 +160,12 @@ class SettingProblem(NamedTuple):
 
 
 def problems(model: type[BaseModel], error: ValidationError) -> list[SettingProblem]:
-    """Return the problems that pydantic found in a settings tree, with their dotted keys."""
+    """Return the problems that pydantic found in a settings tree, and their dotted keys."""
     return [_problem(model, found) for found in error.errors()]
 
 
 def _problem(model: type[BaseModel], found: ErrorDetails) -> SettingProblem:
-    """Convert a pydantic error into a problem, without the tags that pydantic adds to keys."""
+    """Convert a pydantic error to a problem, removing the tags that pydantic adds to keys."""
     models: tuple[type[BaseModel], ...] = (model,)
     parts: list[str] = []
     kinds: tuple[type[BaseModel], ...] = ()

@@ -178,7 +178,7 @@ class ArmSettings(FrozenModel):
 
 
 class ExplorerModelSettings(FrozenModel):
-    """The language model that explores; used only with ``explorer.kind = model``."""
+    """The language model that explores. It is used only with ``explorer.kind = model``."""
 
     kind: Literal["openai", "transformers", "vllm", "policy"] = "openai"
     """``openai`` is an OpenAI-compatible endpoint, ``transformers`` and ``vllm`` run a model on
@@ -192,7 +192,7 @@ class ExplorerModelSettings(FrozenModel):
 
 
 class ExplorerSettings(ExplorerConfig):
-    """The explorer, which looks for new tasks in the environment, and its model."""
+    """The explorer, a component that looks for new tasks in the environment, and its model."""
 
     model: ExplorerModelSettings = ExplorerModelSettings()
     """The explorer's model. This setting and those below apply only to ``kind = model``."""

@@ -131,7 +131,7 @@ def preset_names() -> list[str]:
 
 
 def about_preset(name: str) -> str:
-    """Return a preset's own description of its goal and its requirements."""
+    """Return the goal and the requirements that a preset states."""
     return str(_read(PRESETS / f"{name}.toml")["about"])
 
 
@@ -191,7 +191,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _with_inherited(data: Mapping[str, Any], origin: str) -> dict[str, Setting]:
-    """Return a file's settings, layered over those of the preset that it extends."""
+    """Return the settings of a file, on top of those of the preset that it extends."""
     own = {name: value for name, value in data.items() if name not in ("about", "extends")}
     extended = data.get("extends")
     if extended is not None and extended not in preset_names():
@@ -276,7 +276,7 @@ def _parse(key: str, value: Any, origin: str) -> Any:
 
 
 def _typed(key: str, value: Any, origin: str) -> Any:
-    """Return a value from a file, after checking its type: "3" is not accepted for 3.
+    """Return a value from a file after checking its type. "3" is not accepted for 3.
 
     Values from the command line and the environment are always text, so pydantic parses them.
     """

@@ -11,7 +11,7 @@ Answers = Mapping[str, int]
 
 
 def answers_of(usage: Mapping[str, Usage]) -> dict[str, dict[str, int]]:
-    """Count a model's answers to questions by purpose; exploration steps are not counted.
+    """Count a model's answers to questions by purpose, excluding exploration steps.
 
     Example:
         >>> answers_of({"abstract": Usage(calls=3, used=1, by_rule=1), "explore": Usage(calls=9)})

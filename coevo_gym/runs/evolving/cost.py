@@ -240,7 +240,7 @@ def _of_studies(config: RunConfig, arm: ArmConfig) -> CostEstimate:
 def _asked(
     arm: ArmConfig, model: ExplorerModelSettings, name: str, cost: Usage, endpoint: str
 ) -> CostEstimate:
-    """Return a model's cost estimate, without counts of rounds or questions.
+    """Return a model's cost estimate, without the numbers of rounds and questions.
 
     ``endpoint`` is the settings key of the model's endpoint.
     """

@@ -181,7 +181,7 @@ class Models:
         return self._asked[arm]
 
     def analyst(self, arm: str, analyst: AnalystSettings, advisor: Caps) -> Asked:
-        """Return the model that an arm's studies query, which shares the explorer's budget."""
+        """Return the model that an arm's studies query. The model shares the explorer's budget."""
         if arm not in self._analysts:
             meter, model = self._meter(arm, advisor), analyst.model
             self._analysts[arm] = Asked(
@@ -221,7 +221,7 @@ class Models:
         self._store = None
 
     def _meter(self, arm: str, advisor: Caps) -> Meter:
-        """Return an arm's usage meter, which is shared by all of its models."""
+        """Return the usage meter that all models of an arm share."""
         if arm not in self._meters:
             meter = self._meters[arm] = Meter(advisor)
             if self._spent is not None:

@@ -49,7 +49,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The name of the run, made from the row and the seed."""
+        """The name of the run, built from the row and the seed."""
         return self.folder.path.name
 
     @property
@@ -112,7 +112,7 @@ class CellCounts:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The chosen part of an experiment, and its folder.
+    """The chosen part of an experiment, and the experiment's folder.
 
     Attributes:
         folder: folder of its runs and files.

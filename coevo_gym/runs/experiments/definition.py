@@ -95,14 +95,14 @@ class Budget(FrozenModel):
     set: JsonObject = FrozenDict()
 
     def over(self, other: Budget) -> Budget:
-        """Return the other budget updated with this one, or only this one if it has a preset."""
+        """Return the other budget updated with this one, or just this one if it has a preset."""
         if self.preset:
             return self
         return Budget(preset=other.preset, set={**other.set, **self.set})
 
 
 class Row(FrozenModel):
-    """One row of a table, defined as an arm.
+    """A row of a table: an arm, or results from the runs of another row.
 
     Attributes:
         name: name of the row; prefix of the names of its runs.
@@ -302,7 +302,7 @@ class Experiment(FrozenModel):
         return rows
 
     def baselines_of(self, row: Row) -> tuple[str, ...]:
-        """Return a row's baselines; a baseline itself is compared only with earlier baselines."""
+        """Return a row's baselines. A baseline itself is compared only with earlier baselines."""
         found = self.baselines if row.baselines is None else row.baselines
         return found[: found.index(row.name)] if row.name in found else found
 

@@ -77,7 +77,7 @@ def finished(chosen: Chosen) -> ResultTable:
 
 
 def export(chosen: Chosen, path: Path) -> ResultTable:
-    """Write finished cells to a file of records, and a table of all the file's cells next to it.
+    """Write finished cells to a file of records, and next to it a table of all cells in the file.
 
     Other cells in the file are kept. The table is written to a file of the same name that ends in
     ``.md``.
@@ -178,7 +178,7 @@ def printed_beside(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list
 
 
 def _is_another(experiment: Experiment, row: Row, budget: Size) -> bool:
-    """Return True if the given budget makes the row differ from the paper's row."""
+    """Return True if the row with the given budget differs from the paper's row."""
     if row.shows == "printed":
         return budget != "paper"
     return not experiment.follows and budget in row.at and bool(row.at[budget].set)
@@ -218,7 +218,7 @@ def finished_of(cells: Sequence[Cell]) -> dict[str, CellRecord]:
 def collect(
     chosen: Chosen, cells: Sequence[Cell], records: Mapping[str, CellRecord], why: str = ""
 ) -> ResultTable:
-    """Build the table of the finished cells from their records, which are given by cell name.
+    """Build the table of the finished cells from the cells' records, which are given by name.
 
     The column ``average`` reads the same table on other benchmarks, from their usual folders.
     ``why`` is a further remark about the table, or "".

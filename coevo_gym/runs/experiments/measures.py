@@ -142,7 +142,7 @@ def read_measures(folder: RunFolder) -> dict[str, Any]:
 def missing_measures(
     known: Mapping[str, Any], wanted: Sequence[str], shown: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
-    """Return the measures that are missing from a cell, as (policy, name) pairs.
+    """Return the measures that a cell lacks, as (policy, name) pairs.
 
     The policy is ``warm-up`` for measures of the policy before training, and "" for all others. See
     :func:`measure` for ``wanted`` and ``shown``.
@@ -253,7 +253,7 @@ def _subsets(ended: _Ended) -> dict[str, float]:
 
 
 def _types(ended: _Ended) -> dict[str, float]:
-    """Return the success rate per tag, as the mean over tasks of each task's success rate."""
+    """Return the success rate per tag, averaged over the tasks with that tag."""
     tags = {task.id: task.tags for task in RunReader(ended.folder.database).evaluated_tasks()}
     of_tag: dict[str, list[float]] = {}
     for id, tries in _reported(ended).items():
@@ -328,7 +328,7 @@ def _scores(
 
 
 def _curve(ended: _Ended) -> list[dict[str, Any]]:
-    """Return each evaluation's step, env steps and success per task (None for lost episodes)."""
+    """Return the step, env steps and success per task of each evaluation (lost episodes: None)."""
     reader = RunReader(ended.folder.database)
     split = ended.config.evaluation.split
     tasks = [task.id for task in reader.evaluated_tasks() if task.split == split]

@@ -95,7 +95,7 @@ _SIGNS = re.compile(r"\W+")
 
 
 def column(name: str) -> Column:
-    """Return the title and format of a column; the title of an unknown column is its name."""
+    """Return the title and format of a column. The title of an unknown column is its name."""
     form = "{:.1%}" if name.startswith(_OF_A_TAG) else "{:.3g}"
     return COLUMNS.get(name, Column(name.removeprefix(_OF_A_TAG).replace("_", " "), form))
 
@@ -149,7 +149,7 @@ def _finite(found: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _of_a_policy(measures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy's measured results by column name, such as its success rate per tag."""
+    """Return the results measured for a policy by column name, such as the success rate per tag."""
     found = {name: measures[name] for name in ("success", "score") if name in measures}
     types = measures.get("types", {})
     return {

@@ -1,4 +1,4 @@
-"""The runner for a table's cells, which starts missing cells and resumes interrupted cells."""
+"""The runner for a table's cells. It starts missing cells and resumes interrupted cells."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def run_cells(
     *,
     agreed: bool = False,
 ) -> CellCounts:
-    """Run all unfinished cells of a table, in order, and measure each cell.
+    """Run all unfinished cells of a table in order, and measure each cell.
 
     All cells are checked before the first cell is started. ``stop`` is checked at every step
     boundary, and ``agreed`` is True if the user has agreed to the cost of model calls.

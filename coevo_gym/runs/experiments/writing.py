@@ -26,7 +26,7 @@ KEYS = ("row", "against", "round")
 
 
 def write(folder: Path, table: ResultTable) -> None:
-    """Write ``table.md``, ``table.csv`` and ``table.json`` to a folder, created if missing.
+    """Write ``table.md``, ``table.csv`` and ``table.json`` to a folder, creating it if missing.
 
     Raises:
         StoreError: if a file cannot be written.
@@ -42,7 +42,7 @@ def write(folder: Path, table: ResultTable) -> None:
 
 
 def as_json(table: ResultTable) -> str:
-    """Return a table as JSON, with shares in [0, 1] but the paper's results in percent."""
+    """Return a table as JSON. Shares are in [0, 1], but the paper's results are in percent."""
     return json.dumps(finite(asdict(table)), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -77,7 +77,7 @@ def markdown(table: ResultTable) -> str:
 
 
 def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[str]]]:
-    """Return the main table's column titles and rows; a row is compared with its first baseline.
+    """Return the main table's column titles and rows. Each row is compared with its first baseline.
 
     ``grey`` is the format string for a paper's numbers.
     """

@@ -59,7 +59,7 @@ class MemoryEstimate:
 
     @property
     def weights(self) -> int:
-        """The size of the learner's and the sampler's weights, in bytes."""
+        """The size of the weights of the learner and the sampler, in bytes."""
         return self.learner + self.sampler
 
     @property
@@ -149,7 +149,7 @@ def _memory_of(
 
 
 def checkpoint_bytes(trained: int, update: UpdateConfig) -> int:
-    """Return a checkpoint's size in bytes: fp32 weights, optimiser moments and averaged weights."""
+    """Return the size in bytes of a checkpoint with fp32 weights, moments and averaged weights."""
     return (16 if update.average else 12) * trained
 
 

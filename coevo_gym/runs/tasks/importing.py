@@ -1,4 +1,4 @@
-"""Import of tasks from a file; each task has to pass the gates.
+"""Import of tasks from a file. Each task has to pass the gates.
 
 Each line of the file is a task, a draft, or a proposal in words whose ``source`` is the name of the
 training task to start from. The import does not trust the claims in a line: it runs the actions,
@@ -85,7 +85,7 @@ class _Candidate:
 
 
 class Importer:
-    """An importer that judges a file line by line; a bad line does not affect other lines.
+    """An importer that judges each line of a file separately. Bad lines do not affect others.
 
     Args:
         run: the run whose pool the tasks are for: they must be new tasks of its benchmark. None to
@@ -224,7 +224,7 @@ _READERS: Mapping[str, Callable[[Importer, Mapping[str, Any]], _Candidate]] = {
 
 
 def add_to_run(folder: RunFolder, judged: Iterable[ImportedLine]) -> int:
-    """Add accepted tasks to a run; each arm receives the tasks in its next round.
+    """Add accepted tasks to a run. Each arm receives the tasks in its next round.
 
     Returns:
         The number of tasks.
