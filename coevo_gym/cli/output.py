@@ -133,7 +133,7 @@ def as_text(value: Any) -> str:
 
 
 def cell(value: Any) -> str:
-    """Format a value for a table cell, with markup escaped."""
+    """Format a value for a table cell, and escape its markup."""
     return escape(as_text(value))
 
 
@@ -151,7 +151,7 @@ class _Teller(logging.Handler):
 
 @contextmanager
 def telling(say: Callable[[str], None]) -> Iterator[None]:
-    """Context manager that sends the package's log messages for users only to ``say``."""
+    """Context manager that passes log messages for the user to ``say`` and to nothing else."""
     logger = logging.getLogger("coevo_gym")
     before, logger.handlers = logger.handlers, [_Teller(say)]
     try:
@@ -161,7 +161,7 @@ def telling(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Print a line without wrapping it, so that paths are not broken."""
+    """Print a line without wrapping, so that paths are not broken."""
     console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 

@@ -88,7 +88,7 @@ class RunProgress:
             )
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Set the expected env steps. A time estimate is printed once a model has answered.
+        """Set the expected number of env steps. Time estimates begin once a model has answered.
 
         Phases without a model are short, so no estimate is printed for them.
         """

@@ -201,7 +201,7 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], RunSum
 
 
 def _end(folder: RunFolder, summary: RunSummary) -> None:
-    """Print the results of a finished run, and the command that opens them."""
+    """Print the results of a finished run, and the command that opens the results."""
     from coevo_gym.runs.evolving.answers import in_words, warnings
     from coevo_gym.view.export.write import write_report
 

@@ -48,7 +48,7 @@ def list_tasks(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List tasks; the word `list` may be omitted.
+    """List tasks. The word `list` may be omitted.
 
     The command does not install anything.
 

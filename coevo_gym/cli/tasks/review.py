@@ -104,7 +104,7 @@ def _decide(
 
 
 def _ask(folder: RunFolder, waiting: Sequence[HeldDraft]) -> None:
-    """Show each task and ask for a decision, which is saved immediately."""
+    """Show each task, ask for a decision, and save the decision immediately."""
     for number, one in enumerate(waiting, start=1):
         console.rule(f"{number} of {len(waiting)}", align="left", style="dim")
         _show(one)
