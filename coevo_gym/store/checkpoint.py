@@ -66,7 +66,7 @@ class Checkpoints:
         return path
 
     def latest(self) -> Checkpoint | None:
-        """Return the latest intact checkpoint, or None; damaged checkpoints are logged."""
+        """Return the latest intact checkpoint, or None. Damaged checkpoints are logged."""
         for step, path in self._found():
             try:
                 found = _hash(path)
@@ -114,7 +114,7 @@ class Checkpoints:
 
 
 class _Writer:
-    """A binary stream that records why writing to it failed.
+    """A binary stream that records the reason why a write to it failed.
 
     ``torch.save`` reports a failed write as a ``RuntimeError`` about positions in its archive.
 

@@ -307,7 +307,7 @@ class RunStore(RunReader):
                 )
 
     def result(self, round: Round, *, by: str = "") -> RoundResult | None:
-        """Return the result of this exact round if any arm has already run it, else None.
+        """Return the result of this exact round, or None if no arm has run it yet.
 
         ``by`` identifies the explorer that ran it, if that makes a difference.
         """
@@ -377,7 +377,7 @@ class RunStore(RunReader):
         return trajectory
 
     def _kept(self, text: str) -> str | dict[str, str]:
-        """Return a short text unchanged; store a long text once and return a reference to it."""
+        """Return a short text unchanged, or store a long text once and return a reference to it."""
         if len(text) <= _LONG:
             return text
         hash = hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""The folder of an evaluation, with its settings, results and trajectories."""
+"""The folder of an evaluation: its settings, results and trajectories."""
 
 from __future__ import annotations
 

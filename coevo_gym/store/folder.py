@@ -121,7 +121,7 @@ class RunFolder:
 
     @classmethod
     def of_table(cls, table: Path) -> list[RunFolder]:
-        """Return the runs in a table's folder, sorted by name, or [] if it is another folder."""
+        """Return the runs in a table's folder, sorted by name. Return [] for any other folder."""
         return [cls(path.parent) for path in sorted(table.glob("*/manifest.json"))]
 
     def is_run(self) -> bool:
@@ -131,7 +131,7 @@ class RunFolder:
         return self.database.is_file() or written_by_us(self.manifest, "config")
 
     def check_free(self, *, overwrite: bool = False) -> list[str]:
-        """Check that a new run may use the folder; return the names of the files to replace.
+        """Check that a new run may use the folder, and return the names of the files to replace.
 
         Raises:
             ConfigError: if the folder contains something else or a run that may not be
@@ -240,7 +240,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open a database without changing its folder, which may be read-only."""
+    """Open a database without changing its folder. The folder may be read-only."""
     # A file without a writer has no log beside it, and opening it as writable would create one.
     written = path.with_name(f"{path.name}-wal").exists()
     how = "mode=ro" if written else "mode=ro&immutable=1"
@@ -335,7 +335,7 @@ def write_then_name(
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically; non-finite numbers become null."""
+    """Write a JSON file atomically, replacing non-finite numbers with null."""
     text = json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False)
     write_atomic(path, f"{text}\n".encode())
 
@@ -415,7 +415,7 @@ def finite(value: Any) -> Any:
 
 
 def delete(path: Path) -> None:
-    """Delete a file, a link, or a folder with its contents; links are removed, not followed.
+    """Delete a file, a link, or a folder with its contents. Links are removed, not followed.
 
     Raises:
         OSError: if the path cannot be deleted.

@@ -92,7 +92,7 @@ class WorkProgress(FrozenModel):
 
 
 def read_progress(folder: Path) -> WorkProgress | None:
-    """Read the progress file in a folder; return None if there is none.
+    """Read the progress file in a folder. Return None if there is none.
 
     If the process was killed, the file still says ``running``, but no process holds its lock.
     The state is then reported as ``stopped``.

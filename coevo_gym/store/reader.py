@@ -52,7 +52,7 @@ class Evaluated(NamedTuple):
 
 
 class EvaluatedTask(NamedTuple):
-    """The stored fields of an evaluated task, without its verifier or solution.
+    """The stored fields of an evaluated task, excluding the verifier and the solution.
 
     Attributes:
         split: split of the task: train, validation or test.
@@ -76,7 +76,7 @@ HOLD = "hold"
 
 
 class RunReader:
-    """A read-only interface to a run's database, which leaves the run's folder unchanged.
+    """A read-only interface to a run's database. It leaves the run's folder unchanged.
 
     A run may write to the database at the same time. Each query opens the file again, so that no
     query blocks a writer.
@@ -138,7 +138,7 @@ class RunReader:
         return rows[0][0] if rows else None
 
     def task_names(self, begins: str) -> dict[str, str]:
-        """Return the names of stored tasks whose id starts with the given prefix, by id."""
+        """Map each stored task id that starts with the given prefix to the task's name."""
         query = "SELECT id, name FROM tasks WHERE substr(id, 1, ?) = ? ORDER BY rowid"
         return dict(self._rows(query, len(begins), begins))
 
@@ -166,7 +166,7 @@ class RunReader:
         return self._rows(query, task_id)
 
     def held(self, arm: str | None = None) -> list[HeldTask]:
-        """Return the tasks held for review, in round order, for one arm or all arms."""
+        """Return the tasks held for review in one arm or in all arms, in round order."""
         query = (
             "SELECT arm, rounds.round_id, step, results.body FROM rounds JOIN results USING (key) "
             "WHERE ? IS NULL OR arm = ? ORDER BY rounds.rowid"
@@ -196,7 +196,7 @@ class RunReader:
         }
 
     def joining(self, arm: str) -> list[tuple[Task, Verdict | None]]:
-        """Return the tasks that the user admitted to an arm but that have not joined it yet.
+        """Return the tasks that the user admitted to an arm and that have not joined it yet.
 
         Returns:
             Each task in order of the decisions, with its verdict if it was imported.

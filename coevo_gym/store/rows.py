@@ -121,7 +121,7 @@ class NoteCount(NamedTuple):
 
 
 class TurnCount(NamedTuple):
-    """The number of an arm's notes of one kind and label about one turn, for one episode length."""
+    """The number of an arm's notes of one kind, label, turn and episode length."""
 
     arm: str
     kind: str

@@ -61,7 +61,7 @@ Sampled = ChoicesMade | TokensSampled
 
 
 def sampled_to_json(trajectory: Trajectory, keep: Keep, spell: Spell | None) -> list[Any] | None:
-    """Convert a trajectory's decisions to JSON; return None if no step has a decision.
+    """Convert a trajectory's decisions to JSON. Return None if no step has a decision.
 
     ``keep`` stores long texts, and ``spell`` decodes tokens, if it is available.
     """
