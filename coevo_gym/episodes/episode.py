@@ -102,7 +102,7 @@ class TrainingEpisode:
         object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
 
     def shown(self, view: View) -> View:
-        """Return the agent's view: the env's view as shown by the interface, with the cues added.
+        """Return the env's view as the interface shows it, with the cues added.
 
         Raises:
             ConfigError: if the interface changes a forbidden part of the view.
@@ -271,7 +271,7 @@ Outcome: TypeAlias = Finished[RecordT] | Lost
 
 
 def all_lost(n: int, first: Fault, what: str = "") -> Fault:
-    """Return the error to raise if all ``n`` episodes were lost; ``first`` is the first error."""
+    """Return the error to raise if all ``n`` episodes were lost. ``first`` is the first error."""
     kind = ModelError if isinstance(first, ModelError) else EnvBackendError
     return kind(f"All {n} {what}episodes were lost, the first because: {first}")
 

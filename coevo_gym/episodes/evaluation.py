@@ -62,7 +62,7 @@ class Evaluation:
 
     @cached_property
     def by_task(self) -> Mapping[str, Sequence[EvalLine]]:
-        """The finished episodes by task id, in task order; tasks without episodes are left out."""
+        """The finished episodes by task id, in task order, omitting tasks without episodes."""
         return by_task(self.lines)
 
     @cached_property
@@ -97,13 +97,13 @@ class Evaluation:
 
     @property
     def mean_score(self) -> float:
-        """Mean over tasks of each task's mean episode score, in [0, 1]."""
+        """Mean score in [0, 1], averaged over the episodes of each task and then over tasks."""
         tried = self.by_task.values()
         return _mean([_mean([line.score for line in lines]) for lines in tried])
 
     @property
     def faults(self) -> int:
-        """Number of episodes lost to an engine or model fault; no metric includes them."""
+        """Number of episodes lost to an engine or model fault. No metric includes them."""
         return len(self.tasks) * self.samples - len(self.lines)
 
     @property
@@ -160,7 +160,7 @@ class FinishedEpisodes:
         self.trajectories[line.key] = trajectory
 
     def lose(self, task: Task, sample: int, lost: Lost) -> None:
-        """Handle an episode that was lost to a fault; by default, do nothing."""
+        """Handle an episode lost to a fault. By default, do nothing."""
 
     def evaluation(self, tasks: Sequence[Task], samples: int, lost_steps: int = 0) -> Evaluation:
         """Return an evaluation of the stored episodes, in task order."""
@@ -247,7 +247,7 @@ def require_finished(
 
 
 def seed_of_sample(seed: int, task: Task, sample: int) -> int:
-    """Return the env seed for one of a task's episodes; samples are numbered from 0."""
+    """Return the env seed for an episode of a task. Samples are numbered from 0."""
     return episode_seed(seed, f"{task.id}/{sample}" if sample else task.id)
 
 

@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LiveEpisode(Generic[RecordT]):
-    """A running episode in its own env, which no other code may use until it ends."""
+    """A running episode in its own env. No other code may use the env until the episode ends."""
 
     def __init__(self, index: int, episode: Episode[RecordT], env: gym.Env[str, str]) -> None:
         self.index = index
@@ -78,7 +78,7 @@ class LiveEpisode(Generic[RecordT]):
         return None
 
     def step(self, act: Act) -> Outcome[RecordT] | None:
-        """Apply the agent's response; return the outcome if the episode ends, else None.
+        """Apply the agent's response, and return the outcome if the episode ends.
 
         Raises:
             ConfigError: if a wrapper of the env repeats or skips the step.

@@ -1,4 +1,4 @@
-"""A runner for many concurrent episodes, which advance in lockstep or at their own pace.
+"""A runner for many concurrent episodes, either in lockstep or each at its own pace.
 
 An episode whose engine fails, or whose model does not answer, is data, not a crash: the other
 episodes continue, and its outcome contains the error.
@@ -204,5 +204,5 @@ def rollout(
 
 
 def episode_seed(seed: int, name: str) -> int:
-    """Return the seed for one episode; equal arguments give equal seeds in every process."""
+    """Return the seed for one episode. Equal arguments give equal seeds in every process."""
     return int(digest([seed, name]), 16) % 2**31

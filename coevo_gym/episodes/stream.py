@@ -45,7 +45,7 @@ class Crew(Generic[ItemT, ResultT]):
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def send(self, item: ItemT, job: Callable[[], ResultT], *, alone: bool = False) -> None:
-        """Start a job for an item; :meth:`back` returns the item when the job has finished.
+        """Start a job for an item. :meth:`back` returns the item when the job has finished.
 
         Jobs with ``alone`` run one at a time. Engines share data that the first engine loads; in
         parallel, every engine would load it.
@@ -59,7 +59,7 @@ class Crew(Generic[ItemT, ResultT]):
         future.add_done_callback(lambda done: self._done.put((item, done)))
 
     def back(self, patience_s: float | None = None) -> list[tuple[ItemT, ResultT]]:
-        """Return all items whose jobs have finished; re-raise any error from a job.
+        """Return all items whose jobs have finished, or raise the error of a failed job.
 
         The method waits at most ``patience_s`` seconds for the first item; None to wait forever.
         """
@@ -82,7 +82,7 @@ engines, waiting costs no more than this share. ``bench/rollout.py --patience`` 
 
 
 class EpisodeStream(Generic[RecordT]):
-    """A stream of episodes that steps envs in threads and passes views to the agent in batches.
+    """A stream that runs episodes: it steps envs in threads and batches the agent's views.
 
     Batches form automatically: episodes whose engines finish while the agent works join the next
     batch. A batch has at most ``envs.max_envs`` views.
@@ -165,7 +165,7 @@ class EpisodeStream(Generic[RecordT]):
         self.close()
 
     def _take_in(self) -> None:
-        """Collect finished engine steps; wait for one if there is nothing else to do."""
+        """Collect finished engine steps, waiting for one if there is nothing else to do."""
         patience_s = None
         if self._ended or self._is_time():
             patience_s = 0.0

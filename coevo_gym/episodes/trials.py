@@ -61,7 +61,7 @@ class TrialEpisode:
 
 
 class FailedTrial(NamedTuple):
-    """A failed trial to reflect on, with the earlier reflections still in use, oldest first."""
+    """A failed trial to reflect on, with the earlier reflections in use (oldest first)."""
 
     task: Task
     trajectory: EvalTrajectory
