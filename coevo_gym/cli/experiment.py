@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class BudgetName(StrEnum):
-    """The budgets of tables, as allowed values of a command's option."""
+    """The budgets of tables, as values of a command-line option."""
 
     TINY = "tiny"
     SMALL = "small"

@@ -163,7 +163,7 @@ def free_space(
 
 
 def _indexes() -> list[Freeable]:
-    """Return the index files that the viewer no longer uses and can rebuild."""
+    """Return the viewer's unused index files. The viewer rebuilds an index if needed."""
     from coevo_gym.runs.folders.removing import Freeable
     from coevo_gym.view.index.schema import unused
 

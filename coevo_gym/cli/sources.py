@@ -88,7 +88,7 @@ BenchmarkOrRun = Annotated[
 
 
 class NativeSplit(StrEnum):
-    """The splits of a benchmark's native tasks, as allowed values of a command's option."""
+    """The splits of a benchmark's native tasks, as values of a command-line option."""
 
     TRAIN = Split.TRAIN
     VAL = Split.VAL

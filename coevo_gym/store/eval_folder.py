@@ -216,7 +216,7 @@ class EvalFolder:
         return config
 
     def lines(self) -> dict[Key, EvalLine]:
-        """Return the episodes in the order in which they ended, skipping truncated lines.
+        """Return the episodes in the order in which they ended. Truncated lines are skipped.
 
         Raises:
             StoreError: if another line is not a valid result.

@@ -111,7 +111,7 @@ COLUMNS = "task_id, group_id, position, step_of_episode, kind, label, value, sou
 
 
 class NoteCount(NamedTuple):
-    """The number of an arm's notes of one kind and label at one learner step."""
+    """The number of an arm's notes with the same learner step, kind and label."""
 
     arm: str
     step: int
@@ -121,7 +121,7 @@ class NoteCount(NamedTuple):
 
 
 class TurnCount(NamedTuple):
-    """The number of an arm's notes of one kind, label, turn and episode length."""
+    """The number of an arm's notes with the same kind, label, turn and episode length."""
 
     arm: str
     kind: str

@@ -92,7 +92,7 @@ class RunConfig(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Fill in missing kinds of sections, the training limit and derived settings.
+        """Complete a settings tree with section kinds, the training limit and derived settings.
 
         Settings that older versions stored are accepted as well.
         """

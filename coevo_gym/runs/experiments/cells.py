@@ -112,7 +112,7 @@ class CellCounts:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The chosen part of an experiment, and the experiment's folder.
+    """The chosen part of an experiment, and the folder of the experiment.
 
     Attributes:
         folder: folder of its runs and files.

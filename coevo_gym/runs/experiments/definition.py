@@ -102,7 +102,7 @@ class Budget(FrozenModel):
 
 
 class Row(FrozenModel):
-    """A row of a table: an arm, or results from the runs of another row.
+    """One row of a table: an arm, or results that need no runs of their own.
 
     Attributes:
         name: name of the row; prefix of the names of its runs.

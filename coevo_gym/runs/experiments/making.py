@@ -77,7 +77,7 @@ def finished(chosen: Chosen) -> ResultTable:
 
 
 def export(chosen: Chosen, path: Path) -> ResultTable:
-    """Write finished cells to a file of records, and next to it a table of all cells in the file.
+    """Write finished cells to a file of records, and write a table of the file's cells next to it.
 
     Other cells in the file are kept. The table is written to a file of the same name that ends in
     ``.md``.

@@ -328,7 +328,7 @@ def _scores(
 
 
 def _curve(ended: _Ended) -> list[dict[str, Any]]:
-    """Return the step, env steps and success per task of each evaluation (lost episodes: None)."""
+    """Return each evaluation's step, env steps and success per task. Lost episodes are None."""
     reader = RunReader(ended.folder.database)
     split = ended.config.evaluation.split
     tasks = [task.id for task in reader.evaluated_tasks() if task.split == split]
