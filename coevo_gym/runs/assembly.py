@@ -76,7 +76,7 @@ class Assembly:
 
     @cached_property
     def final_tasks(self) -> Mapping[str, Sequence[Task]]:
-        """The task sets in ``evaluation.final`` by name. Each policy is scored on them once.
+        """The task sets in ``evaluation.final``, keyed by name.
 
         Each set contains all tasks of that name, ordered by id.
 
@@ -103,7 +103,7 @@ class Assembly:
 
     @property
     def task_sets(self) -> dict[str, Sequence[Task]]:
-        """The predefined tasks that the run uses, by purpose."""
+        """The predefined tasks that the run uses, keyed by purpose."""
         found = {"training": self.train_tasks, "held-out": self.held_out_tasks}
         found |= {f"final {name}": tasks for name, tasks in self.final_tasks.items()}
         return {**found, "demonstrated": self.demonstrations} if self.demonstrations else found

@@ -140,7 +140,7 @@ def most_steps(config: RunConfig) -> int:
 
 
 def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
-    """Return the settings of an arm and its run as JSON, by dotted key."""
+    """Return the settings of an arm and its run as JSON, with dotted keys."""
     own = arm.model_dump(mode="json", exclude={"name", "method", "settings"})
     return dict(flat({**config.to_json(), **own, "method": arm.settings.model_dump(mode="json")}))
 

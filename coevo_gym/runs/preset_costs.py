@@ -98,7 +98,7 @@ def preset_cost(name: str) -> PresetCost:
 
 
 def preset_costs() -> list[PresetCost]:
-    """Return the cost of every preset, by name."""
+    """Return the cost of every preset, keyed by name."""
     return [preset_cost(name) for name in preset_names()]
 
 

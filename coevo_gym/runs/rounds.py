@@ -142,7 +142,7 @@ class DrawnAside:
         self.inner, self._drawing = inner, drawing
 
     def run(self, round: Round) -> RoundResult:
-        """Run a round, seeding the policy's sampling with the round's seed."""
+        """Run a round, and use its seed for the policy's sampling."""
         with self._drawing(round.seed):
             return self.inner.run(round)
 

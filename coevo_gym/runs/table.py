@@ -104,7 +104,7 @@ def tasks_of(numbers: Mapping[str, float], prefix: str = "") -> int:
 
 
 def final_columns(final: FinalScores) -> dict[str, dict[str, float]]:
-    """Return the success rates on the final tasks, in [0, 1], by column title and policy.
+    """Return the success rates on the final tasks, in [0, 1], keyed by column title and policy.
 
     If scenarios have several tasks, a second column is the share of scenarios in which every
     episode succeeded (AppWorld's scenario goal completion).

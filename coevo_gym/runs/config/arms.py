@@ -86,7 +86,7 @@ class ArmConfig(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """The maximum number of questions that each study asks per step, by kind of note."""
+        """The maximum number of questions that each study asks per step, keyed by kind of note."""
         found: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
         return found
 

@@ -71,7 +71,7 @@ def rate_warnings(
 
 
 def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
-    """Return the defaults of ``warmup`` and ``learner`` for a policy, by section."""
+    """Return a policy's defaults for the sections ``warmup`` and ``learner``."""
     if not isinstance(policy, PolicySettings):
         try:
             policy = PolicySettings.model_validate(policy)

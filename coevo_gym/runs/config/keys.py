@@ -1,4 +1,4 @@
-"""Settings by dotted key: names, types, and the parsing of values given as text."""
+"""Settings and their dotted keys: names, types, and the parsing of values given as text."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Setting(NamedTuple):
 
 @cache
 def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
-    """Return the type of each setting by dotted key, for all kinds of every section.
+    """Return the type of each setting, keyed by dotted key, for all kinds of every section.
 
     If several kinds share a setting, it may have the type of any of them.
     """

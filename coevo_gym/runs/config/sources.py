@@ -99,7 +99,7 @@ def load_config(
 
 
 def resolve(merged: Mapping[str, Setting]) -> Resolved:
-    """Build a config from settings given by dotted key.
+    """Build a config from settings with dotted keys.
 
     Raises:
         ConfigError: if a setting is invalid; the message has its key and its origin.
@@ -153,7 +153,7 @@ def _from_source(
 
 
 def _from_python(sets: Mapping[str, Any]) -> dict[str, Setting]:
-    """Return settings by dotted key, parsing strings as on the command line."""
+    """Return settings with dotted keys, parsing strings as on the command line."""
     return dict(_setting(key, value, "sets") for key, value in sets.items())
 
 
@@ -191,7 +191,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _with_inherited(data: Mapping[str, Any], origin: str) -> dict[str, Setting]:
-    """Return the settings of a file, on top of those of the preset that it extends."""
+    """Return a file's settings, merged into those of the preset that it extends."""
     own = {name: value for name, value in data.items() if name not in ("about", "extends")}
     extended = data.get("extends")
     if extended is not None and extended not in preset_names():
@@ -204,7 +204,7 @@ def _with_inherited(data: Mapping[str, Any], origin: str) -> dict[str, Setting]:
 def _settings_of(
     data: Mapping[str, Any], prefix: str, origin: str
 ) -> Iterator[tuple[str, Setting]]:
-    """Return the values of a parsed file by dotted key."""
+    """Yield the settings in a parsed file, each with its dotted key."""
     for name, value in data.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping) and _is_section(key):
@@ -293,7 +293,7 @@ def _typed(key: str, value: Any, origin: str) -> Any:
 
 
 def _explain(error: ValidationError, merged: Mapping[str, Setting]) -> Iterator[str]:
-    """Yield one line for each problem: the key, its value, its origin and the problem.
+    """Yield one line per problem, with the key, its value and its origin.
 
     A problem with a value that the user did not set is a consequence of another problem, and is
     omitted if that problem is reported.

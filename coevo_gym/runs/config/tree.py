@@ -145,7 +145,7 @@ class RunConfig(FrozenModel):
         return self
 
     def derived(self) -> dict[str, tuple[Any, str]]:
-        """Return derived settings by dotted key, each with the setting that determines it."""
+        """Return derived settings with dotted keys, each with the setting that determines it."""
         return derived(self.policy, self.learner, seed=self.seed)
 
     def warnings(self) -> Iterator[str]:

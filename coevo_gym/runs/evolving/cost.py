@@ -288,7 +288,7 @@ def _priced(usage: Usage, prices: Prices) -> Usage:
 
 
 def _caps_of(caps: Caps, key: str) -> dict[str, float]:
-    """Return the caps that are set, by key."""
+    """Return the caps that are set, keyed by setting."""
     return {f"{key}.{name}": cap for name, cap in caps.model_dump(exclude_none=True).items()}
 
 

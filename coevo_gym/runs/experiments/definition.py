@@ -153,7 +153,7 @@ class Row(FrozenModel):
         return f"{self.group}-{self.name}" if self.group else self.name
 
     def sets_at(self, budget: Size) -> dict[str, Any]:
-        """Return the row's settings for the given budget, by dotted key."""
+        """Return the row's settings for the given budget, with dotted keys."""
         more = self.at[budget].set if budget in self.at else {}
         return {**dict(flat(self.set)), **dict(flat(more))}
 
@@ -168,7 +168,7 @@ class Row(FrozenModel):
         return frozenset({*dict(flat(self.run)), *self.sets_at(budget)})
 
     def published(self, benchmark: str, metric: str) -> dict[str, float]:
-        """Return the results that the paper reports for the row, by name.
+        """Return the results that the paper reports for the row, keyed by name.
 
         ``metric`` names a number that is given without a name.
         """
@@ -271,7 +271,7 @@ class Experiment(FrozenModel):
         return self
 
     def source_of(self, row: Row, among: Sequence[Row] = ()) -> str:
-        """Return the name of the row from whose runs the given row's results are read.
+        """Return the name of the row whose runs supply the given row's results.
 
         ``among`` are the selected rows, one of which has runs; by default all rows of the table.
         """

@@ -1,4 +1,4 @@
-"""Making a table: running its cells, collecting finished cells, and writing its files."""
+"""Functions that make a table: they run its cells, collect finished cells and write its files."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _differences(
 
 
 def finished_of(cells: Sequence[Cell]) -> dict[str, CellRecord]:
-    """Return the records of the finished cells by name.
+    """Return the records of the finished cells, keyed by name.
 
     Raises:
         ConfigError: if a cell was run with different settings.
@@ -218,7 +218,7 @@ def finished_of(cells: Sequence[Cell]) -> dict[str, CellRecord]:
 def collect(
     chosen: Chosen, cells: Sequence[Cell], records: Mapping[str, CellRecord], why: str = ""
 ) -> ResultTable:
-    """Build the table of the finished cells from the cells' records, which are given by name.
+    """Build the table of the finished cells from records keyed by cell name.
 
     The column ``average`` reads the same table on other benchmarks, from their usual folders.
     ``why`` is a further remark about the table, or "".

@@ -162,7 +162,7 @@ def _seconds(ended: _Ended) -> dict[str, float]:
 
 
 def _reported(ended: _Ended) -> dict[str, list[bool]]:
-    """Return the episode outcomes from which the reported success rate is computed, by task.
+    """Return the episode outcomes behind the reported success rate, keyed by task.
 
     They come from the first set of final tasks, or from the last evaluation if there is none.
     """
@@ -215,7 +215,7 @@ def _likeness(ended: _Ended) -> float | None:
 
 
 def _transfer(ended: _Ended) -> dict[str, Any]:
-    """Return the arm's and the warm-up's success rates on another benchmark's held-out tasks."""
+    """Return success rates on another benchmark's held-out tasks for the arm and the warm-up."""
     practised = ended.config.benchmark.name
     if practised not in ended.others:
         raise ConfigError(

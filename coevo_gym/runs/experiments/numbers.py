@@ -101,7 +101,7 @@ def column(name: str) -> Column:
 
 
 def numbers_of(record: CellRecord, shown: str) -> dict[str, float]:
-    """Return the results of a finished run by name.
+    """Return the named results of a finished run.
 
     Args:
         record: settings and results of the run.
@@ -149,7 +149,7 @@ def _finite(found: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _of_a_policy(measures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the results measured for a policy by column name, such as the success rate per tag."""
+    """Return the results measured for a policy, keyed by column name."""
     found = {name: measures[name] for name in ("success", "score") if name in measures}
     types = measures.get("types", {})
     return {

@@ -80,7 +80,7 @@ def read_record(folder: RunFolder) -> CellRecord:
 
 
 def read_records(path: Path) -> dict[str, CellRecord]:
-    """Read a file of records, and return the records by cell name.
+    """Read a file of records, and return the records keyed by cell name.
 
     Raises:
         StoreError: if the file is missing or damaged, or contains a cell twice.

@@ -103,7 +103,7 @@ def _curves(experiment: Experiment, row: Row, measured: Measured) -> list[dict[s
 def efficiencies(
     experiment: Experiment, row: Row, measured: Measured
 ) -> dict[int, dict[str, float]]:
-    """Return the learning speed of a row's cells by seed, based on the ``curve`` measure.
+    """Return the learning speed of a row's cells, keyed by seed, based on the ``curve`` measure.
 
     ``auc`` is the mean success over training, and ``steps_90`` is the first evaluated learner step
     with 90 % of the highest success of the row's first baseline with the same seed. ``steps_90`` is

@@ -121,7 +121,7 @@ class TableOfRuns(FrozenModel):
 
 
 def run_on_disk(folder: RunFolder, arms: Sequence[str]) -> OnDisk:
-    """Return the state and size of a run's folder, given the run's arms."""
+    """Return the state and size of a run's folder."""
     state, problem = state_of_run(folder)
     saved = {arm: Checkpoints(folder.checkpoints / arm).steps() for arm in arms}
     steps = {arm: found[0] for arm, found in saved.items() if found}
@@ -147,7 +147,7 @@ def _on_disk(
 
 
 def tables() -> list[TableOfRuns]:
-    """Return the tables under ``runs/`` by name."""
+    """Return the tables under ``runs/``, sorted by name."""
     return [_table(folder) for folder in RunFolder.tables()]
 
 

@@ -227,7 +227,7 @@ class ArmSinks:
 
 
 def _numbers(line: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numeric values in a line of metrics by metric name."""
+    """Return the numeric values in a line of metrics, keyed by metric name."""
     event = str(line["event"])
     return {
         _name(_GROUPS.get(event, event), key): float(value)
