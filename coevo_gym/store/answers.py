@@ -60,7 +60,7 @@ class AnswerTable:
             self._there = bool(self._db.execute(there).fetchone()[0])
 
     def get(self, keys: Sequence[str]) -> dict[str, StoredAnswer]:
-        """Return the stored answers by key, omitting missing keys."""
+        """Return the stored answers for the given keys, omitting missing keys."""
         found: dict[str, StoredAnswer] = {}
         for first in range(0, len(keys) if self._there else 0, _AT_ONCE):
             some = keys[first : first + _AT_ONCE]
@@ -119,7 +119,7 @@ class AnswerFile:
             self._kept[key] = StoredAnswer(key, scope, template, said)
 
     def get(self, keys: Sequence[str]) -> dict[str, StoredAnswer]:
-        """Return the stored answers by key, omitting missing keys."""
+        """Return the stored answers for the given keys, omitting missing keys."""
         with self._lock:
             return {key: self._kept[key] for key in keys if key in self._kept}
 

@@ -1,4 +1,4 @@
-"""Checkpoints: the complete state needed to resume a phase, written atomically."""
+"""Checkpoints: atomically written files with the complete state needed to resume a phase."""
 
 from __future__ import annotations
 

@@ -458,7 +458,7 @@ def check_deletable(path: Path, *roots: Path) -> None:
 
 
 def written_by_us(file: Path, *keys: str) -> bool:
-    """Return True if a JSON file contains an object with these keys.
+    """Return True if a JSON file contains an object with the given keys.
 
     A name such as ``config.json`` alone does not prove that coevo_gym created a folder.
     """

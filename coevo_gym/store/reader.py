@@ -106,7 +106,7 @@ class RunReader:
             raise StoreError(f"Cannot use {self.path}: {shorten(found, 300)}. {DAMAGED}")
 
     def tasks(self, *, origin: str | None = None) -> list[Task]:
-        """Return the stored tasks in insertion order, optionally only those with one origin."""
+        """Return the stored tasks in insertion order, optionally limited to one origin."""
         query = "SELECT body FROM tasks WHERE ? IS NULL OR origin = ? ORDER BY rowid"
         return self._tasks(query, origin, origin)
 
@@ -242,7 +242,7 @@ class RunReader:
         return self._signal(rows[0]) if rows else None
 
     def notes(self, arm: str, kind: str | None = None) -> Notes:
-        """Return the notes on an arm's episodes in order, optionally of one kind only."""
+        """Return the notes on an arm's episodes in order, optionally limited to one kind."""
         query = (
             f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND (? IS NULL OR kind = ?) "  # noqa: S608 (constants)
             "ORDER BY step, number"
@@ -283,7 +283,7 @@ class RunReader:
         return [TurnCount(*row) for row in self._rows_of("notes", query)]
 
     def task_counts(self, task_id: str | None = None) -> list[TaskCount]:
-        """Return how often each arm trained on each task, optionally for one task only."""
+        """Return how often each arm trained on each task, optionally limited to one task."""
         query = (
             "SELECT arm, task_id, sum(episodes), sum(successes) FROM groups "
             "WHERE ? IS NULL OR task_id = ? GROUP BY arm, task_id"
