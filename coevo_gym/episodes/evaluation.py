@@ -148,7 +148,7 @@ class Evaluation:
 
 
 class FinishedEpisodes:
-    """An evaluation's finished episodes in memory, by task id and sample."""
+    """An evaluation's finished episodes in memory, keyed by task id and sample."""
 
     def __init__(self) -> None:
         self.lines: dict[Key, EvalLine] = {}
@@ -309,7 +309,7 @@ def rate_of(tried: Iterable[Sequence[EvalLine]]) -> Rate:
 
 
 def by_type(tried: Iterable[Sequence[EvalLine]]) -> dict[str, dict[str, Rate]]:
-    """Return the success rate for each type of task, by tag kind and value."""
+    """Return the success rate for each type of task, keyed by tag kind and value."""
     of_tag: dict[str, list[Sequence[EvalLine]]] = {}
     for lines in tried:
         for tag in lines[0].tags:

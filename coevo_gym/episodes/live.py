@@ -1,4 +1,4 @@
-"""Live episodes: running episodes with their envs and their agents' answers so far."""
+"""Live episodes: running episodes, each with its env and its agent's answers so far."""
 
 from __future__ import annotations
 

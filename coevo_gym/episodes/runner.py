@@ -159,7 +159,7 @@ class Rollout(NamedTuple):
 
     @property
     def faults(self) -> dict[int, Fault]:
-        """The errors that caused episodes to be lost, by episode index."""
+        """The errors that caused episodes to be lost, keyed by episode index."""
         return {index: lost.error for index, lost in self.lost.items()}
 
 

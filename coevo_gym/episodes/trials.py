@@ -146,7 +146,7 @@ class Trials:
 
     @property
     def last(self) -> tuple[EvalLine, ...]:
-        """Each task's final episode: the episode that solved it, or its last trial.
+        """The final episode of each task: the one that solved it, or its last trial.
 
         Tasks with a lost episode to repeat are left out, so the success rate of these episodes is
         the last of :attr:`rates`.
