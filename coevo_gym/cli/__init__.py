@@ -1,4 +1,4 @@
-"""The ``coevo`` command, with one file for each group of subcommands."""
+"""The ``coevo`` command. Each group of subcommands has its own file."""
 
 from coevo_gym.cli.app import app, main
 

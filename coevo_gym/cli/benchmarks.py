@@ -117,7 +117,7 @@ def doctor(
         typer.Option(help="Isolation level to test (default: the strongest available)."),
     ] = None,
 ) -> None:
-    """Show the state of each benchmark and trainer, and how model-written code is isolated.
+    """Show the state of each benchmark and trainer, and the isolation of model-written code.
 
     For example: coevo doctor --attack-suite --level landlock
     """
@@ -202,7 +202,7 @@ def install(
 
 
 def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:
-    """Return an env's table row, in which each key always has the same type."""
+    """Return an env's table row. Each key has the same type in all rows."""
     from coevo_gym import tasks
 
     counts, missing = dict.fromkeys(_SPLITS, -1), ""

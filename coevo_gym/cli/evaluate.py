@@ -222,7 +222,7 @@ _GO_ON = "Finished episodes are in {}; run the same command to continue."
 
 @contextmanager
 def _kept_in(folder: EvalFolder, progress: RunProgress) -> Iterator[None]:
-    """Show progress within a context; if the context is interrupted, print how to resume."""
+    """Context manager that shows progress and, if interrupted, prints how to resume."""
     try:
         with progress:
             yield
@@ -275,7 +275,7 @@ def _check_by(by: Sequence[str], job: EvalJob) -> None:
 def type_tables(
     types: Mapping[str, Mapping[str, Rate]], by: Sequence[str]
 ) -> Iterator[tuple[Table, str]]:
-    """Yield a table of success rates for each requested kind of tag, noting omitted rows.
+    """Yield a table of success rates and a note on omitted rows for each requested kind of tag.
 
     The kind ``all`` selects every kind that has several values, but few enough to read.
     """
@@ -295,7 +295,7 @@ def type_tables(
 def remarks(
     job: EvalJob, found: Evaluation, folder: EvalFolder, by: Sequence[str]
 ) -> Iterator[str]:
-    """Yield additional one-line remarks on an evaluation."""
+    """Yield further remarks on an evaluation, one line each."""
     types = found.types
     if found.pass_at:
         passed = (f"pass@{k} {share:.1%}" for k, share in found.pass_at.items())

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class BudgetName(StrEnum):
-    """Budgets for tables, as option values."""
+    """The budgets of tables, as values of a command-line option."""
 
     TINY = "tiny"
     SMALL = "small"
@@ -219,7 +219,7 @@ def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
 
 
 def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
-    """Print the plans and requirements of a table's cells; identical plans are printed once."""
+    """Print the plans and requirements of a table's cells, without repeating identical plans."""
     from coevo_gym.runs.experiments.making import printed_beside
     from coevo_gym.runs.experiments.needs import played
 

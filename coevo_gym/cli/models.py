@@ -48,7 +48,7 @@ def model_fetch(
         ),
     ] = None,
 ) -> None:
-    """Fetch a small language model and prepare it for use, under $COEVO_HOME/models.
+    """Fetch a small language model into $COEVO_HOME/models and prepare it for use.
 
     For example: coevo model fetch smollm2
     """

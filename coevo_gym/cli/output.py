@@ -42,7 +42,7 @@ class SafeConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        """Render an object to segments with control characters replaced, even in styled text."""
+        """Render an object to segments, replacing control characters even in styled text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
 
@@ -113,7 +113,7 @@ def _parts(table: Table, keys: Collection[str], width: int) -> Iterator[Table]:
 
 
 def _width(column: Column) -> int:
-    """Return the width of a column with its border and padding."""
+    """Return the width of a column, including its border and padding."""
     texts = [column.header, *column.cells]
     return 3 + max(cell_len(render(visible(str(text))).plain) for text in texts)
 
@@ -133,7 +133,7 @@ def as_text(value: Any) -> str:
 
 
 def cell(value: Any) -> str:
-    """Format a value for a table cell, with markup escaped."""
+    """Format a value for a table cell, and escape its markup."""
     return escape(as_text(value))
 
 
@@ -151,7 +151,7 @@ class _Teller(logging.Handler):
 
 @contextmanager
 def telling(say: Callable[[str], None]) -> Iterator[None]:
-    """Within a context, route the package's user-facing log messages to ``say`` only."""
+    """Context manager that passes log messages for the user to ``say`` and to nothing else."""
     logger = logging.getLogger("coevo_gym")
     before, logger.handlers = logger.handlers, [_Teller(say)]
     try:
@@ -161,7 +161,7 @@ def telling(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Print a line without wrapping it, so that paths are not broken."""
+    """Print a line without wrapping, so that paths are not broken."""
     console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
@@ -186,7 +186,7 @@ def say_wrapped(text: str, *, hang: int = 2, style: str = "") -> None:
 
 
 def say_block(name: str, facts: Sequence[tuple[str, str]], *, style: str = "") -> None:
-    """Print a name, followed by an indented list of labelled facts.
+    """Print a name, followed by an indented list of labelled values.
 
     A label may be "".
     """
@@ -205,7 +205,7 @@ def say_aside(text: str) -> None:
 
 
 def agree(asked: Sequence[CostEstimate]) -> bool:
-    """Ask the user to accept the cost of paid models; return False without a terminal."""
+    """Ask the user to accept the cost of paid models. Return False if there is no terminal."""
     from coevo_gym.runs.evolving.cost import in_words
 
     paid = [estimate for estimate in asked if estimate.paid]
@@ -217,7 +217,7 @@ def agree(asked: Sequence[CostEstimate]) -> bool:
 
 @contextmanager
 def busy(what: str) -> Iterator[Callable[[str], None]]:
-    """Show that a long operation is running, with a spinner on a terminal, else with plain lines.
+    """Show a spinner on a terminal, or print plain lines elsewhere, during a long operation.
 
     Yields:
         A function that reports the current activity.

@@ -1,4 +1,4 @@
-"""``coevo play`` in the terminal, with menus that turn the user's input into actions."""
+"""``coevo play`` in the terminal: menus that turn the user's input into actions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RESULT = re.compile(r"<tool_response>\n(.*?)\n</tool_response>\n?", re.DOTALL)
 
 
 class Hand:
-    """The default terminal interface, which prints the page as text and numbers the actions.
+    """The default terminal interface. It prints the page as text and numbers the actions.
 
     Args:
         console: console to draw on.
@@ -57,7 +57,7 @@ class Hand:
         return _block(first, self.typed) if _opens(first) else first
 
     def meant(self, line: str, view: View, choices: Sequence[str]) -> str | None:
-        """Convert a line of input to an action, or explain why it is invalid and return None."""
+        """Convert a line of input to an action. If the line is invalid, say why and return None."""
         if not line.isdecimal():
             if not line:
                 self._explain(choices)
@@ -168,7 +168,7 @@ class ToolsHand(Hand):
             self.show(f"  [bold]{escape(parameter.name)}[/]: {escape(told)}")
 
     def _filled_in(self, tool: Tool) -> str | None:
-        """Ask for a call's arguments one by one; return None if an argument is invalid."""
+        """Ask for a call's arguments one by one, and return None if an argument is invalid."""
         arguments = {}
         for parameter in tool.parameters:
             rest = "" if parameter.required else "; Enter leaves it out"
@@ -185,7 +185,7 @@ class ToolsHand(Hand):
 
 
 class CodeHand(Hand):
-    """A terminal interface for code, which can span several lines as in a Python shell."""
+    """A terminal interface for code. As in a Python shell, code can span several lines."""
 
     hint = "code, a number, or q to leave; an empty line ends an indented block"
 

@@ -88,7 +88,7 @@ class RunProgress:
             )
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Set the expected env steps; a time estimate is printed once a model has answered.
+        """Set the expected number of env steps. Time estimates begin once a model has answered.
 
         Phases without a model are short, so no estimate is printed for them.
         """
@@ -96,7 +96,7 @@ class RunProgress:
         self._expected = words
 
     def update(self, done: int, **facts: str) -> None:
-        """Update the phase's progress, along with facts such as ``success="31 %"``."""
+        """Report the phase's progress, along with details such as ``success="31 %"``."""
         self._pace.reach(done)
         self._facts = "".join(
             f", {name.replace('_', ' ')} {value}" for name, value in facts.items()
@@ -104,7 +104,7 @@ class RunProgress:
         self._show()
 
     def acted(self, steps: int, tokens: int) -> None:
-        """Count env steps and tokens, and update the display if models are queried."""
+        """Count env steps and tokens, and update the display in phases that query models."""
         self._pace.act(steps, tokens)
         self._tokens += tokens
         if not self._pace.tokens:
@@ -117,7 +117,7 @@ class RunProgress:
         self._show()
 
     def _show(self) -> None:
-        """Show the phase's progress, using at most about ten plain lines."""
+        """Show the phase's progress. Without a terminal, print at most about ten lines."""
         pace = self._pace
         text = self._facts
         if pace.tokens:
@@ -136,7 +136,7 @@ class RunProgress:
             self.say(f"{self._name}: {pace.done}/{pace.total}{text}")
 
     def spent(self, cost: Cost) -> None:
-        """Update the cost so far, which is shown with the next update if models are queried."""
+        """Update the cost so far. The display shows it at its next update."""
         self._cost, self._tokens = cost, max(self._tokens, cost.tokens)
 
     def say(self, text: str) -> None:
@@ -162,7 +162,7 @@ def installing(what: str, folder: Path) -> Iterator[Callable[[str], None]]:
 
 
 class _Following:
-    """A log handler that turns progress messages into phases."""
+    """A log handler that reports progress messages as phases of the command."""
 
     def __init__(self, progress: ProgressFile) -> None:
         self._progress, self._what = progress, ""
@@ -175,7 +175,7 @@ class _Following:
 
 
 class _Spinning(ProgressSink):
-    """A progress display with a spinner, or about ten lines per phase without a terminal."""
+    """A progress display: a spinner on a terminal, otherwise about ten lines per phase."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell, self._name, self._total, self._shown = tell, "", 0, 0

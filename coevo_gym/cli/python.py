@@ -34,7 +34,7 @@ def train(
     ignore_memory: bool = False,
     progress: bool | None = None,
 ) -> RunSummary:
-    """Train all arms of a run and write its report; the function behind ``coevo train``.
+    """Train all arms of a run and write its report, as ``coevo train`` does.
 
     Ctrl-C, or the notebook's stop button, stops the run after the current step and saves it;
     ``coevo resume NAME`` continues it.
@@ -102,7 +102,7 @@ def evaluate(
     yes: bool = False,
     progress: bool | None = None,
 ) -> TableRow:
-    """Evaluate a policy on held-out tasks; the function behind ``coevo eval``.
+    """Evaluate a policy on held-out tasks, as ``coevo eval`` does.
 
     With a ``name``, the evaluation is saved: the same call resumes it after an interruption, and
     ``evals/NAME/summary.json`` contains pass@k and success by task type.
@@ -160,7 +160,7 @@ def evaluate(
 
 @contextmanager
 def _shown(progress: bool | None) -> Iterator[RunProgress]:
-    """Create a progress display, which is silent if ``progress`` is off."""
+    """Create a progress display, or a silent one if ``progress`` is off."""
     console = SafeConsole(file=sys.stdout)
     if progress is None:
         progress = console.is_terminal or console.is_jupyter

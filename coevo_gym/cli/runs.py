@@ -163,7 +163,7 @@ def free_space(
 
 
 def _indexes() -> list[Freeable]:
-    """Return the viewer's unused indexes; the viewer rebuilds an index that it needs again."""
+    """Return the viewer's unused index files. The viewer rebuilds an index if needed."""
     from coevo_gym.runs.folders.removing import Freeable
     from coevo_gym.view.index.schema import unused
 
@@ -242,7 +242,7 @@ def _add(drawn: Table, row: RunRow | TableOfRuns | EvalRow, *cells: str) -> None
 
 
 def _state(state: str, progress: WorkProgress | None) -> str:
-    """Format a state in its colour, with phase and remaining time if it is running."""
+    """Format a state in colour, adding the phase and the time left while the command runs."""
     text = state
     if state == "running" and progress is not None and progress.state == "running":
         how_far = f" {progress.done / progress.total:.0%}" if progress.total else ""

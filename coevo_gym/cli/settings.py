@@ -101,7 +101,7 @@ def _group() -> None:
 
 @app.command("show")
 def show(source: Source, sets: Sets = None, as_json: AsJson = False) -> None:
-    """Print all settings, with the origin of each value that is not the default.
+    """Print all settings, and the origin of each value that is not the default.
 
     For example: coevo config show quickstart --set seed=1
     """

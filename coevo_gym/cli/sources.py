@@ -88,7 +88,7 @@ BenchmarkOrRun = Annotated[
 
 
 class NativeSplit(StrEnum):
-    """Splits of a benchmark's native tasks, as option values."""
+    """The splits of a benchmark's native tasks, as values of a command-line option."""
 
     TRAIN = Split.TRAIN
     VAL = Split.VAL

@@ -183,7 +183,7 @@ def report(
 
 
 def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], RunSummary]) -> None:
-    """Execute a run and print its results, or the command that continues it."""
+    """Execute a run, and print its results or the command that resumes it."""
     hint = f"coevo resume {folder.path.name}"
     with RunProgress(console) as progress, telling(progress.say), StopRequest() as stop:
         try:
@@ -201,7 +201,7 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], RunSum
 
 
 def _end(folder: RunFolder, summary: RunSummary) -> None:
-    """Print the results of a finished run, and the command that opens them."""
+    """Print the results of a finished run, and the command that opens the results."""
     from coevo_gym.runs.evolving.answers import in_words, warnings
     from coevo_gym.view.export.write import write_report
 

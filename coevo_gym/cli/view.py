@@ -1,4 +1,4 @@
-"""``coevo view``: show runs and evaluations in a browser, or export them as pages."""
+"""``coevo view``: show runs and evaluations in a browser, or export them as web pages."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Episode(Protocol[RecordT_co]):
         ...
 
     def shown(self, view: View) -> View:
-        """Return the view that the agent gets, given a view of the env."""
+        """Convert a view of the env to the view that the agent gets."""
         ...
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> RecordT_co:
@@ -102,7 +102,7 @@ class TrainingEpisode:
         object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
 
     def shown(self, view: View) -> View:
-        """Return the agent's view: the env's view as shown by the interface, with the cues added.
+        """Return the env's view as the interface shows it, with the cues added.
 
         Raises:
             ConfigError: if the interface changes a forbidden part of the view.
@@ -126,7 +126,7 @@ class TrainingEpisode:
 def episode_of(
     ticket: Ticket, seed: int, policy_version: int, guidance: Guidance
 ) -> TrainingEpisode:
-    """Create a ticket's training episode with the given guidance.
+    """Create the training episode for a ticket, with the given guidance.
 
     Raises:
         SplitLeakError, ConfigError: as :class:`TrainingEpisode`.
@@ -143,7 +143,7 @@ def episode_of(
 
 @dataclass(frozen=True, slots=True)
 class EvalEpisode:
-    """An episode for evaluation only, without guidance cues or an interface.
+    """An episode for evaluation, in which the agent gets the env's views unchanged.
 
     Attributes:
         task: the task to run, of any split.
@@ -271,7 +271,7 @@ Outcome: TypeAlias = Finished[RecordT] | Lost
 
 
 def all_lost(n: int, first: Fault, what: str = "") -> Fault:
-    """Return the error to raise if all ``n`` episodes were lost; ``first`` is the first error."""
+    """Return the error to raise if all ``n`` episodes were lost. ``first`` is the first error."""
     kind = ModelError if isinstance(first, ModelError) else EnvBackendError
     return kind(f"All {n} {what}episodes were lost, the first because: {first}")
 

@@ -62,7 +62,7 @@ class Evaluation:
 
     @cached_property
     def by_task(self) -> Mapping[str, Sequence[EvalLine]]:
-        """The finished episodes by task id, in task order; tasks without episodes are left out."""
+        """The finished episodes by task id, in task order, omitting tasks without episodes."""
         return by_task(self.lines)
 
     @cached_property
@@ -97,13 +97,13 @@ class Evaluation:
 
     @property
     def mean_score(self) -> float:
-        """Mean over tasks of each task's mean episode score, in [0, 1]."""
+        """Mean score in [0, 1], averaged over the episodes of each task and then over tasks."""
         tried = self.by_task.values()
         return _mean([_mean([line.score for line in lines]) for lines in tried])
 
     @property
     def faults(self) -> int:
-        """Number of episodes lost to an engine or model fault; no metric includes them."""
+        """Number of episodes lost to an engine or model fault. No metric includes them."""
         return len(self.tasks) * self.samples - len(self.lines)
 
     @property
@@ -113,7 +113,7 @@ class Evaluation:
 
     @property
     def env_steps(self) -> int:
-        """Env steps taken, including those of lost episodes."""
+        """Number of env steps taken, including those in lost episodes."""
         return sum(line.steps for line in self.lines) + self.lost_steps
 
     @property
@@ -148,7 +148,7 @@ class Evaluation:
 
 
 class FinishedEpisodes:
-    """An evaluation's finished episodes in memory, by task id and sample."""
+    """An evaluation's finished episodes in memory, keyed by task id and sample."""
 
     def __init__(self) -> None:
         self.lines: dict[Key, EvalLine] = {}
@@ -160,7 +160,7 @@ class FinishedEpisodes:
         self.trajectories[line.key] = trajectory
 
     def lose(self, task: Task, sample: int, lost: Lost) -> None:
-        """Handle an episode that was lost to a fault; by default, do nothing."""
+        """Handle an episode lost to a fault. By default, do nothing."""
 
     def evaluation(self, tasks: Sequence[Task], samples: int, lost_steps: int = 0) -> Evaluation:
         """Return an evaluation of the stored episodes, in task order."""
@@ -236,7 +236,7 @@ def evaluate(
 def require_finished(
     kept: FinishedEpisodes, lost: Sequence[Lost], what: str = "evaluation"
 ) -> None:
-    """Check that at least one episode has finished, now or earlier.
+    """Check that at least one episode has finished, in this or an earlier session.
 
     Raises:
         EnvBackendError: if no episode ever finished, and the first was lost to its engine.
@@ -247,7 +247,7 @@ def require_finished(
 
 
 def seed_of_sample(seed: int, task: Task, sample: int) -> int:
-    """Return the env seed for one of a task's episodes; samples are numbered from 0."""
+    """Return the env seed for an episode of a task. Samples are numbered from 0."""
     return episode_seed(seed, f"{task.id}/{sample}" if sample else task.id)
 
 
@@ -309,7 +309,7 @@ def rate_of(tried: Iterable[Sequence[EvalLine]]) -> Rate:
 
 
 def by_type(tried: Iterable[Sequence[EvalLine]]) -> dict[str, dict[str, Rate]]:
-    """Return the success rate for each type of task, by tag kind and value."""
+    """Return the success rate for each type of task, keyed by tag kind and value."""
     of_tag: dict[str, list[Sequence[EvalLine]]] = {}
     for lines in tried:
         for tag in lines[0].tags:
@@ -321,7 +321,7 @@ def by_type(tried: Iterable[Sequence[EvalLine]]) -> dict[str, dict[str, Rate]]:
 
 
 def pass_at(tried: Iterable[Sequence[EvalLine]], samples: int) -> dict[int, float]:
-    """Return pass@k for several k up to ``samples``; {} if each task was tried once.
+    """Return pass@k for several k up to ``samples``, or {} if each task was tried only once.
 
     pass@k is an unbiased estimate of the probability that at least one of k episodes succeeds, over
     tasks with at least k episodes.
@@ -339,7 +339,7 @@ def pass_at(tried: Iterable[Sequence[EvalLine]], samples: int) -> dict[int, floa
 
 
 def alone(agent: Agent) -> Players:
-    """Return a function that lets one agent run all tasks."""
+    """Return a function that assigns all tasks to one agent."""
     return lambda sample, done, waiting: nullcontext([(agent, waiting)])
 
 

@@ -1,4 +1,4 @@
-"""Live episodes: running episodes with their envs and their agents' answers so far."""
+"""Live episodes: running episodes, each with its env and its agent's answers so far."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SELDOM = 1_000
 
 @contextmanager
 def rare_full_collections() -> Iterator[None]:
-    """Make full garbage collections rare within this context.
+    """Context manager that makes full garbage collections rare.
 
     Envs and policies keep hundreds of thousands of objects and drop many others, which are freed at
     once because they are not in a cycle. Python counts the dropped objects as if they still
@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LiveEpisode(Generic[RecordT]):
-    """A running episode in its own env, which no other code may use until it ends."""
+    """A running episode in its own env. No other code may use the env until the episode ends."""
 
     def __init__(self, index: int, episode: Episode[RecordT], env: gym.Env[str, str]) -> None:
         self.index = index
@@ -69,7 +69,7 @@ class LiveEpisode(Generic[RecordT]):
         return len(self._acts)
 
     def begin(self) -> Lost | None:
-        """Reset the env to the task; return the outcome if the reset fails, else None."""
+        """Reset the env to the task. Return an outcome only if the reset fails."""
         try:
             self.env.reset(seed=self._episode.seed, options={"task": self._episode.task})
         except EnvBackendError as error:
@@ -78,7 +78,7 @@ class LiveEpisode(Generic[RecordT]):
         return None
 
     def step(self, act: Act) -> Outcome[RecordT] | None:
-        """Apply the agent's response; return the outcome if the episode ends, else None.
+        """Apply the agent's response, and return the outcome if the episode ends.
 
         Raises:
             ConfigError: if a wrapper of the env repeats or skips the step.
@@ -103,7 +103,7 @@ class LiveEpisode(Generic[RecordT]):
 
     @property
     def begins_alone(self) -> bool:
-        """True if no other episode of this kind may begin at the same time."""
+        """True if episodes in different threads must begin one at a time."""
         return self._inner.begins_alone
 
     @property
@@ -124,7 +124,7 @@ class LiveEpisode(Generic[RecordT]):
 
 
 def ask(agent: Agent, episodes: Sequence[LiveEpisode[RecordT]]) -> Sequence[Act]:
-    """Request the agent's next response in each episode, and report the steps and tokens."""
+    """Request the agent's next response in each episode, and report the steps and tokens used."""
     acted(0, 0)
     acts = agent.act([episode.view for episode in episodes])
     steps = sum(act.end is None for act in acts)

@@ -52,7 +52,7 @@ class EnvPool:
 
     @contextmanager
     def open(self) -> Iterator[Callable[[], gym.Env[str, str]]]:
-        """Lend envs inside this context; envs not returned by its end are closed."""
+        """Context manager that lends envs and closes those that are not returned by its end."""
         scope = object()
 
         def take() -> gym.Env[str, str]:
@@ -81,7 +81,7 @@ class EnvPool:
     def each(
         self, envs: Sequence[gym.Env[str, str]], jobs: Sequence[Callable[[], ResultT]]
     ) -> Iterator[tuple[int, ResultT]]:
-        """Run a job for each lent env: in parallel if there are workers, else in sequence.
+        """Run a job for each lent env, in parallel if there are workers.
 
         Yields:
             Indices and results, in order: one at a time, or, with workers, once all jobs are done.
@@ -92,7 +92,7 @@ class EnvPool:
             yield from self.workers.each(envs, jobs)
 
     def close(self) -> None:
-        """Close every idle env and stop the workers; repeated calls have no effect."""
+        """Close every idle env and stop the workers. Repeated calls have no effect."""
         while self._idle:
             self._idle.pop().close()
         if self.workers is not None:

@@ -1,4 +1,4 @@
-"""A runner for many concurrent episodes, which advance in lockstep or at their own pace.
+"""A runner for many concurrent episodes, either in lockstep or each at its own pace.
 
 An episode whose engine fails, or whose model does not answer, is data, not a crash: the other
 episodes continue, and its outcome contains the error.
@@ -37,7 +37,7 @@ _Take = Callable[[], gym.Env[str, str]]
 
 
 class Runner:
-    """A runner for episodes, at most ``envs.max_envs`` at a time.
+    """A runner that runs at most ``envs.max_envs`` episodes at a time.
 
     In lock step, the agent acts in all live episodes together, and every episode takes one step
     before any takes the next. In ``"async"`` mode, each episode continues as soon as it can
@@ -159,7 +159,7 @@ class Rollout(NamedTuple):
 
     @property
     def faults(self) -> dict[int, Fault]:
-        """The errors that caused episodes to be lost, by episode index."""
+        """The errors that caused episodes to be lost, keyed by episode index."""
         return {index: lost.error for index, lost in self.lost.items()}
 
 
@@ -173,7 +173,7 @@ def rollout(
     mode: Mode = "lock_step",
     guidance: Sequence[Guidance] | None = None,
 ) -> Rollout:
-    """Run one training episode per ticket.
+    """Run one training episode for each ticket.
 
     Args:
         tickets: tickets to run; their tasks must be training tasks.
@@ -204,5 +204,5 @@ def rollout(
 
 
 def episode_seed(seed: int, name: str) -> int:
-    """Return the seed for one episode; equal arguments give equal seeds in every process."""
+    """Return the seed for one episode. Equal arguments give equal seeds in every process."""
     return int(digest([seed, name]), 16) % 2**31

@@ -45,7 +45,7 @@ class Crew(Generic[ItemT, ResultT]):
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def send(self, item: ItemT, job: Callable[[], ResultT], *, alone: bool = False) -> None:
-        """Start a job for an item; :meth:`back` returns the item when the job has finished.
+        """Start a job for an item. :meth:`back` returns the item when the job has finished.
 
         Jobs with ``alone`` run one at a time. Engines share data that the first engine loads; in
         parallel, every engine would load it.
@@ -59,7 +59,7 @@ class Crew(Generic[ItemT, ResultT]):
         future.add_done_callback(lambda done: self._done.put((item, done)))
 
     def back(self, patience_s: float | None = None) -> list[tuple[ItemT, ResultT]]:
-        """Return all items whose jobs have finished; re-raise any error from a job.
+        """Return all items whose jobs have finished, or raise the error of a failed job.
 
         The method waits at most ``patience_s`` seconds for the first item; None to wait forever.
         """
@@ -82,7 +82,7 @@ engines, waiting costs no more than this share. ``bench/rollout.py --patience`` 
 
 
 class EpisodeStream(Generic[RecordT]):
-    """A stream that lends envs to episodes, steps them in threads, and batches the agent's views.
+    """A stream that runs episodes: it steps envs in threads and batches the agent's views.
 
     Batches form automatically: episodes whose engines finish while the agent works join the next
     batch. A batch has at most ``envs.max_envs`` views.
@@ -134,13 +134,13 @@ class EpisodeStream(Generic[RecordT]):
         return sum(live.env_steps for live in self._live)
 
     def begin(self, index: int, episode: Episode[RecordT]) -> None:
-        """Begin an episode whose outcome will have this index; there must be room for it."""
+        """Begin an episode whose outcome will have this index. Call this only if there is room."""
         live = LiveEpisode(index, episode, self._take())
         self._live.add(live)
         self._crew.send(live, live.begin, alone=live.begins_alone)
 
     def next(self) -> Outcome[RecordT] | None:
-        """Return the outcome of the next episode to end; None if no episode is live.
+        """Return the outcome of the next episode to end, or None if no episode is live.
 
         In the meantime, the agent acts whenever episodes are waiting for it. The outcome of a
         finished episode is returned before the agent acts again, so that another episode can
@@ -155,7 +155,7 @@ class EpisodeStream(Generic[RecordT]):
         return None
 
     def close(self) -> None:
-        """End the running episodes and release the envs; repeated calls have no effect."""
+        """End the running episodes and release the envs. Repeated calls have no effect."""
         self._scope.close()
 
     def __enter__(self) -> Self:
@@ -165,7 +165,7 @@ class EpisodeStream(Generic[RecordT]):
         self.close()
 
     def _take_in(self) -> None:
-        """Collect finished engine steps; wait for one if there is nothing else to do."""
+        """Collect finished engine steps, waiting for one if there is nothing else to do."""
         patience_s = None
         if self._ended or self._is_time():
             patience_s = 0.0
@@ -180,7 +180,7 @@ class EpisodeStream(Generic[RecordT]):
             self._asking.append(live)
 
     def _is_time(self) -> bool:
-        """Return True if the agent should act now: all episodes are waiting or time has run out."""
+        """Return True if the agent should act, because all episodes are waiting or time is up."""
         if not self._asking:
             return False
         return len(self._asking) == len(self._live) or monotonic() >= self._ask_at

@@ -36,7 +36,7 @@ from coevo_gym.store.eval_folder import EvalLine, Key
 
 @dataclass(frozen=True, slots=True)
 class TrialEpisode:
-    """A trial of a task from any split; the agent gets the lessons from earlier trials.
+    """A trial of a task from any split, in which the agent gets the lessons from earlier trials.
 
     Raises:
         TaskError: if the task is an open task.
@@ -61,7 +61,7 @@ class TrialEpisode:
 
 
 class FailedTrial(NamedTuple):
-    """A failed trial to reflect on, with the earlier reflections still in use, oldest first."""
+    """A failed trial to reflect on, with the earlier reflections in use (oldest first)."""
 
     task: Task
     trajectory: EvalTrajectory
@@ -69,7 +69,7 @@ class FailedTrial(NamedTuple):
 
 
 class TrialLesson(NamedTuple):
-    """A model's reflection on a failed trial ("" for none) and the cost of the request."""
+    """A model's reflection on a failed trial, and the cost of the request."""
 
     text: str = ""
     usage: Usage = NO_USAGE
@@ -100,7 +100,7 @@ class KeptTrials:
 
 @dataclass(frozen=True)
 class Trials:
-    """An agent's results on tasks that it may try again.
+    """An agent's results on tasks that it is allowed to retry.
 
     Attributes:
         tasks: the tasks.
@@ -125,7 +125,7 @@ class Trials:
 
     @property
     def faults(self) -> int:
-        """Number of tasks whose lost episode must be repeated; later rates exclude these tasks."""
+        """Number of tasks that have a lost episode to repeat. Later rates exclude these tasks."""
         over = {line.id for line in self.lines if line.success or line.sample == self.n - 1}
         return len(self.tasks) - len(over)
 
@@ -136,17 +136,17 @@ class Trials:
 
     @property
     def env_steps(self) -> int:
-        """Env steps taken, including those of lost episodes."""
+        """Number of env steps taken, including those in lost episodes."""
         return sum(line.steps for line in self.lines) + self.lost_steps
 
     @property
     def usage(self) -> Usage:
-        """Return the cost of finished episodes and all reflections."""
+        """Return the cost of the finished episodes and of all reflections."""
         return sum((line.usage for line in self.lines), self.reflecting)
 
     @property
     def last(self) -> tuple[EvalLine, ...]:
-        """Each task's final episode: the episode that solved it, or its last trial.
+        """The final episode of each task: the one that solved it, or its last trial.
 
         Tasks with a lost episode to repeat are left out, so the success rate of these episodes is
         the last of :attr:`rates`.

@@ -1,4 +1,4 @@
-"""The views that an agent gets: env views as an interface presents them, with past steps."""
+"""The views that an agent gets in an episode, as an interface presents them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN_CAP = 2 * OBSERVATION_CAP
 
 
 def shown_through(interface: Interface, view: View) -> View:
-    """Return the agent's version of a view, as shown by an interface.
+    """Return a view as an interface shows it to the agent.
 
     Returns:
         The view with the interface's observation and info texts, safe to send and store.
@@ -51,7 +51,7 @@ def shown_through(interface: Interface, view: View) -> View:
 
 
 class Seen:
-    """The views that an agent has seen in an episode; past views are kept as the agent saw them.
+    """The views of an episode, as the agent saw them at the time.
 
     ``show`` turns the env's view into the agent's view and is called once per step.
 
@@ -76,7 +76,7 @@ class Seen:
     def look(
         self, now: View, said: str = "", decision: TokenDecision | None = None, memory: str = ""
     ) -> View:
-        """Add the env's view at the start or after a step, and return the agent's view.
+        """Record the env's current view, and return the agent's version of it.
 
         ``said`` is the agent's full answer in the step, if it is more than the action, and
         ``memory`` the text about earlier steps that it wrote in the step.

@@ -1,4 +1,4 @@
-"""Training of one arm of a run, with its checkpoints and its records."""
+"""Training of one arm of a run, including its checkpoints and records."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _TOLD = (
 
 
 class Arm:
-    """One arm of a run, which is trained with the arm's method and can be saved and restored.
+    """One arm of a run. It is trained with the arm's method, and can be saved and restored.
 
     Attributes:
         settings: the settings of the arm.
@@ -192,7 +192,7 @@ class Arm:
         }
 
     def close(self) -> None:
-        """Cancel a round that runs in parallel with training, and wait until it has stopped.
+        """Cancel a round that runs in parallel with training, and wait until the round has stopped.
 
         The round stops at its next draft or model call. Requests in flight are abandoned; answers
         received before are on the tape.
@@ -274,7 +274,7 @@ class ArmEvents(Events):
     _last_took_s: float | None = field(default=None, init=False)
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
-        """Store the groups of the step in progress (the last finished step plus one)."""
+        """Store the groups of the current step."""
         step = self.arm.loop.state.step + 1
         self.store.add_groups(self.arm.name, step, groups, signals)
         shown = dict.fromkeys(t.interface for group in groups for t in group.trajectories)
@@ -326,7 +326,7 @@ class ArmEvents(Events):
         )
 
     def note_evaluation(self, numbers: Mapping[str, float], solved: str = "") -> None:
-        """Record the results of an evaluation, without counting its env steps for the arm.
+        """Record the results of an evaluation. Its env steps do not count as the arm's.
 
         ``solved`` has one digit per task, in order: 1 if at least half of its episodes succeeded.
         """
@@ -387,7 +387,7 @@ class ArmEvents(Events):
         return self.stop()
 
     def rewind(self, step: int) -> None:
-        """Delete the records of all steps after ``step``; -1 deletes all records.
+        """Delete the records of all steps after ``step``, or all records if ``step`` is -1.
 
         Warns if records of earlier steps are missing because a file was damaged or deleted.
         """

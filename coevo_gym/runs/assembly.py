@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Assembly:
-    """A factory for the parts of a run; equal configs produce equal parts.
+    """A factory for the parts of a run. Equal configs produce equal parts.
 
     Attributes:
         config: the run's settings.
@@ -71,12 +71,12 @@ class Assembly:
 
     @cached_property
     def held_out_tasks(self) -> Sequence[Task]:
-        """The held-out tasks on which arms are compared; they do not depend on the seed."""
+        """The held-out tasks on which arms are compared. They do not depend on the seed."""
         return self.tasks_to_evaluate(self.config.evaluation.split)
 
     @cached_property
     def final_tasks(self) -> Mapping[str, Sequence[Task]]:
-        """The task sets in ``evaluation.final`` by name, on which policies are scored once.
+        """The task sets in ``evaluation.final``, keyed by name.
 
         Each set contains all tasks of that name, ordered by id.
 
@@ -103,7 +103,7 @@ class Assembly:
 
     @property
     def task_sets(self) -> dict[str, Sequence[Task]]:
-        """The predefined tasks that the run uses, by purpose."""
+        """The predefined tasks that the run uses, keyed by purpose."""
         found = {"training": self.train_tasks, "held-out": self.held_out_tasks}
         found |= {f"final {name}": tasks for name, tasks in self.final_tasks.items()}
         return {**found, "demonstrated": self.demonstrations} if self.demonstrations else found
@@ -116,7 +116,7 @@ class Assembly:
 
     @cached_property
     def demonstrations(self) -> Sequence[Task]:
-        """The demonstrated tasks, with the demonstrated actions as their solutions."""
+        """The demonstrated tasks, whose solutions are the demonstrated actions."""
         path = self.config.warmup.demonstrations
         return () if path is None else read_demonstrations(Path(path), self.benchmark)
 
@@ -171,7 +171,7 @@ class Assembly:
 
     @cached_property
     def policy(self) -> LearnablePolicy:
-        """The policy that all arms train, one after another, each from its own state.
+        """The policy that all arms share and train in turn. Each arm restores its own state first.
 
         All arms share one object, because a language model may fill a GPU.
         """
@@ -199,7 +199,7 @@ class Assembly:
         return nullcontext() if drawing is None else drawing(seed)
 
     def random_agent(self, purpose: str = "random agent") -> RandomAgent:
-        """Create a random agent with a seed that depends on its purpose."""
+        """Create a random agent whose seed is derived from ``purpose`` and the run's seed."""
         return RandomAgent(self.benchmark.choices, self.rng(purpose))
 
     @cached_property
@@ -264,13 +264,13 @@ class Assembly:
         )
 
     def asked(self, arm: ArmConfig | None) -> AskedExplorer | None:
-        """Return the model that an arm's rounds query, or None if they use no model."""
+        """Return the model that an arm's rounds query, or None if they query no model."""
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         name = "" if arm is None else arm.name
         return self.models.asked(name, settings.explorer, settings.advisor)
 
     def asked_by_studies(self, arm: ArmConfig) -> Asked | None:
-        """Return the model that an arm's studies query, or None if they use no model."""
+        """Return the model that an arm's studies query, or None if they query no model."""
         if not arm.questions_per_step:
             return None
         return self.models.analyst(arm.name, arm.analyst, arm.advisor)
@@ -314,7 +314,7 @@ class Assembly:
         return {}
 
     def players(self, agent: Agent) -> Players:
-        """Return a function that lets an agent run evaluations, with a separate seed per sample."""
+        """Return a function that assigns tasks to an agent and seeds each sample separately."""
 
         @contextmanager
         def players(sample: int, done: int, tasks: Sequence[Task]) -> Iterator[Parts]:
@@ -379,7 +379,7 @@ def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
 
 @contextmanager
 def one_thread(config: RunConfig) -> Iterator[None]:
-    """Within this scope, make PyTorch results independent of the number of cores.
+    """Context manager that makes PyTorch results independent of the number of cores.
 
     The tiny policy runs in one thread: a second one would not make it faster, and runs stay
     identical across machines. A language model uses all threads.
@@ -419,7 +419,7 @@ _REPLACE = (
 
 
 def load_evaluated(policy: LearnablePolicy, saved: Mapping[str, Any]) -> None:
-    """Load a checkpoint's weights into a policy for evaluation: the averaged weights if saved."""
+    """Load a checkpoint's weights into a policy for evaluation, using averaged weights if saved."""
     from coevo_gym.trainers.update.optimizer import put
 
     policy.load_state_dict(saved["policy"])

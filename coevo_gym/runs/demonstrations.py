@@ -1,4 +1,4 @@
-"""Demonstrations: training episodes that users have played and that a warm-up can imitate.
+"""Demonstrations: training episodes that users played for a policy to imitate in a warm-up.
 
 The file is an ordinary list of training tasks, which samplers and ``coevo tasks import`` can read.
 Each task's solution is the actions of the episode.
@@ -56,7 +56,7 @@ def keep_demonstration(
 
 
 def why_not(task: Task, trajectory: Trajectory | None) -> str:
-    """Return why an episode cannot be a demonstration, or "" if it can.
+    """Return the reason why an episode cannot be a demonstration, or "" if it can be one.
 
     The episode is given as a training record, or as None if there is no such record.
     """
@@ -73,7 +73,7 @@ def why_not(task: Task, trajectory: Trajectory | None) -> str:
 
 
 def read_demonstrations(path: Path, benchmark: Benchmark) -> tuple[Task, ...]:
-    """Read demonstrated tasks from a file, with the demonstrated actions as their solutions.
+    """Read demonstrated tasks from a file. Their solutions are the demonstrated actions.
 
     Raises:
         TaskError: if the file is missing, or a line is not a task that can be imitated here.

@@ -40,7 +40,7 @@ SILENT: ProgressSink = Silent()
 
 
 class KeptInFolder(FinishedEpisodes):
-    """An evaluation's finished episodes, which are saved in a folder as they finish."""
+    """An evaluation's finished episodes, each saved in a folder when it finishes."""
 
     def __init__(self, folder: EvalFolder, policy: str, database: RunStore) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def evaluate_policy(
 
 
 def evaluate_unkept(job: EvalJob, progress: ProgressSink, *, agreed: bool = False) -> Evaluation:
-    """Run an evaluation without saving it; see :func:`evaluate_in` for ``agreed``."""
+    """Run an evaluation without saving it. See :func:`evaluate_in` for ``agreed``."""
     if not agreed:
         require_consent(job.estimates())
     try:
@@ -93,7 +93,7 @@ def evaluate_in(
     agreed: bool = False,
     begun: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
-    """Run an evaluation and save it in a folder, or resume an evaluation that was saved there.
+    """Run an evaluation and save it in a folder, or resume an evaluation from its folder.
 
     Finished episodes are saved even after a crash. Call the function again to resume, and to retry
     episodes that were lost to a fault.
@@ -177,7 +177,7 @@ def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> E
 
 
 def to_json(job: EvalJob, found: Evaluation) -> dict[str, Any]:
-    """Return the results of an evaluation as a JSON object that begins with its table row."""
+    """Return the results of an evaluation as JSON. The values of its table row come first."""
     return {
         **asdict(job.row(found)),
         "split": job.split,
@@ -289,7 +289,7 @@ def identity(job: EvalJob) -> dict[str, Any]:
 
 
 def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
-    """Return a default name for an evaluation, which differs whenever a setting differs."""
+    """Return a default evaluation name that is different for different settings."""
     benchmark = job.assembly.config.benchmark.name
     parts = [job.source, job.policy, *([benchmark] if job.elsewhere else []), job.split]
     parts += [f"x{job.samples}"] if job.samples > 1 else []

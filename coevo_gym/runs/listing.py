@@ -37,7 +37,7 @@ def run_rows(folder: RunFolder, *, evolved: bool = False) -> list[dict[str, Any]
 
 
 def rejected_rows(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return a run's rejected drafts in round order, with the gate and the reason for each."""
+    """Return a run's rejected drafts in round order, with the gate and the reason for each one."""
     rows = dict[tuple[str, str, int], dict[str, Any]]()
     for applied in RunReader(folder.database).rounds():
         arm = "" if applied.is_first else applied.arm  # all arms share the first round
@@ -75,7 +75,7 @@ def evolved_rows(benchmark: str) -> list[dict[str, Any]]:
 
 
 def evolved_tasks(folder: RunFolder) -> Sequence[Task]:
-    """Return the tasks that evolved in a run after its first task set, without duplicates."""
+    """Return the tasks that evolved in a run after its first task set, each of them once."""
     rounds = RunReader(folder.database).rounds()
     found = {
         task.id: task

@@ -76,7 +76,7 @@ def note_interface(folder: RunFolder, arm: str, version: str, step: int) -> None
 
 
 def mark_of(config: RunConfig, arm: ArmConfig) -> str:
-    """Return a caveat for comparisons of an arm with other arms; "" for most arms.
+    """Return a caveat for comparing an arm with other arms, or "" if there is none.
 
     The run's own settings count as well, because they apply to the initial tasks of all arms.
     """
@@ -159,7 +159,7 @@ def model_id(config: RunConfig) -> str:
 
 
 def prompt_id(config: RunConfig) -> dict[str, Any]:
-    """Identify a policy's prompts by name, version and hash; return {} if there is no prompt."""
+    """Identify a policy's prompts by name, version and hash, or return {} if there is no prompt."""
     prompt = prompt_of(config.policy, config.benchmark.name)
     if prompt is None:
         return {}
@@ -170,7 +170,7 @@ def prompt_id(config: RunConfig) -> dict[str, Any]:
 
 
 def plugin_hashes(config: RunConfig) -> dict[str, str]:
-    """Return the content hashes of user-defined method files by name; {} if there are none."""
+    """Return the content hashes of user-defined method files by name, or {} if there are none."""
     folder = config.plugins.methods
     return {} if folder is None else folder_hashes(folder)
 
@@ -192,7 +192,7 @@ def versions(config: RunConfig) -> dict[str, str]:
 
 
 def git_commit() -> str:
-    """Return the checkout's commit, with ``+`` if files were changed; "" outside a checkout."""
+    """Return the checkout's commit, with ``+`` if files were changed, or "" outside a checkout."""
     git, root = shutil.which("git"), Path(__file__).resolve().parents[2]
     if git is None or not (root / ".git").exists():
         return ""

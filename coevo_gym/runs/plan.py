@@ -1,4 +1,4 @@
-"""The plan for a run: its steps, episodes, tokens, memory and hours, estimated before it starts.
+"""The plan for a run: steps, episodes, tokens, memory and hours, estimated before it starts.
 
 Counts are exact where the settings fix them and upper bounds elsewhere. Hours are what one GPU
 would need at the stated shares of its peak rates: an estimate from first principles, not a
@@ -27,7 +27,7 @@ from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Planned steps, episodes and tokens for one arm; if arms differ, the maximum across arms.
+    """Planned steps, episodes and tokens for one arm (the largest numbers if arms differ).
 
     Attributes:
         steps: learner steps; None if training is limited by env steps.
@@ -65,7 +65,7 @@ class RunPlan:
 
     @property
     def rollouts(self) -> int | None:
-        """The number of training episodes; None if training is limited by env steps."""
+        """The number of training episodes, or None if training is limited by env steps."""
         return None if self.steps is None else self.steps * self.rollouts_per_step
 
 
@@ -110,7 +110,7 @@ def env_class_of(benchmark: str) -> type[TaskEnv]:
 
 
 def most_rounds(config: RunConfig, arm: ArmConfig) -> int:
-    """Return an arm's maximum number of rounds after its first task set.
+    """Return the maximum number of rounds that an arm can run after its initial tasks are found.
 
     The maximum assumes that signals make every round due. If training is limited by env steps, it
     also assumes that each training episode takes one step.
@@ -140,13 +140,13 @@ def most_steps(config: RunConfig) -> int:
 
 
 def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
-    """Return an arm's settings, including its run's settings, as JSON by dotted key."""
+    """Return the settings of an arm and its run as JSON, with dotted keys."""
     own = arm.model_dump(mode="json", exclude={"name", "method", "settings"})
     return dict(flat({**config.to_json(), **own, "method": arm.settings.model_dump(mode="json")}))
 
 
 def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Yield the paper's results for this setup, or the settings that differ from the paper's."""
+    """Yield the paper's results for these settings, or the settings that differ from the paper."""
     if config.policy.kind not in LANGUAGE_MODELS:
         return
     arms, benchmark = arm_configs(config).values(), config.benchmark.name
@@ -164,7 +164,7 @@ def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def initial_tasks(arm: ArmConfig) -> int:
-    """Return the number of tasks to find: 0 for a method that trains only on native tasks."""
+    """Return the number of tasks to find, or 0 if the method trains only on native tasks."""
     native = getattr(arm.settings, "native", False)
     return arm.curriculum.initial_size if arm.finds_own_tasks or not native else 0
 

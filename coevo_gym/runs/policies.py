@@ -26,7 +26,7 @@ class PolicyAgent(Agent, Protocol):
         ...
 
     def demonstrate(self, view: View, action: str) -> Decision | None:
-        """Return the decision that leads to an action; None if there is none."""
+        """Return the decision that results in an action, or None if there is none."""
         ...
 
 
@@ -74,7 +74,7 @@ def make_agent(
     *,
     temperature: float | None = None,
 ) -> PolicyAgent:
-    """Create a policy's agent, which either chats or chooses among candidate actions.
+    """Create a policy's agent. It either chats or chooses among candidate actions.
 
     ``temperature`` defaults to the one in the settings.
     """
@@ -89,7 +89,7 @@ def make_agent(
 
 
 def prompt_of(settings: PolicySettings, benchmark: str) -> PromptTemplate | None:
-    """Return a policy's prompt for a benchmark; None if the policy does not use a prompt."""
+    """Return a policy's prompt for a benchmark, or None if the policy uses no prompt."""
     if settings.kind == "tiny":
         return None
     return load_prompt(Path(settings.prompt) if settings.prompt else benchmark)

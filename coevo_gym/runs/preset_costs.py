@@ -27,7 +27,7 @@ Fit = Literal["yes", "lower", "no"]
 
 @dataclass(frozen=True)
 class PresetCost:
-    """Upper bounds on the cost of one arm of a preset, on the smallest device that fits.
+    """Upper bounds on the cost of one arm of a preset, on the smallest device that can run it.
 
     Attributes:
         model: path of the trained language model; "" for the tiny policy.
@@ -98,12 +98,12 @@ def preset_cost(name: str) -> PresetCost:
 
 
 def preset_costs() -> list[PresetCost]:
-    """Return the cost of every preset, by name."""
+    """Return the cost of every preset, keyed by name."""
     return [preset_cost(name) for name in preset_names()]
 
 
 def _on_smallest(config: RunConfig, on_cards: Mapping[str, ModelPlan]) -> ModelPlan | None:
-    """Return the plan on the CPU, or on the smallest GPU that fits; None if there is neither."""
+    """Return the plan for the CPU or the smallest GPU that fits, or None if there is none."""
     if on_cards and not is_for_gpu(config.policy):
         return plan(config, _CPU).model
     fitting = [model for model in on_cards.values() if _fit(model) == "yes"]

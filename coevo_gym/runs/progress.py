@@ -1,4 +1,4 @@
-"""The progress of runs, as shown by the command line and stored in ``progress.json``."""
+"""The progress of runs, both on the command line and in ``progress.json``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_PHASES = 50
 
 
 class ProgressSink(Protocol):
-    """A receiver of progress reports, which may ignore any of them."""
+    """A receiver of progress reports. An implementation may ignore any of them."""
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
         """Begin a part with phases of its own, such as a cell of a table.
@@ -63,7 +63,7 @@ class ProgressSink(Protocol):
         return
 
     def update(self, done: int, **facts: str) -> None:
-        """Report the phase's progress, along with facts such as ``success="31 %"``."""
+        """Report the phase's progress, along with details such as ``success="31 %"``."""
         return
 
     def acted(self, steps: int, tokens: int) -> None:
@@ -93,7 +93,7 @@ def episodes_ahead(n: int, steps: int) -> tuple[int, str]:
 
 
 class PhasePace(Pace):
-    """An estimator of a phase's remaining time, which initially relies on env steps.
+    """An estimator of the time left in a phase. At first, it relies on env steps.
 
     Attributes:
         steps: env steps in the phase so far.
@@ -124,7 +124,7 @@ class PhasePace(Pace):
         self._most, self.whole = steps, whole
 
     def act(self, steps: int, tokens: int) -> None:
-        """Count env steps and tokens; the first call starts the clock."""
+        """Count env steps and tokens. The first call starts the timer."""
         self.steps += steps
         self.tokens += tokens
         if self._by_steps is None:
@@ -133,12 +133,12 @@ class PhasePace(Pace):
 
     @property
     def share(self) -> float:
-        """The finished share of the phase in [0, 1]; a lower bound if only env steps are known."""
+        """The finished share of the phase in [0, 1] (a lower bound if only env steps are known)."""
         shares = (self.done / max(1, self.total), self.steps / max(1, self._most))
         return min(1.0, max(shares) if self.whole else shares[0])
 
     def left_s(self) -> float | None:
-        """Return the phase's estimated remaining seconds; None before an agent has acted."""
+        """Return the estimated seconds left in the phase, or None before an agent has acted."""
         left = super().left_s()
         if self._by_steps is None or not self._most or (left is not None and not self.whole):
             return left
@@ -222,7 +222,7 @@ class ProgressFile:
         self._inner.phase(name, total, done, similar=similar)
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Record the phase's expected env steps, and pass them to the wrapped sink."""
+        """Record the number of env steps expected in the phase, and pass it to the wrapped sink."""
         with self._lock:
             if self._pace is not None:
                 self._pace.expect(steps, whole=whole)

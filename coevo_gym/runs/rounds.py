@@ -1,4 +1,4 @@
-"""Evolution rounds that run once and are shared by all arms that need them."""
+"""Evolution rounds that run once for all arms that need them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def stack(
     shared: Round | None = None,
     on_known: Callable[[RoundResult], None] | None = None,
 ) -> StoredEvolver:
-    """Make an evolver store its rounds and, if configured, filter tasks and seed sampling.
+    """Wrap an evolver so that the results of its rounds are stored.
 
-    The filter keeps the tasks of one bin of similarity. The seed of a round seeds the sampling of
-    the policy being trained. ``arm`` is None for the rounds that find initial tasks. See
-    :class:`StoredEvolver` for ``shared`` and ``on_known``.
+    If configured, only tasks of one bin of similarity are kept, and the seed of a round seeds the
+    sampling of the policy being trained. ``arm`` is None for the rounds that find initial tasks.
+    See :class:`StoredEvolver` for ``shared`` and ``on_known``.
 
     Raises:
         ConfigError: if there are no tasks to compare with, or the policy cannot be seeded.
@@ -130,7 +130,7 @@ class StoredEvolver:
 
 
 class DrawnAside:
-    """An evolver that seeds the sampling of the policy being trained with the round's seed.
+    """An evolver that seeds the sampling of the trained policy with each round's seed.
 
     A round's result then depends only on the round and the weights. Sampling in training is the
     same if a round is run or its result is already stored.
@@ -142,7 +142,7 @@ class DrawnAside:
         self.inner, self._drawing = inner, drawing
 
     def run(self, round: Round) -> RoundResult:
-        """Run a round, seeding the policy's sampling with the round's seed."""
+        """Run a round, and use its seed for the policy's sampling."""
         with self._drawing(round.seed):
             return self.inner.run(round)
 
@@ -168,7 +168,7 @@ class StoredLandings:
         self._tape, self._writes = tape, writes
 
     def step_of(self, round: Round) -> int | None:
-        """Return the step at which a round was applied; None if unknown."""
+        """Return the step at which a round was applied, or None if it is unknown."""
         known = self.store.landing(self.arm, round, by=self.by(round))
         if known is not None or self._tape is None:
             return known
@@ -206,7 +206,7 @@ def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
 
 
 def _told(evolver: Evolver) -> Mapping[str, Any]:
-    """Return the inputs that identify a model explorer; {} for defaults or other explorers."""
+    """Return the inputs that identify a model explorer, or {} if none differs from the default."""
     inner = evolver.evolver if isinstance(evolver, BinnedEvolver) else evolver
     explorer = getattr(inner, "explorer", None)
     if not isinstance(explorer, ModelExplorer):

@@ -1,4 +1,4 @@
-"""Ctrl-C handling: the first signal stops a run at the next step boundary, the second at once."""
+"""Ctrl-C handling: the first signal stops a run after its current step, the second immediately."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Stopped(Exception):
-    """Raised when the user stops a command early; finished work is saved."""
+    """Raised when the user stops a command early. Finished work is saved."""
 
 
 class StopRequest:
-    """A context manager that handles SIGINT and SIGTERM; calling it returns True after a signal.
+    """A context manager that handles SIGINT and SIGTERM. Calling it returns True after a signal.
 
     After the first signal, the command continues until it can save its work. The second
     signal stops it at once; everything reported as saved is already on disk.

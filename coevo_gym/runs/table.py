@@ -58,7 +58,7 @@ class TableRow:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Self:
-        """Read a row from a run's summary, in which unknown values are null."""
+        """Create a row from a run's summary, where null stands for an unknown value."""
         known = {one.name for one in fields(cls)}
         given = {key: value for key, value in row.items() if key in known and value is not None}
         return cls(**{"success": math.nan, **given})
@@ -104,7 +104,7 @@ def tasks_of(numbers: Mapping[str, float], prefix: str = "") -> int:
 
 
 def final_columns(final: FinalScores) -> dict[str, dict[str, float]]:
-    """Return the success rates on the final tasks, in [0, 1], by column title and policy.
+    """Return the success rates on the final tasks, in [0, 1], keyed by column title and policy.
 
     If scenarios have several tasks, a second column is the share of scenarios in which every
     episode succeeded (AppWorld's scenario goal completion).

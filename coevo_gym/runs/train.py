@@ -89,7 +89,7 @@ class RunSummary:
 
     @classmethod
     def read(cls, folder: RunFolder) -> RunSummary:
-        """Read the results of a finished run; runs from earlier versions lack some fields.
+        """Read the results of a finished run. Runs from earlier versions lack some fields.
 
         Raises:
             StoreError: if the file is missing or damaged.
@@ -289,7 +289,7 @@ class _Run:
     def _evaluate(
         self, phase: str, agent: Agent, tasks: Sequence[Task] | None = None
     ) -> Evaluation:
-        """Evaluate an agent on the held-out tasks, or on given tasks, as a separate phase."""
+        """Evaluate an agent in a separate phase, on the held-out tasks or on the given tasks."""
         tasks = self.assembly.held_out_tasks if tasks is None else tasks
         n = len(tasks) * self.config.evaluation.samples
         self.progress.phase(phase, total=n)
@@ -472,7 +472,7 @@ class _Run:
 
 
 def _judged(result: RoundResult) -> str:
-    """Describe how many drafts there were and which gates rejected them."""
+    """Describe the number of drafts and the gates that rejected them."""
     gates = Counter(verdict.gate for verdict in result.verdicts if not verdict.accepted)
     rejected = ", ".join(f"{gate} {n}" for gate, n in gates.most_common()) or "none"
     return f"{len(result.judged)} drafts, rejected by: {rejected}"

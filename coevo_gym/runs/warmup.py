@@ -1,4 +1,4 @@
-"""The warm-up: imitation of reference solutions, which can resume between optimiser steps."""
+"""The warm-up: imitation of reference solutions. It can resume between optimiser steps."""
 
 from __future__ import annotations
 

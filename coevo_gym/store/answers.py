@@ -60,7 +60,7 @@ class AnswerTable:
             self._there = bool(self._db.execute(there).fetchone()[0])
 
     def get(self, keys: Sequence[str]) -> dict[str, StoredAnswer]:
-        """Return the stored answers by key; missing keys are left out."""
+        """Return the stored answers for the given keys, omitting missing keys."""
         found: dict[str, StoredAnswer] = {}
         for first in range(0, len(keys) if self._there else 0, _AT_ONCE):
             some = keys[first : first + _AT_ONCE]
@@ -73,7 +73,7 @@ class AnswerTable:
         return found
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
-        """Store model answers, replacing earlier answers with these keys, and sync them to disk."""
+        """Store model answers by key, replacing earlier answers, and sync them to disk."""
         if not answers:
             return
         rows = [
@@ -84,7 +84,7 @@ class AnswerTable:
             self._db.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
 
     def close(self) -> None:
-        """Close the file; may be called repeatedly."""
+        """Close the file. Repeated calls have no effect."""
         self._db.close()
 
     def _unpack(self, body: bytes) -> Completion:
@@ -93,7 +93,7 @@ class AnswerTable:
 
 
 class AnswerFile:
-    """A store of model answers in a JSON Lines file, where the last line with a key counts.
+    """A store of model answers in a JSON Lines file. The last line with a given key is valid.
 
     Lines are only appended, and lines truncated by a crash are skipped. The file is created when
     the first answer is stored.
@@ -119,12 +119,12 @@ class AnswerFile:
             self._kept[key] = StoredAnswer(key, scope, template, said)
 
     def get(self, keys: Sequence[str]) -> dict[str, StoredAnswer]:
-        """Return the stored answers by key; missing keys are left out."""
+        """Return the stored answers for the given keys, omitting missing keys."""
         with self._lock:
             return {key: self._kept[key] for key in keys if key in self._kept}
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
-        """Store model answers, replacing earlier answers with these keys, and sync them to disk."""
+        """Store model answers by key, replacing earlier answers, and sync them to disk."""
         if not answers:
             return
         lines = [
@@ -137,7 +137,7 @@ class AnswerFile:
 
 
 def completion_to_json(said: Completion) -> dict[str, Any]:
-    """Convert a completion to JSON; only a decision that consists of tokens is included."""
+    """Convert a completion to JSON. The decision is included only if it consists of tokens."""
     found: dict[str, Any] = {"text": said.text, "finish": str(said.finish)}
     if usage := said.usage.model_dump(exclude_defaults=True):
         found["usage"] = usage

@@ -1,4 +1,4 @@
-"""Checkpoints: the complete state needed to resume a phase, written atomically."""
+"""Checkpoints: atomically written files with the complete state needed to resume a phase."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Checkpoints:
         return path
 
     def latest(self) -> Checkpoint | None:
-        """Return the latest intact checkpoint, or None; damaged checkpoints are logged."""
+        """Return the latest intact checkpoint, or None. Damaged checkpoints are logged."""
         for step, path in self._found():
             try:
                 found = _hash(path)
@@ -100,7 +100,7 @@ class Checkpoints:
         return [step for step, _ in self._found()]
 
     def older(self) -> list[Path]:
-        """Return the checkpoints before the latest intact checkpoint."""
+        """Return the checkpoints that are older than the latest intact checkpoint."""
         found = [path for _, path in self._found()]
         for number, path in enumerate(found[:-1]):
             if _hash(path) == _hash_in_name(path):
@@ -114,7 +114,7 @@ class Checkpoints:
 
 
 class _Writer:
-    """A binary stream that records why writing to it failed.
+    """A binary stream that records the reason why a write to it failed.
 
     ``torch.save`` reports a failed write as a ``RuntimeError`` about positions in its archive.
 

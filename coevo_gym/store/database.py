@@ -127,7 +127,7 @@ class RunStore(RunReader):
                 self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def close(self) -> None:
-        """Close the file; may be called repeatedly."""
+        """Close the file. Repeated calls have no effect."""
         with self._lock:
             self._db.close()
 
@@ -157,7 +157,7 @@ class RunStore(RunReader):
         groups: Sequence[Group],
         advantages: Sequence[Sequence[Advantage]],
     ) -> None:
-        """Store the advantages of a step's groups, for stored episodes only."""
+        """Store the advantages of a step's groups, except for episodes that are not stored."""
         if self.record == "none":
             return
         query = (
@@ -196,7 +196,7 @@ class RunStore(RunReader):
             self._insert("results", _key(round, by), round.id, body)
 
     def add_results_of(self, other: Path, round_id: str) -> None:
-        """Copy the results of rounds with this id from another run, for reuse in identical rounds.
+        """Copy another run's results for the rounds with this id, so that they can be reused.
 
         Raises:
             StoreError: if the other database cannot be read.
@@ -270,7 +270,7 @@ class RunStore(RunReader):
             self._add_evaluated(arm, step, episode, self._eval_body(trajectory))
 
     def add_decisions(self, decisions: Iterable[Decision], tasks: Iterable[Task] = ()) -> None:
-        """Store user decisions, and the tasks imported with them."""
+        """Store the user's decisions and any tasks imported with them."""
         with self._transaction():
             self._add_tasks(tasks)
             for decision in decisions:
@@ -283,7 +283,7 @@ class RunStore(RunReader):
             self._insert("landings", arm, _key(round, by), step)
 
     def landing(self, arm: str, round: Round, *, by: str = "") -> int | None:
-        """Return the step at which an arm applied a round, even if the arm was rewound later."""
+        """Return the step at which an arm applied a round. Rewinding the arm keeps this record."""
         query = "SELECT step FROM landings WHERE arm = ? AND key = ?"
         rows = self._rows(query, arm, _key(round, by))
         return rows[0][0] if rows else None
@@ -307,7 +307,7 @@ class RunStore(RunReader):
                 )
 
     def result(self, round: Round, *, by: str = "") -> RoundResult | None:
-        """Return the result of this exact round if any arm has already run it, else None.
+        """Return the result of this exact round, or None if no arm has run it yet.
 
         ``by`` identifies the explorer that ran it, if that makes a difference.
         """
@@ -318,7 +318,7 @@ class RunStore(RunReader):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Commit the context's writes atomically; the data is on disk when the context ends."""
+        """Context manager that commits its writes atomically and syncs them to disk."""
         with self._lock, storing(self.path), transaction(self._db):
             yield
 
@@ -377,7 +377,7 @@ class RunStore(RunReader):
         return trajectory
 
     def _kept(self, text: str) -> str | dict[str, str]:
-        """Return a short text unchanged; store a long text once and return a reference to it."""
+        """Return a short text unchanged, or store a long text once and return a reference to it."""
         if len(text) <= _LONG:
             return text
         hash = hashlib.sha256(text.encode()).hexdigest()[:32]

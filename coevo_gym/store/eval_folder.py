@@ -1,4 +1,4 @@
-"""The folder of an evaluation, with its settings, results and trajectories."""
+"""The folder of an evaluation: its settings, results and trajectories."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class EvalLine(FrozenModel):
 
     @property
     def key(self) -> Key:
-        """The task id and sample index, which identify the line."""
+        """The task id and the sample index that together identify the line."""
         return self.id, self.sample
 
     @property
@@ -111,7 +111,7 @@ class EvalFolder:
 
     @property
     def lost(self) -> Path:
-        """Log of episodes that were lost to a fault, with one line per loss."""
+        """Log of episodes lost to a fault, with one line per episode."""
         return self.path / "lost.jsonl"
 
     @property
@@ -216,7 +216,7 @@ class EvalFolder:
         return config
 
     def lines(self) -> dict[Key, EvalLine]:
-        """Return the episodes in the order in which they ended, skipping truncated lines.
+        """Return the episodes in the order in which they ended. Truncated lines are skipped.
 
         Raises:
             StoreError: if another line is not a valid result.

@@ -56,7 +56,7 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        """File with metrics over time, one JSON object per line."""
+        """File with the logged metrics, one JSON object per line."""
         return self.path / "metrics.jsonl"
 
     @property
@@ -103,7 +103,7 @@ class RunFolder:
 
     @classmethod
     def find(cls, run: str) -> RunFolder | None:
-        """Return the folder of the run with this name or path; None if it does not exist."""
+        """Return the folder of the run with this name or path, or None if it does not exist."""
         for path in (RUNS / run, Path(run)):
             if (path / "manifest.json").is_file():
                 return cls(path)
@@ -111,7 +111,7 @@ class RunFolder:
 
     @staticmethod
     def names() -> list[str]:
-        """Return the names of the runs under ``runs/``, without runs in tables."""
+        """Return the names of the runs under ``runs/``, excluding runs that belong to tables."""
         return sorted(path.parent.name for path in RUNS.glob("*/manifest.json"))
 
     @staticmethod
@@ -121,7 +121,7 @@ class RunFolder:
 
     @classmethod
     def of_table(cls, table: Path) -> list[RunFolder]:
-        """Return the runs in a table's folder, sorted by name; [] if the folder is not a table."""
+        """Return the runs in a table's folder, sorted by name. Return [] for any other folder."""
         return [cls(path.parent) for path in sorted(table.glob("*/manifest.json"))]
 
     def is_run(self) -> bool:
@@ -131,7 +131,7 @@ class RunFolder:
         return self.database.is_file() or written_by_us(self.manifest, "config")
 
     def check_free(self, *, overwrite: bool = False) -> list[str]:
-        """Check that a new run may use the folder; return the names of the files to replace.
+        """Check that a new run may use the folder, and return the names of the files to replace.
 
         Raises:
             ConfigError: if the folder contains something else or a run that may not be
@@ -169,7 +169,7 @@ class RunFolder:
                 delete(self.path / name)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Lock the folder against other processes within a context; see :func:`locked`."""
+        """Context manager that locks the folder against other processes; see :func:`locked`."""
         return locked(self.path)
 
 
@@ -190,7 +190,7 @@ def in_use(path: Path) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Lock a folder within a context, creating it if missing.
+    """Context manager that locks a folder, creating it if missing.
 
     Raises:
         StoreError: if another process holds the lock.
@@ -211,7 +211,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _lock(handle: int) -> None:
-    """Lock an open file, retrying because :func:`in_use` also locks it for a moment."""
+    """Lock an open file, with retries because :func:`in_use` briefly locks it as well."""
     for tries_left in range(_TRIES - 1, -1, -1):
         try:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -228,7 +228,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Commit all writes made in this context atomically."""
+    """Context manager that commits its writes to a database atomically."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -240,7 +240,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open a database without changing its folder, which may be read-only."""
+    """Open a database without changing its folder. The folder may be read-only."""
     # A file without a writer has no log beside it, and opening it as writable would create one.
     written = path.with_name(f"{path.name}-wal").exists()
     how = "mode=ro" if written else "mode=ro&immutable=1"
@@ -307,7 +307,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 def write_then_name(
     temporary: Path, write: Callable[[BinaryIO], None], name: Callable[[Path], str]
 ) -> Path:
-    """Write a temporary file, then rename it to its final name.
+    """Write a file under a temporary name, then rename it.
 
     Args:
         temporary: path of the temporary file; a file left by a killed process is overwritten.
@@ -335,7 +335,7 @@ def write_then_name(
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically; non-finite numbers become null."""
+    """Write a JSON file atomically, replacing non-finite numbers with null."""
     text = json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False)
     write_atomic(path, f"{text}\n".encode())
 
@@ -399,7 +399,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def keep_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> None:
-    """Rewrite a JSON Lines file, keeping only lines that ``keep`` accepts."""
+    """Rewrite a JSON Lines file with only the lines for which ``keep`` returns True."""
     kept = [line for line in read_lines(path) if keep(line)]
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
     write_atomic(path, text.encode())
@@ -415,7 +415,7 @@ def finite(value: Any) -> Any:
 
 
 def delete(path: Path) -> None:
-    """Delete a file, a link, or a folder with its contents; links are removed, not followed.
+    """Delete a file, a link, or a folder with its contents. Links are removed, not followed.
 
     Raises:
         OSError: if the path cannot be deleted.
@@ -427,7 +427,7 @@ def delete(path: Path) -> None:
 
 
 def through_link(path: Path, *roots: Path) -> Path | None:
-    """Return the real path if a path goes through symbolic links, else None.
+    """Return the real path if a path goes through symbolic links, or None otherwise.
 
     The roots may themselves be links, for example to a larger disk.
     """
@@ -458,7 +458,7 @@ def check_deletable(path: Path, *roots: Path) -> None:
 
 
 def written_by_us(file: Path, *keys: str) -> bool:
-    """Return True if a JSON file contains an object with these keys.
+    """Return True if a JSON file contains an object with the given keys.
 
     A name such as ``config.json`` alone does not prove that coevo_gym created a folder.
     """

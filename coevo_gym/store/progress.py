@@ -92,7 +92,7 @@ class WorkProgress(FrozenModel):
 
 
 def read_progress(folder: Path) -> WorkProgress | None:
-    """Read the progress file in a folder; return None if there is none.
+    """Read the progress file in a folder. Return None if there is none.
 
     If the process was killed, the file still says ``running``, but no process holds its lock.
     The state is then reported as ``stopped``.
@@ -109,7 +109,7 @@ def read_progress(folder: Path) -> WorkProgress | None:
 
 
 class ProgressWriter:
-    """A writer for the progress file, which stays open while the process runs.
+    """A writer that keeps the progress file open while the process runs.
 
     Readers always see a complete file. Each version is locked from before it gets its name until
     the next version has it, so that readers can distinguish running from killed work. The file
@@ -143,7 +143,7 @@ class ProgressWriter:
         self._handle = handle
 
     def close(self) -> None:
-        """Release the file; may be called repeatedly."""
+        """Release the file. Repeated calls have no effect."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -52,7 +52,7 @@ class Evaluated(NamedTuple):
 
 
 class EvaluatedTask(NamedTuple):
-    """The stored fields of an evaluated task, without its verifier or solution.
+    """The stored fields of an evaluated task, excluding the verifier and the solution.
 
     Attributes:
         split: split of the task: train, validation or test.
@@ -76,7 +76,7 @@ HOLD = "hold"
 
 
 class RunReader:
-    """A read-only interface to a run's database, which leaves the run's folder unchanged.
+    """A read-only interface to a run's database. It leaves the run's folder unchanged.
 
     A run may write to the database at the same time. Each query opens the file again, so that no
     query blocks a writer.
@@ -106,7 +106,7 @@ class RunReader:
             raise StoreError(f"Cannot use {self.path}: {shorten(found, 300)}. {DAMAGED}")
 
     def tasks(self, *, origin: str | None = None) -> list[Task]:
-        """Return the stored tasks in insertion order, optionally only those with one origin."""
+        """Return the stored tasks in insertion order, optionally limited to one origin."""
         query = "SELECT body FROM tasks WHERE ? IS NULL OR origin = ? ORDER BY rowid"
         return self._tasks(query, origin, origin)
 
@@ -115,7 +115,7 @@ class RunReader:
         return self._rounds("? IS NULL OR arm = ?", arm, arm)
 
     def results(self, round_id: str) -> list[tuple[str, bytes]]:
-        """Return the stored keys and packed results of the rounds with this id."""
+        """Return the key and the compressed result of each stored round with this id."""
         return self._rows("SELECT key, body FROM results WHERE round_id = ?", round_id)
 
     def round(self, arm: str, round_id: str) -> StoredRound:
@@ -129,16 +129,16 @@ class RunReader:
         raise StoreError(f"{self.path} has no round {round_id} for arm {arm}.")
 
     def task(self, id: str) -> Task | None:
-        """Return the stored task with this id; None if there is none."""
+        """Return the stored task with this id, or None if there is none."""
         return next(iter(self._tasks("SELECT body FROM tasks WHERE id = ?", id)), None)
 
     def task_id(self, name_or_id: str) -> str | None:
-        """Return the id of the stored task with this name or id; None if there is none."""
+        """Return the id of the stored task with this name or id, or None if there is none."""
         rows = self._rows("SELECT id FROM tasks WHERE ? IN (name, id) ORDER BY rowid", name_or_id)
         return rows[0][0] if rows else None
 
     def task_names(self, begins: str) -> dict[str, str]:
-        """Return the names of stored tasks whose id starts with the given prefix, by id."""
+        """Map each stored task id that starts with the given prefix to the task's name."""
         query = "SELECT id, name FROM tasks WHERE substr(id, 1, ?) = ? ORDER BY rowid"
         return dict(self._rows(query, len(begins), begins))
 
@@ -166,7 +166,7 @@ class RunReader:
         return self._rows(query, task_id)
 
     def held(self, arm: str | None = None) -> list[HeldTask]:
-        """Return the tasks held for review, in round order, for one arm or all arms."""
+        """Return the tasks held for review in one arm or in all arms, in round order."""
         query = (
             "SELECT arm, rounds.round_id, step, results.body FROM rounds JOIN results USING (key) "
             "WHERE ? IS NULL OR arm = ? ORDER BY rounds.rowid"
@@ -196,7 +196,7 @@ class RunReader:
         }
 
     def joining(self, arm: str) -> list[tuple[Task, Verdict | None]]:
-        """Return the tasks that the user admitted to an arm but that have not joined it yet.
+        """Return the tasks that the user admitted to an arm and that have not joined it yet.
 
         Returns:
             Each task in order of the decisions, with its verdict if it was imported.
@@ -226,7 +226,7 @@ class RunReader:
         return [self._signal(row) for row in self._rows(query, arm)]
 
     def signal_behind(self, arm: str, context: Context, step: int) -> Signal | None:
-        """Return the signal that led to an exploration context; None if no such signal was stored.
+        """Return the signal that led to an exploration context, or None if it was not stored.
 
         This is the latest signal with the context's kind and task. If several were emitted at once,
         the context belongs to the first failed rollout, if any. The context must be from a round
@@ -242,7 +242,7 @@ class RunReader:
         return self._signal(rows[0]) if rows else None
 
     def notes(self, arm: str, kind: str | None = None) -> Notes:
-        """Return the notes on an arm's episodes in order, optionally of one kind only."""
+        """Return the notes on an arm's episodes in order, optionally limited to one kind."""
         query = (
             f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND (? IS NULL OR kind = ?) "  # noqa: S608 (constants)
             "ORDER BY step, number"
@@ -259,7 +259,7 @@ class RunReader:
         return [StoredNote(row[-1], self._note(row[:-1])) for row in rows]
 
     def note_counts(self, arm: str | None = None) -> list[NoteCount]:
-        """Count the notes by arm, step, kind and label, for one arm or all arms."""
+        """Count the notes of one arm or of all arms by step, kind and label."""
         which = "arm, step, kind, label"
         query = (
             f"SELECT {which}, count(*) FROM notes WHERE ? IS NULL OR arm = ? "  # noqa: S608
@@ -283,7 +283,7 @@ class RunReader:
         return [TurnCount(*row) for row in self._rows_of("notes", query)]
 
     def task_counts(self, task_id: str | None = None) -> list[TaskCount]:
-        """Return how often each arm trained on each task, optionally for one task only."""
+        """Return how often each arm trained on each task, optionally limited to one task."""
         query = (
             "SELECT arm, task_id, sum(episodes), sum(successes) FROM groups "
             "WHERE ? IS NULL OR task_id = ? GROUP BY arm, task_id"
@@ -343,7 +343,7 @@ class RunReader:
     def eval_trajectory(
         self, arm: str, step: int, task_id: str, sample: int = 0
     ) -> EvalTrajectory | None:
-        """Return the trajectory of an evaluation episode; None if it was not stored."""
+        """Return the trajectory of an evaluation episode, or None if it was not stored."""
         query = (
             "SELECT body FROM evaluations WHERE arm = ? AND step = ? AND task_id = ? "
             "AND sample = ? AND body IS NOT NULL"
@@ -382,7 +382,7 @@ class RunReader:
             return connection.execute(query, values).fetchall()
 
     def _rows_of(self, table: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return rows from a database table that older runs may lack; [] if it is missing."""
+        """Return rows from a database table, or [] if the table is missing, as in older runs."""
         there = self._rows("SELECT 1 FROM sqlite_master WHERE name = ?", table)
         return self._rows(query, *values) if there else []
 

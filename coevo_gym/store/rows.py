@@ -36,7 +36,7 @@ class StoredRound(NamedTuple):
 
 
 class TaskCount(NamedTuple):
-    """The counts of an arm's episodes and successes on a task."""
+    """The numbers of an arm's episodes and successes on a task."""
 
     arm: str
     task_id: str
@@ -111,7 +111,7 @@ COLUMNS = "task_id, group_id, position, step_of_episode, kind, label, value, sou
 
 
 class NoteCount(NamedTuple):
-    """A count of an arm's notes by step, kind and label."""
+    """The number of an arm's notes with the same learner step, kind and label."""
 
     arm: str
     step: int
@@ -121,7 +121,7 @@ class NoteCount(NamedTuple):
 
 
 class TurnCount(NamedTuple):
-    """A count of an arm's notes by kind, label, turn and the episode's number of turns."""
+    """The number of an arm's notes with the same kind, label, turn and episode length."""
 
     arm: str
     kind: str
@@ -139,7 +139,7 @@ class StoredNote(NamedTuple):
 
 
 def note_to_row(note: Note, *, whole: bool = True) -> tuple[Any, ...]:
-    """Convert a note to a database row; if ``whole`` is False, leave out expected observations."""
+    """Convert a note to a database row, without expected observations if ``whole`` is False."""
     place = (note.task_id, note.group_id, note.index, note.step)
     evidence = note.model_dump(mode="json")["evidence"]
     if not whole:

@@ -61,7 +61,7 @@ Sampled = ChoicesMade | TokensSampled
 
 
 def sampled_to_json(trajectory: Trajectory, keep: Keep, spell: Spell | None) -> list[Any] | None:
-    """Convert a trajectory's decisions to JSON; return None if no step has a decision.
+    """Convert a trajectory's decisions to JSON. Return None if no step has a decision.
 
     ``keep`` stores long texts, and ``spell`` decodes tokens, if it is available.
     """
@@ -102,7 +102,7 @@ def sampled_ids(trajectory: Trajectory) -> set[int]:
 
 
 def advantage_to_json(advantage: Advantage) -> tuple[float, str]:
-    """Return the mean advantage, and the advantages as JSON: one number, or one number per step."""
+    """Return the mean advantage, and all advantages as JSON (one number, or one per step)."""
     if not isinstance(advantage, Sequence):
         return float(advantage), json.dumps(round(advantage, DIGITS))
     steps = [fmean(one) if isinstance(one, Sequence) else float(one) for one in advantage]
@@ -111,7 +111,7 @@ def advantage_to_json(advantage: Advantage) -> tuple[float, str]:
 
 
 def encodable_text(text: str) -> str:
-    """Replace each lone surrogate, which files cannot contain, with a question mark."""
+    """Replace each lone surrogate with a question mark, because files cannot contain surrogates."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -125,7 +125,7 @@ def _choice(decision: ChoiceDecision, keep: Keep) -> Mapping[str, Any]:
 
 
 def _told(decision: TokenDecision, before: tuple[int, ...], spell: Spell | None) -> str | None:
-    """Return the text that was appended to the previous prompt and answer."""
+    """Return the part of a prompt that follows the previous prompt and answer."""
     if spell is None:
         return None
     goes_on = decision.prompt_ids[: len(before)] == before

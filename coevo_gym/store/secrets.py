@@ -1,4 +1,4 @@
-"""Redaction of secrets in settings that are stored, shown or compared, based on key names."""
+"""Redaction of secrets, recognised by key, in settings that are stored, shown or compared."""
 
 from __future__ import annotations
 

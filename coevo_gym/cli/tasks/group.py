@@ -48,7 +48,7 @@ def list_tasks(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List tasks; the word `list` may be omitted.
+    """List tasks. The word `list` may be omitted.
 
     The command does not install anything.
 
@@ -298,7 +298,7 @@ def export_tasks(
         bool, typer.Option("--overwrite", help="Replace an earlier export.")
     ] = False,
 ) -> None:
-    """Export a run's or benchmark's training tasks to files for sharing.
+    """Export the training tasks of a run or benchmark to files that can be shared.
 
     tasks.jsonl contains the full tasks with world, verifier and reference; samplers and
     `coevo tasks import` read it. tasks.parquet is a table for sharing, with each task's round,
@@ -348,7 +348,7 @@ def export_tasks(
 
 
 class _ListByDefault(TyperGroup):
-    """Command group with ``list`` as the default verb: ``coevo tasks webshop``."""
+    """A command group with ``list`` as its default subcommand, as in ``coevo tasks webshop``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:

@@ -85,7 +85,7 @@ def _decide(
     *,
     all_: bool,
 ) -> None:
-    """Apply all decisions from the command-line flags, or none of them if one is invalid."""
+    """Apply the decisions given by command-line flags, or none of them if one is invalid."""
     rejected = chosen(held, reject)
     out = {one.task.id for one in rejected}
     released = chosen(held, release)
@@ -104,7 +104,7 @@ def _decide(
 
 
 def _ask(folder: RunFolder, waiting: Sequence[HeldDraft]) -> None:
-    """Show each task and ask for a decision, which is saved immediately."""
+    """Show each task, ask for a decision, and save the decision immediately."""
     for number, one in enumerate(waiting, start=1):
         console.rule(f"{number} of {len(waiting)}", align="left", style="dim")
         _show(one)
@@ -144,7 +144,7 @@ def _show(one: HeldDraft) -> None:
 
 
 def _list_all(as_json: bool) -> None:
-    """List the held tasks of all runs under runs/."""
+    """List the tasks on hold in all runs under ``runs/``."""
     rows = []
     for name in RunFolder.names():
         folder = RunFolder.of(name)

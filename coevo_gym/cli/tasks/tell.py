@@ -36,7 +36,7 @@ def tell(story: Story, *, full: bool = False) -> None:
 
 
 class _Teller:
-    """A printer for a draft's history that omits sections without data."""
+    """A printer that omits sections without data from a draft's history."""
 
     def __init__(self, full: bool) -> None:
         width = WIDEST if is_piped() else min(console.width, WIDEST)

@@ -1,4 +1,4 @@
-"""The settings of a run: one typed tree, with the origin of each value.
+"""The settings of a run, as a typed tree that records the origin of each value.
 
 Values come from the defaults, a preset or TOML file, the environment (``COEVO_CFG__SECTION__KEY``)
 and the command line (``--set section.key=value``); later sources win. A section with a name or a

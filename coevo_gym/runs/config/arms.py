@@ -86,7 +86,7 @@ class ArmConfig(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """The maximum number of questions per step that each study asks, by kind of note."""
+        """The maximum number of questions that each study asks per step, keyed by kind of note."""
         found: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
         return found
 
@@ -174,7 +174,7 @@ def _check_models(settings: ArmConfig | RunConfig, policy: str) -> None:
 
 
 def _check_analyst(arm: ArmConfig, policy: str) -> None:
-    """Reject the trained policy as analyst if it cannot write text or would see solutions."""
+    """Reject the trained policy as the analyst if it cannot write text or would see solutions."""
     if not arm.questions_per_step or arm.analyst.model.kind != "policy":
         return
     if arm.shows_solutions:
@@ -225,7 +225,7 @@ def _check(key: str, where: str, spec: MethodSpec) -> None:
 
 
 def _explained(error: ValidationError, name: str, spec: MethodSpec, arm: ArmSettings) -> ArmError:
-    """Return the first problem with an arm's settings, attributed to the key that caused it."""
+    """Return the first problem with an arm's settings, including the key that caused it."""
     own = error.title == spec.settings.__name__
     problem = problems(spec.settings if own else ArmConfig, error)[0]
     keys = [f"method.{key}" for key in problem.keys] if own else list(problem.keys)

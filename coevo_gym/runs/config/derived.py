@@ -1,4 +1,4 @@
-"""Settings that follow from other settings, unless the user sets them.
+"""Settings that are derived from other settings unless the user sets them.
 
 - ``loop.seed`` is the run's ``seed``.
 - A language model (``policy.kind`` ``transformers`` or ``vllm``) is trained with smaller learning
@@ -40,7 +40,7 @@ def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
 def derived(
     policy: PolicySettings, learner: FrozenModel, *, seed: int
 ) -> dict[str, tuple[Any, str]]:
-    """Return a run's derived settings by key, each with the setting that it follows from."""
+    """Return a run's derived settings by key, each with the setting that determines it."""
     of_policy = flat(_of_policy(policy, learner))
     return {
         "loop.seed": (seed, "seed"),
@@ -71,7 +71,7 @@ def rate_warnings(
 
 
 def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
-    """Return the defaults of ``warmup`` and ``learner`` for a policy, by section."""
+    """Return a policy's defaults for the sections ``warmup`` and ``learner``."""
     if not isinstance(policy, PolicySettings):
         try:
             policy = PolicySettings.model_validate(policy)
@@ -89,14 +89,14 @@ def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
 
 
 def _kind(learner: Any) -> str:
-    """Return the kind of a learner section, which is a mapping or a model."""
+    """Return the kind of a learner section, given as a mapping or a model."""
     if isinstance(learner, Mapping):
         return str(learner.get("kind", "pg"))
     return "rest" if isinstance(learner, RestConfig) else ""
 
 
 def _completed(section: Any, defaults: Mapping[str, Any]) -> Any:
-    """Fill in defaults for values that a section (a mapping or a model) does not set."""
+    """Fill in defaults for values that are not set in a section (a mapping or a model)."""
     if isinstance(section, Mapping):
         given: Mapping[str, Any] = section
     elif isinstance(section, BaseModel):

@@ -1,4 +1,4 @@
-"""Settings by dotted key: names, types, and the parsing of values given as text."""
+"""Settings and their dotted keys: names, types, and the parsing of values given as text."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Setting(NamedTuple):
 
 @cache
 def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
-    """Return the type of each setting by dotted key, including the settings of all section kinds.
+    """Return the type of each setting, keyed by dotted key, for all kinds of every section.
 
     If several kinds share a setting, it may have the type of any of them.
     """
@@ -75,7 +75,7 @@ def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
 
 
 def annotation_of(model: type[BaseModel], key: str) -> Any | None:
-    """Return the type of a run's or an arm's setting; None if the key is unknown.
+    """Return the type of a run's or an arm's setting, or None if the key is unknown.
 
     An arm's settings for its method may have any type here, because the method checks them.
     """
@@ -89,7 +89,7 @@ def annotation_of(model: type[BaseModel], key: str) -> Any | None:
 
 
 def parse_text(annotation: Any, value: Any) -> Any:
-    """Parse ``none`` and comma-separated lists; other values are left to pydantic."""
+    """Parse ``none`` and comma-separated lists. Pydantic parses all other values."""
     if not isinstance(value, str):
         return value
     types = {get_origin(part) or part for part in (annotation, *get_args(annotation))}
@@ -102,7 +102,7 @@ def parse_text(annotation: Any, value: Any) -> Any:
 
 
 def place(tree: dict[str, Any], key: str, value: Any) -> None:
-    """Insert a setting into nested dictionaries; an arm's overrides keep their dotted keys."""
+    """Insert a setting into nested dictionaries. An arm's overrides keep their dotted keys."""
     of_arm = ARM_KEY.fullmatch(key)
     path = ["arm", of_arm[1], "set", of_arm[2]] if of_arm and of_arm[2] else key.split(".")
     *sections, name = path
@@ -160,12 +160,12 @@ class SettingProblem(NamedTuple):
 
 
 def problems(model: type[BaseModel], error: ValidationError) -> list[SettingProblem]:
-    """Return the problems that pydantic found in a settings tree, with their dotted keys."""
+    """Return the problems that pydantic found in a settings tree, and their dotted keys."""
     return [_problem(model, found) for found in error.errors()]
 
 
 def _problem(model: type[BaseModel], found: ErrorDetails) -> SettingProblem:
-    """Convert a pydantic error into a problem, without the tags that pydantic adds to keys."""
+    """Convert a pydantic error to a problem, removing the tags that pydantic adds to keys."""
     models: tuple[type[BaseModel], ...] = (model,)
     parts: list[str] = []
     kinds: tuple[type[BaseModel], ...] = ()

@@ -129,7 +129,7 @@ class EvaluationSettings(FrozenModel):
 
     @property
     def manner(self) -> str:
-        """Describe the policy's sampling, such as ``"greedily, in one episode per task"``."""
+        """Describe how the policy samples, e.g. ``"greedily, in one episode per task"``."""
         how = f"at temperature {self.temperature:g}" if self.temperature else "greedily"
         episodes = "one episode" if self.samples == 1 else f"{self.samples} episodes"
         return f"{how}, in {episodes} per task"
@@ -178,7 +178,7 @@ class ArmSettings(FrozenModel):
 
 
 class ExplorerModelSettings(FrozenModel):
-    """The language model that explores; used only with ``explorer.kind = model``."""
+    """The language model that explores. It is used only with ``explorer.kind = model``."""
 
     kind: Literal["openai", "transformers", "vllm", "policy"] = "openai"
     """``openai`` is an OpenAI-compatible endpoint, ``transformers`` and ``vllm`` run a model on
@@ -192,7 +192,7 @@ class ExplorerModelSettings(FrozenModel):
 
 
 class ExplorerSettings(ExplorerConfig):
-    """The explorer, which looks for new tasks in the environment, and its model."""
+    """The explorer, a component that looks for new tasks in the environment, and its model."""
 
     model: ExplorerModelSettings = ExplorerModelSettings()
     """The explorer's model. This setting and those below apply only to ``kind = model``."""
@@ -241,7 +241,7 @@ class EvolverSettings(FrozenModel):
 
 
 class TapeSettings(FrozenModel):
-    """Settings for the tape of model answers; runs that do not query models have no tape."""
+    """Settings for the tape of model answers. Runs that do not query models have no tape."""
 
     mode: Literal["off", "record", "replay", "fill"] = "fill"
     """``off`` queries the model without storing answers, and ``record`` stores them. ``replay``

@@ -99,7 +99,7 @@ def load_config(
 
 
 def resolve(merged: Mapping[str, Setting]) -> Resolved:
-    """Build a config from settings given by dotted key.
+    """Build a config from settings with dotted keys.
 
     Raises:
         ConfigError: if a setting is invalid; the message has its key and its origin.
@@ -131,7 +131,7 @@ def preset_names() -> list[str]:
 
 
 def about_preset(name: str) -> str:
-    """Return a preset's own description of its goal and its requirements."""
+    """Return the goal and the requirements that a preset states."""
     return str(_read(PRESETS / f"{name}.toml")["about"])
 
 
@@ -153,7 +153,7 @@ def _from_source(
 
 
 def _from_python(sets: Mapping[str, Any]) -> dict[str, Setting]:
-    """Return settings by dotted key, parsing strings as on the command line."""
+    """Return settings with dotted keys, parsing strings as on the command line."""
     return dict(_setting(key, value, "sets") for key, value in sets.items())
 
 
@@ -191,7 +191,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _with_inherited(data: Mapping[str, Any], origin: str) -> dict[str, Setting]:
-    """Return a file's settings, layered over those of the preset that it extends."""
+    """Return a file's settings, merged into those of the preset that it extends."""
     own = {name: value for name, value in data.items() if name not in ("about", "extends")}
     extended = data.get("extends")
     if extended is not None and extended not in preset_names():
@@ -204,7 +204,7 @@ def _with_inherited(data: Mapping[str, Any], origin: str) -> dict[str, Setting]:
 def _settings_of(
     data: Mapping[str, Any], prefix: str, origin: str
 ) -> Iterator[tuple[str, Setting]]:
-    """Return the values of a parsed file by dotted key."""
+    """Yield the settings in a parsed file, each with its dotted key."""
     for name, value in data.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping) and _is_section(key):
@@ -245,13 +245,13 @@ def _from_command_line(sets: Sequence[str]) -> dict[str, Setting]:
 
 
 def _setting(key: str, value: Any, origin: str) -> tuple[str, Setting]:
-    """Return a setting's full key, parsed value and origin."""
+    """Return the full key, the parsed value and the origin of a setting."""
     key, given = _full(key, value, origin)
     return key, Setting(_parse(key, given, origin), origin)
 
 
 def _full(key: str, value: Any, origin: str) -> tuple[str, Any]:
-    """Return a setting's full dotted key and value, renamed if they are from an older version.
+    """Return a setting's full dotted key and its value, converted from older versions if needed.
 
     The key of a section stands for the section's name or kind.
     """
@@ -276,7 +276,7 @@ def _parse(key: str, value: Any, origin: str) -> Any:
 
 
 def _typed(key: str, value: Any, origin: str) -> Any:
-    """Return a value from a file, after checking its type: "3" is not accepted for 3.
+    """Return a value from a file after checking its type. "3" is not accepted for 3.
 
     Values from the command line and the environment are always text, so pydantic parses them.
     """
@@ -293,7 +293,7 @@ def _typed(key: str, value: Any, origin: str) -> Any:
 
 
 def _explain(error: ValidationError, merged: Mapping[str, Setting]) -> Iterator[str]:
-    """Yield one line for each problem: the key, its value, its origin and the problem.
+    """Yield one line per problem, with the key, its value and its origin.
 
     A problem with a value that the user did not set is a consequence of another problem, and is
     omitted if that problem is reported.

@@ -92,7 +92,7 @@ class RunConfig(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Fill in missing section kinds, the training limit and derived settings.
+        """Complete a settings tree with section kinds, the training limit and derived settings.
 
         Settings that older versions stored are accepted as well.
         """
@@ -145,7 +145,7 @@ class RunConfig(FrozenModel):
         return self
 
     def derived(self) -> dict[str, tuple[Any, str]]:
-        """Return derived settings by dotted key, each with the setting that it follows from."""
+        """Return derived settings with dotted keys, each with the setting that determines it."""
         return derived(self.policy, self.learner, seed=self.seed)
 
     def warnings(self) -> Iterator[str]:
@@ -153,12 +153,12 @@ class RunConfig(FrozenModel):
         return rate_warnings(self.policy, self.warmup, self.learner)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the settings tree as JSON; ``RunConfig.model_validate`` reads the JSON back."""
+        """Return the settings tree as JSON, which ``RunConfig.model_validate`` can read back."""
         return self.model_dump(mode="json", exclude={"curriculum": {"growth": {"kind"}}})
 
 
 def _names_growth(curriculum: Any) -> bool:
-    """Return True if the section sets ``growth.kind``, under its current or its older name."""
+    """Return True if the section sets ``growth.kind``, under its current or former name."""
     if not isinstance(curriculum, Mapping):
         return False
     growth = curriculum.get("growth")

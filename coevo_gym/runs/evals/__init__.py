@@ -1,1 +1,1 @@
-"""Saved evaluations: identifying, resuming and comparing them."""
+"""Saved evaluations: how to identify, resume and compare them."""

@@ -191,7 +191,7 @@ class EvalJob:
 
     @property
     def temperature(self) -> float | None:
-        """Return the sampling temperature; None if no model samples."""
+        """Return the sampling temperature, or None if no model samples."""
         if not self.model:
             return None
         return _temperature(self.assembly.config, self.samples)
@@ -220,7 +220,7 @@ def run_job(
     final: str = "",
     sets: Sets = (),
 ) -> EvalJob:
-    """Create an evaluation job for a run's policy, on as many tasks as in the run's evaluations.
+    """Create an evaluation job for a run's policy, with as many tasks as the run itself evaluates.
 
     Args:
         folder: the run.
@@ -345,7 +345,7 @@ def model_job(
 
 
 def person_job(benchmark: str, split: str) -> EvalJob:
-    """Create an evaluation job for a user who plays by hand, without any agents.
+    """Create an evaluation job for a user who plays by hand.
 
     Raises:
         ConfigError: if a setting in an environment variable is invalid.
@@ -398,7 +398,7 @@ def _baseline(job: EvalJob) -> EvalJob:
 
 
 def _random(assembly: Assembly) -> Players:
-    """Return a function that creates random agents, with new seeds for each sample and resume."""
+    """Return a function that creates a new random agent for each sample and after each resume."""
 
     def players(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
         later = (f"random agent, sample {sample} from {done}",) if sample or done else ()

@@ -59,7 +59,7 @@ def find_sides(
 
 
 def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tuple[Side, Side]]:
-    """Return both sides with their scores on the final tasks, by task set.
+    """Return both sides with their scores on each set of final tasks.
 
     Tasks without a score on one side are left out. See :func:`find_sides` for the arguments.
     """
@@ -126,7 +126,7 @@ def _two(a: Side, b: Side) -> tuple[Side, Side]:
 
 
 def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
-    """Return one side of a comparison: an arm with its reported evaluations or its final scores.
+    """Return one side of a comparison: an arm's reported evaluations or its final scores.
 
     ``final`` is the name of the final task set, or "".
     """

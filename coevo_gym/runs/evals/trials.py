@@ -1,4 +1,4 @@
-"""Repeated trials of a policy with reflections on its failures (Reflexion), saved in a folder."""
+"""Trials of a policy that reflects on its failures (Reflexion). They are saved in a folder."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _inputs(failure: FailedTrial, cap: int) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class TrialFolder(EvalFolder):
-    """A folder in which trials are saved; unlike evaluations, trials cannot be compared."""
+    """A folder in which trials are saved. Unlike evaluations, trials cannot be compared."""
 
     @property
     def config(self) -> Path:
@@ -76,7 +76,7 @@ class TrialFolder(EvalFolder):
 
     @property
     def results(self) -> Path:
-        """Path of the results file, to which each trial's line is added when its episode ends."""
+        """Path of the results file. Each trial adds a line when its episode ends."""
         return self.path / "trials.jsonl"
 
     @property
@@ -118,7 +118,7 @@ def run_trials_in(
     agreed: bool = False,
     cues: Told | None = None,
 ) -> Trials:
-    """Run trials and save them in a folder, or resume trials that were saved there.
+    """Run trials and save them in a folder, or resume trials from their folder.
 
     ``cues`` returns the hints about a task that the policy's prompt contains in each trial. With
     it, there are no reflections, and each task is played in full as often as in an evaluation
@@ -235,7 +235,7 @@ def _used(usage: Usage) -> dict[str, int | float]:
 
 
 def cues_of(folder: RunFolder, arm: str) -> Told:
-    """Return a function that generates a task's hints with a finished arm's coach and memories.
+    """Return a function that creates hints for a task, using a finished arm's coach and memories.
 
     Returns:
         A function that returns the cues of the first episode in a group that gets any; () if no

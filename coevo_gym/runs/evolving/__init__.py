@@ -1,1 +1,1 @@
-"""Models that a run's rounds query, and their cost."""
+"""The models that a run's rounds query, and the cost of these models."""

@@ -11,7 +11,7 @@ Answers = Mapping[str, int]
 
 
 def answers_of(usage: Mapping[str, Usage]) -> dict[str, dict[str, int]]:
-    """Count a model's answers to questions by purpose; exploration steps are not counted.
+    """Count a model's answers to questions by purpose, excluding exploration steps.
 
     Example:
         >>> answers_of({"abstract": Usage(calls=3, used=1, by_rule=1), "explore": Usage(calls=9)})
@@ -39,7 +39,7 @@ def in_words(answers: Mapping[str, Answers]) -> str:
 
 
 def warnings(asked_by: Mapping[str, Mapping[str, Answers]]) -> Iterator[str]:
-    """Yield a warning per purpose for which a rule replaced most of the model's answers.
+    """Yield a warning for each purpose for which a rule replaced most of the model's answers.
 
     Example:
         >>> (one,) = warnings({"mine": {"judge": {"used": 1, "repaired": 0, "by_rule": 3}}})

@@ -48,7 +48,7 @@ class Spending:
         self._progress.spent(self._known)
 
     def by_arm(self, name: str, first: Round | None, state: LoopState) -> None:
-        """Update an arm's cost, excluding its initial tasks, whose cost is counted separately."""
+        """Update an arm's cost. The cost of its initial tasks is counted separately."""
         begun = next((cost for round, cost in self._first if round == first), Cost())
         self.count(f"arm {name}", Cost.of(state.env_steps, state.used).less(begun))
 
@@ -70,7 +70,7 @@ _AGAIN = 2
 
 
 class CostEstimate(FrozenModel):
-    """The maximum cost of one model in a run's rounds and studies, or in an evaluation.
+    """The maximum cost of one model, in a run's rounds and studies or in an evaluation.
 
     Attributes:
         model: the model, with its location.
@@ -240,7 +240,7 @@ def _of_studies(config: RunConfig, arm: ArmConfig) -> CostEstimate:
 def _asked(
     arm: ArmConfig, model: ExplorerModelSettings, name: str, cost: Usage, endpoint: str
 ) -> CostEstimate:
-    """Return a model's cost estimate, without counts of rounds or questions.
+    """Return a model's cost estimate, without the numbers of rounds and questions.
 
     ``endpoint`` is the settings key of the model's endpoint.
     """
@@ -288,7 +288,7 @@ def _priced(usage: Usage, prices: Prices) -> Usage:
 
 
 def _caps_of(caps: Caps, key: str) -> dict[str, float]:
-    """Return the caps that are set, by key."""
+    """Return the caps that are set, keyed by setting."""
     return {f"{key}.{name}": cap for name, cap in caps.model_dump(exclude_none=True).items()}
 
 

@@ -1,4 +1,4 @@
-"""The models that rounds and studies query, each with a tape and a meter."""
+"""The models that rounds and studies query, each with a tape and a usage meter."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Asked:
 
     @property
     def advisor(self) -> Advisor:
-        """The advisor that answers questions with this model."""
+        """The advisor that uses this model to answer questions."""
         return ModelAdvisor(
             _Stoppable(self._policy, self._stopped),
             at_once=None if self._local else 16,
@@ -75,7 +75,7 @@ class Asked:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the spending that :meth:`state_dict` returned."""
+        """Restore the spending saved by :meth:`state_dict`."""
         self.meter.load_state_dict(state)
         if self._endpoint is not None and state.get("endpoint"):
             self._endpoint.load_state_dict(state["endpoint"])
@@ -126,7 +126,7 @@ class AskedExplorer(Asked):
 
     @property
     def tasks(self) -> str:
-        """A description of valid tasks in the env."""
+        """A description of the tasks that are valid in the env."""
         return self._prompt.tasks
 
 
@@ -157,13 +157,13 @@ class Models:
 
     @property
     def store(self) -> AnswerStore | None:
-        """The tape's storage; None if there is no tape."""
+        """The tape's storage, or None if there is no tape."""
         if self._store is None and self.config.tape.mode != "off":
             self._store = self._open()
         return self._store
 
     def asked(self, arm: str, explorer: ExplorerSettings, advisor: Caps) -> AskedExplorer | None:
-        """Return the model that an arm's rounds query; None if they use no model.
+        """Return the model that an arm's rounds query, or None if they query no model.
 
         The arm's name is "" for the rounds that find initial tasks.
         """
@@ -181,7 +181,7 @@ class Models:
         return self._asked[arm]
 
     def analyst(self, arm: str, analyst: AnalystSettings, advisor: Caps) -> Asked:
-        """Return the model that an arm's studies query, which shares the explorer's budget."""
+        """Return the model that an arm's studies query. The model shares the explorer's budget."""
         if arm not in self._analysts:
             meter, model = self._meter(arm, advisor), analyst.model
             self._analysts[arm] = Asked(
@@ -193,7 +193,7 @@ class Models:
         return self._analysts[arm]
 
     def over(self, arm: str) -> None:
-        """Finish an arm; its spending counts toward the caps of later arms.
+        """Finish an arm, and count its spending toward the caps of later arms.
 
         Arms run one after the other, so models of later arms have not been queried yet. They are
         created again, with the spending so far.
@@ -213,7 +213,7 @@ class Models:
         self._made.clear()
 
     def close(self) -> None:
-        """Close all models and the tape; further calls have no effect."""
+        """Close all models and the tape. Further calls have no effect."""
         self.stop()
         close = getattr(self._store, "close", None)
         if close is not None:
@@ -221,7 +221,7 @@ class Models:
         self._store = None
 
     def _meter(self, arm: str, advisor: Caps) -> Meter:
-        """Return an arm's meter, which all of its models share."""
+        """Return the usage meter that all models of an arm share."""
         if arm not in self._meters:
             meter = self._meters[arm] = Meter(advisor)
             if self._spent is not None:
@@ -237,7 +237,7 @@ class Models:
         )  # fmt: skip
 
     def _asks(self, model: ExplorerModelSettings, *, thinking: bool) -> Policy | None:
-        """Return the policy to query; None on replay, which needs neither a key nor a GPU."""
+        """Return the policy to query, or None for a replay, because a replay queries no policy."""
         if model.kind == "policy":
             return self._policy()
         if self.config.tape.mode == "replay":

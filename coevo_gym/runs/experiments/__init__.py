@@ -1,4 +1,4 @@
-"""Experiments: result tables made with one command, from row definitions to statistics.
+"""Experiments: tables of results, each made with one command.
 
 ```bash
 coevo experiment controls --budget tiny --seeds 2

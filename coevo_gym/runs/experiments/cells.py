@@ -1,4 +1,4 @@
-"""The chosen part of a table, and its cells: one run per row and seed, with its settings."""
+"""The chosen part of a table, with one cell (a run and its settings) per row and seed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The run's name, which consists of the row and the seed."""
+        """The name of the run, built from the row and the seed."""
         return self.folder.path.name
 
     @property
@@ -112,7 +112,7 @@ class CellCounts:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The chosen part of an experiment, and its folder.
+    """The chosen part of an experiment, and the folder of the experiment.
 
     Attributes:
         folder: folder of its runs and files.
@@ -130,7 +130,7 @@ class Chosen:
     kept: Mapping[str, CellRecord] = FrozenDict()
 
     def cells(self) -> list[Cell]:
-        """Return the cells ordered by seed, so that an interrupted table has comparable rows.
+        """Return the cells ordered by seed. An interrupted table then has comparable rows.
 
         Raises:
             ConfigError: if a setting is invalid, or the budget is unknown.
@@ -156,7 +156,7 @@ class Chosen:
         ]
 
     def shown(self) -> dict[str, list[str]]:
-        """Map each row to the parts of its runs that form rows of their own, such as a baseline."""
+        """Map each row to the parts of its runs, such as baselines, that have rows of their own."""
         found = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:
@@ -283,13 +283,13 @@ def resolve(
 
 
 def shared(config: RunConfig) -> dict[str, Any]:
-    """Return the settings that affect the start of a run; settings that identify the arm do not."""
+    """Return the settings that affect the start of a run, excluding those that identify the arm."""
     settings = _settings(config)
     return {name: value for name, value in settings.items() if name not in NAMED}
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings that affect a cell; unused settings of model explorers are left out."""
+    """Return the settings that affect a cell, omitting unused settings of model explorers."""
     found: dict[str, Any] = without_secrets(config.to_json())
     kept = {name: value for name, value in found.items() if name not in BESIDE}
     explorers = (config.explorer, *(arm.explorer for arm in arm_configs(config).values()))

@@ -95,14 +95,14 @@ class Budget(FrozenModel):
     set: JsonObject = FrozenDict()
 
     def over(self, other: Budget) -> Budget:
-        """Return this budget layered over another; a preset replaces the other budget entirely."""
+        """Return the other budget updated with this one, or just this one if it has a preset."""
         if self.preset:
             return self
         return Budget(preset=other.preset, set={**other.set, **self.set})
 
 
 class Row(FrozenModel):
-    """One row of a table, defined as an arm.
+    """One row of a table: an arm, or results that need no runs of their own.
 
     Attributes:
         name: name of the row; prefix of the names of its runs.
@@ -149,11 +149,11 @@ class Row(FrozenModel):
 
     @property
     def key(self) -> str:
-        """The row's key, which is unique even in a table with several groups."""
+        """A key that identifies the row, even in a table with several groups of rows."""
         return f"{self.group}-{self.name}" if self.group else self.name
 
     def sets_at(self, budget: Size) -> dict[str, Any]:
-        """Return the row's settings for the given budget, by dotted key."""
+        """Return the row's settings for the given budget, with dotted keys."""
         more = self.at[budget].set if budget in self.at else {}
         return {**dict(flat(self.set)), **dict(flat(more))}
 
@@ -168,7 +168,7 @@ class Row(FrozenModel):
         return frozenset({*dict(flat(self.run)), *self.sets_at(budget)})
 
     def published(self, benchmark: str, metric: str) -> dict[str, float]:
-        """Return the results that the paper reports for the row, by name.
+        """Return the results that the paper reports for the row, keyed by name.
 
         ``metric`` names a number that is given without a name.
         """
@@ -271,7 +271,7 @@ class Experiment(FrozenModel):
         return self
 
     def source_of(self, row: Row, among: Sequence[Row] = ()) -> str:
-        """Return the name of the row whose runs contain the given row's results.
+        """Return the name of the row whose runs supply the given row's results.
 
         ``among`` are the selected rows, one of which has runs; by default all rows of the table.
         """
@@ -285,7 +285,7 @@ class Experiment(FrozenModel):
         return frozenset(dict(flat(self.settings)))
 
     def chosen(self, names: tuple[str, ...] = ()) -> tuple[Row, ...]:
-        """Return the rows with these names in the table's order; all rows if no names are given.
+        """Return the rows with these names in the table's order, or all rows if there are no names.
 
         Raises:
             ConfigError: if a name is unknown, or none of the rows has runs.
@@ -302,7 +302,7 @@ class Experiment(FrozenModel):
         return rows
 
     def baselines_of(self, row: Row) -> tuple[str, ...]:
-        """Return a row's baselines; a baseline itself is compared only with earlier baselines."""
+        """Return a row's baselines. A baseline itself is compared only with earlier baselines."""
         found = self.baselines if row.baselines is None else row.baselines
         return found[: found.index(row.name)] if row.name in found else found
 

@@ -1,4 +1,4 @@
-"""Making a table: running its cells, collecting finished cells, and writing its files."""
+"""Functions that make a table: they run its cells, collect finished cells and write its files."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def finished(chosen: Chosen) -> ResultTable:
 
 
 def export(chosen: Chosen, path: Path) -> ResultTable:
-    """Write finished cells to a file of records, and a table of all the file's cells next to it.
+    """Write finished cells to a file of records, and write a table of the file's cells next to it.
 
     Other cells in the file are kept. The table is written to a file of the same name that ends in
     ``.md``.
@@ -110,7 +110,7 @@ def export(chosen: Chosen, path: Path) -> ResultTable:
 
 
 def _of_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -> Chosen:
-    """Return the part of a table that the records cover, including rows without their own runs."""
+    """Limit a table to the seeds in the records and to the rows that the records can fill."""
     of_row = defaultdict[str, list[CellRecord]](list)
     for record in records.values():
         of_row[record.row_and_seed[0]].append(record)
@@ -157,7 +157,7 @@ def _simulated(
 
 
 def printed_beside(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list[str]]:
-    """Return the paper's results to show next to rows, and notes on rows with other settings."""
+    """Return the paper's results by row, and notes on rows whose settings differ from the paper."""
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
     shown: dict[str, Mapping[str, float]] = {}
     differing: dict[str, list[str]] = {}
@@ -178,7 +178,7 @@ def printed_beside(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list
 
 
 def _is_another(experiment: Experiment, row: Row, budget: Size) -> bool:
-    """Return True if the given budget makes the row differ from the paper's row."""
+    """Return True if the row with the given budget differs from the paper's row."""
     if row.shows == "printed":
         return budget != "paper"
     return not experiment.follows and budget in row.at and bool(row.at[budget].set)
@@ -206,7 +206,7 @@ def _differences(
 
 
 def finished_of(cells: Sequence[Cell]) -> dict[str, CellRecord]:
-    """Return the records of the finished cells by name.
+    """Return the records of the finished cells, keyed by name.
 
     Raises:
         ConfigError: if a cell was run with different settings.
@@ -218,7 +218,7 @@ def finished_of(cells: Sequence[Cell]) -> dict[str, CellRecord]:
 def collect(
     chosen: Chosen, cells: Sequence[Cell], records: Mapping[str, CellRecord], why: str = ""
 ) -> ResultTable:
-    """Build the table of the finished cells from their records, which are given by cell name.
+    """Build the table of the finished cells from records keyed by cell name.
 
     The column ``average`` reads the same table on other benchmarks, from their usual folders.
     ``why`` is a further remark about the table, or "".
@@ -274,7 +274,7 @@ def _average(
     benchmark: str,
     beside: Mapping[str, Path],
 ) -> dict[str, float]:
-    """Return the mean of a row's results across benchmarks as ``average``; {} if one is missing."""
+    """Return a row's mean result across benchmarks as ``average``, or {} if a result is missing."""
     found = []
     for other, names in experiment.average.items():
         if other != benchmark:

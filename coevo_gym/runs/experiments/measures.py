@@ -1,4 +1,4 @@
-"""Measures of a finished cell in addition to its summary, each taken once and then stored.
+"""Additional measures of a finished cell. Each measure is taken once and then stored.
 
 | measure | what it is |
 |---|---|
@@ -129,7 +129,7 @@ def measure(
 
 
 def read_measures(folder: RunFolder) -> dict[str, Any]:
-    """Return a run's stored measures by name; {} if there are none.
+    """Return a run's stored measures by name, or {} if there are none.
 
     Raises:
         StoreError: if their file is damaged.
@@ -142,7 +142,7 @@ def read_measures(folder: RunFolder) -> dict[str, Any]:
 def missing_measures(
     known: Mapping[str, Any], wanted: Sequence[str], shown: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
-    """Return the measures that are missing from a cell, as (policy, name) pairs.
+    """Return the measures that a cell lacks, as (policy, name) pairs.
 
     The policy is ``warm-up`` for measures of the policy before training, and "" for all others. See
     :func:`measure` for ``wanted`` and ``shown``.
@@ -162,7 +162,7 @@ def _seconds(ended: _Ended) -> dict[str, float]:
 
 
 def _reported(ended: _Ended) -> dict[str, list[bool]]:
-    """Return the episode outcomes behind the reported success rate, by task.
+    """Return the episode outcomes behind the reported success rate, keyed by task.
 
     They come from the first set of final tasks, or from the last evaluation if there is none.
     """
@@ -196,7 +196,7 @@ def _diversity(ended: _Ended) -> list[dict[str, float | None]]:
 
 
 def _likeness(ended: _Ended) -> float | None:
-    """Return the mean cosine similarity of evolved tasks to their nearest set-aside tasks."""
+    """Return the mean cosine similarity between evolved tasks and their nearest set-aside tasks."""
     rounds = RunReader(ended.folder.database).rounds(ended.arm)
     texts = [
         task.instruction
@@ -215,7 +215,7 @@ def _likeness(ended: _Ended) -> float | None:
 
 
 def _transfer(ended: _Ended) -> dict[str, Any]:
-    """Return the arm's and the warm-up's success rates on another benchmark's held-out tasks."""
+    """Return success rates on another benchmark's held-out tasks for the arm and the warm-up."""
     practised = ended.config.benchmark.name
     if practised not in ended.others:
         raise ConfigError(
@@ -241,7 +241,7 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
 
 
 def _subsets(ended: _Ended) -> dict[str, float]:
-    """Return the last evaluation's success rate per subset; tasks without a subset are left out."""
+    """Return the success rate per subset in the last evaluation, for tasks that have a subset."""
     reader = RunReader(ended.folder.database)
     steps = reader.evaluation_steps(ended.arm)[-1:]
     subset_of = {task.id: task.subset for task in reader.evaluated_tasks()}
@@ -253,7 +253,7 @@ def _subsets(ended: _Ended) -> dict[str, float]:
 
 
 def _types(ended: _Ended) -> dict[str, float]:
-    """Return the success rate per tag, averaging each task's share of successful episodes."""
+    """Return the success rate per tag, averaged over the tasks with that tag."""
     tags = {task.id: task.tags for task in RunReader(ended.folder.database).evaluated_tasks()}
     of_tag: dict[str, list[float]] = {}
     for id, tries in _reported(ended).items():
@@ -263,7 +263,7 @@ def _types(ended: _Ended) -> dict[str, float]:
 
 
 def _job(ended: _Ended, *, samples: int = 1, sets: Sequence[str] = ()) -> EvalJob:
-    """Create the job that evaluates a policy on the tasks behind the reported success rate."""
+    """Create the job that evaluates a policy on the tasks used for the reported success rate."""
     asked = ended.config.evaluation
     final = asked.final[0] if asked.final else ""
     split = final if final in list(Split) else "test" if final else asked.split
@@ -328,7 +328,7 @@ def _scores(
 
 
 def _curve(ended: _Ended) -> list[dict[str, Any]]:
-    """Return each evaluation's step, env steps and success per task (None for lost episodes)."""
+    """Return each evaluation's step, env steps and success per task. Lost episodes are None."""
     reader = RunReader(ended.folder.database)
     split = ended.config.evaluation.split
     tasks = [task.id for task in reader.evaluated_tasks() if task.split == split]

@@ -1,4 +1,4 @@
-"""The requirements of a table, and checks of whether this machine meets them."""
+"""The requirements of a table, and checks that this machine meets the requirements."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Need(NamedTuple):
 
 
 def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]:
-    """Return the requirements of a table's cells, without duplicates.
+    """Return the distinct requirements of a table's cells.
 
     Raises:
         ConfigError: if a row's settings are invalid, or the budget does not exist.

@@ -1,4 +1,4 @@
-"""A cell's results by name, taken from its summary and its measurements."""
+"""Named results of a cell, taken from its summary and its measurements."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ _SIGNS = re.compile(r"\W+")
 
 
 def column(name: str) -> Column:
-    """Return the title and format of a column; the title of an unknown column is its name."""
+    """Return the title and format of a column. The title of an unknown column is its name."""
     form = "{:.1%}" if name.startswith(_OF_A_TAG) else "{:.3g}"
     return COLUMNS.get(name, Column(name.removeprefix(_OF_A_TAG).replace("_", " "), form))
 
 
 def numbers_of(record: CellRecord, shown: str) -> dict[str, float]:
-    """Return the results of a finished run by name.
+    """Return the named results of a finished run.
 
     Args:
         record: settings and results of the run.
@@ -135,7 +135,7 @@ def numbers_of(record: CellRecord, shown: str) -> dict[str, float]:
 
 
 def _first_tasks(record: CellRecord) -> str:
-    """Return the name of the first task set in ``evaluation.final``; "" if it is empty."""
+    """Return the name of the first task set in ``evaluation.final``, or "" if there is none."""
     evaluation = record.manifest["config"].get("evaluation", {})
     return next(iter(evaluation.get("final", ())), "")
 
@@ -149,7 +149,7 @@ def _finite(found: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _of_a_policy(measures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy's measured results by column name, such as its success rate per tag."""
+    """Return the results measured for a policy, keyed by column name."""
     found = {name: measures[name] for name in ("success", "score") if name in measures}
     types = measures.get("types", {})
     return {

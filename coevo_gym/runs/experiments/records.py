@@ -1,4 +1,4 @@
-"""Records of finished cells, with the settings, versions and results that tables read.
+"""Records of finished cells: the settings, versions and results from which tables are made.
 
 A record comes from the folder of a run, or from a file with one record per line, which keeps a
 whole table without its checkpoints and trajectories:
@@ -80,7 +80,7 @@ def read_record(folder: RunFolder) -> CellRecord:
 
 
 def read_records(path: Path) -> dict[str, CellRecord]:
-    """Read a file of records, and return the records by cell name.
+    """Read a file of records, and return the records keyed by cell name.
 
     Raises:
         StoreError: if the file is missing or damaged, or contains a cell twice.
@@ -118,7 +118,7 @@ def _parsed(line: bytes, where: str) -> CellRecord:
 
 
 def write_records(path: Path, records: Iterable[CellRecord]) -> None:
-    """Write records to a file, one per line with sorted keys, ordered by row and seed.
+    """Write records to a file in the order of row and seed, one per line and with sorted keys.
 
     Raises:
         StoreError: if the file cannot be written.

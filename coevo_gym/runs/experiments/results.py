@@ -104,7 +104,7 @@ class ResultTable:
 def lines_of(
     chosen: Chosen, values: Values, printed: Mapping[str, Mapping[str, float]] = FrozenDict()
 ) -> tuple[TableLine, ...]:
-    """Return the lines of a table, each compared with its baselines if they are in the table.
+    """Return the lines of a table, each compared with its baselines in the same table.
 
     Raises:
         ConfigError: if no finished cell has the metric on which rows are compared.

@@ -1,4 +1,4 @@
-"""The runner for a table's cells, which starts missing cells and resumes interrupted cells."""
+"""The runner for a table's cells. It starts missing cells and resumes interrupted cells."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from coevo_gym.store.folder import RunFolder, append_line, read_lines, storing
 
 
 def take_over(cell: Cell) -> RunFolder | None:
-    """Copy the finished start (warm-up and first round) of a matching run into a new cell.
+    """Copy the warm-up and the first round of a matching run into a new cell.
 
-    The start is the warm-up checkpoint, with the baselines, and the first round's result, which
-    is reused only for an identical round. A run of the same table matches if its seed, its code
+    The copy has the warm-up checkpoint, with the baselines, and the first round's result, which is
+    reused only for an identical round. A run of the same table matches if its seed, its code
     version and all settings except the arm's are equal. The cell has a manifest, but no progress.
 
     Returns:
-        The run that the start comes from; None if there is no such run.
+        The run that was copied; None if no run matches.
 
     Raises:
-        StoreError: if the start cannot be written.
+        StoreError: if the copy cannot be written.
     """
     manifest, _ = read_manifest(cell.folder)
     wanted = shared(cell.config)
@@ -100,7 +100,7 @@ def run_cells(
     *,
     agreed: bool = False,
 ) -> CellCounts:
-    """Run all unfinished cells of a table, in order, and measure each cell.
+    """Run all unfinished cells of a table in order, and measure each cell.
 
     All cells are checked before the first cell is started. ``stop`` is checked at every step
     boundary, and ``agreed`` is True if the user has agreed to the cost of model calls.
@@ -179,7 +179,7 @@ class _Told:
         self.progress, self.name = progress, name
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Do nothing: a cell has no parts."""
+        """Do nothing, because a cell is not divided into parts."""
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
         self.progress.phase(f"{self.name}: {name}", total, done, similar=similar)

@@ -37,7 +37,7 @@ def parts_of(
 
 
 def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[str, Any]]:
-    """Return the planned comparisons with raw and Holm-adjusted p-values; [] if any is missing."""
+    """Return the planned comparisons with raw and adjusted p-values, or [] if any is missing."""
     found = {(line.key, one.baseline): one.p for line in lines for one in line.comparisons}
     known = [p for question in experiment.questions if (p := found.get(question)) is not None]
     if len(known) < len(experiment.questions):
@@ -51,7 +51,7 @@ def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[
 
 
 def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None:
-    """Return task shares by outcome in two rows, over common seeds (arXiv 2604.15840, Table 8)."""
+    """Return shares of tasks solved by both rows, one or neither (arXiv 2604.15840, Table 8)."""
     ours, theirs = measured.get(row.key, {}), measured.get(baseline, {})
     pairs = [
         (theirs[seed]["solved"], ours[seed]["solved"])
@@ -75,7 +75,7 @@ def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None
 
 
 def _curves(experiment: Experiment, row: Row, measured: Measured) -> list[dict[str, Any]]:
-    """Return a row's success rate on held-out tasks over the course of training, seed by seed.
+    """Return a row's success rate on held-out tasks during training, for each seed.
 
     The last evaluation is compared with the evaluation before training, and with the last
     evaluation of the row's first baseline. The 95 % intervals are over tasks and do not cover other
@@ -103,7 +103,7 @@ def _curves(experiment: Experiment, row: Row, measured: Measured) -> list[dict[s
 def efficiencies(
     experiment: Experiment, row: Row, measured: Measured
 ) -> dict[int, dict[str, float]]:
-    """Return the learning speed of a row's cells by seed, based on the measure ``curve``.
+    """Return the learning speed of a row's cells, keyed by seed, based on the ``curve`` measure.
 
     ``auc`` is the mean success over training, and ``steps_90`` is the first evaluated learner step
     with 90 % of the highest success of the row's first baseline with the same seed. ``steps_90`` is
@@ -122,13 +122,13 @@ def efficiencies(
 
 
 def _points(cell: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """Return the learner step and success rate of each of a cell's evaluations."""
+    """Return the learner step and success rate for every evaluation of a cell."""
     points = ((point["step"], _mean(point["tasks"])) for point in cell.get("curve", ()))
     return [(step, success) for step, success in points if success is not None]
 
 
 def _gain(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float]:
-    """Return the mean difference on tasks that both sides finished, with its 95 % interval."""
+    """Return the mean difference on tasks that both sides finished, and its 95 % interval."""
     pairs = zip(ours["tasks"], theirs["tasks"], strict=True)
     differences = [a - b for a, b in pairs if a is not None and b is not None]
     low, high = paired_shares_interval(differences)

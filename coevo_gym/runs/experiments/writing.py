@@ -26,7 +26,7 @@ KEYS = ("row", "against", "round")
 
 
 def write(folder: Path, table: ResultTable) -> None:
-    """Write ``table.md``, ``table.csv`` and ``table.json`` to a folder, created if missing.
+    """Write ``table.md``, ``table.csv`` and ``table.json`` to a folder, creating it if missing.
 
     Raises:
         StoreError: if a file cannot be written.
@@ -42,7 +42,7 @@ def write(folder: Path, table: ResultTable) -> None:
 
 
 def as_json(table: ResultTable) -> str:
-    """Return a table as JSON, with shares in [0, 1] but the paper's results in percent."""
+    """Return a table as JSON. Shares are in [0, 1], but the paper's results are in percent."""
     return json.dumps(finite(asdict(table)), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -64,7 +64,7 @@ def as_csv(table: ResultTable) -> str:
 
 
 def markdown(table: ResultTable) -> str:
-    """Return a table as Markdown, with a paper's results in grey columns of their own."""
+    """Return a table as Markdown, with separate grey columns for a paper's results."""
     about = f"{table.benchmark}, budget {table.budget}"
     parts = [
         f"# {table.title}",
@@ -77,7 +77,7 @@ def markdown(table: ResultTable) -> str:
 
 
 def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[str]]]:
-    """Return the main table's column titles and rows; a row is compared with its first baseline.
+    """Return the main table's column titles and rows. Each row is compared with its first baseline.
 
     ``grey`` is the format string for a paper's numbers.
     """
@@ -154,7 +154,7 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
 
 
 def compared(comparison: RowComparison | None, *, points: bool) -> list[str]:
-    """Return a comparison's difference, interval, wins and p-value as strings."""
+    """Return the difference, interval, wins and p-value of a comparison as strings."""
     if comparison is None or comparison.mean is None:
         return [NOTHING] * len(HEADS)
     scale = 100.0 if points else 1.0

@@ -65,7 +65,7 @@ def size_of(path: Path) -> int:
 
 
 def changed_at(folder: Path) -> str:
-    """Return the time of the last write in a folder, in UTC (ISO 8601); "" if it is empty."""
+    """Return the time of the last write in a folder (UTC, ISO 8601), or "" if it has no files."""
     times = []
     for path in folder.iterdir():
         try:
@@ -121,7 +121,7 @@ class TableOfRuns(FrozenModel):
 
 
 def run_on_disk(folder: RunFolder, arms: Sequence[str]) -> OnDisk:
-    """Return the state and size of a run's folder, given the run's arms."""
+    """Return the state and size of a run's folder."""
     state, problem = state_of_run(folder)
     saved = {arm: Checkpoints(folder.checkpoints / arm).steps() for arm in arms}
     steps = {arm: found[0] for arm, found in saved.items() if found}
@@ -147,7 +147,7 @@ def _on_disk(
 
 
 def tables() -> list[TableOfRuns]:
-    """Return the tables under ``runs/`` by name."""
+    """Return the tables under ``runs/``, sorted by name."""
     return [_table(folder) for folder in RunFolder.tables()]
 
 
@@ -163,7 +163,7 @@ def check_table(table: str) -> None:
 
 
 def preset_of(origins: Mapping[str, str]) -> str:
-    """Return the preset or file that a run's settings come from; "" if there is none."""
+    """Return the preset or file that a run's settings come from, or "" if there is none."""
     for origin in origins.values():
         if origin.startswith("preset "):
             return origin.removeprefix("preset ")

@@ -105,7 +105,7 @@ OLD, DAMAGED, PART, EMPTY = (
 
 @dataclass(frozen=True)
 class Freeable:
-    """A removable file or folder.
+    """A file or folder that can be removed.
 
     Attributes:
         path: path of the file or folder.
@@ -144,7 +144,7 @@ def freeable() -> list[Freeable]:
 
 
 def free(items: list[Freeable]) -> int:
-    """Delete removable files and return their size in bytes.
+    """Delete the given files and folders, and return their size in bytes.
 
     Folders that a process has started to write to since are skipped.
 

@@ -59,7 +59,7 @@ class MemoryEstimate:
 
     @property
     def weights(self) -> int:
-        """The size of the learner's and the sampler's weights, in bytes."""
+        """The size of the weights of the learner and the sampler, in bytes."""
         return self.learner + self.sampler
 
     @property
@@ -99,7 +99,7 @@ class MemoryEstimate:
         return self.weights if self.share is None else self.learner + self.share
 
     def cache(self, device: Device) -> int:
-        """Return how many bytes are left for key-value caches, in vLLM's share or on the device."""
+        """Return the number of bytes left for key-value caches."""
         if self.share is not None:
             return max(0, self.share - self.sampler)
         others = self.peaks["sampling"] - self.prefixes - self.context
@@ -149,7 +149,7 @@ def _memory_of(
 
 
 def checkpoint_bytes(trained: int, update: UpdateConfig) -> int:
-    """Return a checkpoint's size in bytes: fp32 weights, optimiser moments and averaged weights."""
+    """Return the size in bytes of a checkpoint with fp32 weights, moments and averaged weights."""
     return (16 if update.average else 12) * trained
 
 
@@ -160,7 +160,7 @@ def computes_in_half(config: RunConfig, device: Device) -> bool:
 
 
 def updates_of(learner: LearnerConfig) -> UpdateConfig:
-    """Return a learner's update settings, assuming that imitation accepts all samples."""
+    """Return a learner's update settings. Imitation is assumed to accept all samples."""
     if isinstance(learner, UpdateConfig):
         return learner
     settings = learner.imitation
@@ -182,7 +182,7 @@ def _share_of_vllm(config: RunConfig, sampler: int, device: Device) -> int | Non
 
 
 def _imitated(config: RunConfig, context: int) -> int:
-    """Return the maximum number of tokens in one warm-up pass; 0 without a warm-up."""
+    """Return the maximum number of tokens in one warm-up pass, or 0 if there is no warm-up."""
     warmup = config.warmup
     if not warmup.n_tasks and warmup.demonstrations is None:
         return 0
@@ -192,7 +192,7 @@ def _imitated(config: RunConfig, context: int) -> int:
 def _activations(
     config: RunConfig, shape: ModelShape, trained: int, tokens: int, *, half: bool
 ) -> int:
-    """Return the memory that the activations of one pass need, in bytes.
+    """Return the memory that activations take up in one pass, in bytes.
 
     With checkpointing, only layer inputs are stored. The peak is at the end of the forward pass,
     including bf16 copies of trained weights, or while a layer is recomputed with its gradients.
@@ -248,7 +248,7 @@ def require_memory(config: RunConfig) -> None:
 
 
 def memory_warnings(config: RunConfig) -> Iterator[str]:
-    """Yield a warning if a run's language model may not fit this machine."""
+    """Yield a warning if a run's language model may not fit in this machine's memory."""
     found = _on_this_machine(config, lambda memory: max(memory.peaks.values()))
     if found is not None and (text := shortfall(config, *found)):
         yield text
@@ -257,7 +257,7 @@ def memory_warnings(config: RunConfig) -> Iterator[str]:
 def shortfall(
     config: RunConfig, memory: MemoryEstimate, learner: LearnerConfig, device: Device
 ) -> str:
-    """Describe why a run may not fit its device, with suggestions; "" if it fits."""
+    """Describe why a run may not fit its device, and suggest changes. Return "" if it fits."""
     share = memory.share
     if share is not None and share < memory.sampler + memory.context:
         return (
@@ -291,7 +291,7 @@ class _Found(NamedTuple):
 
 
 def _on_this_machine(config: RunConfig, most: Callable[[MemoryEstimate], int]) -> _Found | None:
-    """Return the memory estimate of the arm with the highest ``most(estimate)``, or None."""
+    """Return the estimate, learner and device of the arm for which ``most`` is highest."""
     if config.policy.kind not in LANGUAGE_MODELS or find_spec("torch") is None:
         return None
     try:

@@ -28,7 +28,7 @@ sampling."""
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """Resource needs of a language model on one device, as upper bounds in bytes and seconds.
+    """Upper bounds on the memory (bytes) and time (seconds) of a language model on one device.
 
     Attributes:
         device: the device for training and sampling.
@@ -82,7 +82,7 @@ class ModelPlan:
 def plan_model(
     config: RunConfig, device: Device, sampled: int | None, learned: int | None
 ) -> ModelPlan | None:
-    """Estimate the resources for a run's language model; return None if its shape is unknown.
+    """Estimate the resources for a run's language model, or return None for an unknown model.
 
     If arms differ, the plan is for the arm that needs the most memory.
 
@@ -130,7 +130,7 @@ def _sampling_s(
     sampled: int | None,
     device: Device,
 ) -> float | None:
-    """Estimate the sampling time if each decoding step reads the weights and half the caches."""
+    """Estimate the sampling time. Each decoding step reads the weights and half the caches."""
     if sampled is None or device.bandwidth is None:
         return None
     per_step = config.loop.groups_per_step * config.rollout.group_size
@@ -143,7 +143,7 @@ def _sampling_s(
 def _learning_s(
     learner: LearnerConfig, shape: ModelShape, learned: int | None, device: Device
 ) -> float | None:
-    """Estimate the update time: 6 operations per weight and token, 2 in forward-only passes."""
+    """Estimate the update time. A pass has 6 operations per weight and token (forward only: 2)."""
     if learned is None or device.flops is None:
         return None
     update = updates_of(learner)

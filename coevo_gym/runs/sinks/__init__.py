@@ -1,4 +1,4 @@
-"""Sinks: destinations for the metrics of a training run, by name.
+"""Sinks: destinations for the metrics of a training run, looked up by name.
 
 A sink has the name of the package it needs, which is also the name of the extra that installs it.
 """

@@ -1,4 +1,4 @@
-"""The sink interface, the lookup of sinks by name, and the delivery of metrics to them."""
+"""The interface of sinks, the lookup of sinks by name, and the delivery of metrics to sinks."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None:
-        """Save all metrics received so far; this process will not send any more."""
+        """Save all metrics received so far. This process sends no more after that."""
         ...
 
 
@@ -227,7 +227,7 @@ class ArmSinks:
 
 
 def _numbers(line: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numeric values in a line by metric name."""
+    """Return the numeric values in a line of metrics, keyed by metric name."""
     event = str(line["event"])
     return {
         _name(_GROUPS.get(event, event), key): float(value)

@@ -1,1 +1,1 @@
-"""User actions on a run's tasks: reading histories, reviewing held tasks, importing tasks."""
+"""User actions on a run's tasks: reading their history, reviewing and importing tasks."""

@@ -1,4 +1,4 @@
-"""Import of tasks from a file; each task has to pass the gates.
+"""Import of tasks from a file. Each task has to pass the gates.
 
 Each line of the file is a task, a draft, or a proposal in words whose ``source`` is the name of the
 training task to start from. The import does not trust the claims in a line: it runs the actions,
@@ -85,7 +85,7 @@ class _Candidate:
 
 
 class Importer:
-    """An importer that judges a file line by line; a bad line does not affect other lines.
+    """An importer that judges each line of a file separately. Bad lines do not affect others.
 
     Args:
         run: the run whose pool the tasks are for: they must be new tasks of its benchmark. None to
@@ -198,7 +198,7 @@ class Importer:
         return require_trainable(source, "draft from", self._benchmark_of(source.benchmark))
 
     def _benchmark_of(self, name: str) -> Benchmark:
-        """Return a benchmark with the same scenarios set aside as in the run."""
+        """Return a benchmark that holds out the same scenarios as the run did."""
         return benchmark_of(name, self._hold_out if name == self._benchmark else 0.0)
 
     def _through_gates(self, candidate: _Candidate) -> GateResult:
@@ -224,7 +224,7 @@ _READERS: Mapping[str, Callable[[Importer, Mapping[str, Any]], _Candidate]] = {
 
 
 def add_to_run(folder: RunFolder, judged: Iterable[ImportedLine]) -> int:
-    """Add accepted tasks to a run; each arm receives the tasks in its next round.
+    """Add accepted tasks to a run. Each arm receives the tasks in its next round.
 
     Returns:
         The number of tasks.
@@ -246,7 +246,7 @@ def add_to_run(folder: RunFolder, judged: Iterable[ImportedLine]) -> int:
 
 
 def _known_to(reader: RunReader) -> list[Task]:
-    """Return the tasks that are in a run or are about to join it."""
+    """Return a run's tasks, including those that are on hold or imported but not yet added."""
     known = [*reader.pooled(), *(held.task for held in reader.held())]
     imported = [id for id, decision in reader.decisions().items() if decision.what == "imported"]
     return [*known, *(task for id in imported if (task := reader.task(id)) is not None)]

@@ -62,7 +62,7 @@ class HeldDraft:
 
 
 def held_tasks(folder: RunFolder) -> list[HeldDraft]:
-    """Return the held tasks of a run, each once, in the order of their discovery."""
+    """Return the tasks that a run put on hold, each once, in the order in which they were found."""
     reader = RunReader(folder.database)
     decisions, found = reader.decisions(), dict[str, HeldDraft]()
     for held in reader.held():
@@ -82,7 +82,7 @@ def held_tasks(folder: RunFolder) -> list[HeldDraft]:
 
 
 def chosen(held: Sequence[HeldDraft], ids: Iterable[str]) -> list[HeldDraft]:
-    """Return the held tasks with the given ids, each once, in the order of the ids.
+    """Return the tasks on hold that have the given ids, each once, in the order of the ids.
 
     An id may be the name of a task, or the start of the id of a task or of its draft.
 
@@ -107,7 +107,7 @@ def decide(
     what: Literal["released", "rejected"],
     reason: str = "",
 ) -> None:
-    """Save decisions about held tasks in the run's store; a task's latest decision counts.
+    """Save decisions about tasks on hold in the run's store. A task's latest decision applies.
 
     The run may be training: released tasks join its arms with their next rounds.
 

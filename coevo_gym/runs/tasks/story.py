@@ -210,7 +210,7 @@ def _origin(
 
 
 def _ancestors(reader: RunReader, parents: tuple[str, ...]) -> tuple[Ancestor, ...]:
-    """Return all ancestors of a task, parents first, each once."""
+    """Return all ancestors of a task without duplicates, parents first."""
     found: dict[str, Ancestor] = {}
     generation, ids = 1, list(parents)
     while ids:
