@@ -1,4 +1,4 @@
-"""The evolver, which runs an evolution round from contexts to proven tasks."""
+"""The gated evolver: it explores a round's contexts and checks the resulting drafts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SKIPPED = "advisor"
 
 @dataclass(slots=True)
 class _Progress:
-    """The progress of a round, from which a later call resumes an interrupted round."""
+    """The progress of a round, kept so that an interrupted round can be resumed."""
 
     round: Round
     known: KnownTasks
@@ -224,7 +224,7 @@ class GatedEvolver:
         return self.benchmark.tasks(Split.TRAIN) if self.native is None else self.native
 
     def _unguided(self, rng: Generator, near: Generator) -> Context:
-        """Return a context for a random native task, with tags that new tasks should stay close to.
+        """Return a context for a random task, with the tags that new tasks should roughly match.
 
         The tags are the functions that can be called in that task, or else the tags of the
         scenario's native tasks. They are drawn with a separate generator, without affecting other
@@ -289,7 +289,7 @@ def _evolved(task: Task, context: Context, round: Round, verdict: Verdict) -> Ta
 
 
 def _told(context: Context, known: KnownTasks) -> Context:
-    """Add known instructions to a context; an unguided context gets them from any scenario."""
+    """Add the instructions of known tasks to a context, from any scenario if it is unguided."""
     tasks = known.around(context.task, MAX_KNOWN)
     if context.kind == UNGUIDED:
         there = {task.id for task in tasks}
