@@ -220,7 +220,7 @@ class SignalDetector:
 
     @property
     def forgotten(self) -> Mapping[Reading, int]:
-        """Number of episodes with forgetting, counted separately for each summary of a visit."""
+        """Number of episodes that showed forgetting, for each way of summarising a visit."""
         return self._forgotten
 
     @property

@@ -152,7 +152,7 @@ class Abstract:
 
 
 def _by_task(walks: Sequence[tuple[Context, Walk]]) -> list[list[int]]:
-    """Return the indices of walks that have exchanges, grouped by the task they started from."""
+    """Return the indices of walks with at least one exchange, grouped by starting task."""
     of_task: dict[tuple[str, bool], list[int]] = {}
     for place, (context, walk) in enumerate(walks):
         if walk.exchanges:

@@ -244,7 +244,7 @@ class GatedEvolver:
         return Context(kind=UNGUIDED, task=task, near=drawn)
 
     def _tags_at(self, scenario: str) -> Sequence[str]:
-        """Return the tags of a scenario's native tasks, except tags that name a location."""
+        """Return the tags of a scenario's training tasks, except tags that name a location."""
         if scenario not in self._tags:
             native = self._native
             tags = {tag for task in native if task.scenario == scenario for tag in tags_of(task)}
@@ -289,7 +289,7 @@ def _evolved(task: Task, context: Context, round: Round, verdict: Verdict) -> Ta
 
 
 def _told(context: Context, known: KnownTasks) -> Context:
-    """Add the instructions of known tasks to a context, from any scenario if it is unguided."""
+    """Add known instructions to a context. Unguided contexts also get those of other scenarios."""
     tasks = known.around(context.task, MAX_KNOWN)
     if context.kind == UNGUIDED:
         there = {task.id for task in tasks}
@@ -304,7 +304,6 @@ def _rng(round: Round, *key: int) -> Generator:
 
 
 def _how_far(progress: _Progress) -> str:
-    """Return the progress of a round as text."""
     wanted = progress.round.n_wanted
     accepted = f"{len(progress.accepted)} of {wanted}" if wanted else str(len(progress.accepted))
     return f"{accepted} tasks accepted, {progress.n_judged} drafts tried"

@@ -34,7 +34,7 @@ def is_open(context: Context) -> bool:
 
 
 def opened_for(benchmark: Benchmark, context: Context) -> Task:
-    """Return the task to start from. For a target, remove the task's goal if the benchmark can."""
+    """Return the start task, without its goal if there is a target and the benchmark allows it."""
     if context.target and hasattr(benchmark, "open"):
         task: Task = benchmark.open(context.task)
         return task

@@ -194,7 +194,6 @@ class ModelExplorer:
         return [stay.exploration() for stay in stays]
 
     def _study(self, stays: Sequence[_Stay]) -> None:
-        """Summarise the contexts' rollouts."""
         summaries = self.summarise([stay.context for stay in stays])
         for stay, summary in zip(stays, summaries, strict=True):
             stay.brief = summary.brief

@@ -1,4 +1,4 @@
-"""A generator of unproven tasks, some of them broken, for measuring the value of selectors."""
+"""A generator of unchecked tasks, some of them broken, for measuring how much selectors help."""
 
 from __future__ import annotations
 

@@ -607,5 +607,4 @@ def run_gates(
 
 
 def _world_type(draft: Draft) -> type[World]:
-    """Return the world class of the draft's benchmark."""
     return type(Draft.model_validate(draft.model_dump(mode="json")).world)

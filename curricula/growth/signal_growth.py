@@ -1,4 +1,4 @@
-"""Growth rules based on weaknesses in rollouts, and controls to compare with (arXiv 2604.15840)."""
+"""Growth rules based on weaknesses in rollouts, and their control variants (arXiv 2604.15840)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class When(ABC):
 
     @abstractmethod
     def due(self, pool: Sequence[Task], n_pending: int) -> Due | None:
-        """Return the size of the round that is due, or None. If a round is due, restart the count.
+        """Return the size of the round that is due, or None. If one is due, reset the group count.
 
         Args:
             pool: all tasks in the pool, at least one.

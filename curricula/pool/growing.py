@@ -1,4 +1,4 @@
-"""Diversity of a growing task set, measured by SR@k and ED_rel after each addition."""
+"""Diversity of a growing task set, measured after each addition."""
 
 from __future__ import annotations
 

@@ -44,7 +44,9 @@ class KnownTasks:
         return id in self._ids
 
     def around(self, task: Task, n: int) -> list[Task]:
-        """Return up to ``n`` known tasks related to a task by scenario or descent, newest last.
+        """Return up to ``n`` known tasks related to a task, newest last.
+
+        Related tasks are derived from the task or share its scenario.
 
         Args:
             task: the task, which is excluded from the result.
@@ -84,7 +86,7 @@ class KnownTasks:
         return task, share
 
     def copied_by(self, draft: Draft) -> Task | None:
-        """Return the known task from the same scenario that the draft copies, or None.
+        """Return the known task in the draft's scenario that has the same instruction, or None.
 
         A repetition has the same content words, with the same counts, in any order; case,
         punctuation and filler words may differ. A draft that differs in a colour, a number or a

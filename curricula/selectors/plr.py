@@ -1,4 +1,4 @@
-"""PLR: a selector that favours tasks with large advantages and tasks not visited for long."""
+"""PLR: a selector that favours tasks with large advantages and tasks not visited recently."""
 
 from __future__ import annotations
 

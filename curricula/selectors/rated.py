@@ -41,7 +41,7 @@ class RatedSelector(TableSelector):
 
     @abstractmethod
     def rated_weights(self) -> Numbers:
-        """Return the weight of each task, given that all tasks have a pass rate."""
+        """Return the weight of each task once all tasks have a pass rate."""
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
         """Update the task's pass rate, and record any visit after the first as training."""

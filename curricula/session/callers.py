@@ -116,7 +116,7 @@ class Callers:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of tickets for each event, and of dropped reports for each reason."""
+        """Number of tickets per event, and number of dropped reports per reason."""
         return {name: self._counts[name] for name in _COUNTS}
 
     def known(self, request: str | None) -> Ticket | None:

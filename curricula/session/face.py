@@ -30,7 +30,7 @@ class SessionFace(Protocol):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of tickets taken, and the number of tickets ended for each reason."""
+        """Number of tickets taken, and number of tickets ended for each reason."""
         ...
 
     @property

@@ -176,7 +176,7 @@ class CurriculumSession:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of tickets for each event, and of dropped reports for each reason.
+        """Number of tickets per event, and number of dropped reports per reason.
 
         The events are ``taken``, ``reported``, ``given_back`` and ``lapsed``. A report is dropped
         as ``double`` if its ticket was already reported, as ``late`` if the ticket was given back
