@@ -1,1 +1,1 @@
-"""Curricula, which choose the next tasks: signals, the task pool, groups, gates and samplers."""
+"""Curricula and their parts: the task pool, selectors, signals, gates, sessions and samplers."""

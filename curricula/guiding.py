@@ -112,7 +112,7 @@ class Guiding:
             memory.note(notes)
 
     def changes(self) -> dict[str, Sequence[AdviceState]]:
-        """Return how the latest notes changed each memory's advice, keyed by memory name."""
+        """Return the latest changes to each memory's advice, keyed by the memory's name."""
         found = {
             name: memory.changes()
             for name, memory in self.memories.items()
@@ -121,7 +121,7 @@ class Guiding:
         return {name: changes for name, changes in found.items() if changes}
 
     def metrics(self) -> dict[str, float]:
-        """Return times and note counts since the last call, and the memories' metrics.
+        """Return the time spent and notes written since the last call, and the memories' metrics.
 
         ``study_s`` is the time of all studies in seconds, and ``study_s.KIND`` the time of one
         study.
@@ -141,7 +141,7 @@ class Guiding:
         return spent | written | numbers
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the memories as JSON, keyed by name; {} if there are no memories."""
+        """Return the memories as JSON, keyed by name, or {} if there are no memories."""
         found = {name: memory.state_dict() for name, memory in self.memories.items()}
         return {"memories": found} if found else {}
 
@@ -162,7 +162,7 @@ class Guiding:
 
 
 def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None:
-    """Raise an error if notes have the wrong kind or refer to unknown trajectories."""
+    """Raise an error if a note is of the wrong kind or refers to an unknown trajectory."""
     known = {group.id: group for group in groups}
     for note in notes:
         group = known.get(note.group_id)
@@ -180,7 +180,7 @@ def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class MethodParts:
-    """The parts of a method that a sampler uses; credit and learner belong to the trainer.
+    """The parts of a method that a sampler uses. Credit and learner belong to the trainer.
 
     Attributes:
         curriculum: chooses the tasks.
@@ -200,7 +200,7 @@ class MethodParts:
 
 
 class GuidedEpisode:
-    """A sampler's episode, in which the guidance may change the text that the agent sees.
+    """A sampler's episode whose guidance may change the text that the agent sees.
 
     Attributes:
         changes: True if the guidance has an interface.
@@ -252,7 +252,7 @@ class GuidedEpisode:
 
 
 class GroupStudies:
-    """A runner of studies, which examine groups as they close and pass on notes once per step.
+    """A runner that lets studies examine closed groups and passes on their notes once per step.
 
     Args:
         guiding: the studies and the memories.
@@ -272,7 +272,7 @@ class GroupStudies:
         self.notes = NO_NOTES
 
     def closed(self, group: Group) -> None:
-        """Examine a closed group and, if the step is complete, pass on the step's notes."""
+        """Examine a closed group. If the step is complete, pass on the step's notes."""
         self._written += self.guiding.examine([group]).notes
         self._n_closed += 1
         if self._n_closed < self._groups_per_step:

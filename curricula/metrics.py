@@ -107,7 +107,7 @@ class SimilarityHistogram(NamedTuple):
 
 
 def max_similarity(embeddings: ArrayLike, reference: ArrayLike) -> SimilarityHistogram:
-    """Return each task's similarity to its nearest reference task, with a histogram (figure 5).
+    """Return each task's similarity to its nearest reference task, and a histogram (figure 5).
 
     Args:
         embeddings: (n, dim) vectors of any norm.
@@ -127,7 +127,7 @@ def shares_of(counts: Mapping[str, int]) -> dict[str, float]:
 
 
 def conversion(*, signals: int, contexts: int, candidates: int, accepted: int) -> dict[str, float]:
-    """Return how efficiently exploration turned signals into tasks.
+    """Return ratios that measure how efficiently exploration turned signals into tasks.
 
     ``yield`` is the number of drafts (candidates) per context, ``pass_rate`` the share of drafts
     that became tasks, and ``conversion`` the number of tasks per signal. Undefined ratios are 0.
@@ -159,7 +159,7 @@ def feedback_ratio(rounds: int, seconds_per_round: float, seconds_in_all: float)
 
 
 class CrossTable(NamedTuple):
-    """Shares of tasks by outcome (C correct, W wrong), with the baseline's letter first."""
+    """Shares of tasks by the outcomes of two agents, baseline first (C is correct, W is wrong)."""
 
     cc: float
     cw: float
@@ -173,7 +173,7 @@ class CrossTable(NamedTuple):
 
     @property
     def ours(self) -> float:
-        """Share of tasks solved by the agent that is compared with the baseline."""
+        """Share of tasks solved by our agent."""
         return self.cc + self.wc
 
 

@@ -60,7 +60,7 @@ SelectorConfig = Annotated[
 
 
 class CoveredTags:
-    """A counter of the distinct tags in a pool, which reads each task only once.
+    """A counter of distinct tags in a pool. It reads each task only once.
 
     Tags may require a benchmark's data. If the data is missing or differs from the data that the
     tasks were made with, the counter returns None, because a metric must not stop a run.
@@ -334,7 +334,7 @@ class CurriculumConfig(GrowthConfig):
 
     @property
     def cap(self) -> int | None:
-        """Visits after which a task counts as used up: the ``band`` selector's setting, or 8."""
+        """Number of visits after which a task is used up. The ``band`` selector can change it."""
         return self.selector.cap if isinstance(self.selector, BandConfig) else CAP
 
     def make(
@@ -361,7 +361,7 @@ class CurriculumConfig(GrowthConfig):
 
 
 def _signals_in(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return signal counts by kind from an old state, which mixed them with other counts."""
+    """Return the number of signals of each kind in a state saved by an older version."""
     prefix = "signals_"
     return {
         name.removeprefix(prefix): n for name, n in counts.items() if name.startswith(prefix) and n

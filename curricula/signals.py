@@ -1,4 +1,4 @@
-"""Signals, which are weaknesses that CoEvolve detects in rollouts, and their detector."""
+"""Signals (weaknesses in rollouts) and the detector that finds them, as in CoEvolve."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ Reading = Literal["max", "mean"]
 
 
 class Visit(NamedTuple):
-    """The outcomes of a visit to a task, which are used to detect forgetting.
+    """The outcomes of a visit to a task, used to detect forgetting.
 
     Attributes:
         mean: mean outcome.
@@ -220,7 +220,7 @@ class SignalDetector:
 
     @property
     def forgotten(self) -> Mapping[Reading, int]:
-        """Number of episodes in which forgetting was found, for each way to summarise a visit."""
+        """Number of episodes that showed forgetting, for each way of summarising a visit."""
         return self._forgotten
 
     @property
@@ -252,7 +252,7 @@ class SignalDetector:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the windows and counts as JSON."""
+        """Return the windows of recent visits and the counts as JSON."""
         return {
             "windows": {
                 task_id: [list(visit) for visit in window]
@@ -327,7 +327,7 @@ class SignalDetector:
                     )
 
     def _push(self, group: Group) -> None:
-        """Add an entry for the group to its task's window."""
+        """Add the group's visit to its task's window of recent visits."""
         scores = self._scores(group)
         if not scores:
             return

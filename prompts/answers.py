@@ -85,7 +85,7 @@ def action_of(answer: str, form: AnswerForm) -> str:
 
 
 def answer_of(action: str, form: AnswerForm) -> str:
-    """Return the simplest answer that contains an action.
+    """Return an answer that contains only the given action.
 
     Example:
         >>> answer_of("look", "action")

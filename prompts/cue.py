@@ -1,4 +1,4 @@
-"""Prompt files with a single block of text, such as a cue that guides an agent.
+"""Prompt files with a single block, such as cues that guide an agent.
 
 A cue file begins with a Jinja comment that contains TOML, and has one block::
 
@@ -46,7 +46,7 @@ class CuePrompt(PromptFile[CueHeader]):
 
 
 def load_cue(name: str) -> CuePrompt:
-    """Load the prompt file of a cue, which :func:`read_prompt` finds by name.
+    """Load a cue's prompt file; see :func:`read_prompt`.
 
     Raises:
         ConfigError: if the file does not exist or is invalid.

@@ -68,7 +68,7 @@ class InquiryPrompt(PromptFile[InquiryHeader]):
 
 
 def load_inquiry(name: str | Path) -> InquiryPrompt:
-    """Load the prompt file of an inquiry, which :func:`read_prompt` finds by name.
+    """Load an inquiry's prompt file; see :func:`read_prompt`.
 
     Raises:
         ConfigError: if the file does not exist or is invalid.

@@ -1,4 +1,4 @@
-"""Loading of prompt files, which are Jinja2 templates with a header that declares their inputs.
+"""A loader for prompt files: Jinja2 templates with a header that declares the inputs.
 
 A prompt file begins with a Jinja comment that contains TOML, and has three or more blocks::
 
@@ -99,7 +99,7 @@ class PromptTemplate(PromptFile[Header]):
 
     @property
     def tasks(self) -> str:
-        """Return the description of valid tasks in the env, or "" if the file has none."""
+        """Return the description of valid tasks in the env, or "" if the prompt file has none."""
         if not has_block(self.text, TASKS):
             return ""
         return write_block(self.text, TASKS, {}, self.header.name, "Does the block use an input?")
@@ -120,7 +120,7 @@ class PromptTemplate(PromptFile[Header]):
         return self._render("first", view, thinking, style)
 
     def turn(self, view: View, *, thinking: bool = False, style: AnswerStyle = "plain") -> str:
-        """Return the user message for any later view."""
+        """Return the user message for a view after the first one."""
         return self._render("turn", view, thinking, style)
 
     def _render(self, block: str, view: View, thinking: bool, style: AnswerStyle) -> str:

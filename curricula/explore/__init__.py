@@ -1,1 +1,1 @@
-"""Evolution rounds, in which explorers search for new tasks and gates check their drafts."""
+"""Evolution rounds: explorers search for new tasks, and gates check their drafts."""

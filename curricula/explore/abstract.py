@@ -1,4 +1,4 @@
-"""Abstraction, in which a language model turns exploration walks into task proposals."""
+"""Abstraction: a language model turns exploration walks into task proposals."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Abstract:
         self._told = load_inquiry(prompt).declared(told) if told else {}
 
     def __call__(self, walks: Sequence[tuple[Context, Walk]]) -> list[Abstraction]:
-        """Return the task proposals made from walks, each given with its starting context.
+        """Return the task proposals made from walks and their contexts.
 
         Walks without any exchange are skipped.
         """
@@ -152,7 +152,7 @@ class Abstract:
 
 
 def _by_task(walks: Sequence[tuple[Context, Walk]]) -> list[list[int]]:
-    """Return the indices of walks that have exchanges, grouped by the task they started from."""
+    """Return the indices of walks with at least one exchange, grouped by starting task."""
     of_task: dict[tuple[str, bool], list[int]] = {}
     for place, (context, walk) in enumerate(walks):
         if walk.exchanges:

@@ -1,4 +1,4 @@
-"""The evolver, which runs an evolution round from contexts to proven tasks."""
+"""The gated evolver: it explores a round's contexts and checks the resulting drafts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SKIPPED = "advisor"
 
 @dataclass(slots=True)
 class _Progress:
-    """The progress of a round, from which a later call resumes an interrupted round."""
+    """The progress of a round, kept so that an interrupted round can be resumed."""
 
     round: Round
     known: KnownTasks
@@ -224,7 +224,7 @@ class GatedEvolver:
         return self.benchmark.tasks(Split.TRAIN) if self.native is None else self.native
 
     def _unguided(self, rng: Generator, near: Generator) -> Context:
-        """Return a context for a random native task, with tags that new tasks should stay close to.
+        """Return a context for a random task, with the tags that new tasks should roughly match.
 
         The tags are the functions that can be called in that task, or else the tags of the
         scenario's native tasks. They are drawn with a separate generator, without affecting other
@@ -244,7 +244,7 @@ class GatedEvolver:
         return Context(kind=UNGUIDED, task=task, near=drawn)
 
     def _tags_at(self, scenario: str) -> Sequence[str]:
-        """Return the tags of a scenario's native tasks, except tags that name a location."""
+        """Return the tags of a scenario's training tasks, except tags that name a location."""
         if scenario not in self._tags:
             native = self._native
             tags = {tag for task in native if task.scenario == scenario for tag in tags_of(task)}
@@ -289,7 +289,7 @@ def _evolved(task: Task, context: Context, round: Round, verdict: Verdict) -> Ta
 
 
 def _told(context: Context, known: KnownTasks) -> Context:
-    """Add known instructions to a context; an unguided context gets them from any scenario."""
+    """Add known instructions to a context. Unguided contexts also get those of other scenarios."""
     tasks = known.around(context.task, MAX_KNOWN)
     if context.kind == UNGUIDED:
         there = {task.id for task in tasks}
@@ -304,7 +304,6 @@ def _rng(round: Round, *key: int) -> Generator:
 
 
 def _how_far(progress: _Progress) -> str:
-    """Return the progress of a round as text."""
     wanted = progress.round.n_wanted
     accepted = f"{len(progress.accepted)} of {wanted}" if wanted else str(len(progress.accepted))
     return f"{accepted} tasks accepted, {progress.n_judged} drafts tried"

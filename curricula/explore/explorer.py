@@ -1,4 +1,4 @@
-"""Explorers, which revisit tasks where the agent is weak and propose new tasks as drafts."""
+"""Explorers: they revisit tasks where the agent is weak, and propose new tasks as drafts."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ BUDGET = "budget"
 
 
 class Explorer(Protocol):
-    """Interface for explorers, which turn contexts into drafts (proposed tasks)."""
+    """Interface for explorers. An explorer turns contexts into drafts (proposed tasks)."""
 
     @property
     def concurrency(self) -> int:
@@ -133,7 +133,7 @@ class Explorer(Protocol):
 
 
 def require_explorable(benchmark: Benchmark, task: Task) -> None:
-    """Check that the task is a training task, from which an explorer may start.
+    """Check that an explorer may start from the task, which must be a training task.
 
     Raises:
         SplitLeakError, TaskError: as
@@ -171,7 +171,7 @@ class Walker:
         self._draw = draw
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return one action per view; if no choices are available, the action abandons the walk."""
+        """Return one action per view; if there are no choices, abandon the walk."""
         return [self._next(view) for view in views]
 
     def _next(self, view: View) -> Act:

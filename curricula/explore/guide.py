@@ -34,7 +34,7 @@ def is_open(context: Context) -> bool:
 
 
 def opened_for(benchmark: Benchmark, context: Context) -> Task:
-    """Return the task to start from; if there is a target, remove the task's goal if possible."""
+    """Return the start task, without its goal if there is a target and the benchmark allows it."""
     if context.target and hasattr(benchmark, "open"):
         task: Task = benchmark.open(context.task)
         return task
@@ -94,7 +94,7 @@ MIN_SAME = 2
 
 
 class Guide:
-    """A writer of explorer cues based on a context, its weakness and the known tasks.
+    """A guide that writes cues for explorers from a context, its weakness and the known tasks.
 
     Args:
         prompt: name of the prompt file.
@@ -191,7 +191,7 @@ def listed(
 
 
 def contrasting(actions: Sequence[str], contrast: Sequence[str]) -> list[dict[str, Any]]:
-    """List the actions of the opposite attempt from the point where the two attempts diverge."""
+    """List the other attempt's actions from the point where the two attempts diverge."""
     return listed(contrast, actions, first=parting(actions, contrast)) if contrast else []
 
 

@@ -152,7 +152,7 @@ class ModelExplorer:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """A key that identifies the explorer without its models, to check if runs can share rounds.
+        """The explorer's settings, apart from its models. Runs share rounds only if these match.
 
         It contains the prompt folder, the prompts' hashes and extra inputs, and the identities of
         agents that have an identity.
@@ -194,7 +194,6 @@ class ModelExplorer:
         return [stay.exploration() for stay in stays]
 
     def _study(self, stays: Sequence[_Stay]) -> None:
-        """Summarise the contexts' rollouts."""
         summaries = self.summarise([stay.context for stay in stays])
         for stay, summary in zip(stays, summaries, strict=True):
             stay.brief = summary.brief
@@ -204,7 +203,7 @@ class ModelExplorer:
                 stay.problems.append(f"The rollout was retold by rule: {summary.problem}")
 
     def _walk(self, stays: Sequence[_Stay]) -> None:
-        """Let the agent explore; a context's later walks see the actions of its earlier walks."""
+        """Let the agent explore. A context's later walks see the actions of its earlier walks."""
         free = [stay for stay in stays if stay.context.kind == UNGUIDED]
         led = [stay for stay in stays if stay.context.kind != UNGUIDED]
         for _ in range(self.n_walks):
@@ -231,7 +230,7 @@ class ModelExplorer:
         return WalkStart(task, self.guide(context, stay.brief, earlier), stay.rng)
 
     def _abstract(self, stays: Sequence[_Stay]) -> None:
-        """Turn walks into proposals with the model, or into drafts by rule if the model fails."""
+        """Turn walks into proposals with the model. If the model fails, make drafts by rule."""
         ways = [
             (stay, walk, walked)
             for stay in stays

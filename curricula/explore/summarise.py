@@ -1,4 +1,4 @@
-"""Summaries, which a model writes about weak rollouts before the explorer revisits their tasks."""
+"""Summaries: a model explains weak rollouts before the explorer revisits their tasks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class BriefAnswer(BaseModel):
     do_not_repeat: tuple[str, ...] = ()
 
     def brief(self) -> ContextBrief:
-        """Return the answer as a brief, which is the stored summary of a rollout."""
+        """Return the answer as a brief (the stored summary of a rollout)."""
         return ContextBrief(
             summary=_sentence(self.summary),
             failure_cause=_sentence(self.failure_cause),
@@ -65,7 +65,7 @@ class RolloutSummary(NamedTuple):
 
 
 class Summarise:
-    """A summary step that asks a model to explain the contexts' rollouts, in one batch.
+    """A step in which a model summarises the contexts' rollouts, all in one batch.
 
     If a question fails, :func:`retold` makes the brief from the rollout.
 
@@ -171,7 +171,7 @@ def retraced(
 def _shown(
     exchanges: Sequence[Exchange], n_steps: int, last_observation: str, cap: int
 ) -> dict[str, Any]:
-    """Return the prompt inputs that show the exchanges of all or some steps of a rollout."""
+    """Return prompt inputs with as many of the exchanges as fit."""
     shown = cut(exchanges, cap)
     numbers = step_numbers(len(shown), n_steps)
     return {
@@ -183,7 +183,7 @@ def _shown(
 
 
 def gap(numbers: Sequence[int], n_steps: int) -> tuple[int, int] | None:
-    """Return the range of steps (first, last) that is not shown, or None if all are shown."""
+    """Return the first and the last omitted step, or None if all steps are shown."""
     missing = sorted({*range(1, n_steps + 1)} - {*numbers})
     return (missing[0], missing[-1]) if missing else None
 

@@ -1,4 +1,4 @@
-"""A generator of unproven tasks, some of them broken, for measuring the value of selectors."""
+"""A generator of unchecked tasks, some of them broken, for measuring how much selectors help."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Breakable(Benchmark, Protocol):
 
 
 def breakable(benchmark: Benchmark) -> Breakable:
-    """Return the benchmark if it can make unsolvable copies of its tasks.
+    """Return the benchmark after checking that it can make unsolvable copies of its tasks.
 
     Raises:
         ConfigError: if it has no ``broken``.
@@ -44,7 +44,7 @@ def breakable(benchmark: Benchmark) -> Breakable:
 
 
 class UnprovenEvolver:
-    """An evolver that supplies unproven native training tasks and breaks a share of them.
+    """An evolver that supplies unchecked training tasks, some of which cannot be solved.
 
     It does not explore and has no gates. For a target, it supplies the task that the target was
     derived from; all other tasks are drawn at random. Each task is charged the maximum env steps of
@@ -121,7 +121,7 @@ class UnprovenEvolver:
         return [*drawn, *(self.native[int(place)] for place in places)]
 
     def _easiest(self, drawn: list[Task], rng: Generator) -> list[Task]:
-        """Try ``len(drawn)`` other tasks, and return the tasks that were solved most often.
+        """Try out random tasks, and return the tasks that were solved most often.
 
         The returned tasks replace the initial tasks that were drawn.
         """

@@ -1,4 +1,4 @@
-"""Walks, which are ungraded episodes in which a guided agent revisits the env."""
+"""Exploration walks: ungraded episodes in which a guided agent revisits the env."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Phase:
 
 
 class PhasedAgent:
-    """An agent that acts in phases, chosen by the number of steps taken in an exploration walk.
+    """An agent that acts in phases. The current phase depends on the number of steps in the walk.
 
     It does not keep any state, so walks in different phases can run at the same time. The phases'
     agents are queried one after another, each with all views in its phase.

@@ -1,1 +1,1 @@
-"""Gates, the checks that a draft must pass to become a task."""
+"""Gates: the checks that a draft must pass to become a task."""

@@ -1,4 +1,4 @@
-"""The gate interface and candidates, which are proposals that gates check."""
+"""The interface for gates, and candidates (the proposals that gates check)."""
 
 from __future__ import annotations
 
@@ -67,21 +67,21 @@ class Candidate:
 
     @property
     def the_draft(self) -> Draft:
-        """The draft; reading it raises Rejected if the proposal was not parsed."""
+        """The draft. Raises Rejected if the proposal was not parsed."""
         if self.draft is None:
             raise Rejected("the proposal was never parsed into a draft")
         return self.draft
 
     @property
     def the_task(self) -> Task:
-        """The built task; reading it raises Rejected if no task was built."""
+        """The built task. Raises Rejected if no task was built."""
         if self.task is None:
             raise Rejected("the draft was never built into a task")
         return self.task
 
     @property
     def the_replay(self) -> Replay:
-        """The replay of the reference; reading it raises Rejected if there was no replay."""
+        """The replay of the reference solution. Raises Rejected if there was no replay."""
         if self.replay is None:
             raise Rejected("the reference was never replayed")
         return self.replay
@@ -89,7 +89,7 @@ class Candidate:
     def verdict(
         self, *, checks: tuple[Check, ...] = (), gate: str = "", reason: str = ""
     ) -> Verdict:
-        """Return the verdict: accepted if ``gate`` is "", and otherwise rejected by that gate."""
+        """Return the verdict: accepted, unless ``gate`` names the gate that rejected the draft."""
         draft, proposal = self._storable_draft(), self._storable_proposal()
         return Verdict(
             draft_id=digest(draft or proposal),
@@ -135,7 +135,7 @@ def oversized(proposal: Proposal) -> str | None:
 
 
 class Gate(Protocol):
-    """Interface for gates; a gate is one check of a candidate."""
+    """Interface for gates. A gate is one check of a candidate."""
 
     @property
     def name(self) -> str:

@@ -104,7 +104,7 @@ class DraftGate:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceGate:
-    """A gate that rejects proposals in which the model's confidence is too low."""
+    """A gate that rejects proposals if the model's confidence is too low."""
 
     threshold: float = CONFIDENCE
     name: str = "confidence"
@@ -145,9 +145,9 @@ OWN_ENDS = frozenset({EndReason.SOLVED, EndReason.FAILED, EndReason.AGENT_DONE})
 
 @dataclass(frozen=True, slots=True)
 class PaperGate:
-    """A gate in which a solver that sees the reference must score above 0 or convince a judge.
+    """A gate that lets a solver try each task once, with the reference solution as a tip.
 
-    The judge only sees episodes that finished by themselves.
+    The task passes with a score above 0, or if a judge approves an episode that ended by itself.
     """
 
     benchmark: Benchmark
@@ -156,7 +156,7 @@ class PaperGate:
     name: str = "paper"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Let a solver that sees the reference try the task once; see :class:`Gate`."""
+        """Let a solver try the task, with the reference solution as a tip; see :class:`Gate`."""
         tried = try_task(self.solver, candidate.the_task, 1, tip=True)
         if not tried.ended:
             raise Rejected(f"it could not be tried: {tried.problem}", env_steps=tried.env_steps)
@@ -167,7 +167,7 @@ class PaperGate:
         return replace(candidate, said=said, env_steps=candidate.env_steps + tried.env_steps)
 
     def _judged(self, candidate: Candidate, rollout: Trajectory) -> tuple[str, str]:
-        """Return a reason to reject the rollout and a finding in its favour, each "" if absent."""
+        """Return a reason to reject the rollout and a finding in its favour; either may be ""."""
         if rollout.score > 0:
             return "", f"scores {rollout.score:.2f}"
         if rollout.end_reason not in OWN_ENDS:
@@ -194,7 +194,7 @@ _SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class SubstanceGate:
-    """A gate that rejects trivial tasks and tasks whose instruction does not describe them.
+    """A gate that rejects trivial tasks and tasks that their instructions do not describe.
 
     It rejects a task if its reference contains unnecessary steps, if its reference neither changes
     nor reads the engine's state, if its instruction contains the answer or the whole reference, if
@@ -332,7 +332,7 @@ class SplitLeakGate:
 
 @dataclass(frozen=True, slots=True)
 class NearDuplicateGate:
-    """A gate that rejects instructions of known tasks; see :meth:`KnownTasks.copied_by`."""
+    """A gate that rejects copies of known instructions; see :meth:`KnownTasks.copied_by`."""
 
     known: KnownTasks
     name: str = "near_duplicate"
@@ -367,7 +367,7 @@ class BuildGate:
 
 @dataclass(frozen=True, slots=True)
 class LengthGate:
-    """A gate that rejects tasks whose reference is too short once unnecessary steps are removed.
+    """A gate that rejects tasks whose reference solution is too short once it is minimised.
 
     The shortened reference becomes the task's reference.
     """
@@ -377,7 +377,7 @@ class LengthGate:
     name: str = "length"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Remove unnecessary steps from the reference and check its length; see :class:`Gate`."""
+        """Minimise the reference solution and check its length; see :class:`Gate`."""
         short = minimised(self.benchmark, candidate.the_draft, candidate.the_task)
         if len(short.steps) < self.min_steps:
             dropped = f"; {short.dropped[0]!r} is not needed" if short.dropped else ""
@@ -410,13 +410,13 @@ class DuplicateGate:
 
 @dataclass(frozen=True, slots=True)
 class ReplayGate:
-    """A gate that replays the reference twice and rejects errors and differing results."""
+    """A gate that replays the reference solution twice and rejects any errors or differences."""
 
     benchmark: Benchmark
     name: str = "replay"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Replay the reference twice; see :class:`Gate`."""
+        """Replay the reference solution twice; see :class:`Gate`."""
         task = candidate.the_task
         steps = 0
         first = candidate.replay  # replayed during minimisation
@@ -436,12 +436,12 @@ class ReplayGate:
 
 @dataclass(frozen=True, slots=True)
 class PrefixGate:
-    """A gate that requires the reference to reach a score of 1 only with its last action."""
+    """A gate that requires the reference solution to score 1 only after its last action."""
 
     name: str = "prefix"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Check the score after each action of the reference; see :class:`Gate`."""
+        """Check the score after each action of the reference solution; see :class:`Gate`."""
         _, *earlier, last = (0.0, *candidate.the_replay.scores[1:])
         if last < 1.0:
             raise Rejected(f"its reference scores {last:.2f} at the end, not 1")
@@ -459,7 +459,7 @@ class EmptyAgentGate:
     name: str = "empty_agent"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Check the score that the task has without any action; see :class:`Gate`."""
+        """Check that the task is not solved without any action; see :class:`Gate`."""
         begun = candidate.the_replay.scores[0]
         idle = self.benchmark.replay(candidate.the_task, ()).scores[-1]
         if max(begun, idle) >= 1.0:
@@ -536,7 +536,7 @@ def _asking(
     solver: Solver | None,
     advisor: Advisor | None,
 ) -> Iterator[Gate]:
-    """Yield the gates that query a model about a proven task."""
+    """Yield the enabled gates that query a model."""
     if settings.has("solve") and "solve" not in off:
         if solver is None:
             raise ConfigError("gates.solve needs a solver to try new tasks: pass a solver.")
@@ -607,5 +607,4 @@ def run_gates(
 
 
 def _world_type(draft: Draft) -> type[World]:
-    """Return the class that the draft's benchmark uses for worlds."""
     return type(Draft.model_validate(draft.model_dump(mode="json")).world)

@@ -1,4 +1,4 @@
-"""A gate that asks a model whether a task's reference fulfils the instruction."""
+"""A gate that asks a model whether a task's reference solution fulfils the instruction."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ask_judge(
     opening: str = "",
     reference: Sequence[str] = (),
 ) -> Answer[Judgement]:
-    """Ask a judge whether actions fulfil the instruction of a candidate's built task.
+    """Ask a judge if the given actions fulfil the instruction of the candidate's task.
 
     The opening is the observation before the first action. If ``done`` contains other actions, pass
     actions that are known to be correct as the reference.
@@ -73,7 +73,7 @@ def ask_judge(
 
 @dataclass(frozen=True, slots=True)
 class JudgeGate:
-    """A gate that shows a model the reference's effects and asks if they fulfil the instruction.
+    """A gate that asks a model if the effects of the reference solution fulfil the instruction.
 
     The answer is stored but never used as a reward. Without an answer, the candidate passes.
     """
@@ -83,7 +83,7 @@ class JudgeGate:
     name: str = "judge"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Ask the judge about the reference; see :class:`Gate`."""
+        """Ask the judge about the reference solution; see :class:`Gate`."""
         task, replay, steps = candidate.the_task, candidate.replay, 0
         if replay is None:
             replay = self.benchmark.replay(task, task.solution)

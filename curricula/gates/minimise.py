@@ -52,7 +52,7 @@ def minimised(benchmark: Benchmark, draft: Draft, task: Task) -> Minimised:
 
 
 class _Shortening:
-    """The state of a reference while it is being minimised."""
+    """The state of a reference solution while it is being minimised."""
 
     def __init__(self, benchmark: Benchmark, draft: Draft, task: Task) -> None:
         self._benchmark, self._draft, self._task = benchmark, draft, task
@@ -103,7 +103,7 @@ class _Shortening:
                 self._drop([index])
 
     def _opens_next(self, index: int) -> bool:
-        """Return True if the engine offered the next step only after this step."""
+        """Return True if the next step was not available before this step."""
         listed, following = self._replay.listed, self._steps[index + 1]
         return bool(listed) and following in listed[index + 1] - listed[index]
 
@@ -151,7 +151,7 @@ def _without(steps: Sequence[str], indices: Sequence[int]) -> tuple[str, ...]:
 
 
 def _taken(step: str, rest: list[str]) -> bool:
-    """If the step is first in ``rest``, remove it from there and return True."""
+    """If ``rest`` begins with ``step``, remove that first item and return True."""
     if rest and rest[0] == step:
         rest.pop(0)
         return True

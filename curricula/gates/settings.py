@@ -41,7 +41,7 @@ _ELSEWHERE = {
 
 
 def not_optional(off: Collection[str]) -> str | None:
-    """Return why a gate cannot be turned off, or None if all gates can be turned off."""
+    """Return an error message if any gate in ``off`` cannot be turned off, or else None."""
     wrong = sorted(set(off) - OPTIONAL)
     if not wrong:
         return None
@@ -55,7 +55,7 @@ def not_optional(off: Collection[str]) -> str | None:
 
 
 class SolveConfig(FrozenModel):
-    """Settings for trial episodes, in which a model tries each new task before it is accepted.
+    """Settings for trial episodes: a model tries each new task before the task is accepted.
 
     The verifier derived from the reference judges trial episodes, and their env steps are counted
     like all other env steps.

@@ -1,4 +1,4 @@
-"""Similarity bins for new tasks, and rounds that keep a single bin."""
+"""Similarity bins for new tasks, and an evolver that keeps only one bin."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Bins(NamedTuple):
 
 
 def similarity_bins(similarity: Sequence[float], n_mixed: int) -> Bins:
-    """Split tasks into thirds by similarity rank, and mix them (CoEvolve, Table 13).
+    """Return thirds of the tasks by similarity rank, and a mix of all three (CoEvolve, Table 13).
 
     The paper does not specify the boundaries. Here, ``low`` and ``high`` have n // 3 tasks each,
     and ``mid`` has the other tasks; ties keep their order. The mix takes the first n_mixed // 3
@@ -82,7 +82,7 @@ def set_aside(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
 
 
 class BinnedEvolver:
-    """An evolver that keeps one similarity bin of the tasks accepted by another evolver.
+    """An evolver that wraps another one and keeps only the accepted tasks in one similarity bin.
 
     Args:
         evolver: the evolver that runs the rounds.
@@ -103,7 +103,7 @@ class BinnedEvolver:
         self.evolver, self.bin, self.against = evolver, bin, against
 
     def run(self, round: Round) -> RoundResult:
-        """Run a round and keep one bin; see :class:`~coevo_gym.core.seams.Evolver`."""
+        """Run a round and keep the bin's tasks; see :class:`~coevo_gym.core.seams.Evolver`."""
         result = self.evolver.run(round)
         accepted = result.accepted
         if not accepted:

@@ -1,4 +1,4 @@
-"""Trial episodes, in which a model tries a built task and the task's verifier judges it."""
+"""Trial episodes: a model tries a built task, and the task's verifier judges the result."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def try_task(solver: Solver, task: Task, n: int, *, tip: bool = False) -> Tries:
 
 
 def tip_of(actions: Sequence[str]) -> Cue:
-    """Return the cue that shows the reference to a solver."""
+    """Return the cue that shows the reference solution to a solver."""
     prompt = load_cue(TIP)
     return Cue(prompt.write({"actions": list(actions)}), place="first", id=prompt.label)
 

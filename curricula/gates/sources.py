@@ -87,7 +87,7 @@ class ShownValues:
 
     @staticmethod
     def counts(text: str) -> set[str]:
-        """Return a list's length and, for each value, the number of rows that contain the value."""
+        """Return the length of a JSON list and, for each value, how many items contain it."""
         rows = _parsed(text)
         if not isinstance(rows, list):
             return set()
@@ -121,7 +121,7 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 class Sources:
-    """The values that were first shown by each step of a replay.
+    """The values that each step of a replay shows for the first time.
 
     For example, a replay can use an id without the step that listed it, but an agent could not know
     the id. That step is needed although a replay without it works.
@@ -142,6 +142,6 @@ class Sources:
             told.read(text)
 
     def feeds(self, step: int, later: Sequence[str]) -> bool:
-        """Return True if a step showed a value that ``later`` uses, or a count from the answer."""
+        """Return True if a step showed a value that ``later`` uses, or a count in the answer."""
         text = "\n".join(later)
         return self._answers[step] or any(stands_in(text, value) for value in self._news[step])

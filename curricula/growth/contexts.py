@@ -1,4 +1,4 @@
-"""Contexts, which are explorer inputs made from signals or from trained tasks."""
+"""Contexts: starting points for explorers, made from signals or from trained tasks."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def weaknesses(
     patterns: Mapping[Pattern, int] = EMPTY,
     bare: bool = False,
 ) -> Weaknesses:
-    """Return one context per signal kind and task, made from a failed rollout if possible.
+    """Return one context for each task and kind of signal. Failed rollouts are preferred.
 
     Args:
         signals: the signals.
@@ -120,7 +120,7 @@ def commonest(patterns: Mapping[Pattern, int], n: int = MAX_USUAL) -> tuple[str,
 
 
 def _contrast(rollout: Trajectory, group: Group) -> tuple[str, ...]:
-    """Return the actions of the group's first rollout with the opposite outcome, if any."""
+    """Return the actions of the first rollout with a different outcome, or () if there is none."""
     others = (other for other in group.trajectories if other.success is not rollout.success)
     return next((other.actions for other in others), ())
 
@@ -169,7 +169,7 @@ def share_out(pending: Mapping[str, int], n: int) -> list[str]:
 
 
 def _summary(signal: Signal) -> str:
-    """Describe the weakness in one sentence, using the numbers behind the signal."""
+    """Describe the weakness in one sentence, with the numbers that the signal is based on."""
     numbers = signal.evidence
     if signal.kind == FORGETTING:
         visits = ", ".join(f"{outcome:.2f}" for outcome in numbers["history"])

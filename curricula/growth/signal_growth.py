@@ -1,4 +1,4 @@
-"""Pool growth based on weaknesses in rollouts, with control conditions (arXiv 2604.15840)."""
+"""Growth rules based on weaknesses in rollouts, and their control variants (arXiv 2604.15840)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class When(ABC):
 
     @abstractmethod
     def due(self, pool: Sequence[Task], n_pending: int) -> Due | None:
-        """Return the size of the round that is due and restart the count, or None if none is due.
+        """Return the size of the round that is due, or None. If one is due, reset the group count.
 
         Args:
             pool: all tasks in the pool, at least one.
@@ -65,7 +65,7 @@ class When(ABC):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state as JSON; its keys are merged into the growth rule's state."""
+        """Return the state as JSON, to be merged into the growth rule's state."""
         return {"groups_since_round": self._n_groups}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -100,7 +100,7 @@ LEAST_CHANCE = 0.15
 
 
 def drafts_wanted(reserve: float, *, every_groups: int, mean: float, k: int, most: int) -> int:
-    """Return the number of new tasks that the pool needs until its next check.
+    """Return the number of new tasks that the pool needs to last until its next check.
 
     n = clip((F - R) / max(0.15, q(m)), 0, most), rounded down; q is
     :func:`~coevo_gym.curricula.pool.task_stats.mixed_chance`.
@@ -177,7 +177,7 @@ MAX_SEED = 2**63
 
 
 class NoGrowth(FrozenModel):
-    """Settings for a static task set, to which no tasks are added."""
+    """Settings for a task set that does not grow."""
 
     kind: Literal["none"] = "none"
 
@@ -211,7 +211,7 @@ class _RoundsFromPractice(_Rounds):
 
 
 class AnywhereGrowth(_Rounds):
-    """Settings for rounds that explore any training scenario until ``drafts`` drafts are tried."""
+    """Settings for rounds that explore any training scenario until enough drafts are tried."""
 
     kind: Literal["anywhere"] = "anywhere"
 
@@ -229,7 +229,7 @@ class BlindGrowth(_RoundsFromPractice):
 
 
 class GuidedGrowth(_RoundsFromPractice):
-    """Settings for rounds that start where the agent is weak (as in the paper)."""
+    """Settings for rounds that start where the agent is weak (as in arXiv 2604.15840)."""
 
     kind: Literal["signals"] = "signals"
     contexts: Literal["signals", "coverage", "learnable", "progress", "mixed"] = "signals"
@@ -304,7 +304,7 @@ class GrowthConfig(FrozenModel):
 
 
 class SignalGrowth:
-    """Pool growth from contexts in which signals were detected, with control conditions.
+    """A growth rule that starts rounds from detected signals, with variants that serve as controls.
 
     While the pool is empty, the first round is unguided or explores targets. Separate parts decide
     when later rounds are due and how large they are (:class:`When`), and where they explore
@@ -378,7 +378,7 @@ class SignalGrowth:
         return signals
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
-        """Return the round that is due and clear the pending contexts, or None if none is due.
+        """Return the round that is due, or None. If a round is due, clear the pending contexts.
 
         Raises:
             ConfigError: if the first round uses targets but there are no native tasks to plan them

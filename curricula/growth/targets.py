@@ -156,7 +156,7 @@ def plans(
 
 
 def _places(n: int, rng: Generator) -> Iterator[int]:
-    """Yield random indices of native tasks, each index about equally often."""
+    """Yield task indices in random order, one permutation after another."""
     while True:
         yield from rng.permutation(n).tolist()
 

@@ -1,4 +1,4 @@
-"""Diversity of a growing task set, measured by SR@k and ED_rel after each addition."""
+"""Diversity of a growing task set, measured after each addition."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class GrowingSet:
 
     @property
     def self_similarity(self) -> float:
-        """SR@k of all tasks, or NaN for fewer than two tasks. Higher values mean less diversity."""
+        """Self-similarity (SR@k) of all tasks, or NaN for fewer than two. Lower is more diverse."""
         n = len(self._all)
         if n < 2:
             return math.nan
@@ -101,12 +101,12 @@ class GrowingSet:
 
     @property
     def distance(self) -> float:
-        """ED_rel (V-statistic) between the first set and the added tasks, or NaN if undefined."""
+        """Relative energy distance of the added tasks from the first set, or NaN if undefined."""
         n, m = len(self._first), len(self._all) - len(self._first)
         if min(n, m) < 2 or self._within_first == 0:
             return math.nan
         mean_first = self._within_first / (n * (n - 1))
-        energy = (
+        energy = (  # as a V-statistic
             2 * self._between / (n * m)
             - self._within_first / (n * n)
             - self._within_added / (m * m)

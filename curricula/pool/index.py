@@ -126,7 +126,7 @@ class VectorIndex:
         return False
 
     def _propose(self, asked: NDArray[np.float32], n: int) -> NDArray[np.int64]:
-        """Return (q, n) candidate indices in ascending order, which include the nearest vectors."""
+        """Return ``n`` candidates for the nearest vectors of each query, in ascending order."""
         removed = self._removed[: self._n]
         if n == len(self):
             return np.tile(np.flatnonzero(~removed), (len(asked), 1))

@@ -1,4 +1,4 @@
-"""Known tasks, which new drafts are compared with."""
+"""Known tasks, for comparison with new drafts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ class KnownTasks:
         return id in self._ids
 
     def around(self, task: Task, n: int) -> list[Task]:
-        """Return up to ``n`` tasks from a task's scenario or derived from the task, newest last.
+        """Return up to ``n`` known tasks related to a task, newest last.
+
+        Related tasks are derived from the task or share its scenario.
 
         Args:
             task: the task, which is excluded from the result.
@@ -67,7 +69,7 @@ class KnownTasks:
         return scenario in self._around
 
     def most_alike(self, draft: Draft) -> tuple[Task, float] | None:
-        """Return the known task from the draft's scenario that is worded most similarly.
+        """Return the most similarly worded known task from the draft's scenario.
 
         Returns:
             The task (in a tie, the first task) and the Jaccard index of the two sets of words, in
@@ -84,7 +86,7 @@ class KnownTasks:
         return task, share
 
     def copied_by(self, draft: Draft) -> Task | None:
-        """Return the scenario's known task whose instruction the draft repeats, or None.
+        """Return the known task in the draft's scenario that has the same instruction, or None.
 
         A repetition has the same content words, with the same counts, in any order; case,
         punctuation and filler words may differ. A draft that differs in a colour, a number or a

@@ -1,4 +1,4 @@
-"""The pool, which is the evolving set of training tasks."""
+"""The pool: the evolving set of training tasks."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ LOWEST, HIGHEST = 0.05, 0.95
 
 
 def expected_rates(alpha: ArrayLike, beta: ArrayLike, mean: float) -> Numbers:
-    """Return expected success rates: p = (alpha + 2 m) / (alpha + beta + 2).
+    """Return the expected success rate of each task, smoothed towards the mean rate.
 
-    Untried tasks get the mean rate of all tasks.
+    p = (alpha + 2 m) / (alpha + beta + 2), so untried tasks get the mean rate of all tasks.
 
     Args:
         alpha: (n,) discounted successes of each task.
@@ -85,7 +85,7 @@ def reserve(rates: ArrayLike, visits: ArrayLike, *, k: int, cap: int | None = CA
 
 
 class TaskStats:
-    """Statistics for each task (successes, failures and visits) and the recent mean success.
+    """Statistics on each task's outcomes and visits, and the recent mean success rate.
 
     At each visit, a task's counts are halved before the new counts are added: alpha = alpha / 2 +
     successes. Groups of unknown tasks and groups without finished episodes are ignored.
@@ -128,23 +128,23 @@ class TaskStats:
 
     @property
     def mean(self) -> float:
-        """Mean success rate of the last :data:`RECENT` groups, clipped; 1/2 if there are none."""
+        """Clipped mean success rate of the last :data:`RECENT` groups, or 1/2 if there are none."""
         if not self._recent:
             return 0.5
         return float(np.clip(np.mean(self._recent), LOWEST, HIGHEST))
 
     @property
     def rates(self) -> Numbers:
-        """(n,) expected success rate of each task."""
+        """Expected success rate of each task, shape (n,)."""
         return expected_rates(self.table["alpha"], self.table["beta"], self.mean)
 
     @property
     def visits(self) -> Numbers:
-        """(n,) number of visits to each task."""
+        """Number of visits to each task, shape (n,)."""
         return self.table["visits"]
 
     def reserve(self, tasks: Iterable[Task] | None = None, *, cap: int | None = CAP) -> float:
-        """Return the expected number of mixed groups that remain; see :func:`reserve`.
+        """Return the expected number of mixed groups if each task is retried; see :func:`reserve`.
 
         Args:
             tasks: the tasks to count; None for all added tasks.
@@ -184,7 +184,7 @@ def outcome_of(group: Group) -> str:
 
 
 class Outcomes:
-    """Counts of training groups and env steps by outcome, and the expected number of mixed groups.
+    """Statistics on the outcomes of training groups, including the expected number of mixed groups.
 
     A group is mixed if it contains both successes and failures. If episodes are compared within
     their group, only mixed groups provide a learning signal. Groups without finished episodes do

@@ -1,1 +1,1 @@
-"""Selectors, which choose the next task from the pool."""
+"""Selectors: rules that choose the next task from the pool."""

@@ -1,4 +1,4 @@
-"""AdaRFT, which adjusts a target difficulty to the reward and selects the tasks nearest to it."""
+"""AdaRFT: a selector with a target difficulty that adapts to the reward."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class AdaRFTConfig(FrozenModel):
 
 
 class AdaRFT(RatedSelector):
-    """A selector of the tasks nearest to a target difficulty that follows the success rate.
+    """A selector of the tasks nearest to an adaptive target difficulty.
 
     A task's difficulty is 100 times the share of first attempts that failed. The target moves up
     with success and down with failure, once per ``batch`` training groups, whether the groups are
@@ -107,7 +107,7 @@ class AdaRFT(RatedSelector):
         return weights
 
     def practise(self, row: int, outcomes: Numbers) -> None:
-        """Add a group's mean outcome; each full batch of outcomes moves the target."""
+        """Add a group's mean outcome. A full batch of outcomes moves the target."""
         config = self.config
         self._rewards.append(float(outcomes.mean()))
         if len(self._rewards) == config.batch:
@@ -118,7 +118,7 @@ class AdaRFT(RatedSelector):
             )
 
     def metrics(self) -> dict[str, float]:
-        """Return the target, the number of rated tasks and their mean pass rate."""
+        """Return the target, and the number and mean pass rate of the rated tasks."""
         return {**super().metrics(), "target": self.target}
 
     def state_dict(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ side of the pool's mean, but a mixed visit does not."""
 def band_weights(
     rates: ArrayLike, visits: ArrayLike, *, cap: int | None = CAP, epsilon: float = 0.1
 ) -> Numbers:
-    """Return the probability of each task, which is low for tasks outside the target band.
+    """Return the probability of each task. Tasks outside the target band rarely get drawn.
 
     w = 0 for a visited task with p > 0.9, p < 0.1, or at least ``cap`` visits; otherwise 1. P = (1
     - epsilon) w / sum(w) + epsilon / n; uniform if all w are 0.
@@ -71,7 +71,7 @@ class BandConfig(FrozenModel):
 
 
 class Band:
-    """A selector that draws uniformly from tasks in a success-rate band, and rarely from others.
+    """A selector that mostly draws tasks in a success-rate band, each with equal probability.
 
     The band contains tasks that were never visited and tasks with a success rate from 0.1 to 0.9.
     The rare draws of other tasks detect tasks that return to the band, for example if they are
@@ -100,7 +100,7 @@ class Band:
 
     @property
     def rates(self) -> Numbers:
-        """(n,) success rates that the selector uses, one per task."""
+        """The success rates that the selector uses, one per task."""
         rates = self.stats.rates
         if self.config.shuffled:
             visits = self.stats.visits
@@ -110,7 +110,7 @@ class Band:
         return rates
 
     def weights(self) -> Numbers:
-        """Return the (n,) probability of each task."""
+        """Return the probability of each task."""
         cap, epsilon = self.config.cap, self.config.epsilon
         return band_weights(self.rates, self.stats.visits, cap=cap, epsilon=epsilon)
 

@@ -36,7 +36,7 @@ class TableSelector(ABC):
 
     @abstractmethod
     def weights(self) -> Numbers | None:
-        """Return the (n,) weight of each task, or None for uniform weights.
+        """Return one weight per task, or None for uniform weights.
 
         Weights are at least 0 and not all 0.
         """

@@ -15,9 +15,9 @@ from coevo_gym.curricula.selectors.base import TableSelector
 
 
 def learnability(successes: ArrayLike, episodes: ArrayLike) -> Numbers:
-    """Return the learnability of each task: p(1 - p) with p = (s + 1) / (m + 2).
+    """Return the learnability of each task: p(1 - p), where p is the smoothed success rate.
 
-    Due to the smoothing, tasks without episodes have the highest learnability, which is never 0.
+    p = (s + 1) / (m + 2), so the learnability is never 0, and highest for tasks without episodes.
 
     Args:
         successes: (n,) s, number of successful episodes.
@@ -50,7 +50,7 @@ class Learnable(TableSelector):
         self.memory = memory
 
     def weights(self) -> Numbers:
-        """Return the (n,) learnability of each task, at most 1/4."""
+        """Return the learnability of each task, a number from 0 to 1/4."""
         return learnability(self.table["successes"], self.table["episodes"])
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:

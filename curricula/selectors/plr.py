@@ -1,4 +1,4 @@
-"""PLR, which selects tasks with large advantages and tasks not visited for a long time."""
+"""PLR: a selector that favours tasks with large advantages and tasks not visited recently."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class PrioritisedReplay(TableSelector):
         self.n_groups = 0
 
     def weights(self) -> Numbers | None:
-        """Return equal weights for unvisited tasks or, if there are none, replay probabilities."""
+        """Return equal weights for unvisited tasks, or replay probabilities if there are none."""
         table, config = self.table, self.config
         unseen = table["last"] < 0
         if unseen.any():

@@ -39,7 +39,7 @@ def moved(before: Averages | None, outcome: float, *, fast: float, slow: float) 
 
 
 def reweighted(p: ArrayLike, theta: float = 0.1) -> Numbers:
-    """Transform pass rates so that changes at low rates, where progress is slow, count more.
+    """Transform pass rates so that changes at low rates count more, because progress is slow there.
 
     f(p) = p(1 - theta) / (p + theta(1 - 2p)).
 
@@ -129,11 +129,11 @@ class Progress(TableSelector):
 
     @property
     def progress(self) -> Numbers:
-        """(n,) learning progress of each task."""
+        """Learning progress of each task, shape (n,)."""
         return learning_progress(self.table["fast"], self.table["slow"], self.config.theta)
 
     def weights(self) -> Numbers | None:
-        """Return equal weights for unvisited tasks or, if there are none, weights by progress."""
+        """Return equal weights for unvisited tasks, or weights by progress if there are none."""
         unseen: Numbers = (self.table["visits"] == 0).astype(np.float64)
         if unseen.any():
             return unseen

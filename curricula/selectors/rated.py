@@ -31,17 +31,17 @@ class RatedSelector(TableSelector):
 
     @property
     def rates(self) -> Numbers:
-        """(n,) success rate of the first attempts, with 0 for untried tasks."""
+        """Success rate of each task's first attempts, or 0 for untried tasks."""
         return self.table["successes"] / np.maximum(self.table["tries"], 1.0)
 
     def weights(self) -> Numbers | None:
-        """Return equal weights for untried tasks or, if there are none, :meth:`rated_weights`."""
+        """Return equal weights for untried tasks, or :meth:`rated_weights` if there are none."""
         untried = self.table["tries"] == 0
         return untried.astype(np.float64) if untried.any() else self.rated_weights()
 
     @abstractmethod
     def rated_weights(self) -> Numbers:
-        """Return the (n,) weights that are used once all tasks have a pass rate."""
+        """Return the weight of each task once all tasks have a pass rate."""
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
         """Update the task's pass rate, and record any visit after the first as training."""
@@ -62,7 +62,7 @@ class RatedSelector(TableSelector):
         """Record a visit to a task that already has a pass rate; see :meth:`visit`."""
 
     def metrics(self) -> dict[str, float]:
-        """Return the number of rated tasks and their mean pass rate."""
+        """Return the number and the mean pass rate of the rated tasks."""
         tried = self.table["tries"] > 0
         mean = float(self.rates[tried].mean()) if tried.any() else 0.0
         return {"tried": float(tried.sum()), "first_rate": mean}

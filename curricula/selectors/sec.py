@@ -84,7 +84,7 @@ class BanditOfDifficulty(RatedSelector):
         self._rewards: list[tuple[int, float]] = []
 
     def rated_weights(self) -> Numbers:
-        """Return the (n,) probability of each task's arm, divided by the arm's task count."""
+        """Return the probability of each task's arm, divided by the number of tasks in the arm."""
         arms = self._arm(self.rates)
         sizes = np.bincount(arms, minlength=len(self.values))
         chances = np.zeros(len(self.values))
@@ -116,7 +116,7 @@ class BanditOfDifficulty(RatedSelector):
         return np.minimum((1.0 - np.asarray(rate)) * n, n - 1).astype(np.int64)
 
     def metrics(self) -> dict[str, float]:
-        """Return the arms' values, the number of rated tasks and their mean pass rate."""
+        """Return the arms' values, and the number and mean pass rate of the rated tasks."""
         values = {f"arm_{arm}": float(value) for arm, value in enumerate(self.values)}
         return {**super().metrics(), **values}
 

@@ -72,7 +72,7 @@ class Stages(RatedSelector):
 
     @property
     def progress(self) -> float:
-        """Completed share of the schedule; above 1 after its end."""
+        """Completed share of the schedule. It exceeds 1 after the schedule's end."""
         return self.practised / (self.config.stages * self.config.groups_per_stage)
 
     def rated_weights(self) -> Numbers:
@@ -85,7 +85,7 @@ class Stages(RatedSelector):
         return weights
 
     def metrics(self) -> dict[str, float]:
-        """Return the index of the stage, the number of rated tasks and their mean pass rate."""
+        """Return the index of the stage, and the number and mean pass rate of the rated tasks."""
         stages = self.config.stages
         stage = min(int(round(self.progress * stages, 9)), stages - 1)
         return {**super().metrics(), "stage": float(stage)}

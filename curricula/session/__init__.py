@@ -1,1 +1,1 @@
-"""Sessions that run a curriculum, with their tickets and groups, and samplers that wrap envs."""
+"""Sessions that run a curriculum, and samplers that wrap envs."""

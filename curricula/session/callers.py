@@ -1,4 +1,4 @@
-"""Records of a session's calls: leases, requests, and how tickets ended."""
+"""Records of a session's leases, requests and ended tickets."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Leases:
         return {name: until - now for name, until in self._until.items()}
 
     def restore(self, left: Mapping[str, float]) -> None:
-        """Replace all leases with the leases returned by :meth:`left`."""
+        """Restore all leases from their remaining seconds; see :meth:`left`."""
         now = self._clock() if self._clock is not None else 0.0
         self._until = {name: now + seconds for name, seconds in left.items()}
 
@@ -100,7 +100,7 @@ _DROPPED = {"reported": "double", "given back": "late", "lapsed": "late"}
 
 
 class Callers:
-    """Records of leases on tickets and slots, the ticket for each request, and how tickets ended.
+    """A session's records of leases, requests and ended tickets.
 
     Args:
         lease_s: lease time of a ticket or a slot in seconds; None for no limit.
@@ -116,7 +116,7 @@ class Callers:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts of taken tickets, ended tickets and dropped reports, by event or reason."""
+        """Number of tickets per event, and number of dropped reports per reason."""
         return {name: self._counts[name] for name in _COUNTS}
 
     def known(self, request: str | None) -> Ticket | None:

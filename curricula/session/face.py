@@ -12,7 +12,7 @@ from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 
 @runtime_checkable
 class SessionFace(Protocol):
-    """Interface for a local session, or for a proxy to a remote session.
+    """Interface for a local session, or for the proxy of a remote one.
 
     A proxy may be used in any process, including worker processes.
     :class:`~coevo_gym.curricula.session.session.CurriculumSession` documents the calls.
@@ -30,7 +30,7 @@ class SessionFace(Protocol):
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of tickets taken, and the number of tickets ended for each reason."""
+        """Number of tickets taken, and number of tickets ended for each reason."""
         ...
 
     @property
@@ -57,7 +57,7 @@ class SessionFace(Protocol):
         ...
 
     def give_back(self, ticket_id: str, reason: EndReason) -> Group | None:
-        """Give back a ticket whose episode will not finish; return its group if it closes."""
+        """Give back the ticket of an unfinished episode. If its group closes, return the group."""
         ...
 
     def renew(self, ticket_id: str) -> bool:

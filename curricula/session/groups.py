@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupLedger:
-    """A session's ledger, which issues K tickets per task and collects their episodes.
+    """The part of a session that issues K tickets per task and collects their episodes.
 
     It is not thread-safe; trainers use
     :class:`~coevo_gym.curricula.session.session.CurriculumSession`.
@@ -101,7 +101,7 @@ class GroupLedger:
 
     @property
     def spent(self) -> bool:
-        """True if all tickets of the drawn groups have been issued, including reserved tickets."""
+        """True if no drawn group has any tickets left to issue, reserved or not."""
         return not self._returned and not any(g.n_unbegun for g in self._groups.values())
 
     @property
@@ -130,7 +130,7 @@ class GroupLedger:
         return self._group_of_slot(slot) is not None
 
     def open_step(self, n_groups: int) -> None:
-        """Draw all tasks for a learner step, or add tasks to the open step.
+        """Open a learner step and draw its tasks. If a step is open already, add tasks to it.
 
         See :meth:`~coevo_gym.curricula.session.session.CurriculumSession.open_step`. If it raises
         an error, the ledger is unchanged.
@@ -205,7 +205,7 @@ class GroupLedger:
         return self._close_if_over(group)
 
     def give_back(self, ticket: Ticket, reason: EndReason, *, lost: bool = True) -> Group | None:
-        """Give back a ticket whose episode will not finish, without counting it as a failure.
+        """Give back a ticket whose episode will not finish. This does not count as a failure.
 
         See :meth:`~coevo_gym.curricula.session.session.CurriculumSession.give_back`; too many
         losses break the group.
@@ -306,7 +306,7 @@ class GroupLedger:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The slots whose reserved groups have unissued episodes."""
+        """Names of the slots whose groups still have episodes to issue."""
         groups = self._groups.values()
         return tuple(g.slot for g in groups if g.slot is not None and g.n_unbegun)
 
@@ -336,14 +336,14 @@ class GroupLedger:
         return next((g for g in groups if g.slot is None and g.n_unbegun), None)
 
     def _group_of_slot(self, slot: str) -> OpenGroup | None:
-        """Return a slot's group with unissued episodes, or else a drawn but unstarted group."""
+        """Return the slot's group with unissued episodes, or else a group that has not started."""
         groups = self._groups.values()
         mine = (g for g in groups if g.slot == slot and g.n_unbegun)
         untouched = (g for g in groups if g.slot is None and not g.n_begun)
         return next(mine, None) or next(untouched, None)
 
     def _draw(self, n_groups: int, *, in_step: bool) -> list[OpenGroup]:
-        """Start groups for the next tasks; on failure, start none and restore the generator."""
+        """Start groups for the next tasks. On failure, start none and restore the RNG."""
         before = self._rng.bit_generator.state
         try:
             tasks = [

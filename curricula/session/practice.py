@@ -1,4 +1,4 @@
-"""Rollouts for a remote session, run by processes that only run episodes."""
+"""Rollouts for a remote session, in processes that do nothing else."""
 
 from __future__ import annotations
 

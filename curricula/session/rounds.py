@@ -1,4 +1,4 @@
-"""Evolution rounds, which run one at a time and do not hold the session's lock while running."""
+"""Evolution rounds, run one at a time and without holding the session's lock."""
 
 from __future__ import annotations
 

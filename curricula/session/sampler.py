@@ -127,7 +127,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
-        """The env's spec with this wrapper, or None if its arguments cannot be stored in a spec."""
+        """The env's spec with this wrapper added, or None if its arguments cannot be stored."""
         return super().spec if self._has_json_spec else None
 
     @property
@@ -202,9 +202,9 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
             self._bare.cut(reason)
 
     def abandon(self, reason: EndReason = EndReason.ABANDONED) -> None:
-        """Give back the running episode, so that it runs again and is not counted.
+        """Give back the running episode's ticket, so that the session can issue it again.
 
-        You can still step the env without recording. Without a recorded episode, nothing happens.
+        The episode is not counted. You can still step the env. Nothing happens if no episode runs.
 
         Args:
             reason: the reason, such as ``EndReason.WORKER_LOST``.

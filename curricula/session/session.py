@@ -1,4 +1,4 @@
-"""Sessions, which issue a curriculum's tasks, record episodes and run evolution rounds.
+"""Sessions: they issue a curriculum's tasks, record episodes and run evolution rounds.
 
     ticket = session.take()                    # a task to run, and the group of its episode
     session.report(ticket.id, trajectory)      # the result; the K-th one closes the group
@@ -44,12 +44,12 @@ class Seeds(NamedTuple):
 
     @classmethod
     def of(cls, seed: int) -> Self:
-        """Derive all three seeds from a single seed."""
+        """Derive the seeds for draws, rounds and episodes from one seed."""
         draws, rounds = SeedSequence(seed, spawn_key=(0,)), SeedSequence(seed, spawn_key=(1,))
         return cls(draws, rounds, seed)
 
     def of_episode(self, ticket: Ticket) -> int:
-        """Return a ticket's env seed, which depends only on ``episodes``, group and position."""
+        """Return a ticket's env seed, derived from ``episodes``, the group and the position."""
         return zlib.crc32(f"{self.episodes}/{ticket.group_id}/{ticket.index}".encode())
 
 
@@ -143,7 +143,7 @@ class CurriculumSession:
 
     @property
     def max_staleness(self) -> int:
-        """Maximum number of policy versions that the episodes in a usable group may span."""
+        """Maximum number of policy versions that the episodes of one group may span."""
         return self._ledger.max_staleness
 
     @property
@@ -176,7 +176,7 @@ class CurriculumSession:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts of tickets by event and of dropped reports by reason.
+        """Number of tickets per event, and number of dropped reports per reason.
 
         The events are ``taken``, ``reported``, ``given_back`` and ``lapsed``. A report is dropped
         as ``double`` if its ticket was already reported, as ``late`` if the ticket was given back
@@ -199,7 +199,7 @@ class CurriculumSession:
             return self.curriculum.metrics()
 
     def seed_of(self, ticket: Ticket) -> int:
-        """Return a ticket's env seed, which depends only on its stream, group and position."""
+        """Return a ticket's env seed. It depends only on the stream, the group and the position."""
         return self._seeds.of_episode(ticket)
 
     # Tickets.
@@ -276,7 +276,7 @@ class CurriculumSession:
             return closed
 
     def give_back(self, ticket_id: str, reason: EndReason, *, lost: bool = True) -> Group | None:
-        """Give back a ticket whose episode will not finish, without counting it as a failure.
+        """Give back a ticket whose episode will not finish. This does not count as a failure.
 
         Args:
             ticket_id: id of the ticket; ignored if the ticket is no longer outstanding.
@@ -320,7 +320,7 @@ class CurriculumSession:
     # Steps.
 
     def open_step(self, n_groups: int, *, request: str | None = None) -> None:
-        """Draw all tasks for a learner step, or add tasks to the open step.
+        """Open a learner step and draw its tasks. If a step is open already, add tasks to it.
 
         Args:
             n_groups: number of groups to start. Their tasks are distinct if the curriculum's
@@ -362,9 +362,9 @@ class CurriculumSession:
             return closed
 
     def close_spent_step(self) -> None:
-        """Close an automatically opened step that has no tickets left, as the next ``take`` would.
+        """Close an automatically opened step that has no tickets left.
 
-        A round that is requested before the next ``take`` can then use the step's groups.
+        The next ``take`` would close it too, but a round requested before then can use its groups.
         """
         with self._lock:
             self._take_in_lapsed()
@@ -473,7 +473,7 @@ class CurriculumSession:
     # The methods below run under the lock.
 
     def _take_in_lapsed(self) -> int:
-        """Reclaim tickets and slots with expired leases; return the number of these leases."""
+        """Reclaim tickets and slots whose leases have expired, and return their number."""
         tickets = self._callers.leases.take_lapsed()
         for id in tickets:
             ticket = self._ledger.ticket(id)

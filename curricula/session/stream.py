@@ -75,11 +75,11 @@ class TaskStream:
 
     @property
     def guiding(self) -> Guiding | None:
-        """The method's coach, studies and memories; None if there is no method."""
+        """The method's coach, studies and memories, or None if there is no method."""
         return None if self._studies is None else self._studies.guiding
 
     def take(self, *, slot: str | None = None, policy_version: int = 0) -> Ticket:
-        """Return the next ticket, after running any due round if rounds run inline.
+        """Return the next ticket. If rounds run inline, run any due round first.
 
         Uses one request name for both attempts, so that a proxy can safely retry.
 
@@ -117,7 +117,7 @@ class TaskStream:
                 self.session.renew(ticket.id)
 
     def guide(self, tickets: Sequence[Ticket]) -> list[GuidedEpisode | None]:
-        """Return each ticket's guided episode, or None for every ticket if there is no method."""
+        """Return each ticket's guided episode. Without a method, return None for each ticket."""
         if self._studies is None:
             return [None] * len(tickets)
         return [
@@ -158,11 +158,11 @@ class TaskStream:
         self.report(ticket, env, guided)
 
     def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
-        """Give back a ticket without counting a failure; return its group if the group closes."""
+        """Give back a ticket without counting a failure. If its group closes, return the group."""
         return self._studied(self.session.give_back(ticket.id, reason))
 
     def evolve(self) -> RoundResult | None:
-        """Run the method's first round or, after that, a due round; return None if none is due."""
+        """Run the first round, or a later round that is due. Return None if no round is due."""
         if self._first_round is None:
             return self.session.evolve()
         result = cast(CurriculumSession, self.session).run_round(self._first_round)
@@ -197,13 +197,13 @@ class TaskStream:
 
 
 class StreamSampler:
-    """The base class of the samplers for single and vector envs, which exposes their stream."""
+    """The base class of the samplers for single and vector envs, with access to their stream."""
 
     _stream: TaskStream
 
     @property
     def curriculum(self) -> Curriculum:
-        """The session's curriculum, which is only available if the session is in this process."""
+        """The session's curriculum. It is only available if the session is in this process."""
         return self.session.curriculum
 
     @property
@@ -216,7 +216,7 @@ class StreamSampler:
 
     @property
     def guiding(self) -> Guiding | None:
-        """The method's coach, studies and memories; None if there is no method."""
+        """The method's coach, studies and memories, or None if there is no method."""
         return self._stream.guiding
 
     @property
@@ -322,7 +322,7 @@ def scripted_evolver(env: TaskEnv) -> GatedEvolver:
 
 
 def require_train_env(env: object) -> TaskEnv:
-    """Return the unwrapped env if it is a coevo_gym env with the training split.
+    """Return the unwrapped env if it is a coevo_gym env that uses the training split.
 
     Raises:
         ConfigError: if it is not a coevo_gym env.

@@ -162,9 +162,9 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
                 self._report(index)
 
     def abandon(self, mask: NDArray[np.bool_] | None = None) -> None:
-        """Give back episodes, so that they run again and are not counted.
+        """Give back the tickets of running episodes, so that the session can issue them again.
 
-        You can still step the envs, but the episodes are not recorded.
+        The episodes are not counted. You can still step the envs, but nothing is recorded.
 
         Args:
             mask: (num_envs,) True for the episodes to give back; None for all episodes.
