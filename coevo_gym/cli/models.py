@@ -73,7 +73,7 @@ def model_export(
         bool, typer.Option("--adapter", help="Export a LoRA adapter instead of merging it.")
     ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier export.")
+        bool, typer.Option("--overwrite", help="Overwrite an existing export.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

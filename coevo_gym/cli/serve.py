@@ -76,8 +76,8 @@ def serve(
         typer.Option(
             min=0,
             metavar="VERSIONS",
-            help="Maximum number of policy updates that a group may span and still count. Use a "
-            "value above 0 if your trainer collects rollouts while it learns.",
+            help="Maximum number of policy updates while a group is collected; groups beyond it "
+            "are ignored. Above 0 for trainers that collect rollouts while they learn.",
         ),
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed for the whole task stream.")] = 0,

@@ -411,7 +411,10 @@ class TestOfARun:
 
         monkeypatch.setattr(get_benchmark("webshop"), "_choices", lambda view: ())
         text = coevo("eval", "toy-run", "--on", "webshop", code=2)
-        assert "coevolve of toy-run cannot play webshop: No actions to choose from" in text
+        assert (
+            "coevolve of toy-run cannot be evaluated on webshop: There is no action to choose"
+            in text
+        )
 
     def test_other_weights_are_another_evaluation(self, coevo: Coevo) -> None:
         coevo("eval", "toy-run", "--policy", "static", "--name", "mine")

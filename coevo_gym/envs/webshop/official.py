@@ -142,7 +142,7 @@ def _check_values(
 ) -> None:
     for key, value in data.items():
         if not isinstance(value, kind):
-            raise DataError(f"{path}: {key!r} must be {shape}, got {value!r:.60}.")
+            raise DataError(f"{path}: {key!r} must be {shape}, got {repr(value)[:60]}.")
 
 
 def _size_name(count: int) -> str:

@@ -120,7 +120,7 @@ def _arms_of(shelf: Shelf, place: str) -> tuple[str, str]:
     kind, _, rest = place.partition("/")
     id, _, arm = rest.partition("/")
     if kind != "runs":
-        raise BadRequest("An evaluation contains only one policy. Set b, as in b=evals/NAME.")
+        raise BadRequest("An evaluation contains only one policy. Set b, for example b=evals/NAME.")
     arms = shelf.run(id).config.arms
     return f"runs/{id}/{arm or arms[0]}", f"runs/{id}/{arms[-1]}"
 

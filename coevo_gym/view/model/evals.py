@@ -351,9 +351,9 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
         reader = run.reader
         steps = reader.evaluation_steps(arm)
         if not step.isdecimal() or len(step) > 12 or int(step) not in steps:
+            stored = ", ".join(map(str, steps)) or "none"
             raise NotFound(
-                f"{run.id} has no stored evaluation of {arm} at step {step[:20]!r}. Stored steps: "
-                f"{', '.join(map(str, steps)) or 'none'}."
+                f"{run.id} has no evaluation of {arm} at step {step[:20]!r}. Steps: {stored}."
             )
         number = int(step)
         outcomes = _outcomes_by_task(reader.evaluation(arm, number))

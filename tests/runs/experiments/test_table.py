@@ -395,7 +395,7 @@ def test_what_is_measured_once_is_kept(copied: Path, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch:
         patch.setitem(measures.MEASURES, "transfer", lambda _: pytest.fail("measured again"))
         assert measure(folder, "blind", ("transfer",), elsewhere) == found
-    with pytest.raises(ConfigError, match="no measure 'speed'"):
+    with pytest.raises(ConfigError, match="Unknown measure 'speed'"):
         measure(folder, "blind", ("speed",), {})
     with pytest.raises(ConfigError, match=r"others\.toy"):
         measure(RunFolder(copied / "static-1"), "static", ("transfer",), {})

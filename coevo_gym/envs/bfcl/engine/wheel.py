@@ -107,8 +107,8 @@ def verify_packages(folder: Path) -> None:
         found = [own.version for own in metadata.distributions(name=name, path=[str(folder)])]
         if found != [version]:
             raise DataError(
-                f"{folder} must contain {name} {version}, got {' and '.join(found) or 'none'}. "
-                "Run `coevo install bfcl` again."
+                f"{folder} must contain exactly one {name}, version {version}; found versions: "
+                f"{found}. Run `coevo install bfcl` again."
             )
     _verify(folder / "bfcl_eval", _FILES, _SHA256, f"bfcl-eval {VERSION}")
     mpmath = folder / "mpmath"
