@@ -36,7 +36,7 @@ class LoopConfig(FrozenModel):
         max_steps: maximum number of learner steps; None for no limit.
         max_env_steps: maximum number of env steps in training, exploration and gate replays; None
             for no limit.
-        groups_per_step: groups per learner step.
+        groups_per_step: number of groups per learner step.
         rollout: rollout mode. With ``lock_step``, all episodes of a step advance together, one
             env step at a time. With ``async``, each episode advances at its own pace in its
             engine's thread, which keeps the policy busy when engines are slow, but sampling then

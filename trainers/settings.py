@@ -29,7 +29,7 @@ class UpdateConfig(FrozenModel):
             trained weights. With 0, the trained weights themselves are evaluated.
         weight_decay: AdamW's weight decay; with 0, AdamW equals Adam.
         epochs: number of passes over each batch.
-        minibatches: optimiser steps per pass; the batch is split by choice or by segment.
+        minibatches: number of optimiser steps per pass; the batch is split by choice or segment.
         microbatch_tokens: maximum tokens per forward pass (at least one sample); a choice counts as
             one token. The gradient does not depend on this value.
         clip_low: lower clip range; probability ratios below ``1 - clip_low`` are clipped.

@@ -30,8 +30,8 @@ class ChatConfig(FrozenModel):
             except earlier thoughts (``reasoning``), the last steps with the task and a list of
             older actions (``window``), only the last steps (``recent``), or the steps that the
             model keeps (``self_managed``).
-        window_turns: past steps that ``window`` and ``recent`` show in full; None for as many as
-            fit into 24,000 characters.
+        window_turns: number of past steps that ``window`` and ``recent`` show in full; None for as
+            many as fit into 24,000 characters.
         managed_chars: prompt length in characters above which ``self_managed`` asks the model to
             make room.
         memory: ``model`` sends separate requests about older steps: with ``window``, for notes each

@@ -254,9 +254,7 @@ def _check_options(
             "--set and --env only work with a benchmark; a run is evaluated with its own settings."
         )
     if on is not None and not isinstance(found, RunFolder):
-        raise ConfigError(
-            f"--on needs a run, whose policy it evaluates on {on}. Name a run, or omit --on."
-        )
+        raise ConfigError(f"--on {on} only works with a run as source. Name a run, or omit --on.")
 
 
 def _check_by(by: Sequence[str], job: EvalJob) -> None:

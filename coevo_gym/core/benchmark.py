@@ -440,7 +440,7 @@ def find_task(benchmark: str, name_or_id: str) -> Task:
                 if name_or_id in (task.name, task.id):
                     return task
     raise TaskError(
-        f"{benchmark} has no task {name_or_id!r}. List the names with `coevo tasks {benchmark}`."
+        f"{benchmark} has no task {name_or_id!r}. `coevo tasks {benchmark}` lists all names."
     )
 
 

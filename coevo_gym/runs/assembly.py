@@ -280,7 +280,7 @@ class Assembly:
         if arm is None or asked is None:
             raise ConfigError(
                 "A study asks a model questions, but its method's settings do not say how many. "
-                "Add a property questions_per_step to the settings, which estimates the cost."
+                "To make the cost predictable, add a property questions_per_step to the settings."
             )
         sampling = Sampling(arm.analyst.temperature, arm.analyst.max_answer_tokens)
         return Analyst(asked.advisor, asked.scope, sampling)

@@ -91,8 +91,8 @@ class RunFolder:
             for path in (RUNS / run, Path(run)):
                 if run and path.is_dir():
                     raise ConfigError(
-                        f"{path} is not a run: its manifest.json, which records its settings, "
-                        "is missing. Restore that file, or train again."
+                        f"{path} is not a run: {path}/manifest.json, which records its settings, "
+                        "is missing. Restore it, or train again."
                     )
             here = ", ".join(names := cls.names()) or "none"
             raise ConfigError(

@@ -57,7 +57,7 @@ def test_a_folder_that_is_no_data_is_told(
     with pytest.raises(DataError, match="needs a folder named data"):
         coevo_gym.tasks("appworld")
     monkeypatch.setenv("COEVO_APPWORLD_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(DataError, match="missing api_docs"):
+    with pytest.raises(DataError, match="Missing: api_docs"):
         coevo_gym.tasks("appworld")
 
 

@@ -33,7 +33,7 @@ def list_tasks(
         bool,
         typer.Option(
             "--evolved",
-            help="List only evolved tasks, with their lineage (benchmark: from all of runs/).",
+            help="List only evolved tasks, with their lineage. For a benchmark: from all runs.",
         ),
     ] = False,
     rejected: Annotated[

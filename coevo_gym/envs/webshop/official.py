@@ -110,7 +110,7 @@ def _find(root: Path, pattern: str, *, needed: bool = True) -> str:
     """Return the file that matches a pattern, preferring the file with 1,000 products."""
     found = sorted(path for path in root.glob(pattern) if path.is_file())
     if not found and needed:
-        raise BenchmarkNotInstalled(f"No {pattern} in the WebShop data folder {root}. {_HINT}")
+        raise BenchmarkNotInstalled(f"The WebShop data folder {root} has no {pattern}. {_HINT}")
     small = [path for path in found if path.stem.endswith("_1000")]
     return str((small or found)[0].resolve()) if found else ""
 

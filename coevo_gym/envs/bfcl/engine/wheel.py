@@ -106,9 +106,10 @@ def verify_packages(folder: Path) -> None:
     for name, version in (("bfcl-eval", VERSION), ("mpmath", MPMATH_VERSION)):
         found = [own.version for own in metadata.distributions(name=name, path=[str(folder)])]
         if found != [version]:
+            given = " and ".join(found) or "none"
             raise DataError(
-                f"{folder} must contain exactly one {name}, version {version}; found versions: "
-                f"{found}. Run `coevo install bfcl` again."
+                f"{folder} must contain {name} {version}, got {given}. "
+                "Run `coevo install bfcl` again."
             )
     _verify(folder / "bfcl_eval", _FILES, _SHA256, f"bfcl-eval {VERSION}")
     mpmath = folder / "mpmath"
