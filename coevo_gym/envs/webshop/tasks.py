@@ -198,7 +198,8 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
     if not found:
         hint = " That subset belongs to the test split." if subset == "official_test" else ""
         raise TaskError(
-            f"The WebShop catalogue {catalogue.name!r} has no {split} tasks in {subset!r}.{hint}"
+            f"The WebShop catalogue {catalogue.name!r} has no {split} tasks in subset {subset!r}."
+            f"{hint}"
         )
     return found
 
