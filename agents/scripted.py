@@ -95,5 +95,5 @@ class RandomAgent:
     def _draw(self, view: View) -> str:
         options = self._choices(view)
         if not options:
-            raise TaskError(f"No actions to choose from after {view.observation[:200]!r}.")
+            raise TaskError(f"There is no action to choose after {view.observation[:200]!r}.")
         return options[int(self._rng.integers(len(options)))]

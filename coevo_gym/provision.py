@@ -163,7 +163,7 @@ def pip_install(
             command, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise EnvBackendError(f"pip did not finish within {timeout_s:g} s. {advice}") from error
+        raise EnvBackendError(f"pip did not finish within {timeout_s} s. {advice}") from error
     said = (done.stdout + done.stderr).strip()
     last = "\n".join(said.splitlines()[-5:])
     if done.returncode and _MISMATCH.search(said):

@@ -265,7 +265,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
         try:
             if self._socket is None:
                 if kind == "step":
-                    raise OSError("there is no connection; the episode is lost")
+                    raise OSError("the connection is closed, so the episode is lost")
                 self._socket = _WebSocket(self.address, self._headers, self.timeout_s)
             self._socket.send(json.dumps({"type": kind, "data": data}))
             answer = json.loads(self._socket.receive())

@@ -155,7 +155,7 @@ def read_header(text: str, kind: type[HeaderT], source: str) -> HeaderT:
     """
     match = _HEADER.match(text)
     if match is None:
-        raise ConfigError(f"{source} must begin with a header {{# name = … #}} in TOML.")
+        raise ConfigError(f"{source} must begin with a TOML header: {{# name = … #}}.")
     try:
         return kind(**tomllib.loads(match[1]))
     except (ValueError, TypeError, RecursionError) as error:  # errors of TOML and of the model
@@ -194,7 +194,7 @@ def check_body(
         raise ConfigError(f"{source} is not a Jinja2 template: {error}") from error
     if found - set(optional) != set(blocks):
         raise ConfigError(
-            f"{source} must have the blocks {', '.join(blocks)}, got {', '.join(sorted(found))}."
+            f"{source} must contain the blocks {', '.join(blocks)}, got {', '.join(sorted(found))}."
         )
     declared = set(inputs)
     for problem, names in (

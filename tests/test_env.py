@@ -151,7 +151,7 @@ def test_rendering() -> None:
     [
         ({"split": "dev"}, TaskError, "Unknown split 'dev'. Choose one of: train, val, test"),
         ({"subset": "hard"}, TaskError, "no subset 'hard'"),
-        ({"tasks": ["toy/nothing"]}, TaskError, "List the names with `coevo tasks toy`"),
+        ({"tasks": ["toy/nothing"]}, TaskError, "`coevo tasks toy` lists all names"),
         ({"tasks": []}, TaskError, "contains no tasks"),
         ({"tasks": [VAL[0].name]}, TaskError, "is a val task.*Pass split='val'"),
         ({"tasks": "/nowhere.jsonl"}, TaskError, "Cannot read tasks from /nowhere.jsonl: No such"),

@@ -128,7 +128,7 @@ def test_nothing_selected_is_no_success(tmp_path: Path) -> None:
     [
         ("{", "as JSON"),
         ('{"a": 1}', "a list of entries"),
-        ('[{"id": "x"}]', "missing formula and inputs"),
+        ('[{"id": "x"}]', "missing formula, inputs"),
     ],
 )
 def test_a_bad_file_is_explained(

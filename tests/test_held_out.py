@@ -162,7 +162,7 @@ def test_nothing_is_explored_or_drafted_from_it() -> None:
             )
     context = Context(kind="unguided", task=divided("toy")[1][0])
     proposal = Proposal(description="", turns=("x",), actions=("done",), confidence=1.0)
-    with pytest.raises(SplitLeakError, match="draft from"):
+    with pytest.raises(SplitLeakError, match="create tasks from"):
         practised.draft(proposal, context)  # type: ignore[attr-defined]
 
 

@@ -61,7 +61,7 @@ def test_the_sandbox_holds() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("{% block user %}{% endblock %}", "must begin with a header"),
+        ("{% block user %}{% endblock %}", "must begin with a TOML header"),
         (kettle('kind = "inquiry"', 'kind = "cue"'), "kind"),
         (kettle('kind = "inquiry"\n', ""), "kind"),
         (kettle("version = 3", "version = 0"), "version"),
@@ -70,7 +70,7 @@ def test_the_sandbox_holds() -> None:
         (kettle('["story"]', "[]"), "uses, but does not declare, the input story"),
         (kettle('["story"]', '["story", "plot"]'), "declares, but does not use, the input plot"),
         (kettle('["story"]', '["story", "error"]'), "the input 'error' from"),
-        (kettle("block repair", "block mend"), "must have the blocks system, user, repair"),
+        (kettle("block repair", "block mend"), "must contain the blocks system, user, repair"),
         (kettle("{% block user %}", "{% block user"), "no.* Jinja2 template"),
     ],
 )

@@ -205,7 +205,7 @@ def test_a_gate_that_lets_all_through_breaks_it() -> None:
     from coevo_gym.curricula.gates.gates import PrefixGate
 
     good = draft_of("webshop")
-    with pytest.raises(AssertionError, match="passes a draft that it should reject"):
+    with pytest.raises(AssertionError, match="accepts a draft that it should reject"):
         assert_gate_contract(PrefixGate(), passes=good, fails=good)
 
 

@@ -158,8 +158,8 @@ def test_text_of_a_task_is_never_a_template() -> None:
         (toy('answer = "action"', 'answer = "maybe"'), "(?s)header.*answer"),
         (toy("version = 1", "version = 0"), "(?s)header.*version"),
         (toy("version = 1", "version = 1\nmood = 2"), "(?s)header.*mood"),
-        (PROMPT.partition("#}")[2], "must begin with a header"),
-        ("", "must begin with a header"),
+        (PROMPT.partition("#}")[2], "must begin with a TOML header"),
+        ("", "must begin with a TOML header"),
     ],
 )
 def test_a_file_that_is_not_as_it_should_be_is_named(text: str, complaint: str) -> None:

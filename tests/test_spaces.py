@@ -89,7 +89,7 @@ def test_texts_lie_in_shared_memory_beside_others() -> None:
 def test_what_is_no_member_does_not_get_into_shared_memory(value: object) -> None:
     space = UnicodeText(64)
     memory = create_shared_memory(space, 2, multiprocessing.get_context())
-    with pytest.raises(ValueError, match=r"is not in UnicodeText\(64\): "):
+    with pytest.raises(ValueError, match=r"does not belong to UnicodeText\(64\): "):
         write_to_shared_memory(space, 0, value, memory)
     assert read_from_shared_memory(space, memory, 2)[:] == ("", "")
 

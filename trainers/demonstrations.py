@@ -138,8 +138,8 @@ def accepted_rollouts(groups: Sequence[Group], *, above: float) -> Demonstration
         for trajectory in group.trajectories:
             if not isinstance(trajectory, Trajectory):
                 raise SplitLeakError(
-                    f"A {type(trajectory).__name__} of {group.task.name} cannot be imitated. Use "
-                    "rollouts from training."
+                    f"Only training rollouts can be imitated, but the group of {group.task.name} "
+                    f"contains an object of type {type(trajectory).__name__}."
                 )
             if trajectory.score <= above:
                 unsolved += 1

@@ -36,16 +36,16 @@ class LoopConfig(FrozenModel):
         max_steps: maximum number of learner steps; None for no limit.
         max_env_steps: maximum number of env steps in training, exploration and gate replays; None
             for no limit.
-        groups_per_step: groups per learner step.
-        rollout: mode of rollouts. With ``lock_step``, all episodes of a step advance together, one
+        groups_per_step: number of groups per learner step.
+        rollout: rollout mode. With ``lock_step``, all episodes of a step advance together, one
             env step at a time. With ``async``, each episode advances at its own pace in its
             engine's thread, which keeps the policy busy when engines are slow, but sampling then
             differs between runs.
-        max_staleness: (async) maximum number of policy versions a group may span, up to the version
-            that learns from it. Above 0, episodes continue while the policy is updated. A group
-            that spans more versions is not learned from and does not yield a boundary signal. In
-            other groups, tokens sampled by older weights use the policy before the update as their
-            old policy and are weighted by ``learner.importance_cap``.
+        max_staleness: (async) maximum number of policy updates between a group's first sample and
+            the step that learns from the group. Above 0, episodes continue while the policy is
+            updated. Older groups are excluded from learning and from the boundary signal. In other
+            groups, for tokens sampled by older weights, the old policy is the policy before the
+            update, and ``learner.importance_cap`` limits their importance weights.
         study_only_steps: number of initial steps that only roll out, record and study, without
             learning, for example to measure the initial policy's pass rates or to fill memories.
             These steps count towards the env-step budget like all other steps.
@@ -53,11 +53,11 @@ class LoopConfig(FrozenModel):
             therefore carry no learning signal (DAPO: 10). With 0, no groups are replaced.
         evolve_every_steps: steps between requests for an evolution round; 0 for never. The
             curriculum decides whether a round is due.
-        evolve_at_last_step: True to request a round after the last step, although no training
-            follows.
+        evolve_at_last_step: True to request an evolution round after the last step, even though no
+            training follows.
         evaluate_every_steps: steps between evaluations; 0 evaluates only at the start and the end.
         evaluate_from: share of the budget that must be spent before intermediate evaluations start.
-        seed: seed for the episodes' envs; a run also plans its rounds with it.
+        seed: seed for the episodes' envs and for the plan of a run's evolution rounds.
         seed_of_order: extra seed for the order in which tasks are drawn. Change it to repeat a run
             with the same warm-up and initial tasks but a different task order. An arm may override
             it.

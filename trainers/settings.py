@@ -21,19 +21,19 @@ class UpdateConfig(FrozenModel):
         lr: AdamW's learning rate after warm-up; constant unless ``lr_decay`` is set.
         lr_warmup_steps: number of AdamW steps over which the learning rate rises linearly from
             ``lr / lr_warmup_steps`` to ``lr``; 0 for no warm-up.
-        lr_decay: decay of the learning rate as the run's budget is spent: constant (``none``),
-            linear (``linear``) or half a cosine (``cosine``).
+        lr_decay: learning rate schedule over the run's budget: constant (``none``), linear decay
+            (``linear``) or cosine decay (``cosine``).
         lr_floor: share of the learning rate that remains when the budget is spent.
         average: decay of the moving average of the trained weights that is used for evaluation.
             Each update moves the averaged weights a fraction ``1 - average`` of the way towards the
             trained weights. With 0, the trained weights themselves are evaluated.
         weight_decay: AdamW's weight decay; with 0, AdamW equals Adam.
-        epochs: passes over each batch.
-        minibatches: optimiser steps per pass; the batch is split by choice or by segment.
+        epochs: number of passes over each batch.
+        minibatches: number of optimiser steps per pass; the batch is split by choice or segment.
         microbatch_tokens: maximum tokens per forward pass (at least one sample); a choice counts as
             one token. The gradient does not depend on this value.
-        clip_low: the probability ratio is clipped below at ``1 - clip_low``.
-        clip_high: the probability ratio is clipped above at ``1 + clip_high``.
+        clip_low: lower clip range; probability ratios below ``1 - clip_low`` are clipped.
+        clip_high: upper clip range; probability ratios above ``1 + clip_high`` are clipped.
         kl_coef: weight of the KL term towards the frozen reference; 0 disables the reference.
         max_grad_norm: maximum norm of the gradient; larger gradients are clipped.
         importance_cap: upper bound on importance weights (truncated importance sampling). If a
@@ -62,35 +62,35 @@ class GRPOConfig(UpdateConfig):
     """Settings for GRPO and its variants, which compare the rollouts of a group.
 
     Attributes:
-        kind: name of this learner.
+        kind: type of this learner.
         advantage: baseline for a rollout: its group's mean (``grpo``), the mean of the other
             rollouts (``rloo``), or the group's mean plus a comparison of steps in the same state
             (``gigpo``).
-        states: (gigpo) compare steps whose observations are equal (``exact``) or have a similarity
-            above 0.9 (``similar``).
+        states: (gigpo) steps to compare: those with equal observations (``exact``) or with
+            observations whose similarity is above 0.9 (``similar``).
         state_likeness: similarity measure for observations: characters in order (``lcs``), blocks
             of characters (``difflib``), or words in order (``words``), which separates observations
             more sharply.
-        state_rewards: (gigpo) the last step earns the outcome (``at_the_end``), or each step earns
-            its env reward (``earned``).
+        state_rewards: (gigpo) rewards of the steps: the outcome for the last step only
+            (``at_the_end``), or the env reward for each step (``earned``).
         outcome_weight: (gigpo) weight of the trajectory's advantage.
         state_weight: (gigpo) weight of the step's advantage.
-        normalise_std: divide advantages by the group's standard deviation (False: Dr. GRPO). RLOO
-            never divides.
+        normalise_std: True to divide advantages by the group's standard deviation (False: Dr.
+            GRPO). RLOO never divides them.
         outcome: reward to learn from: the binary success or the benchmark's score.
-        loss_mean: averaging of the loss. ``token``: every sampled token has the same weight
+        loss_mean: method of averaging the loss. ``token``: every sampled token has the same weight
             (CoEvolve), so a long failure outweighs a short success; ``trajectory``: every
             trajectory has the same weight (Role-Agent); ``constant``: the sum is divided by
             ``constant_tokens`` per trajectory (Dr. GRPO).
-        constant_tokens: divisor per trajectory for ``loss_mean = "constant"``.
+        constant_tokens: divisor of the loss per trajectory for ``loss_mean = "constant"``.
         overlong: handling of overlong trajectories (DAPO): ``keep`` leaves them unchanged, ``mask``
             excludes trajectories truncated by max_tokens or context_overflow from the loss, and
             ``penalty`` subtracts up to 1 from the outcome.
         overlong_max_tokens: trajectory length in sampled tokens at which the penalty reaches 1.
-        overlong_buffer_tokens: the penalty rises from 0 over this many tokens before
-            ``overlong_max_tokens``.
-        clip_high_cued: ``clip_high`` for trajectories whose cues were stripped; None to use
-            ``clip_high``.
+        overlong_buffer_tokens: number of tokens before ``overlong_max_tokens`` over which the
+            penalty rises from 0 to 1.
+        clip_high_cued: upper clip range for trajectories whose cues (guidance in the prompt) were
+            stripped; None for the value of ``clip_high``.
         old_logprobs: source of the ratio's old log-probabilities: ``recorded`` by the sampler, or
             ``recomputed`` by the learner before its first step. Use ``recomputed`` for a sampler
             with different numerics, whose tokens then all get importance weights (see
@@ -141,11 +141,11 @@ class ImitationConfig(FrozenModel):
 
     Attributes:
         lr: Adam's learning rate; there is no weight decay.
-        batch_decisions: number of choices, or language model segments, per optimiser step.
+        batch_decisions: number of choices (or language model segments) per optimiser step.
         batch_tokens: maximum tokens per forward pass (at least one decision); a choice counts as
             one token. Gradients are accumulated, so the result does not depend on this value.
         max_grad_norm: maximum norm of the gradient; None to disable clipping.
-        max_epochs: maximum passes over the demonstrations.
+        max_epochs: maximum number of passes over the demonstrations.
         holdout: share of the tasks that are held out to monitor the loss.
         min_improvement: relative decrease in the monitored loss that counts as progress.
         patience_epochs: number of epochs without progress after which training stops.
@@ -167,7 +167,7 @@ class PPOConfig(UpdateConfig):
     Old log-probabilities are the recorded values, except for tokens sampled with older weights.
 
     Attributes:
-        kind: name of this learner.
+        kind: type of this learner.
         outcome: reward to learn from: the binary success or the benchmark's score.
         level: granularity of values and advantages: one per decision, shared by its tokens
             (``turn``), or one per ``token``.
@@ -193,7 +193,7 @@ class ImproveConfig(ImitationConfig):
     """Settings for imitating the policy's own rollouts.
 
     Attributes:
-        max_epochs: maximum passes over the rollouts.
+        max_epochs: maximum number of passes over the rollouts.
     """
 
     max_epochs: int = Field(default=20, ge=1)
@@ -203,7 +203,7 @@ class RestConfig(FrozenModel):
     """Settings for ReST, which imitates the policy's own best rollouts.
 
     Attributes:
-        kind: name of this learner.
+        kind: type of this learner.
         grow_steps: number of loop steps whose rollouts are collected before each Improve phase.
         thresholds: rising score thresholds, one per Improve step. An Improve step imitates the
             rollouts with a score above its threshold. A single threshold of 0.5 is

@@ -190,8 +190,8 @@ class Imitator:
         self.watched.append(watched)
         if not math.isfinite(self.losses[-1] + watched):
             raise TrainingDiverged(
-                f"The loss of epoch {len(self.losses)} is {self.losses[-1]} in training and "
-                f"{watched} on held-out tasks. Imitate with a lower learning rate."
+                f"In epoch {len(self.losses)}, the loss is {self.losses[-1]} in training and "
+                f"{watched} on held-out tasks. Lower the learning rate for imitation."
             )
         if self._best_epoch == len(self.losses):
             # The policy still has the last epoch's weights; a copy needs as much memory again.
@@ -236,7 +236,7 @@ class Imitator:
             ValueError: if the state was saved with different demonstrations or another seed.
         """
         if state["sizes"] != self._sizes:
-            raise ValueError("its demonstrations or their seed differ from the current ones")
+            raise ValueError("the state was saved with other demonstrations or another seed")
         self.losses, self.watched = list(state["losses"]), list(state["watched"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._optimizer.nonfinite_steps = int(state["nonfinite_steps"])
@@ -314,7 +314,7 @@ def _hold_out(
     """Split the samples into training and held-out samples, without splitting any task."""
     tasks = [found for task in demonstrations.decisions if (found := samples(task))]
     if not tasks:
-        raise ConfigError("There is nothing to imitate: no reference or rollout solved its task.")
+        raise ConfigError("There is nothing to imitate: no reference or rollout solves its task.")
     order = rng.permutation(len(tasks)).tolist()
     n_watched = int(config.holdout * len(tasks))
     watched, trained = order[:n_watched], order[n_watched:]

@@ -30,8 +30,8 @@ class ChatConfig(FrozenModel):
             except earlier thoughts (``reasoning``), the last steps with the task and a list of
             older actions (``window``), only the last steps (``recent``), or the steps that the
             model keeps (``self_managed``).
-        window_turns: past steps that ``window`` and ``recent`` show in full; None for as many as
-            fit into 24,000 characters.
+        window_turns: number of past steps that ``window`` and ``recent`` show in full; None for as
+            many as fit into 24,000 characters.
         managed_chars: prompt length in characters above which ``self_managed`` asks the model to
             make room.
         memory: ``model`` sends separate requests about older steps: with ``window``, for notes each
@@ -41,9 +41,9 @@ class ChatConfig(FrozenModel):
             marks from ordinary answers.
         thinking: True to let the model think before it answers. The prompt asks for thoughts, and
             a ``RunConfig`` also sets the chat template's thinking switch.
-        style: ``react`` asks for a line ``Thought: …`` before each action. Unlike text in
-            ``<think>`` tags, this line stays in the history. It needs ``thinking = false`` and a
-            prompt file with the input ``style``.
+        style: answer style. With ``react``, the prompt asks for a line ``Thought: …`` before each
+            action. Unlike text in ``<think>`` tags, this line stays in the history. ``react``
+            needs ``thinking = false`` and a prompt file with the input ``style``.
         max_answer_tokens: maximum tokens per answer, including thoughts.
         max_episode_tokens: maximum sampled tokens per episode; None for no limit. Policies without
             token ids are not limited.
@@ -296,6 +296,6 @@ def _check_goes_on(view: View, completion: Completion) -> None:
     pairs = zip(so_far, prompt, strict=False)
     place = next((i for i, (a, b) in enumerate(pairs) if a != b), len(prompt))
     raise ModelError(
-        f"The prompt of step {len(view.history) + 1} differs from the previously sampled tokens "
-        f"from token {place} on. A policy must insert a message's ids into the prompt unchanged."
+        f"The prompt of step {len(view.history) + 1} differs from the previously sampled tokens, "
+        f"starting at token {place}. A policy must put a message's ids into the prompt unchanged."
     )

@@ -247,12 +247,11 @@ class ChatFormat:
                 messages, tokenize=False, add_generation_prompt=prompt, **self._switches
             )
         except (TemplateError, IndexError, TypeError, ValueError) as error:
-            raise self._cannot(
-                f"it rejects messages with these roles: {', '.join(roles) or 'none'} ({error})"
-            ) from error
+            shown = ", ".join(roles) or "none"
+            raise self._cannot(f"the template rejects the roles {shown} ({error})") from error
         assert isinstance(text, str)
         if text.count(_ANSWER) != (_ASSISTANT in roles):
-            raise self._cannot("it leaves out or repeats the assistant's answer")
+            raise self._cannot("the template leaves out or repeats the assistant's answer")
         return text
 
     def _pieces(self, text: str, n_slots: int) -> tuple[_Piece, ...]:
@@ -264,7 +263,7 @@ class ChatFormat:
                 pieces += _slots(part)
         found = sorted(piece.place for piece in pieces if isinstance(piece, _Slot))
         if found != list(range(n_slots)):
-            raise self._cannot("it leaves out or repeats a message")
+            raise self._cannot("the template leaves out or repeats a message")
         return tuple(pieces)
 
     def _check_generation_prompt(self) -> None:
@@ -273,13 +272,13 @@ class ChatFormat:
         if prompt == self._render(["user"], prompt=False):
             before, _, _ = self._render(["user", _ASSISTANT], prompt=False).partition(_ANSWER)
             if before.rstrip() != prompt.rstrip():
-                raise self._cannot("it has no add_generation_prompt")
+                raise self._cannot("the template ignores add_generation_prompt")
 
     def _find_end_of_turn(self) -> int:
         text = self._render(("user", _ASSISTANT, "user")).partition(_ANSWER)[2]
         token = self._split.search(text) if self._special else None
         if token is None or text[: token.start()].strip():
-            raise self._cannot("it does not end an answer with a special token")
+            raise self._cannot("the template does not end answers with a special token")
         return self._special[token[0]]
 
     def _cannot(self, why: str) -> ModelError:

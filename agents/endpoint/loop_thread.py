@@ -148,12 +148,12 @@ async def _read(response: Any) -> Any:
     """Read a response's body and return the response."""
     encoding = response.headers.get("content-encoding", "identity")
     if encoding.strip().lower() not in ("", "identity"):
-        raise UnreadableAnswer(f"its answer is compressed ({encoding[:40]!r})")
+        raise UnreadableAnswer(f"the response is compressed ({encoding[:40]!r})")
     body = bytearray()
     async for chunk in response.aiter_raw():
         body += chunk
         if len(body) > MAX_ANSWER_BYTES:
-            raise UnreadableAnswer(f"its answer is larger than {MAX_ANSWER_BYTES:,} bytes")
+            raise UnreadableAnswer(f"the response is larger than {MAX_ANSWER_BYTES:,} bytes")
     headers = []
     for name, value in response.headers.raw:
         if name.lower() == b"content-type":

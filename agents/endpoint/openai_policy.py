@@ -434,7 +434,7 @@ def _read_key(name: str | None) -> str:
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise ConfigError(
             f"The environment variable {name} contains whitespace, control or non-ASCII "
-            "characters, so it cannot be a key. Set it to the key alone."
+            "characters, so it is not an API key. Set it to the key alone."
         )
     return key
 
@@ -442,7 +442,7 @@ def _read_key(name: str | None) -> str:
 def _as_prompt(request: Request) -> Prompt:
     if not isinstance(request, Prompt):
         raise ConfigError(
-            f"An endpoint answers only prompts, got {type(request).__name__}. Use a ChatAgent."
+            f"An endpoint needs a Prompt, got {type(request).__name__}. Use a ChatAgent."
         )
     if request.after is not None:
         raise ConfigError(

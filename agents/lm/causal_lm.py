@@ -26,8 +26,9 @@ try:
     from transformers.pytorch_utils import Conv1D
     from transformers.utils import logging as transformers_logging
 except ModuleNotFoundError as error:
+    advice = extra_advice("train")
     raise ImportError(
-        f"A language model needs PyTorch, transformers and peft. {extra_advice('train')}."
+        f"A language model needs PyTorch, transformers and peft. {advice}."
     ) from error
 
 from coevo_gym.agents.lm.models import resolve_model
@@ -105,7 +106,7 @@ def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
     except (OSError, ValueError) as error:
         raise ModelError(
             f"Could not load a language model from {path!r}: {error}\nPass a folder with "
-            "config.json, weights and tokenizer, or a reachable hub id, or run "
+            "config.json, weights and tokenizer, or a Hugging Face Hub model ID, or run "
             "`coevo model fetch smollm2` for a small model."
         ) from error
     return Loaded(model.to(device).eval(), tokenizer, None)

@@ -29,25 +29,25 @@ class ModelConfig(FrozenModel):
     """Settings for a language model and its training.
 
     Attributes:
-        path: folder or hub id of a transformers model, or the name of a fetched model.
+        path: folder or Hugging Face Hub ID of a transformers model, or name of a fetched model.
         device: device of the model; ``auto`` selects the GPU if there is one.
         dtype: precision. ``bfloat16`` computes in bf16. Weights are stored in fp32; with LoRA, base
             weights are in bf16 and the adapter in fp32. On a CPU, bf16 is faster only with bf16
-            instructions (``avx512_bf16`` or ``amx_bf16``). There, log-probabilities of
-            SmolLM2-135M's sampled tokens differ from fp32 by 0.03 nat on average and 0.3 at most,
-            sampler and learner differ by as much, and gradients have a cosine of 0.98 or more.
+            instructions (``avx512_bf16`` or ``amx_bf16``). On such a CPU, log-probabilities of
+            SmolLM2-135M's sampled tokens differ from fp32, and between sampler and learner, by 0.03
+            nat on average (at most 0.3); gradients have a cosine similarity of at least 0.98.
             ``float32`` computes in fp32. ``auto`` is ``bfloat16`` on a GPU, ``float32`` on a CPU.
         lora_rank: rank of a LoRA adapter on all linear layers except the head; 0 trains all
             weights. In a mixture of experts, only attention is adapted; experts and routers stay
             frozen.
-        lora_alpha: the adapter is scaled by ``lora_alpha / lora_rank``.
-        gradient_checkpointing: store only the input of each layer in a training forward pass and
-            recompute all other activations in the backward pass. Training is about a third slower
-            and needs a fraction of the memory.
+        lora_alpha: LoRA scaling; the adapter is multiplied by ``lora_alpha / lora_rank``.
+        gradient_checkpointing: True to store only each layer's input in a training forward pass
+            and recompute the other activations in the backward pass. Training is about a third
+            slower and needs a fraction of the memory.
         max_context: maximum number of tokens in a sequence; None for the model's own limit.
         pack_tokens: maximum number of tokens per forward pass; a longer sequence gets its own pass.
-        prefix_cache_gib: memory in GiB for keys and values of past conversations when sampling with
-            transformers, so that only new tokens are computed. The least recently used
+        prefix_cache_gib: memory in GiB for the key-value cache of past conversations when sampling
+            with transformers, so that only new tokens are computed. The least recently used
             conversations are dropped first. With 0, each turn computes the whole conversation.
     """
 
@@ -233,14 +233,14 @@ class LanguageModel:
         """
         import torch
 
-        mine, saved = self._trained(), state["weights"]
+        mine, saved, rank = self._trained(), state["weights"], state["lora_rank"]
         wrong = [n for n in mine.keys() | saved.keys() if _shape(mine, n) != _shape(saved, n)]
-        if wrong or state["lora_rank"] != self.config.lora_rank:
+        if wrong or rank != self.config.lora_rank:
+            first = f" (first: {min(wrong)})" if wrong else ""
             raise ConfigError(
-                f"The saved weights (lora_rank {state['lora_rank']}) do not fit "
-                f"{self.config.path!r} with lora_rank {self.config.lora_rank}: {len(wrong)} "
-                f"weights differ{', the first is ' + min(wrong) if wrong else ''}. Load them into "
-                "the model that they were saved from."
+                f"The saved weights (lora_rank {rank}) do not fit {self.config.path!r} with "
+                f"lora_rank {self.config.lora_rank}: {len(wrong)} weights differ{first}. Load them "
+                "into the model that they were saved from."
             )
         with torch.no_grad():
             for name, weight in mine.items():

@@ -82,9 +82,10 @@ class VLLMEngine:
             try:
                 import vllm
             except ModuleNotFoundError as error:
+                advice = extra_advice("vllm")
                 raise ImportError(
-                    f"This policy needs vLLM. {extra_advice('vllm')} (requires Linux and an NVIDIA "
-                    "GPU; downloads several GB), or set policy.kind to transformers."
+                    f"This policy needs vLLM. {advice} (requires Linux and an NVIDIA GPU; "
+                    "downloads several GB), or set policy.kind to transformers."
                 ) from error
             self._vllm, cache = vllm, config.kv_cache_gib
             try:
@@ -159,14 +160,14 @@ class VLLMEngine:
             raise ModelError(f"vLLM could not load the new weights: {error}") from error
         if not forgotten:
             raise ModelError(
-                "vLLM did not clear its prefix cache of the old weights: requests are running."
+                "vLLM could not clear the old weights' prefix cache: requests are still running."
             )
 
     def _params(self, ask: Ask, seed: int, stop_ids: Sequence[int]) -> Any:
         if 0 < ask.temperature < COLDEST:
             raise ConfigError(
-                f"vLLM samples at temperature 0 or at least {COLDEST}, got {ask.temperature}. "
-                "Set 0 for greedy answers."
+                f"vLLM's temperature must be 0 (greedy) or at least {COLDEST}, got "
+                f"{ask.temperature}."
             )
         return self._vllm.SamplingParams(
             temperature=ask.temperature,

@@ -101,8 +101,8 @@ class VLLMPolicy(TransformersPolicy):
         gap = (own[0] - torch.tensor(answer.logprobs)).abs().mean().item()
         if not gap <= self._tolerance:
             raise ModelError(
-                f"vLLM's log-probabilities differ from the learner's by {gap:.2g} nats on average, "
-                f"more than {self._tolerance}: its weights or its arithmetic differ. "
+                f"vLLM's log-probabilities differ from the learner's by {round(gap, 4)} nats on "
+                f"average, more than {self._tolerance}: its weights or its arithmetic differ. "
                 "Sample this model with policy.kind = 'transformers'."
             )
 

@@ -29,9 +29,9 @@ class TinyConfig(FrozenModel):
 
     Attributes:
         buckets: number of rows of the hashed word embedding table.
-        dim: width of an embedding.
-        hidden: width of both layers.
-        dropout: share of embedding values zeroed in training.
+        dim: size of each embedding.
+        hidden: width of both hidden layers.
+        dropout: fraction of embedding values that are set to zero in training.
         max_cached: maximum number of encoded choices kept in memory.
     """
 
@@ -67,7 +67,8 @@ class TinyPolicy:
 
             from coevo_gym.agents.tiny import net as tiny_net
         except ModuleNotFoundError as error:
-            raise ImportError(f"The tiny policy needs PyTorch. {extra_advice('train')}.") from error
+            advice = extra_advice("train")
+            raise ImportError(f"The tiny policy needs PyTorch. {advice}.") from error
         self.config = config or TinyConfig()
         self.version = 0
         self._torch = torch
@@ -198,10 +199,10 @@ class TinyPolicy:
         Raises:
             ConfigError: if the state belongs to a policy of a different size.
         """
-        if TinyConfig(**state["config"]) != self.config:
+        if TinyConfig(**(saved := state["config"])) != self.config:
             raise ConfigError(
-                f"The saved policy has {state['config']}, but this policy has "
-                f"{self.config.model_dump()}. Create it with the saved config."
+                f"The saved policy has the config {saved}, but this policy has "
+                f"{self.config.model_dump()}. Create the policy with the saved config."
             )
         self._net.load_state_dict(state["net"])
         self._rng.bit_generator.state = state["rng"]
@@ -220,7 +221,7 @@ class TinyPolicy:
 def _as_choice(request: Request) -> Choice:
     if not isinstance(request, Choice) or not request.choices:
         raise ConfigError(
-            f"The tiny policy needs a Choice with at least one candidate, got {request!r:.200}"
+            f"The tiny policy needs a Choice with at least one candidate, got {repr(request)[:200]}"
         )
     return request
 

@@ -38,7 +38,7 @@ def compare(
     b: Annotated[
         str | None,
         typer.Argument(
-            help="The other side; omit it to compare two arms of one run.",
+            help="Run or evaluation to compare with. Omit it to compare two arms of one run.",
             autocompletion=_NAMES,
         ),
     ] = None,

@@ -46,8 +46,8 @@ def evaluate(
     policy: Annotated[
         str | None,
         typer.Option(
-            help="For a run: an arm (default: the last), warm-up, random or scripted. For a "
-            "benchmark: transformers:MODEL, vllm:MODEL, openai:MODEL, random or scripted."
+            help="Policy: for a run, an arm (default: the last), warm-up, random or scripted; for "
+            "a benchmark, transformers:MODEL, vllm:MODEL, openai:MODEL, random or scripted."
         ),
     ] = None,
     split: Annotated[
@@ -91,7 +91,7 @@ def evaluate(
         typer.Option(help="Name of the evaluation's folder in evals/.", show_default="generated"),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Delete an earlier evaluation with this name.")
+        bool, typer.Option("--overwrite", help="Delete any existing evaluation with this name.")
     ] = False,
     yes: Yes = False,
     sets: Sets = None,
@@ -103,8 +103,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="TAG",
-            help="Also print success by this kind of tag, such as goal, or by all kinds (all); may "
-            "be repeated.",
+            help="Also print success rates per tag of this kind, such as goal, or of every kind "
+            "(all); may be repeated.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -254,9 +254,7 @@ def _check_options(
             "--set and --env only work with a benchmark; a run is evaluated with its own settings."
         )
     if on is not None and not isinstance(found, RunFolder):
-        raise ConfigError(
-            f"--on needs a run, whose policy it evaluates on {on}. Name a run, or omit --on."
-        )
+        raise ConfigError(f"--on {on} only works with a run as source. Name a run, or omit --on.")
 
 
 def _check_by(by: Sequence[str], job: EvalJob) -> None:

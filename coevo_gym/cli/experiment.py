@@ -71,7 +71,7 @@ def experiment(
     seeds: Annotated[
         str | None,
         typer.Option(
-            help="Number of seeds (such as 3) or a list of seeds (such as 401-420 or 1,4,). "
+            help="Number of seeds (such as 3) or a list of seeds (such as 401-420 or 1,4,9). "
             "Default: set by the table."
         ),
     ] = None,
@@ -107,8 +107,8 @@ def experiment(
         typer.Option(
             metavar="FILE",
             dir_okay=False,
-            help="Add the finished cells to this file (.jsonl), one line per cell, and write a "
-            "table of all cells in it to a .md file next to it, without running anything.",
+            help="Append the finished cells to this .jsonl file, one per line, and write a table "
+            "of all its cells to a .md file next to it. Nothing is run.",
         ),
     ] = None,
     listing: Annotated[

@@ -15,7 +15,7 @@ from coevo_gym.cli.sources import RunName
 from coevo_gym.provision import models_home
 from coevo_gym.store.folder import RunFolder
 
-app = typer.Typer(help="Language models on this machine.", no_args_is_help=True)
+app = typer.Typer(help="List, fetch or export language models.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -73,7 +73,7 @@ def model_export(
         bool, typer.Option("--adapter", help="Export a LoRA adapter instead of merging it.")
     ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier export.")
+        bool, typer.Option("--overwrite", help="Overwrite an existing export.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

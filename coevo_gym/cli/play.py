@@ -88,7 +88,7 @@ def play(
         str | None,
         typer.Option(
             metavar="RUN",
-            help="Play tasks that evolved in this run.",
+            help="Play tasks that were evolved in this run.",
             autocompletion=completing(runs),
         ),
     ] = None,

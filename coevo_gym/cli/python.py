@@ -145,7 +145,7 @@ def evaluate(
             "sets and env only work with a benchmark; a run is evaluated with its own settings."
         )
     if on is not None and not isinstance(found, RunFolder):
-        raise ConfigError("on needs a run as source. Pass the other benchmark as source instead.")
+        raise ConfigError(f"on={on!r} only works with a run as source. Pass {on!r} as source.")
     with _shown(progress) as shown:
         if isinstance(found, RunFolder):
             elsewhere = find_benchmark(on).name if on is not None else None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from coevo_gym.view.model.runs import RunRow
 
 app = typer.Typer(
-    help="List and delete runs and evaluations.",
+    help="List or delete runs and evaluations.",
     no_args_is_help=True,
 )
 Yes = Annotated[bool, typer.Option("--yes", help="Delete without asking.")]
@@ -34,7 +34,7 @@ _STYLES = {"running": "cyan", "finished": "green", "stopped": "yellow", "damaged
 @app.command("list")
 def list_runs(
     table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="Table to list the cells of.")
+        str | None, typer.Argument(metavar="TABLE", help="List the cells of this table.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -188,7 +188,7 @@ def _agree(question: str, yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and errors.is_terminal):
-        raise ConfigError("No terminal to ask for confirmation; nothing was deleted. Pass --yes.")
+        raise ConfigError("Nothing was deleted: there is no terminal to confirm on. Pass --yes.")
     if not typer.confirm(question, err=True):
         say_aside("Nothing was deleted.")
         raise typer.Abort

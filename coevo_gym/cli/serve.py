@@ -24,7 +24,7 @@ def serve(
     benchmark: BenchmarkName,
     curriculum: Annotated[
         str | None,
-        typer.Option(help="Method whose curriculum to serve.", show_default=METHODS.default),
+        typer.Option(help="Serve the curriculum of this method.", show_default=METHODS.default),
     ] = None,
     db: Annotated[
         Path | None,
@@ -63,7 +63,7 @@ def serve(
     ] = None,
     group_size: Annotated[int, typer.Option(min=1, help="Episodes per group (K).")] = 8,
     groups_per_step: Annotated[
-        int, typer.Option(min=1, help="Groups that your trainer uses per learner step.")
+        int, typer.Option(min=1, help="Number of groups that your trainer uses per learner step.")
     ] = 1,
     evolve_every: Annotated[
         int, typer.Option(min=1, help="Number of groups between two evolution rounds.")
@@ -76,8 +76,8 @@ def serve(
         typer.Option(
             min=0,
             metavar="VERSIONS",
-            help="Maximum number of policy updates that a group may span and still count. Use a "
-            "value above 0 if your trainer collects rollouts while it learns.",
+            help="Maximum number of policy updates while a group is collected; groups with more "
+            "are ignored. Use a value above 0 if your trainer learns during rollouts.",
         ),
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed for the whole task stream.")] = 0,

@@ -151,10 +151,11 @@ def find_source(name: str) -> BenchmarkSpec | RunFolder:
     found = RunFolder.find(name)
     if found is not None:
         return found
-    benchmarks, runs = [spec.name for spec in benchmark_specs()], RunFolder.names()
+    known = [spec.name for spec in benchmark_specs()], RunFolder.names()
+    benchmarks, runs = (", ".join(names) or "none" for names in known)
     raise ConfigError(
-        f"There is no benchmark or run {name!r}. {meant(name.lower(), [*benchmarks, *runs])}"
-        f"Benchmarks: {', '.join(benchmarks)}. Runs here: {', '.join(runs) or 'none'}."
+        f"There is no benchmark or run {name!r}. {meant(name.lower(), [*known[0], *known[1]])}"
+        f"Benchmarks: {benchmarks}. Runs here: {runs}."
     )
 
 

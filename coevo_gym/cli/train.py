@@ -45,7 +45,7 @@ def train(
     name: Annotated[str | None, typer.Option(help="Name of the run's folder in runs/.")] = None,
     sets: Sets = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Delete an earlier run with this name.")
+        bool, typer.Option("--overwrite", help="Delete any existing run with this name.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print what the run would do and require.")

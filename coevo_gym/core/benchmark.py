@@ -307,12 +307,12 @@ def _take(name: str, found: object) -> None:
         register_benchmark(made)
     elif made is not None:
         raise ConfigError(
-            "it must name a BenchmarkSpec, or a function that returns or registers a spec, got "
-            f"{type(made).__name__}"
+            "the entry point must name a BenchmarkSpec, or a function that returns or registers a "
+            f"spec, got {type(made).__name__}"
         )
     if name not in _SPECS:
-        got = f"is {made.name!r}" if isinstance(made, BenchmarkSpec) else "does not register any"
-        raise ConfigError(f"an entry point must have the name of its benchmark, but it {got}")
+        got = repr(made.name) if isinstance(made, BenchmarkSpec) else "no benchmark"
+        raise ConfigError(f"the entry point must provide a benchmark named {name!r}, got {got}")
 
 
 _PLUGINS = Plugins(GROUP, _take)
@@ -440,7 +440,7 @@ def find_task(benchmark: str, name_or_id: str) -> Task:
                 if name_or_id in (task.name, task.id):
                     return task
     raise TaskError(
-        f"{benchmark} has no task {name_or_id!r}. List the names with `coevo tasks {benchmark}`."
+        f"{benchmark} has no task {name_or_id!r}. `coevo tasks {benchmark}` lists all names."
     )
 
 

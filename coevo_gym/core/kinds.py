@@ -61,7 +61,7 @@ def register_kind(kind: Kind) -> None:
     for colour in (kind.colour, kind.dark):
         if not _COLOUR.fullmatch(colour):
             raise ConfigError(
-                f"A colour of kind {kind.name!r} must have a form like '#3f6fa8', got {colour!r}"
+                f"The colours of kind {kind.name!r} must look like '#3f6fa8', got {colour!r}"
             )
     _KINDS[kind.name] = kind
 

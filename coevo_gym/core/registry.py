@@ -69,7 +69,7 @@ class Registry:
             raise ConfigError(f"{name!r} is a built-in {self.kind}. Choose another name.")
         if name in self._entry_points:
             origin = _origin(self.kind, self._entry_points[name])
-            raise ConfigError(f"{origin} has the same name. Choose another name.")
+            raise ConfigError(f"{origin} already uses this name. Choose another name.")
         self._added[name] = thing
 
     def load(self, name: str) -> Any:

@@ -173,7 +173,7 @@ def _read_from_shared_memory(space: UnicodeText, shared_memory: Any, n: int = 1)
 @write_to_shared_memory.register(UnicodeText)
 def _write_to_shared_memory(space: UnicodeText, index: int, value: str, shared_memory: Any) -> None:
     if value not in space:
-        raise ValueError(f"The observation is not in {space}: {value!r:.200}")
+        raise ValueError(f"The observation does not belong to {space}: {repr(value)[:200]}")
     text = value.encode()
     start = index * _slot_bytes(space)
     written = len(text).to_bytes(_LENGTH_BYTES, "little") + text

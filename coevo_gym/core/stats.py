@@ -332,7 +332,7 @@ def at_k(outcomes: Sequence[Sequence[float]], k: int) -> AtK:
         fewest = min((len(tries) for tries in outcomes), default=0)
         raise ValueError(
             f"at_k needs k >= 1 and at least k tries per task, got k={k} and {len(outcomes)} "
-            f"tasks with {fewest} tries or more"
+            f"tasks with at least {fewest} tries each"
         )
     if wrong := [one for tries in outcomes for one in tries if one not in (0, 1)]:
         raise ValueError(f"at_k needs outcomes of 0 or 1, got {wrong[0]!r}")
@@ -383,7 +383,7 @@ def efficiency(
     """
     steps = [step for step, _ in curve]
     if not curve or not baseline or any(a >= b for a, b in pairwise(steps)):
-        raise ValueError(f"efficiency needs two curves, the first with rising steps, got {steps}")
+        raise ValueError(f"efficiency needs two curves; the first needs rising steps, got {steps}")
     wanted = share * max(value for _, value in baseline)
     reached = next((step for step, value in curve if value >= wanted), None)
     if len(curve) == 1:

@@ -142,10 +142,9 @@ class TaskEnv(gym.Env[str, str]):
                 f"Unknown reward_mode {reward_mode!r}. Choose one of: "
                 f"{', '.join(self.reward_modes)}."
             )
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+        if render_mode is not None and render_mode not in (modes := self.metadata["render_modes"]):
             raise ConfigError(
-                f"Unknown render_mode {render_mode!r}. Choose one of: "
-                f"{', '.join(self.metadata['render_modes'])}."
+                f"Unknown render_mode {render_mode!r}. Choose one of: {', '.join(modes)}."
             )
         self.reward_mode = reward_mode
         self.render_mode = render_mode
@@ -430,7 +429,7 @@ class TaskEnv(gym.Env[str, str]):
             self._check(task.require_asked("list"))
             if task.split is not self.split:
                 raise TaskError(
-                    f"{task.name} is a {task.split} task, but this env was made with "
+                    f"{task.name} is a {task.split} task, but this env was created with "
                     f"split={str(self.split)!r}. Pass split={str(task.split)!r}."
                 )
         if not chosen:
@@ -451,7 +450,7 @@ class TaskEnv(gym.Env[str, str]):
         if task.benchmark != self.benchmark:
             raise TaskError(
                 f"{task.name} belongs to {task.benchmark}, but this env runs {self.benchmark}. "
-                f"Make an env of {task.benchmark} instead."
+                f"Create an env for {task.benchmark} instead."
             )
         if task.split is Split.TRAIN:  # only a claim to be a training task needs a check
             try:
@@ -492,7 +491,7 @@ class TaskEnv(gym.Env[str, str]):
         """Raise ``ResetNeeded`` unless an episode is running."""
         if self._closed:
             raise ResetNeeded(
-                f"Cannot call {what}(): the env is closed. Call reset() first, or make a new env."
+                f"Cannot call {what}(): the env is closed. Call reset() first, or create a new env."
             )
         _ = self.task  # raises before the first reset
         if self._end_reason is not None:

@@ -71,8 +71,8 @@ class HoldingOut:
             self._lists[key] = TaskList(self._part(train, split))
         if not self._lists[key]:
             raise TaskError(
-                f"With hold_out={self._share:g}, {self._inner.name} has no {split} tasks in subset "
-                f"{subset!r}. Choose another share."
+                f"With hold_out={self._share}, {self._inner.name} has no {split} tasks in subset "
+                f"{subset!r}. Choose another value of hold_out."
             )
         return self._lists[key]
 

@@ -141,6 +141,6 @@ def check_context(benchmark: str, context: Context) -> None:
         raise TaskError(f"{task.name} belongs to {task.benchmark}, not to {benchmark}.")
     if task.split is not Split.TRAIN:
         raise SplitLeakError(
-            f"Refusing to draft from {task.name}: it is a {task.split} task. Only training tasks "
-            "may be explored."
+            f"Refusing to create tasks from {task.name}, which is a {task.split} task. Only "
+            "training tasks may be explored."
         )

@@ -86,8 +86,8 @@ class Seen:
         """
         if len(now.history) != len(self.texts):
             raise ConfigError(
-                f"After {len(self.texts)} steps, the unwrapped env has taken {len(now.history)}. "
-                "Remove wrappers that skip or repeat steps."
+                f"The wrapped env took {len(self.texts)} steps, but the unwrapped env took "
+                f"{len(now.history)}. Remove wrappers that skip or repeat steps."
             )
         if now.history:
             seen, sent = self.view, now.history[-1].action

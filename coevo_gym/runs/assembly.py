@@ -89,8 +89,8 @@ class Assembly:
         for name, tasks in found.items():
             if any(task.id in evaluated for task in tasks):
                 raise ConfigError(
-                    f"evaluation.final: some {name} tasks are evaluated during training, on the "
-                    f"split {self.config.evaluation.split}. Name tasks that nothing else uses."
+                    f"evaluation.final: some {name} tasks are already evaluated during training, "
+                    f"in the split {self.config.evaluation.split}. Choose other tasks."
                 )
         return found
 
@@ -279,8 +279,8 @@ class Assembly:
         asked = None if arm is None else self.asked_by_studies(arm)
         if arm is None or asked is None:
             raise ConfigError(
-                "A study asks questions, but the settings of its method do not say how many. Add a "
-                "property questions_per_step to the settings, so that the cost can be estimated."
+                "A study asks a model questions, but its method's settings do not say how many. "
+                "To make the cost predictable, add a property questions_per_step to the settings."
             )
         sampling = Sampling(arm.analyst.temperature, arm.analyst.max_answer_tokens)
         return Analyst(asked.advisor, asked.scope, sampling)
@@ -361,8 +361,8 @@ def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
     if solves and (paper or gates.solve.tip) and gates.solve.solver == "policy" and not reads:
         raise ConfigError(
             "gates: policy.kind = 'tiny' only scores actions and does not read advice, so it "
-            "cannot be shown a reference. Keep the defaults of gates.solve.tip and gates.accept, "
-            "set gates.solve.solver to 'explorer', or use a language model."
+            "cannot use a reference solution. Keep the defaults of gates.solve.tip and "
+            "gates.accept, set gates.solve.solver to 'explorer', or use a language model."
         )
     needs = {
         "gates.accept = 'paper'": paper,
@@ -407,7 +407,7 @@ def restoring(saved: Checkpoint, policy: LearnablePolicy) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         reason = shorten(f"{type(error).__name__}: {error}", 300)
-        raise StoreError(f"{saved.path} does not fit this run ({reason}). {_REPLACE}") from error
+        raise StoreError(f"{saved.path} does not match this run ({reason}). {_REPLACE}") from error
     if not all(bool(parameter.isfinite().all()) for parameter in policy.parameters()):
         raise StoreError(f"{saved.path} contains weights that are not finite. {_REPLACE}")
 

@@ -87,7 +87,7 @@ def read_demonstrations(path: Path, benchmark: Benchmark) -> tuple[Task, ...]:
                 f"{benchmark.name}."
             )
         if not task.solution:
-            raise ConfigError(f"{path} contains {task.name} without a solution to imitate.")
+            raise ConfigError(f"{path} contains {task.name}, which has no solution to imitate.")
         _check(task, benchmark, "imitate")
     return found
 

@@ -165,7 +165,7 @@ def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> E
             if not job.elsewhere:
                 raise
             raise ConfigError(
-                f"{job.policy} of {job.source} cannot play "
+                f"{job.policy} of {job.source} cannot be evaluated on "
                 f"{job.assembly.config.benchmark.name}: {error}"
             ) from error
     if found.faults:

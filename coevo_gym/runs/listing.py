@@ -99,7 +99,7 @@ def find_run_task(folder: RunFolder, name_or_id: str) -> Task:
         if name_or_id in (held.task.name, held.task.id):
             return held.task
     name = folder.path.name
-    raise TaskError(f"{name} has no task {name_or_id!r}. `coevo tasks {name}` lists their names.")
+    raise TaskError(f"{name} has no task {name_or_id!r}. `coevo tasks {name}` lists all names.")
 
 
 def run_that_found(benchmark: str, name_or_id: str) -> str | None:

@@ -50,7 +50,7 @@ def stack(
         drawing = getattr(policy, "drawing", None)
         if drawing is None:
             raise ConfigError(
-                f"{type(policy).__name__} cannot take part in rounds: it has no method "
+                f"{type(policy).__name__} cannot explore in evolution rounds: it has no method "
                 "drawing(seed), which must return a context manager that seeds its sampling."
             )
         evolver = DrawnAside(evolver, drawing)

@@ -206,7 +206,7 @@ def start(
             while readable(said.fileno()) and (chunk := said.read(_SAID_BYTES)):
                 why += chunk
             reason = why.decode(errors="replace").strip() or error
-            raise EnvBackendError(f"The sandbox ({level}) does not start: {reason}") from error
+            raise EnvBackendError(f"The sandbox ({level}) did not start: {reason}") from error
         undo.pop_all()
     return sandboxed
 

@@ -175,7 +175,8 @@ def _imported(module: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:
+        advice = extra_advice("rllib")
         raise ImportError(
-            f"Ray is not installed here ({error}). {extra_advice('rllib')}, or run `coevo install "
-            "rllib` and use the Python of the environment that it creates."
+            f"Ray is not installed here ({error}). {advice}, or run `coevo install rllib` and use "
+            "the Python of the environment that it creates."
         ) from error

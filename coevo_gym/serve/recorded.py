@@ -139,7 +139,7 @@ class Recorded:
         self.check_sound()
         try:
             if "callers" in state or "out" in state.get("ledger", ()):
-                raise ConfigError("it has outstanding tickets. Use a state returned by `save`")
+                raise ConfigError("the state has outstanding tickets. Use a state from `save`")
             session, kept = self._loaded(state)
         except Exception as error:  # any effect is on a session that is discarded
             raise ConfigError(

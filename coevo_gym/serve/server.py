@@ -190,7 +190,6 @@ def _uvicorn() -> Any:
         import uvicorn
         import websockets  # noqa: F401
     except ImportError as error:
-        raise ImportError(
-            f"`coevo serve` is missing a dependency: {error}. {extra_advice('serve')}."
-        ) from error
+        advice = extra_advice("serve")
+        raise ImportError(f"`coevo serve` needs extra packages: {error}. {advice}.") from error
     return uvicorn

@@ -143,10 +143,10 @@ class EvalFolder:
         """
         found = cls.find(name)
         if found is None:
-            names = cls.names()
+            here = ", ".join(names := cls.names()) or "none"
             raise ConfigError(
                 f"There is no evaluation {name!r} in {EVALS}/ or at that path. {meant(name, names)}"
-                f"Evaluations here: {', '.join(names) or 'none'}."
+                f"Evaluations here: {here}."
             )
         return found
 

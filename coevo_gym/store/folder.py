@@ -91,13 +91,13 @@ class RunFolder:
             for path in (RUNS / run, Path(run)):
                 if run and path.is_dir():
                     raise ConfigError(
-                        f"{path} is not a run: {path / 'manifest.json'}, which records its "
-                        "settings, is missing. Restore it, or train again."
+                        f"{path} is not a run: {path}/manifest.json, which records its settings, "
+                        "is missing. Restore it, or train again."
                     )
-            names = cls.names()
+            here = ", ".join(names := cls.names()) or "none"
             raise ConfigError(
                 f"There is no run {run!r} in {RUNS}/ or at that path. {meant(run, names)}"
-                f"Runs here: {', '.join(names) or 'none'}."
+                f"Runs here: {here}."
             )
         return found
 

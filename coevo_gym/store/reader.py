@@ -394,11 +394,11 @@ class RunReader:
         for step in trajectory["steps"]:
             for field in ("observation", "shown"):
                 if isinstance(step[field], Mapping):
-                    query = "SELECT body FROM texts WHERE hash = ?"
-                    rows = self._rows(query, step[field]["text"])
+                    query, digest = "SELECT body FROM texts WHERE hash = ?", step[field]["text"]
+                    rows = self._rows(query, digest)
                     if not rows:
                         raise StoreError(
-                            f"The text {step[field]['text']} is missing from {self.path}. {DAMAGED}"
+                            f"The text {digest} is missing from {self.path}. {DAMAGED}"
                         )
                     step[field] = self._decompress(rows[0][0]).decode()
         whole: dict[str, Any] = trajectory

@@ -101,12 +101,12 @@ def read_vectors(path: Path) -> list[Mapping[str, Any]]:
         raise ConfigError(f"{path} cannot be read as JSON: {error}") from error
     entries = data.get("vectors") if isinstance(data, Mapping) else data
     if not isinstance(entries, list):
-        raise ConfigError(f"{path} must contain a list of entries, or an object with 'vectors'.")
+        raise ConfigError(f"{path} must be a list of entries, or an object with a 'vectors' list.")
     for number, entry in enumerate(entries):
         wanted = ("id", "formula", "inputs", "expected")
         missing = [key for key in wanted if not isinstance(entry, Mapping) or key not in entry]
         if missing:
-            raise ConfigError(f"Entry {number} of {path} is missing {' and '.join(missing)}.")
+            raise ConfigError(f"Entry {number} of {path} is missing {', '.join(missing)}.")
     return entries
 
 
@@ -441,7 +441,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Compare the numbers in a file with the results of the formulas. Exits with 0 "
         "if at least one entry was selected and all selected entries agree.",
     )
-    parser.add_argument("file", type=Path, help="JSON file with the entries")
+    parser.add_argument("file", type=Path, help="JSON file of formula inputs and expected results")
     parser.add_argument(
         "--only", default="", metavar="PREFIX,…", help="name prefixes of the formulas to compare"
     )

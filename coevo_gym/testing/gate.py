@@ -75,6 +75,6 @@ def _reason(gate: Gate, candidate: Candidate) -> str:
     except Rejected as rejected:
         reason = str(rejected).strip()
     else:
-        raise AssertionError(f"the gate {gate.name!r} passes a draft that it should reject")
+        raise AssertionError(f"The gate {gate.name!r} accepts a draft that it should reject")
     assert reason, "a rejection must have a reason"
     return reason

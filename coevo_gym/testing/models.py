@@ -240,5 +240,5 @@ def _counted(prompt: Prompt, text: str) -> Completion:
 
 def _as_prompt(request: Request) -> Prompt:
     if not isinstance(request, Prompt):
-        raise ConfigError(f"This model answers only prompts, got {type(request).__name__}.")
+        raise ConfigError(f"This model needs a Prompt, got {type(request).__name__}.")
     return request

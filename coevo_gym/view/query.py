@@ -168,7 +168,7 @@ class Query:
         given = self.one("sort") or known[0]
         name = given.removeprefix("-")
         if name not in known:
-            raise BadRequest(f"Unknown sort {given[:60]!r}. Known: {', '.join(known)}.")
+            raise BadRequest(f"Unknown sort key {given[:60]!r}. Choose one of: {', '.join(known)}.")
         return name, given.startswith("-")
 
 

@@ -334,4 +334,4 @@ def told_as_damaged() -> Iterator[None]:
     except CoevoError as error:
         raise Damaged(str(error)) from error
     except (ValueError, KeyError, TypeError) as error:  # an unexpected format
-        raise Damaged(f"The data cannot be read: {type(error).__name__}: {error}.") from error
+        raise Damaged(f"Stored data cannot be read: {type(error).__name__}: {error}.") from error

@@ -50,9 +50,8 @@ def require_server(command: str) -> None:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        raise ImportError(
-            f"`{command}` needs extra packages: {error}. {extra_advice('serve')}."
-        ) from error
+        advice = extra_advice("serve")
+        raise ImportError(f"`{command}` needs extra packages: {error}. {advice}.") from error
 
 
 def listen_here(port: int) -> socket.socket:

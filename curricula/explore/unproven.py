@@ -37,8 +37,8 @@ def breakable(benchmark: Benchmark) -> Breakable:
     """
     if not hasattr(benchmark, "broken"):
         raise ConfigError(
-            f"explorer.kind = 'noisy' needs broken tasks, but {benchmark.name} cannot make any. "
-            "Set explorer.broken = 0, choose webshop, or add a broken(task) method."
+            f"explorer.kind = 'noisy' needs broken tasks, but {benchmark.name} cannot create "
+            "them. Set explorer.broken = 0, choose webshop, or add a broken(task) method."
         )
     return cast(Breakable, benchmark)
 

@@ -104,9 +104,10 @@ def _load_sentence_model(model: str) -> Any:
     try:
         return import_module("sentence_transformers").SentenceTransformer(model)
     except ImportError as error:
+        advice = extra_advice("embed")
         raise ConfigError(
             f"Embedding with {model!r} needs sentence-transformers, which is not installed. "
-            f"{extra_advice('embed')}, or use HashingEmbedder."
+            f"{advice}, or use HashingEmbedder."
         ) from error
 
 

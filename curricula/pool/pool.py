@@ -21,8 +21,8 @@ def require_train(task: Task, action: str) -> Task:
     """
     if task.split is not Split.TRAIN:
         raise SplitLeakError(
-            f"Refusing to {action}: {task.name} is a {task.split} task. Only training tasks "
-            "may be used for training, exploration or drafts."
+            f"Refusing to {action}: {task.name} is a {task.split} task. Only training tasks may be "
+            "used for training, exploration or the creation of new tasks."
         )
     return task
 

@@ -228,7 +228,7 @@ def test_an_ordinary_refusal_is_no_overflow() -> None:
 def test_a_choice_is_not_answered(server: FakeOpenAI) -> None:
     with policy_for(server) as policy:
         assert policy.generate([]) == []
-        with pytest.raises(ConfigError, match=r"answers only prompts, got Choice.*ChatAgent"):
+        with pytest.raises(ConfigError, match=r"needs a Prompt, got Choice.*ChatAgent"):
             policy.generate([Choice(View("", ""), ("a",))])
 
 
@@ -323,7 +323,7 @@ UNREAD = {
 @pytest.mark.parametrize(("bad", "why"), UNREAD.values(), ids=UNREAD)
 def test_an_answer_is_read_up_to_a_bound(server: FakeOpenAI, bad: Behaviour, why: str) -> None:
     error = failure(server, [bad, bad], max_attempts=2)
-    assert f"gave no answer 2 times: its answer is {why}. Check that base_url" in str(error)
+    assert f"gave no answer 2 times: the response is {why}. Check that base_url" in str(error)
 
 
 def test_the_body_of_a_redirect_is_not_read(server: FakeOpenAI) -> None:

@@ -268,7 +268,7 @@ def test_a_template_without_a_system_message_says_that_a_cue_cannot_stand_there(
     format_ = ChatFormat(tokenizer(refuses + TEMPLATES["chatml"]))
     agent = ChatAgent(Drawing(format_, ["hm"]), SILENT)
     with pytest.raises(
-        ModelError, match=r"it rejects messages with these roles: system, user \(no system\)"
+        ModelError, match=r"the template rejects the roles system, user \(no system\)"
     ):
         played(agent, [Cue("Explore.", "system")], envs)
     assert played(agent, [Cue("Explore.", "first"), Cue("Vary.", "turn", strip=True)], envs).steps

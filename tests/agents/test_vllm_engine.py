@@ -155,7 +155,7 @@ def test_no_prompts_do_not_reach_the_engine(engine: VLLMEngine) -> None:
 
 
 def test_a_temperature_that_vllm_would_change_is_refused(engine: VLLMEngine) -> None:
-    with pytest.raises(ConfigError, match=r"temperature 0 or at least 0\.01, got 0\.001"):
+    with pytest.raises(ConfigError, match=r"must be 0 \(greedy\) or at least 0\.01, got 0\.001"):
         engine.generate([ASK._replace(temperature=0.001)], [0], stop_ids=[])
 
 
@@ -180,7 +180,7 @@ def test_a_cache_that_is_kept_is_an_error(
     engine: VLLMEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FakeLLM, "resets", False)
-    with pytest.raises(ModelError, match="did not clear its prefix cache"):
+    with pytest.raises(ModelError, match="could not clear the old weights' prefix cache"):
         engine.load(lambda: ((name, torch.zeros(shape)) for name, shape in GIVEN.items()))
 
 

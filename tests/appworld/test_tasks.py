@@ -57,14 +57,14 @@ def test_a_folder_that_is_no_data_is_told(
     with pytest.raises(DataError, match="needs a folder named data"):
         coevo_gym.tasks("appworld")
     monkeypatch.setenv("COEVO_APPWORLD_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(DataError, match="missing api_docs"):
+    with pytest.raises(DataError, match="Missing: api_docs"):
         coevo_gym.tasks("appworld")
 
 
 def test_official_parts_need_official_data(root: Path) -> None:
     with pytest.raises(BenchmarkNotInstalled, match="coevo install appworld --data"):
         coevo_gym.tasks("appworld", "train", "train")
-    with pytest.raises(TaskError, match="Unknown subset 'hard'"):
+    with pytest.raises(TaskError, match="AppWorld has no subset 'hard'"):
         coevo_gym.tasks("appworld", "train", "hard")
     with pytest.raises(TaskError, match="no scenario 'builtin/0000000'"):
         split_of("builtin/0000000")
@@ -75,7 +75,7 @@ def test_a_task_of_another_version_of_the_built_in_world_is_refused(root: Path) 
     assert isinstance(task.world, AppWorldWorld)
     assert task.world.data == root.name
     old = task.world.model_copy(update={"data": "builtin-000000000000"})
-    with pytest.raises(DataError, match="was made in version"):
+    with pytest.raises(DataError, match="was created in version"):
         root_of(old.data)
     draft = Draft(
         benchmark="appworld",
@@ -84,5 +84,5 @@ def test_a_task_of_another_version_of_the_built_in_world_is_refused(root: Path) 
         world=old,
         solution=("x = 1",),
     )
-    with pytest.raises(BuildError, match=r"not available: .*was made in version"):
+    with pytest.raises(BuildError, match=r"not available: .*was created in version"):
         build(draft)

@@ -582,7 +582,7 @@ def test_a_task_found_by_name_has_the_split_of_the_scheme() -> None:
     ("arguments", "error", "message"),
     [
         ({"split": "dev"}, TaskError, "Unknown split 'dev'"),
-        ({"subset": "live"}, TaskError, "Unknown subset 'live' of bfcl. Choose one of: base, miss"),
+        ({"subset": "live"}, TaskError, "BFCL has no subset 'live'. Choose one of: base, miss"),
         ({"scheme": "mine"}, ConfigError, "Unknown scheme 'mine'. Choose one of: index, agent"),
         ({"mode": "fast"}, ConfigError, "Unknown mode 'fast'. Choose one of: official, train"),
         ({"stop_at_first_failed_turn": "no"}, ConfigError, "must be True or False, got 'no'"),

@@ -64,7 +64,7 @@ def test_a_policy_that_cannot_be_made_leaves_no_run(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("eval toy --env nosuch=1", "ToyEnv has no argument 'nosuch'. It takes: subset, tasks"),
+        ("eval toy --env nosuch=1", "ToyEnv has no argument 'nosuch'. It accepts: subset, tasks"),
         ("eval toy --env max_step=1", "Did you mean 'max_steps'?"),
         ("eval toy --env max_steps=abc", "--env max_steps=abc: Input should be a valid integer"),
         ("eval toy --env max_steps=true", "--env max_steps=true: Input should be a valid integer"),

@@ -85,7 +85,7 @@ def test_a_section_may_be_given_by_its_name_alone(toml: Path) -> None:
         ("arms=static,static", "each arm may be named only once"),
         ("benchmark.name=webshp", "Did you mean 'webshop'"),
         ("curriculum.growth.kind=none", "determined by each arm"),
-        ("loop.max_env_steps=none", "training needs a limit"),
+        ("loop.max_env_steps=none", "training has no limit"),
         ("name=../up", "a name takes letters, digits and"),
         ("evaluation.split=train", "Input should be 'val', 'test' or 'held_out'"),
     ],

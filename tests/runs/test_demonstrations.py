@@ -150,7 +150,7 @@ def test_what_is_no_demonstration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a task of toy"):
         read_demonstrations(path, BENCHMARK)
     write_tasks(path, [TASK.model_copy(update={"solution": ()})])
-    with pytest.raises(ConfigError, match="without a solution"):
+    with pytest.raises(ConfigError, match="has no solution"):
         read_demonstrations(path, BENCHMARK)
 
 

@@ -335,7 +335,7 @@ def test_tasks_of_one_s_own_are_of_one_split_and_not_none(coevo: Coevo, beside: 
     ("arguments", "message"),
     [
         ("eval toy --policy random --samples 0", "--samples"),
-        ("eval toy --policy random --on webshop", "--on needs a run, whose policy it evaluates"),
+        ("eval toy --policy random --on webshop", "--on webshop only works with a run as source"),
         ("eval toy --policy random --name ../x", "--name takes letters"),
     ],
 )
@@ -411,7 +411,10 @@ class TestOfARun:
 
         monkeypatch.setattr(get_benchmark("webshop"), "_choices", lambda view: ())
         text = coevo("eval", "toy-run", "--on", "webshop", code=2)
-        assert "coevolve of toy-run cannot play webshop: No actions to choose from" in text
+        assert (
+            "coevolve of toy-run cannot be evaluated on webshop: There is no action to choose"
+            in text
+        )
 
     def test_other_weights_are_another_evaluation(self, coevo: Coevo) -> None:
         coevo("eval", "toy-run", "--policy", "static", "--name", "mine")

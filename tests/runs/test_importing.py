@@ -79,7 +79,7 @@ def test_bad_lines_are_told_by_number_and_take_nothing_else_with_them(tmp_path: 
     bad = {
         1: ("nonsense", "is not JSON"),
         2: ("[1]", "is neither a task (with world and verifier), nor a draft"),
-        4: ({"turns": []}, 'is a proposal without "source"'),
+        4: ({"turns": []}, 'the proposal has no "source"'),
         5: ({**PROPOSAL, "source": "toy/nosuch"}, "toy has no task 'toy/nosuch'"),
         6: ({**PROPOSAL, "confidence": 7}, "is not a valid proposal: confidence"),
         7: ({**json.loads(ACCEPTED.to_json()), "more": 1}, "is not a valid task: more"),

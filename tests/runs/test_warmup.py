@@ -236,7 +236,7 @@ def test_a_state_of_other_demonstrations_is_refused(
     assert saved is not None
     saved.state["imitator"]["sizes"].pop()
     Checkpoints(epochs_of(folder)).save(saved.step, saved.state)
-    with pytest.raises(StoreError, match="demonstrations or their seed differ"):
+    with pytest.raises(StoreError, match="other demonstrations or another seed"):
         go_on(folder)
 
 

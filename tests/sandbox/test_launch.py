@@ -575,7 +575,7 @@ def test_a_missing_path_is_named() -> None:
 
 @BUBBLEWRAP
 def test_a_sandbox_that_cannot_be_set_up_is_told_at_once() -> None:
-    with pytest.raises(EnvBackendError, match=r"\(bubblewrap\) does not start: bwrap: .*size"):
+    with pytest.raises(EnvBackendError, match=r"\(bubblewrap\) did not start: bwrap: .*size"):
         launch(["/bin/true"], limits=ResourceLimits(scratch_bytes=-1), level=Level.BUBBLEWRAP)
     assert not left_behind()
 

@@ -127,7 +127,7 @@ def test_proof_keeps_what_is_broken_out_of_the_pool() -> None:
 
 def test_unknown_worlds_are_refused() -> None:
     assert world_named("skew") is WORLDS["skew"]
-    with pytest.raises(ConfigError, match=r"no world 'skwe'.*plain"):
+    with pytest.raises(ConfigError, match=r"Unknown world 'skwe'.*plain"):
         world_named("skwe")
 
 

@@ -339,7 +339,7 @@ class TestImitator:
         imitator = Imitator(policy, token_demonstrations(envs, 4), config)
         imitator.epoch()
         other = Imitator(policy, token_demonstrations(envs, 5), config)
-        with pytest.raises(ValueError, match="demonstrations or their seed differ"):
+        with pytest.raises(ValueError, match="other demonstrations or another seed"):
             other.load_state_dict(imitator.state_dict())
 
     def test_skipped_steps_are_counted_over_all_lives(self, envs: EnvPool) -> None:
@@ -449,7 +449,7 @@ class TestImitateTokens:
     def test_a_loss_that_is_not_finite_is_told(self, envs: EnvPool) -> None:
         policy = Bigrams()
         policy.logits.data[:] = torch.nan
-        with pytest.raises(TrainingDiverged, match="epoch 1 is nan"):
+        with pytest.raises(TrainingDiverged, match="In epoch 1, the loss is nan"):
             learn(policy, token_demonstrations(envs, 2), ImitationConfig())
         few = ImitationConfig(batch_decisions=1)
         with pytest.raises(TrainingDiverged, match=r"3 optimiser steps in a row .* loss=nan"):

@@ -367,7 +367,7 @@ def test_a_task_that_evolved_says_in_which_run(
         shown = capsys.readouterr()
         return " ".join(f"{shown.out} {shown.err}".split())
 
-    assert f"evolved in {RUN}: add --run {RUN}." in play("webshop", "--task", task.id)
+    assert f"was evolved in {RUN}. Pass --run {RUN}." in play("webshop", "--task", task.id)
     assert "step 1 of" in play("webshop", "--task", task.id, "--run", RUN)
     assert f"{RUN} is a run on webshop, not on bfcl" in play("bfcl", "--run", RUN)
     assert "webshop has no task 'none'" in play("webshop", "--task", "none")

@@ -109,8 +109,8 @@ class ChatRollout:
         """
         if len(self._faults) >= MAX_LOST_IN_A_ROW:
             raise EnvBackendError(
-                f"{len(self._faults)} episodes of {self._env_id} in a row were lost to faults. "
-                f"Last fault: {self._faults[-1]}"
+                f"{len(self._faults)} episodes of {self._env_id} in a row were lost to "
+                f"infrastructure errors. The last error: {self._faults[-1]}"
             ) from self._faults[-1]
         self._live, self._task = self._env_of(parse_split(split)), None
         if self._live is self._sampler:
@@ -126,7 +126,7 @@ class ChatRollout:
             EnvBackendError: if the latest episode was lost before its task was known.
         """
         if self._task is None:
-            raise EnvBackendError(f"An episode of {self._env_id} did not start.") from (
+            raise EnvBackendError(f"No episode of {self._env_id} could be started.") from (
                 self._faults[-1] if self._faults else None
             )
         return self._begin({"task": self._task})
@@ -149,7 +149,7 @@ class ChatRollout:
                 page = self.answer(text)
         if self.lost:
             raise EnvBackendError(
-                f"An episode of {self._env_id} was lost to a fault twice: {self._faults[-1]}"
+                f"An episode of {self._env_id} was lost to errors twice: {self._faults[-1]}"
             ) from self._faults[-1]
         return page
 

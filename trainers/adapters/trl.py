@@ -35,7 +35,8 @@ from coevo_gym.trainers.adapters.checkpoint import load_session, save_session
 try:
     from transformers import TrainerCallback
 except ModuleNotFoundError as error:
-    raise ImportError(f"TRL's trainer needs TRL. {extra_advice('trl')}.") from error
+    advice = extra_advice("trl")
+    raise ImportError(f"TRL's trainer needs TRL. {advice}.") from error
 
 OVER = "The episode is over. Nothing you do changes it any more."
 BY_TOOL = (
@@ -195,8 +196,8 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         session, theirs = self._plug.session, args.num_generations
         if isinstance(session, CurriculumSession) and session.group_size != theirs:
             raise ConfigError(
-                f"The session has groups of {session.group_size}, but the trainer copies each row "
-                f"{theirs} times. Set num_generations={session.group_size}."
+                f"The session's group size is {session.group_size}, but the trainer copies each "
+                f"row {theirs} times. Set num_generations={session.group_size}."
             )
         if args.world_size > 1 and isinstance(session, CurriculumSession):
             raise ConfigError(

@@ -5,4 +5,5 @@ from coevo_gym.provision import extra_advice
 try:
     import torch  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ImportError(f"Training needs PyTorch. {extra_advice('train')}.") from error
+    advice = extra_advice("train")
+    raise ImportError(f"Training needs PyTorch. {advice}.") from error

@@ -28,12 +28,12 @@ def list_tasks(
         NativeSplit | None,
         typer.Option(help="For a benchmark: split to list.", show_default="train"),
     ] = None,
-    subset: Annotated[str | None, typer.Option(help="For a benchmark: only this subset.")] = None,
+    subset: Annotated[str | None, typer.Option(help="For a benchmark: subset to list.")] = None,
     evolved: Annotated[
         bool,
         typer.Option(
             "--evolved",
-            help="Only evolved tasks, with lineage; for a benchmark, from all runs in runs/.",
+            help="List only evolved tasks, with their lineage. For a benchmark: from all runs.",
         ),
     ] = False,
     rejected: Annotated[
@@ -41,7 +41,7 @@ def list_tasks(
         typer.Option("--rejected", help="For a run: list rejected drafts, with the reasons."),
     ] = False,
     search: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="Only tasks with all of these words.")
+        str | None, typer.Option(metavar="WORDS", help="List only tasks with all these words.")
     ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="List at most N tasks.")
@@ -130,12 +130,12 @@ def show_task(
         str,
         typer.Argument(
             metavar="ID",
-            help="Name of a task; in a run, also the start of a task's or draft's id.",
+            help="Name of a task; in a run, also the start of a task's or draft's ID.",
         ),
     ],
     run: Annotated[
         str | None,
-        typer.Option(help="The run in which the task evolved.", autocompletion=completing(runs)),
+        typer.Option(help="Run in which the task was evolved.", autocompletion=completing(runs)),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Print observations, actions and proposals in full.")
@@ -286,8 +286,8 @@ def export_tasks(
         Path | None,
         typer.Option(metavar="DIR", help="Folder to write to.", show_default="NAME-tasks"),
     ] = None,
-    arm: Annotated[str | None, typer.Option(help="For a run: only tasks from this arm.")] = None,
-    subset: Annotated[str | None, typer.Option(help="For a benchmark: only this subset.")] = None,
+    arm: Annotated[str | None, typer.Option(help="For a run: arm to export from.")] = None,
+    subset: Annotated[str | None, typer.Option(help="For a benchmark: subset to export.")] = None,
     with_solutions: Annotated[
         bool, typer.Option("--with-solutions", help="Add reference solutions to the table.")
     ] = False,
@@ -295,7 +295,7 @@ def export_tasks(
         bool, typer.Option("--no-parquet", help="Do not write the table, which needs pyarrow.")
     ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier export.")
+        bool, typer.Option("--overwrite", help="Overwrite an existing export.")
     ] = False,
 ) -> None:
     """Export the training tasks of a run or benchmark to files that can be shared.

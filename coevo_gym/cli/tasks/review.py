@@ -37,7 +37,7 @@ def review(
         list[str] | None,
         typer.Option("--reject", metavar="ID", help="Task to reject; may be repeated."),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Reason for the rejection, stored with it.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason to store with the rejection.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Review tasks that the gate `hold` set aside, and release or reject them.

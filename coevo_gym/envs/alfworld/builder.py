@@ -142,12 +142,9 @@ def _check_won(trial: Trial, commands: Sequence[str]) -> None:
         raise BuildError(trial.fault)
     *earlier, last = trial.won
     if True in earlier or (last and not commands):
-        after = trial.won.index(True)
-        raise BuildError(
-            f"the goal is met too early, after {after} of {len(commands)} commands"
-            if after
-            else "the task is trivial: the goal is already met at the start"
-        )
+        if not (after := trial.won.index(True)):
+            raise BuildError("the task is trivial: the goal is already met at the start")
+        raise BuildError(f"the goal is met too early, after {after} of {len(commands)} commands")
     if len(earlier) < len(commands):
         number = len(earlier) + 1
         raise BuildError(f"command {number}, {commands[number - 1]!r}, is not admissible")

@@ -141,7 +141,7 @@ class Games:
         """
         rows = self._rows("SELECT packed FROM problems WHERE id = ?", id)
         if not rows:
-            raise TaskError(f"{self._file} has no game {id!r:.120}.")
+            raise TaskError(f"{self._file} has no game {repr(id)[:120]}.")
         try:
             return zlib.decompress(rows[0][0]).decode()
         except (zlib.error, ValueError) as error:
@@ -182,7 +182,7 @@ def open_games() -> Games:
     folder = data_folder("alfworld")
     if folder is None or not (folder / STORE).is_file():
         where = "on this machine" if folder is None else f"in {folder}"
-        raise BenchmarkNotInstalled(f"Found no official ALFWorld games {where}. {_ADVICE}")
+        raise BenchmarkNotInstalled(f"There are no official ALFWorld games {where}. {_ADVICE}")
     stat = (folder / STORE).stat()
     return _open(folder / STORE, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
 
@@ -210,7 +210,7 @@ def write_store(file: Path, games: Iterable[OfficialGame]) -> None:
                 _verify_head(domain, grammar)
                 head = (domain, grammar)
             if not _ID.fullmatch(entry.id):
-                raise DataError(f"{entry.id!r:.160} is not the id of an official text game.")
+                raise DataError(f"{repr(entry.id)[:160]} is not the id of an official text game.")
             subset, text = entry.id.partition("/")[0], problem.encode()
             row = (entry.id, subset, entry.task, json.dumps(entry.walkthrough))
             packed = zlib.compress(text, 3)
@@ -294,7 +294,7 @@ def _entry(id: Any, task: Any, row: dict[str, Any]) -> Entry:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"expected a string, got {value!r:.60}")
+        raise TypeError(f"expected a string, got {repr(value)[:60]}")
     value.encode()  # raises for a lone surrogate
     return value
 

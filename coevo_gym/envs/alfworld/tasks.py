@@ -106,9 +106,7 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
         BenchmarkNotInstalled: if the subset is official and the games are not installed.
     """
     if subset is not None and subset not in SUBSETS:
-        raise TaskError(
-            f"Unknown subset {subset!r} of alfworld. Choose one of: {', '.join(SUBSETS)}."
-        )
+        raise TaskError(f"ALFWorld has no subset {subset!r}. Choose one of: {', '.join(SUBSETS)}.")
     if subset == BUILTIN or (subset is None and data_folder("alfworld") is None):
         return _builtin(split)
     subset = subset or next(name for name, side in _OFFICIAL_SPLIT.items() if side is split)

@@ -184,8 +184,8 @@ def data_in(folder: Path) -> Path:
     lacking = [part for part in _PARTS if not (inner / part).is_dir()]
     if lacking:
         raise DataError(
-            f"{folder} does not contain AppWorld's data: missing {', '.join(lacking)}. Use the "
-            "folder created by `appworld download data`."
+            f"{folder} does not contain all of AppWorld's data. Missing: {', '.join(lacking)}. Use "
+            "the folder created by `appworld download data`."
         )
     return inner
 

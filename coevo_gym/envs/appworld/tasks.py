@@ -84,9 +84,7 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
         BenchmarkNotInstalled: if the engine, or the requested official data, is missing.
     """
     if subset is not None and subset not in SUBSETS:
-        raise TaskError(
-            f"Unknown subset {subset!r} of appworld. Choose one of: {', '.join(SUBSETS)}."
-        )
+        raise TaskError(f"AppWorld has no subset {subset!r}. Choose one of: {', '.join(SUBSETS)}.")
     official = subset != BUILTIN and data_folder("appworld") is not None
     parts = [
         name for name, side in _SPLITS.items() if side is split and subset in (name, None, BUILTIN)
@@ -116,7 +114,7 @@ def root_of_world(world: AppWorldWorld) -> Path:
     """
     root = root_of(world.data)
     if world.base not in _bases(root):
-        raise TaskError(f"AppWorld's data ({world.data}) has no task {world.base!r:.80}.")
+        raise TaskError(f"AppWorld's data ({world.data}) has no task {repr(world.base)[:80]}.")
     return root
 
 
@@ -131,8 +129,8 @@ def root_of(data: str) -> Path:
         root = builtin_root()
         if data != root.name:
             raise DataError(
-                f"The task was made in version {data} of AppWorld's built-in world, but "
-                f"the version in use is {root.name}. Choose tasks made in the version in use."
+                f"The task was created in version {data} of AppWorld's built-in world, but this "
+                f"machine uses version {root.name}. Choose tasks created in that version."
             )
         return root
     folder = data_folder("appworld")

@@ -186,9 +186,7 @@ def native_tasks(split: Split, subset: str | None = None, scheme: str = "index")
         SplitLeakError: if training tasks are requested under a scheme that has none.
     """
     if subset is not None and subset not in CATEGORIES:
-        raise TaskError(
-            f"Unknown subset {subset!r} of bfcl. Choose one of: {', '.join(CATEGORIES)}."
-        )
+        raise TaskError(f"BFCL has no subset {subset!r}. Choose one of: {', '.join(CATEGORIES)}.")
     found = _native(split, subset, scheme)
     if not found and split is Split.TRAIN:
         raise SplitLeakError(

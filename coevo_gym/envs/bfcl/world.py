@@ -45,7 +45,7 @@ class BFCLWorld(World):
                 config = json.dumps(thaw(config), ensure_ascii=False)
             # freeze raises if a number is not finite
             if isinstance(config, str) and not isinstance(freeze(json.loads(config)), dict):
-                raise ValueError("config must be the text of a JSON object")
+                raise ValueError("config must be a string that contains a JSON object")
         except RecursionError:
             raise ValueError("config is nested too deeply") from None
         return config

@@ -110,7 +110,7 @@ def _find(root: Path, pattern: str, *, needed: bool = True) -> str:
     """Return a file that matches the pattern. Prefer the file with 1,000 products."""
     found = sorted(path for path in root.glob(pattern) if path.is_file())
     if not found and needed:
-        raise BenchmarkNotInstalled(f"No {pattern} in the WebShop data folder {root}. {_HINT}")
+        raise BenchmarkNotInstalled(f"The WebShop data folder {root} has no {pattern}. {_HINT}")
     small = [path for path in found if path.stem.endswith("_1000")]
     return str((small or found)[0].resolve()) if found else ""
 
@@ -142,7 +142,7 @@ def _check_values(
 ) -> None:
     for key, value in data.items():
         if not isinstance(value, kind):
-            raise DataError(f"{path}: {key!r} must be {shape}, got {value!r:.60}.")
+            raise DataError(f"{path}: {key!r} must be {shape}, got {repr(value)[:60]}.")
 
 
 def _size_name(count: int) -> str:

@@ -196,9 +196,10 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
     catalogue = builtin_catalogue() if subset == BUILTIN else active_catalogue()
     found = _native(catalogue, split, None if subset == BUILTIN else subset)
     if not found:
+        hint = " That subset belongs to the test split." if subset == "official_test" else ""
         raise TaskError(
             f"The WebShop catalogue {catalogue.name!r} has no {split} tasks in subset {subset!r}."
-            + (" That subset belongs to the test split." if subset == "official_test" else "")
+            f"{hint}"
         )
     return found
 

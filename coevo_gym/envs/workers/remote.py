@@ -93,17 +93,16 @@ class RemoteEnv(TaskEnv):
 
     def _play_again(self, now: int) -> None:
         """Replay the episode in a new worker to restore the engine that was lost."""
+        what = self._what("step")
         if not self._past or (self.spec is not None and self.spec.nondeterministic):
             raise EnvBackendError(
-                f"The engine of {self._what('step')} was lost with its worker process. Reset the "
-                "env to continue."
+                f"The engine of {what} was lost with its worker process. Reset the env to continue."
             )
         for hook, arguments, shown in self._past:
             if self._ask(hook, arguments, now).value != shown:
                 raise EnvBackendError(
-                    f"The engine of {self._what('step')} was lost with its worker process and "
-                    "could not be restored, because a replay of the episode differed. Reset the "
-                    "env to continue."
+                    f"The engine of {what} was lost with its worker process and could not be "
+                    "restored, because a replay of the episode differed. Reset the env to continue."
                 )
 
     def _what(self, hook: str) -> str:

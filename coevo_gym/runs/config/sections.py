@@ -119,11 +119,11 @@ class EvaluationSettings(FrozenModel):
         if len(set(final)) != len(final):
             raise ValueError("each set of tasks may be named only once")
         if "train" in final:
-            raise ValueError("training uses train tasks. Name tasks that training never sees.")
-        if info.data.get("split") in final:
+            raise ValueError("train tasks are used for training. Choose another set of tasks.")
+        if (split := info.data.get("split")) in final:
             raise ValueError(
-                f"{info.data['split']} tasks are evaluated during training (evaluation.split), so "
-                "their scores are not final. Name other tasks."
+                f"{split} tasks are already evaluated during training (evaluation.split). Choose "
+                "tasks that are evaluated only at the end."
             )
         return final
 

@@ -141,7 +141,7 @@ class RunConfig(FrozenModel):
                 "aside. Set benchmark.hold_out to a share of the training scenarios, such as 0.2."
             )
         if self.loop.max_steps is None and self.loop.max_env_steps is None:
-            raise ValueError("loop: training needs a limit. Set max_steps, max_env_steps, or both")
+            raise ValueError("loop: training has no limit. Set max_steps, max_env_steps, or both.")
         return self
 
     def derived(self) -> dict[str, tuple[Any, str]]:

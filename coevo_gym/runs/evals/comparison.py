@@ -172,8 +172,8 @@ def compare(a: Side, b: Side) -> Comparison:
     common = [id for id in a.outcomes if id in b.outcomes]
     if a.benchmark != b.benchmark:
         raise ConfigError(
-            f"{a.name} was evaluated on {a.benchmark}, but {b.name} on {b.benchmark}, so "
-            "they cannot be compared."
+            f"{a.name} was evaluated on {a.benchmark}, but {b.name} was evaluated on "
+            f"{b.benchmark}, so they cannot be compared."
         )
     if not common:
         raise ConfigError(

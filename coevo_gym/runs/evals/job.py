@@ -91,7 +91,7 @@ def read_arguments(env_class: type, items: Sequence[str]) -> dict[str, Any]:
         if name not in known:
             raise ConfigError(
                 f"{env_class.__name__} has no argument {name!r}. {meant(name, known)}"
-                f"It takes: {', '.join(known)}."
+                f"It accepts: {', '.join(known)}."
             )
         arguments[name] = _value(name, text, known[name])
     return arguments
@@ -392,7 +392,7 @@ def _baseline(job: EvalJob) -> EvalJob:
         return replace(job, players=_random(job.assembly))
     if job.samples > 1:
         raise ConfigError(
-            f"{SCRIPTED} plays each task's reference, so {job.samples} samples would be identical."
+            f"{SCRIPTED} plays reference solutions, so {job.samples} samples would be identical."
         )
     return replace(job, players=references)
 

@@ -90,11 +90,11 @@ def find_source(name: str) -> Source:
         )
     found = run or evaluation
     if found is None:
-        runs, evaluations = RunFolder.names(), EvalFolder.names()
+        known = RunFolder.names(), EvalFolder.names()
+        runs, evaluations = (", ".join(names) or "none" for names in known)
         raise ConfigError(
-            f"There is no run or evaluation {name!r}. "
-            f"{meant(name, [*runs, *evaluations])}In {RUNS}/: "
-            f"{', '.join(runs) or 'none'}. In {EVALS}/: {', '.join(evaluations) or 'none'}."
+            f"There is no run or evaluation {name!r}. {meant(name, [*known[0], *known[1]])}"
+            f"In {RUNS}/: {runs}. In {EVALS}/: {evaluations}."
         )
     return found
 

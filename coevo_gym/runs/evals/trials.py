@@ -99,7 +99,7 @@ class TrialsInFolder(KeptTrials):
             except (KeyError, TypeError, ValueError) as error:
                 raise StoreError(
                     f"{self._path} contains a line that is not a reflection: {str(line)[:200]}. "
-                    "Delete that line, so that its trial is run again."
+                    "Delete that line to run its trial again."
                 ) from error
 
     def learn(self, key: Key, lesson: TrialLesson) -> None:
@@ -252,7 +252,7 @@ def cues_of(folder: RunFolder, arm: str) -> Told:
         lacks = "coach" if method.coach is None else "checkpoint"
         raise ConfigError(
             f"The arm {arm!r} of {config.name} has no {lacks}, so it cannot guide a policy. Choose "
-            "an arm whose method guides episodes, and train it to its end."
+            "a trained arm whose method guides episodes."
         )
     coach, group_size = method.coach, config.rollout.group_size
     guiding = Guiding(coach, method.studies, method.memories)

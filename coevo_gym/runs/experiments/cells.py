@@ -237,7 +237,7 @@ def require_runs(chosen: Chosen) -> None:
     if chosen.experiment.kind == "simulated":
         raise ConfigError(
             f"{chosen.experiment.name} is simulated, but --from, --finished and --export only work "
-            f"for tables of runs. Leave them out. Finished seeds are kept in {chosen.folder}."
+            f"for tables of runs. Omit them. Finished seeds are kept in {chosen.folder}."
         )
 
 

@@ -50,7 +50,7 @@ def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
         raise ConfigError(f"--seeds {text}: at most {MOST:,} seeds are allowed.")
     found = [seed for part in parts for seed in part]
     if not found or len(set(found)) != len(found):
-        raise ConfigError(f"--seeds {text}: give at least one seed, and each seed only once.")
+        raise ConfigError(f"--seeds {text}: pass at least one seed, and each seed only once.")
     return tuple(found)
 
 
@@ -58,8 +58,8 @@ def _range(part: str, text: str) -> Sequence[int]:
     match = _PART.fullmatch(part)
     if match is None:
         raise ConfigError(
-            f"--seeds {text}: {part!r} is not a seed. Give a number of seeds (3) or a list "
-            "(401-420, or 1,4,)."
+            f"--seeds {text}: {part!r} is not a seed. Pass a number of seeds (such as 3) or a list "
+            "of seeds (such as 401-420 or 1,4,9)."
         )
     first = int(match[1])
     return range(first, int(match[2] or first) + 1)
@@ -263,7 +263,7 @@ class Experiment(FrozenModel):
         compared = {(row.name, other) for row in self.rows for other in self.baselines_of(row)}
         for question in self.questions:
             if question not in compared:
-                raise ValueError(f"question {question} is not a comparison of this table")
+                raise ValueError(f"question {question}: the table does not compare these two rows")
         if all(row.shows for row in self.rows):
             raise ValueError("no row has runs of its own")
         if self.budget not in self.sizes:
@@ -339,10 +339,10 @@ def load(source: str) -> Experiment:
     is_file = source.endswith(".toml")
     path = Path(source) if is_file else FOLDER / f"{source}.toml"
     if not path.is_file():
-        what = "no file" if is_file else "no experiment"
+        what = "file" if is_file else "experiment"
         hint = "" if is_file else f" {suggest(source, names())}"
         raise ConfigError(
-            f"There is {what} {source!r}.{hint} To use your own file, give a path that ends "
+            f"There is no {what} {source!r}.{hint} To use your own file, give a path that ends "
             "in .toml. To list the built-in experiments: coevo experiment --list"
         )
     try:

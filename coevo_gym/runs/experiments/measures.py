@@ -115,12 +115,12 @@ def measure(
         for of, name in missing:
             if name not in MEASURES:
                 raise ConfigError(
-                    f"There is no measure {name!r}. Choose one of: {', '.join(MEASURES)}."
+                    f"Unknown measure {name!r}. Choose one of: {', '.join(MEASURES)}."
                 )
             if name in ONLY_BEFORE and config.policy.kind == "tiny":
                 raise ConfigError(
-                    f"The measure {name!r} needs a language model, but the policy of "
-                    f"{folder.path.name} is the tiny one. Choose another --budget."
+                    f"The measure {name!r} needs a language model, but {folder.path.name} trains "
+                    "the tiny policy. Choose another --budget."
                 )
             found = MEASURES[name](_Ended(folder, config, of or arm, others))
             (known.setdefault(of, {}) if of else known)[name] = found

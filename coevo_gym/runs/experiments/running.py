@@ -86,9 +86,9 @@ def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[
     missing = [name for _, name in missing_measures(record.measures, measures, shown)]
     if missing:
         raise ConfigError(
-            f"{record.name} ({record.where}) is missing the measures {', '.join(missing)}, which "
-            "can only be taken from its run. Run `coevo experiment` with that row and seed where "
-            "the run is, without a file of cells."
+            f"{record.name} ({record.where}) lacks the measures {', '.join(missing)}, which can "
+            "only be computed from its run. On the machine with the run, run `coevo experiment` "
+            "with that row and seed, without a file of cells."
         )
 
 

@@ -51,11 +51,11 @@ def find_kept(name: str) -> Removable:
     found = list(_named(name))
     if not found:
         raise ConfigError(
-            f"There is no run, table or evaluation {name!r}. `coevo runs list` lists them."
+            f"There is no run, table or evaluation {name!r}. `coevo runs list` lists all of them."
         )
     if len(found) > 1:
         paths = " or ".join(str(kept.path) for kept in found)
-        raise ConfigError(f"{name} is a {' and an '.join(k.kind for k in found)}. Use {paths}.")
+        raise ConfigError(f"The name {name!r} is ambiguous. Use {paths}.")
     (kept,) = found
     check_deletable(kept.path, RUNS, EVALS)
     return kept

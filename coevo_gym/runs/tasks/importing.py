@@ -139,29 +139,28 @@ class Importer:
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             field = ".".join(map(str, first["loc"]))
-            raise TaskError(
-                f"is not a valid {kind}: {field + ': ' if field else ''}{first['msg']}"
-            ) from error
+            reason = ": ".join(filter(None, (field, first["msg"])))
+            raise TaskError(f"the line is not a valid {kind}: {reason}") from error
         except UnicodeError as error:
-            raise TaskError("contains text that is not valid Unicode") from error
+            raise TaskError("the line contains text that is not valid Unicode") from error
         except RecursionError as error:
-            raise TaskError("is nested too deeply") from error
+            raise TaskError("the line is nested too deeply") from error
         except json.JSONDecodeError as error:
-            raise TaskError(f"is not JSON: {error}") from error
+            raise TaskError(f"the line is not JSON: {error}") from error
         except TaskError:
             raise
         except ValueError as error:  # an integer with thousands of digits
-            raise TaskError("contains a number that is too large") from error
+            raise TaskError("the line contains a number that is too large") from error
         if self._benchmark not in (None, candidate.benchmark):
             raise TaskError(
-                f"is for {candidate.benchmark}, but the run trains on {self._benchmark}"
+                f"the line is for {candidate.benchmark}, but the run trains on {self._benchmark}"
             )
         return candidate
 
     def _read_task(self, data: Mapping[str, Any]) -> _Candidate:
         task = Task.model_validate(data)
         if task.origin == "open":
-            raise TaskError("is an open task, which has no goal")
+            raise TaskError("the line is an open task, which has no goal")
         require_train(task, "import")  # a gate checks the content of the built task
         # A reference may do several things in one action; the gates count its effects.
         solution = self._benchmark_of(task.benchmark).demonstration(task)
@@ -183,7 +182,7 @@ class Importer:
     def _read_proposal(self, data: Mapping[str, Any]) -> _Candidate:
         name = data.get("source")
         if not isinstance(name, str):
-            raise TaskError('is a proposal without "source", the name of the task to start from')
+            raise TaskError('the proposal has no "source", the name of the task to start from')
         proposal = Proposal.model_validate({k: v for k, v in data.items() if k != "source"})
         source = self._source(name)
         return _Candidate(proposal, source.benchmark, Context(kind=IMPORTED, task=source))
@@ -236,7 +235,7 @@ def add_to_run(folder: RunFolder, judged: Iterable[ImportedLine]) -> int:
     tasks, decisions, at = list[Task](), list[Decision](), timestamp()
     for one in judged:
         if one.task is None:
-            raise ConfigError(f"Line {one.line} was not accepted and cannot join a run.")
+            raise ConfigError(f"Line {one.line} was not accepted and cannot be added to a run.")
         tasks.append(one.task)
         decisions.append(Decision(one.task.id, "imported", "", at, one.verdict))
     if tasks:
@@ -258,8 +257,8 @@ def _kind_of(data: Any) -> str:
             if field in data:
                 return kind
     raise TaskError(
-        "is neither a task (with world and verifier), nor a draft (with world), nor a proposal "
-        "(with turns, actions and source)"
+        "the line is neither a task (with world and verifier), nor a draft (with world), nor a "
+        "proposal (with turns, actions and source)"
     )
 
 

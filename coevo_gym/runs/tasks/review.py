@@ -95,8 +95,8 @@ def chosen(held: Sequence[HeldDraft], ids: Iterable[str]) -> list[HeldDraft]:
         meant = meant or [one for one in held if _begins(one, given)]
         if len(meant) != 1:
             what = f"matches {len(meant)} held tasks" if meant else "does not match a held task"
-            names = ", ".join(one.task.name for one in meant or held)
-            raise TaskError(f"{given!r} {what}. Held: {names or 'none'}.")
+            names = ", ".join(one.task.name for one in meant or held) or "none"
+            raise TaskError(f"{given!r} {what}. Held tasks: {names}.")
         found[meant[0].task.id] = meant[0]
     return list(found.values())
 
@@ -119,8 +119,8 @@ def decide(
         if one.joined:
             arm, round_id = one.joined[0]
             raise ConfigError(
-                f"{one.task.name} joined {arm} in {round_id} and is trained on there. Tasks cannot "
-                "be removed from a pool. Leave it out, or start a new run."
+                f"{one.task.name} was added to the pool of {arm} in {round_id}. Tasks cannot be "
+                "removed from a pool. Do not reject this task, or start a new run."
             )
     if not held:
         return

@@ -125,5 +125,5 @@ def world_named(name: str) -> WorldConfig:
         ConfigError: if the world does not exist.
     """
     if name not in WORLDS:
-        raise ConfigError(f"There is no world {name!r}. Choose one of: {', '.join(WORLDS)}.")
+        raise ConfigError(f"Unknown world {name!r}. Choose one of: {', '.join(WORLDS)}.")
     return WORLDS[name]

@@ -164,9 +164,9 @@ def need_pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
+        advice = extra_advice("export")
         raise ImportError(
-            f"A Parquet table needs pyarrow. {extra_advice('export')}, or skip the table "
-            "with --no-parquet."
+            f"A Parquet table needs pyarrow. {advice}, or skip the table with --no-parquet."
         ) from error
     return pyarrow, pyarrow.parquet
 

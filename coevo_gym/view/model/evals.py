@@ -304,7 +304,7 @@ def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
             shown.reader.eval_trajectory(config["policy"], 0, task_id, sample) if line else None
         )
         if line is None or episode is None:
-            raise NotFound(f"{shown.id} has no episode {id[:100]!r}. Ids look like TASK.SAMPLE.")
+            raise NotFound(f"{shown.id} has no episode {id[:100]!r}. IDs look like TASK.SAMPLE.")
         tasks, stored = _known(shown)
     task = tasks.get(task_id)
     asked = task.instruction if task else ""
@@ -351,9 +351,9 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
         reader = run.reader
         steps = reader.evaluation_steps(arm)
         if not step.isdecimal() or len(step) > 12 or int(step) not in steps:
+            given, stored = step[:20], ", ".join(map(str, steps)) or "none"
             raise NotFound(
-                f"{run.id} has no stored evaluation of {arm} at step {step[:20]!r}. Stored steps: "
-                f"{', '.join(map(str, steps)) or 'none'}."
+                f"{run.id} has no evaluation of {arm} at step {given!r}. Stored steps: {stored}."
             )
         number = int(step)
         outcomes = _outcomes_by_task(reader.evaluation(arm, number))

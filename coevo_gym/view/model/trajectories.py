@@ -189,7 +189,7 @@ def _place(run: ShownRun, id: str) -> tuple[str, str, int]:
 
 def _not_there(run: ShownRun, id: str) -> NotFound:
     return NotFound(
-        f"{run.id} has no episode {id[:100]!r}. Ids look like ARM.GROUP.POSITION. It stores "
+        f"{run.id} has no episode {id[:100]!r}. IDs look like ARM.GROUP.POSITION. It stores "
         f"only the episodes selected by store.record = {run.config.store.record!r}."
     )
 

@@ -168,7 +168,7 @@ class PlayedGame:
 
     def _running(self) -> LiveEpisode[Played]:
         if self._live is None or self.played is not None:
-            raise RuntimeError("no episode is in progress: call begin() first")
+            raise RuntimeError("No episode is in progress. Call begin() first.")
         return self._live
 
     def _step(self, live: LiveEpisode[Played], act: Act) -> Played | None:

@@ -101,7 +101,7 @@ def benchmark_source(benchmark: str, split: str = "train") -> PlaySource:
             return find_task(name, wanted)
         except TaskError:
             if run := run_that_found(name, wanted):
-                raise TaskError(f"{wanted!r} evolved in {run}: add --run {run}.") from None
+                raise TaskError(f"{wanted!r} was evolved in {run}. Pass --run {run}.") from None
             raise
 
     def make_env() -> gym.Env[str, str]:
@@ -128,7 +128,7 @@ def run_source(folder: RunFolder) -> PlaySource:
     def find_tasks() -> Sequence[Task]:
         found = evolved_tasks(folder)
         if not found:
-            raise ConfigError(f"No tasks have evolved in {folder.path.name} yet.")
+            raise ConfigError(f"{folder.path.name} has no evolved tasks yet.")
         return found
 
     return PlaySource(

@@ -58,7 +58,9 @@ def test_of_lines_with_one_key_the_last_counts(tmp_path: Path) -> None:
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     path.write_text('{"step": 3}\n')
-    with pytest.raises(StoreError, match=r"tape\.jsonl is not a tape: the line .*step"):
+    with pytest.raises(
+        StoreError, match=r"tape\.jsonl is not a tape of model answers: the line .*step"
+    ):
         AnswerFile(path)
 
 

@@ -131,14 +131,14 @@ def test_held_out_tasks_are_not_brought() -> None:
 
 def test_a_benchmark_whose_tasks_cannot_be_broken_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(ToyBenchmark, "broken")
-    with pytest.raises(ConfigError, match=r"toy cannot make any.* explorer\.broken = 0"):
+    with pytest.raises(ConfigError, match=r"toy cannot create them\..* explorer\.broken = 0"):
         noisy(native=TRAIN)
     assert noisy(0.0, TRAIN).run(Round.unguided(3)).accepted
     with pytest.raises(ConfigError, match="has no training tasks for the noisy"):
         UnprovenEvolver(BENCHMARK, (), broken=0.0, steps_each=18)
     toy = Path(__file__).parents[2] / "runs" / "toy.toml"
     assembly = Assembly(load_config(toy, sets={"explorer.kind": "noisy"}, environ={}).config)
-    with pytest.raises(ConfigError, match="toy cannot make any"):
+    with pytest.raises(ConfigError, match="toy cannot create them"):
         assembly.check()
 
 

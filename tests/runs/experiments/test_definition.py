@@ -160,7 +160,7 @@ WRONG = [
     ("baselines = [", "as TOML: "),
     (
         'baselines = []\nquestions = [["static", "other"]]',
-        "question ('static', 'other') is not a comparison of this table",
+        "question ('static', 'other'): the table does not compare these two rows",
     ),
     ('baselines = []\nbudget = "small"\nsizes = ["tiny"]', "the budget 'small' is not defined"),
 ]

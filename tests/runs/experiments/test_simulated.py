@@ -107,7 +107,7 @@ def test_other_settings_are_never_taken_for_equal(table: Path, coevo: Coevo) -> 
 
 
 def test_worlds_that_there_are_not() -> None:
-    with pytest.raises(ConfigError, match="no world 'flat'"):
+    with pytest.raises(ConfigError, match="Unknown world 'flat'"):
         in_worlds((), ["flat"])
 
 

@@ -339,7 +339,7 @@ def test_rows_can_be_compared_by_another_number(copied: Path, coevo: Coevo) -> N
     assert lines["start"]["mean"] is None
     wrong = coevo(*CHEAP, "--metric", "pool_sice", code=2)
     assert (
-        "No cell has the metric 'pool_sice', on which rows are compared. Did you mean 'pool_size'"
+        "No cell has the metric 'pool_sice', by which rows are compared. Did you mean 'pool_size'"
         in wrong
     )
 
@@ -395,7 +395,7 @@ def test_what_is_measured_once_is_kept(copied: Path, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch:
         patch.setitem(measures.MEASURES, "transfer", lambda _: pytest.fail("measured again"))
         assert measure(folder, "blind", ("transfer",), elsewhere) == found
-    with pytest.raises(ConfigError, match="no measure 'speed'"):
+    with pytest.raises(ConfigError, match="Unknown measure 'speed'"):
         measure(folder, "blind", ("speed",), {})
     with pytest.raises(ConfigError, match=r"others\.toy"):
         measure(RunFolder(copied / "static-1"), "static", ("transfer",), {})

@@ -60,8 +60,8 @@ class TorchrunWorkers:
     def __init__(self, model: Path, settings: UpdateConfig, sharding: Sharding) -> None:
         if missing := {"RANK", "WORLD_SIZE", "MASTER_ADDR"} - os.environ.keys():
             raise ConfigError(
-                f"Not started by torchrun: {', '.join(sorted(missing))} not set. Start this script "
-                "with `torchrun --nproc_per_node=N SCRIPT`."
+                "This script was not started by torchrun, which sets "
+                f"{', '.join(sorted(missing))}. Run `torchrun --nproc_per_node=N SCRIPT`."
             )
         prepare(sharding)
         from coevo_gym.trainers.adapters.verl.worker import GRPOWorker

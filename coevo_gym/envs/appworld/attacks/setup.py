@@ -158,7 +158,7 @@ class AttackSetup:
             host.run(solution)
             right = {file.name: file.read_text() for file in host.saved.glob("*.jsonl")}
             if not host.look().passed:
-                raise EnvBackendError(f"The reference solution of {self._task_id} fails.")
+                raise EnvBackendError(f"The reference solution for {self._task_id} failed.")
         finally:
             host.close()
         return right, card

@@ -101,7 +101,7 @@ class Executor:
             raise ChannelError("the answer belongs to another request")
         output = answer.get("output")
         if not isinstance(output, str):
-            raise ChannelError("the answer does not contain a text")
+            raise ChannelError("the answer does not contain any output")
         output = _ADDRESS.sub("0x0", output)
         if answer.get("cut") is True or len(output) > max_chars:
             output = f"{output[:max_chars]}\n[cut: only {max_chars:,} characters are shown]"

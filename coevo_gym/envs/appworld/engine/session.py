@@ -206,12 +206,12 @@ class WorldSession:
         tests = tuple(
             TaskTest(row["requirement"], row["label"], row["passed"]) for row in told["tests"]
         )
-        if told["success"] is not (bool(tests) and all(test.passed for test in tests)):
+        success, passed = told["success"], sum(test.passed for test in tests)
+        if success is not (bool(tests) and passed == len(tests)):
             engine.broken = True
-            passed = sum(test.passed for test in tests)
             raise EnvBackendError(
-                f"The AppWorld engine contradicts itself: success is {told['success']}, but "
-                f"{passed} of {len(tests)} tests pass. Check the task's tests."
+                f"The AppWorld engine contradicts itself: success is {success}, but {passed} of "
+                f"{len(tests)} tests pass. Check the task's tests."
             )
         return tests
 

@@ -105,7 +105,7 @@ def _measure(truth: Path, task_id: str, difficulty: int) -> None:
         done = _grade(task_id)
         calls = _calls(world)[len(before) :]
     if done.failures or "Traceback" in output:
-        raise MiniWorldError(f"{task_id}: the reference fails: {output}\n{done.failures}\n{code}")
+        raise MiniWorldError(f"{task_id}: the solution failed: {output}\n{done.failures}\n{code}")
     if not idle.failures:
         raise MiniWorldError(f"{task_id}: doing nothing passes.")
     labels = TestTracker.prepare_test_data(

@@ -238,7 +238,7 @@ def _bound_rounding(_: Any, given: Mapping[str, Any]) -> None:
 
 def _bound_logarithm(instance: Any, given: Mapping[str, Any]) -> None:
     try:
-        digits = int(given["precision"])
+        digits = int(precision := given["precision"])
         bits = digits * math.log2(10)  # mpmath computes the same
     except (TypeError, ValueError, OverflowError):
         return
@@ -248,7 +248,7 @@ def _bound_logarithm(instance: Any, given: Mapping[str, Any]) -> None:
     if digits > MAX_DIGITS and math.isfinite(bits):
         if "error" in instance.logarithm(given["value"], 2, 15):
             return  # it has no logarithm at any precision
-        raise OverflowError(f"precision must be at most {MAX_DIGITS}, actual: {given['precision']}")
+        raise OverflowError(f"precision must be at most {MAX_DIGITS}, actual: {precision}")
 
 
 def _takes_long(text: str) -> bool:

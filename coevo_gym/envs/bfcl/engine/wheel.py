@@ -106,8 +106,9 @@ def verify_packages(folder: Path) -> None:
     for name, version in (("bfcl-eval", VERSION), ("mpmath", MPMATH_VERSION)):
         found = [own.version for own in metadata.distributions(name=name, path=[str(folder)])]
         if found != [version]:
+            given = " and ".join(found) or "none"
             raise DataError(
-                f"{folder} must contain {name} {version}, got {' and '.join(found) or 'none'}. "
+                f"{folder} must contain {name} {version}, got {given}. "
                 "Run `coevo install bfcl` again."
             )
     _verify(folder / "bfcl_eval", _FILES, _SHA256, f"bfcl-eval {VERSION}")
