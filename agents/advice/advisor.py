@@ -167,7 +167,7 @@ def _parsed(text: str) -> dict[str, Any]:
     except Unreadable:
         raise
     except ValueError as error:  # an integer with thousands of digits
-        raise Unreadable("it holds a number that is too large") from error
+        raise Unreadable("it contains a number that is too large") from error
     if not isinstance(value, dict):
         raise Unreadable("it is no JSON object")
     return value
@@ -208,7 +208,7 @@ def _cleaned(value: Any) -> Any:
     if isinstance(value, str):
         return clean_text(value, MAX_CHARS)
     if isinstance(value, float) and not math.isfinite(value):
-        raise Unreadable("it holds a number that is too large")
+        raise Unreadable("it contains a number that is too large")
     if isinstance(value, list):
         return [_cleaned(item) for item in value]
     if isinstance(value, Mapping):

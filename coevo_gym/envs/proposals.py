@@ -72,7 +72,7 @@ def requests_of(proposal: Proposal) -> tuple[str, ...]:
             raise BuildError(f"the user's message in turn {number} is empty")
         if len(said) > MAX_REQUEST:
             raise BuildError(
-                f"the user's message in turn {number} has {len(said)} characters, more than "
+                f"the user's message in turn {number} has {len(said)} characters; the limit is "
                 f"{MAX_REQUEST}"
             )
     return turns
@@ -92,7 +92,7 @@ def actions_of(proposal: Proposal) -> tuple[str, ...]:
     for number, action in enumerate(actions, start=1):
         if len(action) > ACTION_CAP:
             raise BuildError(
-                f"action {number} has {len(action)} characters, more than {ACTION_CAP}"
+                f"action {number} has {len(action)} characters; the limit is {ACTION_CAP}"
             )
     return actions
 

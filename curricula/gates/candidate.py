@@ -130,7 +130,7 @@ def oversized(proposal: Proposal) -> str | None:
             return f"has {len(items)} {what}, more than {most}"
     texts = (proposal.description, proposal.done_when, *proposal.turns, *proposal.actions)
     if (n_chars := sum(map(len, texts))) > MAX_CHARS:
-        return f"has {n_chars} characters, more than {MAX_CHARS}"
+        return f"has {n_chars} characters; the limit is {MAX_CHARS}"
     return None
 
 

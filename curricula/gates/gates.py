@@ -91,7 +91,7 @@ class DraftGate:
         if not isinstance(proposal, Proposal):
             return replace(candidate, said="came as a draft")
         if context is None:
-            raise Rejected("the proposal has no context to draft it in")
+            raise Rejected("the proposal has no context for building a draft")
         try:
             draft = proposable(self.benchmark).draft(proposal, context)
             _ = draft.id
@@ -301,7 +301,9 @@ class SchemaGate:
         if not draft.instruction.strip():
             raise Rejected("the instruction is empty")
         if len(draft.solution) < self.min_steps:
-            raise Rejected(f"it has {len(draft.solution)} actions, fewer than {self.min_steps}")
+            raise Rejected(
+                f"the solution has {len(draft.solution)} actions; the minimum is {self.min_steps}"
+            )
         return candidate
 
 
@@ -382,7 +384,7 @@ class LengthGate:
         if len(short.steps) < self.min_steps:
             dropped = f"; {short.dropped[0]!r} is not needed" if short.dropped else ""
             raise Rejected(
-                f"it needs {len(short.steps)} actions, fewer than {self.min_steps}{dropped}",
+                f"it needs {len(short.steps)} actions; the minimum is {self.min_steps}{dropped}",
                 env_steps=short.env_steps,
             )
         return replace(
@@ -444,10 +446,10 @@ class PrefixGate:
         """Check the score after each action of the reference solution; see :class:`Gate`."""
         _, *earlier, last = (0.0, *candidate.the_replay.scores[1:])
         if last < 1.0:
-            raise Rejected(f"its reference scores {last:.2f} at the end, not 1")
+            raise Rejected(f"the reference solution scores {last:.2f} at the end, not 1")
         for number, score in enumerate(earlier, start=1):
             if score >= 1.0:
-                raise Rejected(f"it is solved after {number} of {len(earlier) + 1} actions")
+                raise Rejected(f"the task is solved after {number} of {len(earlier) + 1} actions")
         return candidate
 
 
@@ -463,7 +465,7 @@ class EmptyAgentGate:
         begun = candidate.the_replay.scores[0]
         idle = self.benchmark.replay(candidate.the_task, ()).scores[-1]
         if max(begun, idle) >= 1.0:
-            raise Rejected("it is solved without any action")
+            raise Rejected("the task is solved without any action")
         return candidate
 
 

@@ -94,7 +94,11 @@ def test_a_goal_and_its_plan_become_a_task() -> None:
         (POTATO, {"solution": (*draft().solution, "look")}, r"met too early, after 6 of 7"),
         (POTATO, {"solution": ("look", "fly to moon", "look")}, "command 2, 'fly to moon', is not"),
         (POTATO, {"solution": ()}, "is not met at the end"),
-        (POTATO, {"scenario": "FloorPlan1"}, "claims to be in FloorPlan1, but is in builtin"),
+        (
+            POTATO,
+            {"scenario": "FloorPlan1"},
+            "names scenario FloorPlan1, but its world belongs to builtin",
+        ),
         (POTATO, {"instruction": "put a hot potato {1/0} there"}, "may have up to 200 characters"),
         (POTATO, {"instruction": "put a hot potato there"}, "does not mention the countertop"),
         (POTATO, {"instruction": "put a potato on the countertop"}, "goal of kind pick_he"),

@@ -119,7 +119,7 @@ def test_more_than_was_asked_for_fails(evolved: Task, songs: list[dict[str, Any]
         (["apis.supervisor.complete_task(answer=float('inf'))"], {}, "action 1 of 1 fails: .*422"),
         (["apis.supervisor.complete_task(answer=chr(0xd800))"], {}, "action 1 of 1 fails: .*422"),
         (["SEEN", "LIKE", "FINISH"], {"instruction": " "}, "instruction is empty"),
-        (["SEEN", "LIKE", "FINISH"], {"scenario": "builtin/0000000"}, "claims to be in"),
+        (["SEEN", "LIKE", "FINISH"], {"scenario": "builtin/0000000"}, "the draft names scenario"),
     ],
 )
 def test_what_proves_nothing_is_rejected(

@@ -125,19 +125,19 @@ def test_setup_is_done_before_the_user_speaks() -> None:
 def test_what_a_call_shows_can_be_used_by_the_next() -> None:
     words = ["Show the folders, and open the only one."]
     BFCL.build(draft_of(words=words, solution=["[ls()]", "[cd('documents')]", DONE]))
-    with pytest.raises(BuildError, match="turn 1: cd needs 'documents' as folder"):
+    with pytest.raises(BuildError, match="turn 1: the agent cannot know 'documents', which cd needs as folder"):
         BFCL.build(draft_of(words=words, solution=["[cd('documents')]", "[ls()]", DONE]))
 
 
 TWO = ["Make 'plan.txt'.", "Go on."]
 BAD: dict[str, tuple[str, dict[str, Any]]] = {
-    "another scenario": ("no official entry of multi_turn_10", {"scenario": "multi_turn_10"}),
-    "no scenario": ("no official entry of multi_turn_999 starts", {"scenario": "multi_turn_999"}),
+    "another scenario": ("no official entry in multi_turn_10", {"scenario": "multi_turn_10"}),
+    "no scenario": ("no official entry in multi_turn_999 has", {"scenario": "multi_turn_999"}),
     "other backends": ("starts with these backends", {"world": {"classes": ("TicketAPI",)}}),
     "another state": ("starts with these backends", {"world": {"config": {}}}),
     "held out": ("held-out", {"world": {"held_out": ((1, ("ls",)),)}}),
     "callable though held out": ("held-out", {"world": {"unlisted": ("ls",)}}),
-    "a silent user": ("the user says nothing in turn 2", {"words": (WORDS[0], "  ")}),
+    "a silent user": ("turn 2 has no user message", {"words": (WORDS[0], "  ")}),
     "another instruction": ("not the user's first message", {"instruction": "Go on."}),
     "half a call": ("message 1: ", {"solution": ("[cd(]", *SOLUTION[1:])}),
     "no such function": ("message 1: there is no function 'fly'", {"solution": ("[fly()]",)}),
@@ -146,7 +146,7 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
     "too few arguments": ("turn 1: mv", {"words": TWO[:1], "solution": ("[mv('a')]", DONE)}),
     "a long turn": ("turn 1 takes more than 20 messages", {"solution": ("[pwd()]",) * 21}),
     "an open turn": ("last turn does not end", {"solution": SOLUTION[:-1]}),
-    "a turn too few": ("the messages must end 2 turns, got 1", {"solution": SOLUTION[:3]}),
+    "a turn too few": ("the actions must complete 2 turns, got 1", {"solution": SOLUTION[:3]}),
     "a turn too many": ("turns, got 3", {"solution": (*SOLUTION, DONE)}),
     "words only": ("there are no calls", {"solution": (DONE, DONE)}),
     "many calls": (
@@ -167,7 +167,7 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
         {"words": TWO, "solution": ("[pwd()]", DONE, "[pwd()]", DONE)},
     ),
     "an unheard-of argument": (
-        "turn 2: touch needs 'milk.txt' as file_name",
+        "turn 2: the agent cannot know 'milk.txt', which touch needs as file_name",
         {"words": TWO, "solution": ("[touch('plan.txt')]", DONE, "[touch('milk.txt')]", DONE)},
     ),
 }
@@ -201,7 +201,7 @@ def test_an_error_beside_other_things_is_an_error() -> None:
 
 def test_a_world_of_the_test_split_gets_in_under_no_training_name() -> None:
     for task in native_tasks(Split.TEST):
-        with pytest.raises(BuildError, match="no official entry of multi_turn_2 starts"):
+        with pytest.raises(BuildError, match="no official entry in multi_turn_2 has"):
             BFCL.build(native_draft(task).model_copy(update={"scenario": HOME.scenario}))
 
 

@@ -114,7 +114,7 @@ BAD = {
     "other benchmark": Bad("schema", "for 'elsewhere'", raw(benchmark="elsewhere", world={"a": 1})),
     "other world": Bad("schema", "world does not belong to toy", draft(world=OtherWorld())),
     "blank instruction": Bad("schema", "empty", draft(instruction=" \n\t")),
-    "too short": Bad("schema", "fewer than 3", draft(solution=("press red", "done"))),
+    "too short": Bad("schema", "minimum is 3", draft(solution=("press red", "done"))),
     "held-out scenario": Bad(
         "split_leak", "scenario", draft(scenario=HELD.scenario, solution=HELD.solution)
     ),
@@ -130,7 +130,7 @@ BAD = {
     "crashing build": Bad("build", "RuntimeError: engine � bug", draft("crash the builder")),
     "too short without what it does not need": Bad(
         "length",
-        "needs 1 actions, fewer than 3; 'press red' is not needed",
+        "needs 1 actions; the minimum is 3; 'press red' is not needed",
         draft("a lazy task", solution=("press red", LAZY, "done")),
     ),
     "the same task again": Bad("duplicate", KNOWN.name, draft("known already")),

@@ -79,7 +79,10 @@ def test_a_proposal_that_could_not_be_drafted_is_kept() -> None:
 
 def test_without_a_context_nothing_is_drafted() -> None:
     verdict = run_gates(GATES, proposal()).verdict
-    assert (verdict.gate, verdict.reason) == ("draft", "the proposal has no context to draft it in")
+    assert (verdict.gate, verdict.reason) == (
+        "draft",
+        "the proposal has no context for building a draft",
+    )
     assert verdict.context_id == ""
 
 
@@ -87,7 +90,7 @@ def test_a_proposal_that_nobody_would_read_is_rejected_and_cut() -> None:
     for fields, reason in (
         ({"turns": ("x",) * (MAX_TURNS + 1)}, "51 turns, more than 50"),
         ({"actions": ("x",) * 100_000}, f"100000 actions, more than {MAX_ACTIONS}"),
-        ({"done_when": "x" * MAX_CHARS}, f"characters, more than {MAX_CHARS}"),
+        ({"done_when": "x" * MAX_CHARS}, f"characters; the limit is {MAX_CHARS}"),
     ):
         verdict = judge(proposal(**fields)).verdict
         assert verdict.gate == "parse"

@@ -106,7 +106,7 @@ def _check_place(scenario: str, world: ALFWorldWorld) -> None:
     """Raise an error unless the scene is a training scene and the goal is new."""
     actual = scenario_of(world.game)
     if scenario != actual:
-        raise BuildError(f"the draft claims to be in {scenario}, but is in {actual}")
+        raise BuildError(f"the draft names scenario {scenario}, but its world belongs to {actual}")
     if side_of_game(world) is not Split.TRAIN:
         raise BuildError(f"{world.game} is not a training game")
     if world.goal == goal_of(world.model_copy(update={"goal": None})):

@@ -82,7 +82,7 @@ def _check_place(scenario: str, world: AppWorldWorld) -> None:
     """Check that the world is a training world of the claimed scenario."""
     actual = scenario_of(world.data, world.base)
     if scenario != actual:
-        raise BuildError(f"the draft claims to be in {scenario}, but is in {actual}")
+        raise BuildError(f"the draft names scenario {scenario}, but its world belongs to {actual}")
     try:
         root_of_world(world)
         split = split_of(scenario)

@@ -88,12 +88,12 @@ def _world(draft: Draft) -> BFCLWorld:
     if not isinstance(world, BFCLWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not a BFCLWorld")
     if not starts_in(draft.scenario, world):
-        raise BuildError(f"no official entry of {draft.scenario} starts with these backends")
+        raise BuildError(f"no official entry in {draft.scenario} has this initial state")
     if world.held_out or world.unlisted:
         raise BuildError("held-out functions are allowed only in official entries")
     for number, said in enumerate(world.turns, start=1):
         if not said.strip():
-            raise BuildError(f"the user says nothing in turn {number}")
+            raise BuildError(f"turn {number} has no user message")
     if draft.instruction != world.turns[0]:
         raise BuildError("the instruction is not the user's first message")
     return world
@@ -116,7 +116,7 @@ def _turns(messages: Sequence[str], world: BFCLWorld) -> Turns:
     if current:
         raise BuildError("the last turn does not end with a message without calls")
     if len(turns) != len(world.turns):
-        raise BuildError(f"the messages must end {len(world.turns)} turns, got {len(turns)}")
+        raise BuildError(f"the actions must complete {len(world.turns)} turns, got {len(turns)}")
     if not any(turns):
         raise BuildError("there are no calls")
     return tuple(turns)
@@ -204,8 +204,8 @@ def _check_known(world: BFCLWorld, turns: Turns, outputs: Sequence[Sequence[str]
                 missing = [] if value == default(call.name, name) else known.missing(value)
                 if missing := _document(call.name).missing(missing):
                     raise BuildError(
-                        f"turn {number}: {call.name} needs {missing[0]!r} as {name}, "
-                        "which the agent cannot know"
+                        f"turn {number}: the agent cannot know {missing[0]!r}, "
+                        f"which {call.name} needs as {name}"
                     )
             known.read(result)
 

@@ -120,4 +120,4 @@ class Effort:
 
     def _check(self, *_: Any) -> None:
         if process_time() > self._until_s:
-            raise Exception(f"The call was ended: it took more than {self._limit_s:g} seconds.")
+            raise Exception(f"The call was stopped after {self._limit_s:g} seconds.")

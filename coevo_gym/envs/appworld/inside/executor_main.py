@@ -108,7 +108,7 @@ def _add_engine_names() -> None:
         return DateTime.strptime(text, formats[-1])
 
     def no_random_time(*bounds: Any) -> Any:
-        raise NotImplementedError("Random times cannot be drawn here.")
+        raise NotImplementedError("Random times are not available here.")
 
     iso = "%Y-%m-%dT%H:%M:%S"
     modules: dict[str, dict[str, Any]] = {
@@ -157,13 +157,13 @@ class Apps:
         line = json.dumps(request, default=_stand_in).encode() + b"\n"
         if len(line) > REQUEST_BYTES:
             name = f"apis.{request['app']}.{request['api']}"
-            raise ValueError(f"The arguments of {name} take more than a megabyte.")
+            raise ValueError(f"The arguments of {name} exceed 1 MB.")
         self._connection.sendall(line)
         while line := self._answers.readline():
             told: dict[str, Any] = json.loads(line)
             if told["id"] == request["id"]:
                 return told
-        raise ConnectionError("The apps cannot be reached any more.")
+        raise ConnectionError("The apps are no longer available.")
 
 
 def _stand_in(value: Any) -> dict[str, Sequence[str]]:

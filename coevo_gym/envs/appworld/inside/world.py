@@ -164,7 +164,7 @@ class World:
             raise Exception(f"No API named '{api}' found in the {app} app.")
         arguments = request.get("kwargs")
         if not isinstance(arguments, dict):
-            raise TypeError("The arguments of an API are given by name.")
+            raise TypeError("Pass API arguments by name.")
         for name in sorted(_RESERVED & arguments.keys()):
             raise TypeError(f"'{name}' is not a parameter of apis.{app}.{api}.")
         self._taken += self._room_for(arguments)
@@ -180,11 +180,11 @@ class World:
         wanted = size(arguments)
         if self._taken + wanted > ARGUMENT_BYTES:
             raise Exception(
-                f"The arguments of all calls may take {ARGUMENT_BYTES >> 20} MB, "
-                f"and these would be more: {wanted:,} bytes."
+                f"The arguments of all calls are limited to {ARGUMENT_BYTES >> 20} MB in total, "
+                f"and these {wanted:,} bytes exceed the limit."
             )
         if self.grown_bytes > GROWTH_BYTES:
-            raise Exception("The apps are full: they hold as much as there is memory for.")
+            raise Exception("The apps are full: there is no memory left for more data.")
         return wanted
 
     @property

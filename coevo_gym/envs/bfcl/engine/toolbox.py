@@ -215,7 +215,7 @@ def _own(value: Any) -> Any:
     if kind is dict:
         return {_own(key): _own(item) for key, item in value.items()}
     what = value if kind is float else f"a {kind.__name__}"
-    raise ValueError(f"an argument holds {what}, which JSON has no word for")
+    raise ValueError(f"an argument contains {what}, which JSON cannot represent")
 
 
 # Limits on numbers that would keep the backend busy for seconds or forever. Cases that the backend
@@ -233,7 +233,7 @@ def _bound_power(_: Any, given: Mapping[str, Any]) -> None:
 def _bound_rounding(_: Any, given: Mapping[str, Any]) -> None:
     number, places = given["number"], given.get("decimal_places", 0)
     if isinstance(number, int) and isinstance(places, int) and places < -MAX_PLACES:
-        raise OverflowError(f"decimal_places must be at least {-MAX_PLACES}, actual: {places}")
+        raise OverflowError(f"decimal_places must be at least {-MAX_PLACES}, got {places}")
 
 
 def _bound_logarithm(instance: Any, given: Mapping[str, Any]) -> None:
@@ -244,11 +244,11 @@ def _bound_logarithm(instance: Any, given: Mapping[str, Any]) -> None:
         return
     for number in (given["value"], given["base"]):
         if isinstance(number, str) and _takes_long(number):
-            raise OverflowError(f"a number in a text has at most {MAX_TEXT} characters")
+            raise OverflowError(f"a number in a string has at most {MAX_TEXT} characters")
     if digits > MAX_DIGITS and math.isfinite(bits):
         if "error" in instance.logarithm(given["value"], 2, 15):
             return  # it has no logarithm at any precision
-        raise OverflowError(f"precision must be at most {MAX_DIGITS}, actual: {precision}")
+        raise OverflowError(f"precision must be at most {MAX_DIGITS}, got {precision}")
 
 
 def _takes_long(text: str) -> bool:
@@ -270,7 +270,7 @@ def _bound_square_root(_: Any, given: Mapping[str, Any]) -> None:
     number, precision = given["number"], given["precision"]
     long = isinstance(precision, int) and MAX_DIGITS < precision <= MAX_PREC
     if long and isinstance(number, (int, float)) and number >= 0:
-        raise OverflowError(f"precision must be at most {MAX_DIGITS}, actual: {precision}")
+        raise OverflowError(f"precision must be at most {MAX_DIGITS}, got {precision}")
 
 
 def _bound_tree(instance: Any, _: Mapping[str, Any]) -> None:
