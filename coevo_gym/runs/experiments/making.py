@@ -157,7 +157,7 @@ def _simulated(
 
 
 def printed_beside(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list[str]]:
-    """Return the paper's results by row, and notes on rows whose settings differ from the paper."""
+    """Return the paper's results, keyed by row, and notes on rows that differ from the paper."""
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
     shown: dict[str, Mapping[str, float]] = {}
     differing: dict[str, list[str]] = {}

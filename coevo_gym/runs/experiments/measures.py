@@ -88,7 +88,7 @@ def measure(
     others: Mapping[str, str],
     shown: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return a finished run's measures, taking any measures that are missing.
+    """Return a finished run's measures, computing any that are missing.
 
     Args:
         folder: the folder of the run.
