@@ -268,7 +268,7 @@ class RunReader:
         return [NoteCount(*row) for row in self._rows_of("notes", query, arm, arm)]
 
     def turn_counts(self) -> list[TurnCount]:
-        """Count the notes about turns, grouped by arm, kind, label and turn.
+        """Count the notes on turns, grouped by arm, kind, label and turn.
 
         A note is about a turn if its evidence includes the number of ``turns`` of its episode.
         """
