@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class BudgetName(StrEnum):
-    """The budgets of tables, as values of a command-line option."""
+    """Names of the budgets that can be selected on the command line."""
 
     TINY = "tiny"
     SMALL = "small"

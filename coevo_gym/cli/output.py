@@ -151,7 +151,7 @@ class _Teller(logging.Handler):
 
 @contextmanager
 def telling(say: Callable[[str], None]) -> Iterator[None]:
-    """Context manager that passes log messages for the user to ``say`` and to nothing else."""
+    """Context manager that sends the package's log messages only to ``say``."""
     logger = logging.getLogger("coevo_gym")
     before, logger.handlers = logger.handlers, [_Teller(say)]
     try:
@@ -166,7 +166,7 @@ def say(text: str) -> None:
 
 
 def say_wrapped(text: str, *, hang: int = 2, style: str = "") -> None:
-    """Print a paragraph wrapped between words, or on one line if output is piped.
+    """Print a word-wrapped paragraph, or a single line if output is piped.
 
     Args:
         text: the paragraph, whose leading spaces are kept.

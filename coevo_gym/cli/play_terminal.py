@@ -57,7 +57,7 @@ class Hand:
         return _block(first, self.typed) if _opens(first) else first
 
     def meant(self, line: str, view: View, choices: Sequence[str]) -> str | None:
-        """Convert a line of input to an action. If the line is invalid, say why and return None."""
+        """Turn a line of input into an action. If the line is invalid, say why and return None."""
         if not line.isdecimal():
             if not line:
                 self._explain(choices)
@@ -136,7 +136,7 @@ class ToolsHand(Hand):
             )
 
     def meant(self, line: str, view: View, choices: Sequence[str]) -> str | None:
-        """Convert a line of input to an action, as :meth:`Hand.meant` does."""
+        """Convert a line of input into an action, as :meth:`Hand.meant` does."""
         tools = {tool.name: tool for tool in read_tools(view)}
         if line == "??":
             for number, choice in enumerate(choices, start=1):

@@ -242,7 +242,7 @@ def _add(drawn: Table, row: RunRow | TableOfRuns | EvalRow, *cells: str) -> None
 
 
 def _state(state: str, progress: WorkProgress | None) -> str:
-    """Format a state in colour, adding the phase and the time left while the command runs."""
+    """Format the state of a run or evaluation in colour, with the time left while it is running."""
     text = state
     if state == "running" and progress is not None and progress.state == "running":
         how_far = f" {progress.done / progress.total:.0%}" if progress.total else ""

@@ -88,7 +88,7 @@ BenchmarkOrRun = Annotated[
 
 
 class NativeSplit(StrEnum):
-    """The splits of a benchmark's native tasks, as values of a command-line option."""
+    """Splits of native tasks that can be selected on the command line."""
 
     TRAIN = Split.TRAIN
     VAL = Split.VAL

@@ -290,7 +290,7 @@ def clean_cue(cue: Cue) -> Cue:
 
 
 def _told(record: EpisodeRecord, acts: Sequence[Act], shown: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a record's fields, adding the agent's response and the shown text to each step."""
+    """Return a record's fields, with the agent's response and view text added to each step."""
     steps = record.steps
     for name, given in (("an act", acts), ("a shown text", shown)):
         if given and len(given) != len(steps):

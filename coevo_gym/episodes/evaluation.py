@@ -1,4 +1,4 @@
-"""Evaluation of agents in raw envs, without any learning.
+"""Code that evaluates agents in raw envs, without any learning.
 
 Runs and ``coevo eval`` share one function, :func:`evaluate`. Its episodes are
 :class:`EvalTrajectory`, a type that code for recording, training or exploring does not accept. Any
@@ -62,7 +62,7 @@ class Evaluation:
 
     @cached_property
     def by_task(self) -> Mapping[str, Sequence[EvalLine]]:
-        """The finished episodes by task id, in task order, omitting tasks without episodes."""
+        """The finished episodes of each task, keyed by id, omitting tasks without any."""
         return by_task(self.lines)
 
     @cached_property
@@ -118,7 +118,7 @@ class Evaluation:
 
     @property
     def end_reasons(self) -> Mapping[str, int]:
-        """The number of episodes by end reason."""
+        """The number of episodes for each end reason."""
         return dict(sorted(Counter(line.end_reason for line in self.lines).items()))
 
     @property
@@ -128,7 +128,7 @@ class Evaluation:
 
     @property
     def types(self) -> Mapping[str, Mapping[str, Rate]]:
-        """Success rates by kind and value of the tasks' tags; see :func:`by_type`."""
+        """Success rates by tag kind and value; see :func:`by_type`."""
         return by_type(self.by_task.values())
 
     def metrics(self) -> dict[str, float]:
@@ -252,7 +252,7 @@ def seed_of_sample(seed: int, task: Task, sample: int) -> int:
 
 
 def line_of(task: Task, sample: int, seed: int, ended: Finished[EvalTrajectory]) -> EvalLine:
-    """Return the result line for a finished evaluation episode with this seed."""
+    """Return the results line for a finished evaluation episode."""
     return EvalLine(
         id=task.id,
         sample=sample,
@@ -280,7 +280,7 @@ def types_of(task: Task) -> tuple[str, ...]:
 
 
 def evaluated_task(task: Task) -> EvaluatedTask:
-    """Return the data to store about an evaluated task."""
+    """Return the data to store for an evaluated task."""
     return EvaluatedTask(
         id=task.id,
         name=task.name,

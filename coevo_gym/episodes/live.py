@@ -124,7 +124,7 @@ class LiveEpisode(Generic[RecordT]):
 
 
 def ask(agent: Agent, episodes: Sequence[LiveEpisode[RecordT]]) -> Sequence[Act]:
-    """Request the agent's next response in each episode, and report the steps and tokens used."""
+    """Request the agent's next response in each episode, and report the step and token counts."""
     acted(0, 0)
     acts = agent.act([episode.view for episode in episodes])
     steps = sum(act.end is None for act in acts)

@@ -52,7 +52,7 @@ class EnvPool:
 
     @contextmanager
     def open(self) -> Iterator[Callable[[], gym.Env[str, str]]]:
-        """Context manager that lends envs and closes those that are not returned by its end."""
+        """Context manager that lends envs and closes any that have not been returned at the end."""
         scope = object()
 
         def take() -> gym.Env[str, str]:

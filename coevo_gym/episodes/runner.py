@@ -139,7 +139,7 @@ class Runner:
 
 
 def run_one(episode: Episode[RecordT], agent: Agent, envs: EnvPool) -> Outcome[RecordT]:
-    """Run a single episode, for agents that act in one episode only."""
+    """Run a single episode and return its outcome. The agent may support one episode only."""
     (outcome,) = Runner(envs).run([episode], agent)
     return outcome
 

@@ -1,8 +1,8 @@
-"""A stream of episodes that advance at their own pace and begin whenever there is room.
+"""A stream of episodes, each of which runs at its own pace.
 
-An episode that ends makes room at once, and episodes do not wait for each other's engines. The
-agent acts in the thread that reads the outcomes, so that thread can also train the agent without a
-race.
+A new episode can begin as soon as another ends, and episodes do not wait for each other's engines.
+The agent acts in the thread that reads the outcomes, so that thread can also train the agent
+without a race.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class TrialEpisode:
 
 
 class FailedTrial(NamedTuple):
-    """A failed trial to reflect on, with the earlier reflections in use (oldest first)."""
+    """A failed trial to reflect on, with the reflections on earlier trials (oldest first)."""
 
     task: Task
     trajectory: EvalTrajectory
@@ -82,7 +82,7 @@ Told = Callable[[Task], tuple[Cue, ...]]
 
 
 class KeptTrials:
-    """In-memory storage for the results of trials so far.
+    """In-memory storage for the results of trials.
 
     Attributes:
         episodes: the finished episodes; their samples are the indices of trials, from 0.

@@ -1,4 +1,4 @@
-"""Training of one arm of a run, including its checkpoints and records."""
+"""Code that trains one arm of a run and saves its checkpoints and records."""
 
 from __future__ import annotations
 
@@ -138,9 +138,9 @@ class Arm:
         return average.in_place() if average else nullcontext()
 
     def success_on_trained(self) -> dict[str, float]:
-        """Measure success rates on the first warm-up tasks and the first pool tasks, ordered by id.
+        """Measure success rates on some of the warm-up tasks and some of the pool's tasks.
 
-        Returns an empty mapping if ``evaluation.n_trained`` is 0; an empty pool is skipped.
+        Uses the first ``evaluation.n_trained`` tasks of each by id, and omits a rate without tasks.
         """
         n = self.assembly.config.evaluation.n_trained
         if not n:
@@ -284,7 +284,7 @@ class ArmEvents(Events):
                 self._interfaces.add(version)
 
     def on_notes(self, notes: Notes) -> None:
-        """Store the notes about the current step's groups."""
+        """Store the notes on the current step's groups."""
         self.store.add_notes(self.arm.name, self.arm.loop.state.step + 1, notes)
 
     def on_advice(self, changes: Mapping[str, Sequence[AdviceState]]) -> None:

@@ -1,4 +1,4 @@
-"""Creation of a run's parts from its config: benchmark, envs, policy and evaluations."""
+"""Code that creates a run's parts from its config: benchmark, envs, policy and evaluations."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Assembly:
 
     @cached_property
     def train_tasks(self) -> Sequence[Task]:
-        """The benchmark's native training tasks."""
+        """The training tasks that come with the benchmark."""
         return self.benchmark.tasks(Split.TRAIN, self.config.benchmark.subset)
 
     @cached_property
@@ -116,7 +116,7 @@ class Assembly:
 
     @cached_property
     def demonstrations(self) -> Sequence[Task]:
-        """The demonstrated tasks, whose solutions are the demonstrated actions."""
+        """The demonstrated tasks, each with the demonstrated actions as its solution."""
         path = self.config.warmup.demonstrations
         return () if path is None else read_demonstrations(Path(path), self.benchmark)
 
@@ -178,14 +178,14 @@ class Assembly:
         return make_learnable(self.config.policy, seed=self.seed("policy"))
 
     def agent(self, policy: Policy, temperature: float | None = None) -> PolicyAgent:
-        """Create an agent that acts with a policy.
+        """Create an agent that follows a policy.
 
         Without a ``temperature``, the agent samples as in training.
         """
         return make_agent(self.config.policy, policy, self.benchmark, temperature=temperature)
 
     def evaluated(self, policy: Policy) -> PolicyAgent:
-        """Create the agent that acts with a policy in the run's evaluations."""
+        """Create the agent that follows a policy in the run's evaluations."""
         return self.agent(policy, self.config.evaluation.temperature)
 
     def drawing(self, policy: object, *part: int) -> AbstractContextManager[None]:
@@ -204,7 +204,7 @@ class Assembly:
 
     @cached_property
     def arms(self) -> Mapping[str, ArmConfig]:
-        """The settings of each arm by name, in order.
+        """The settings of each arm, keyed by name and in order.
 
         Raises:
             ConfigError: if a method cannot be found, or an arm sets a key that it may not set.

@@ -1,4 +1,4 @@
-"""Evaluation of policies that runs have saved, and of untrained models."""
+"""Code that evaluates the policies of runs and untrained models."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def identity(job: EvalJob) -> dict[str, Any]:
 
 
 def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
-    """Return a default evaluation name that is different for different settings."""
+    """Return a default evaluation name, ending in a hash of the evaluation's settings."""
     benchmark = job.assembly.config.benchmark.name
     parts = [job.source, job.policy, *([benchmark] if job.elsewhere else []), job.split]
     parts += [f"x{job.samples}"] if job.samples > 1 else []

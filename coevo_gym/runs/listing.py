@@ -22,7 +22,7 @@ def native_rows(benchmark: str, split: str, subset: str | None) -> list[dict[str
 
 
 def run_rows(folder: RunFolder, *, evolved: bool = False) -> list[dict[str, Any]]:
-    """Return the tasks of a run's arms with their round, signal and parents.
+    """Return the tasks of a run's arms, each with its round, signal and parents.
 
     With ``evolved``, the first task set (D_0) is left out.
     """
@@ -75,7 +75,7 @@ def evolved_rows(benchmark: str) -> list[dict[str, Any]]:
 
 
 def evolved_tasks(folder: RunFolder) -> Sequence[Task]:
-    """Return the tasks that evolved in a run after its first task set, each of them once."""
+    """Return the distinct tasks that a run's rounds found, except the initial tasks (D_0)."""
     rounds = RunReader(folder.database).rounds()
     found = {
         task.id: task
@@ -103,7 +103,7 @@ def find_run_task(folder: RunFolder, name_or_id: str) -> Task:
 
 
 def run_that_found(benchmark: str, name_or_id: str) -> str | None:
-    """Return the name of a run under ``runs/`` in which a task evolved, or None."""
+    """Return the name of a run under ``runs/`` that contains a task, or None."""
     for name in RunFolder.names():
         folder = RunFolder.of(name)
         if not folder.database.is_file() or read_manifest(folder)[1].benchmark.name != benchmark:

@@ -61,7 +61,7 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
 
 
 def note_interface(folder: RunFolder, arm: str, version: str, step: int) -> None:
-    """Record in a run's manifest the first step that used a version of an arm's interface.
+    """Record in a run's manifest the step at which an arm first used an interface version.
 
     An existing record is kept, because a resumed run reports its version again. Steps count from 1.
     A run without a manifest is skipped.
@@ -76,7 +76,7 @@ def note_interface(folder: RunFolder, arm: str, version: str, step: int) -> None
 
 
 def mark_of(config: RunConfig, arm: ArmConfig) -> str:
-    """Return a caveat for comparing an arm with other arms, or "" if there is none.
+    """Return a caveat about comparing an arm with other arms, or "" if there is none.
 
     The run's own settings count as well, because they apply to the initial tasks of all arms.
     """
@@ -170,7 +170,7 @@ def prompt_id(config: RunConfig) -> dict[str, Any]:
 
 
 def plugin_hashes(config: RunConfig) -> dict[str, str]:
-    """Return the content hashes of user-defined method files by name, or {} if there are none."""
+    """Return the content hashes of user-defined method files, or {} if there are no such files."""
     folder = config.plugins.methods
     return {} if folder is None else folder_hashes(folder)
 

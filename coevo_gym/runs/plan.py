@@ -146,7 +146,7 @@ def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
 
 
 def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Yield the paper's results for these settings, or the settings that differ from the paper."""
+    """Yield the paper's results for these settings, or how they differ from the paper's."""
     if config.policy.kind not in LANGUAGE_MODELS:
         return
     arms, benchmark = arm_configs(config).values(), config.benchmark.name
@@ -164,7 +164,7 @@ def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def initial_tasks(arm: ArmConfig) -> int:
-    """Return the number of tasks to find, or 0 if the method trains only on native tasks."""
+    """Return the number of initial tasks to find, or 0 if the benchmark's own tasks are used."""
     native = getattr(arm.settings, "native", False)
     return arm.curriculum.initial_size if arm.finds_own_tasks or not native else 0
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PolicyAgent(Agent, Protocol):
-    """An agent that acts with a policy and can convert reference actions into decisions."""
+    """An agent that follows a policy and can convert reference actions into decisions."""
 
     def greedy(self) -> Agent:
         """Return an equivalent agent without randomness."""

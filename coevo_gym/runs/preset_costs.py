@@ -103,7 +103,7 @@ def preset_costs() -> list[PresetCost]:
 
 
 def _on_smallest(config: RunConfig, on_cards: Mapping[str, ModelPlan]) -> ModelPlan | None:
-    """Return the plan for the CPU or the smallest GPU that fits, or None if there is none."""
+    """Return the plan for the smallest device that can run a preset, or None if there is none."""
     if on_cards and not is_for_gpu(config.policy):
         return plan(config, _CPU).model
     fitting = [model for model in on_cards.values() if _fit(model) == "yes"]

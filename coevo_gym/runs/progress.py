@@ -31,7 +31,7 @@ class ProgressSink(Protocol):
     """A receiver of progress reports. An implementation may ignore any of them."""
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Begin a part with phases of its own, such as a cell of a table.
+        """Begin a part of the command, such as a cell of a table. Each part has its own phases.
 
         Args:
             number: number of the part, from 1.
@@ -67,7 +67,7 @@ class ProgressSink(Protocol):
         return
 
     def acted(self, steps: int, tokens: int) -> None:
-        """Report env steps and tokens as they are used; see :func:`coevo_gym.core.waiting.acted`.
+        """Report new env steps and tokens; see :func:`coevo_gym.core.waiting.acted`.
 
         Several threads may call this method.
         """
@@ -133,12 +133,12 @@ class PhasePace(Pace):
 
     @property
     def share(self) -> float:
-        """The finished share of the phase in [0, 1] (a lower bound if only env steps are known)."""
+        """The share of the phase that is finished (a lower bound if only env steps are known)."""
         shares = (self.done / max(1, self.total), self.steps / max(1, self._most))
         return min(1.0, max(shares) if self.whole else shares[0])
 
     def left_s(self) -> float | None:
-        """Return the estimated seconds left in the phase, or None before an agent has acted."""
+        """Return the estimated seconds left in the phase, or None if no agent has acted yet."""
         left = super().left_s()
         if self._by_steps is None or not self._most or (left is not None and not self.whole):
             return left

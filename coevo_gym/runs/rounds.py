@@ -188,7 +188,7 @@ class StoredLandings:
 
 
 def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
-    """Return a hash that distinguishes an arm's rounds from those with another explorer or judge.
+    """Return a hash of the explorer and the other settings that affect an arm's rounds.
 
     Returns:
         A short hash; "" for an arm that explores and judges as the run does.
@@ -206,7 +206,7 @@ def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
 
 
 def _told(evolver: Evolver) -> Mapping[str, Any]:
-    """Return the inputs that identify a model explorer, or {} if none differs from the default."""
+    """Return the identity of a customised model explorer, or {} for any other explorer."""
     inner = evolver.evolver if isinstance(evolver, BinnedEvolver) else evolver
     explorer = getattr(inner, "explorer", None)
     if not isinstance(explorer, ModelExplorer):

@@ -1,4 +1,4 @@
-"""Training of a whole run: baselines, warm-up, initial tasks (D_0), then each arm.
+"""Code that trains a whole run: baselines, warm-up, initial tasks (D_0), then each arm.
 
 Every phase saves its result and skips work that is already saved. An interrupted run is therefore
 resumed by running it again, and finishes as if it had never stopped.
@@ -472,7 +472,7 @@ class _Run:
 
 
 def _judged(result: RoundResult) -> str:
-    """Describe the number of drafts and the gates that rejected them."""
+    """Describe how many drafts a round judged and how many of them each gate rejected."""
     gates = Counter(verdict.gate for verdict in result.verdicts if not verdict.accepted)
     rejected = ", ".join(f"{gate} {n}" for gate, n in gates.most_common()) or "none"
     return f"{len(result.judged)} drafts, rejected by: {rejected}"

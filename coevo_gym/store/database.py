@@ -171,7 +171,7 @@ class RunStore(RunReader):
                     self._db.execute(query, (step, mean, body, arm, group.id, position))
 
     def add_notes(self, arm: str, step: int, notes: Iterable[Note]) -> None:
-        """Store the notes that studies wrote on a step's groups, replacing earlier notes."""
+        """Store the notes from studies of a step's groups, replacing earlier notes."""
         with self._transaction():
             self._db.execute("DELETE FROM notes WHERE arm = ? AND step = ?", (arm, step))
             query = "SELECT DISTINCT group_id FROM trajectories WHERE arm = ? AND step = ?"
@@ -196,7 +196,7 @@ class RunStore(RunReader):
             self._insert("results", _key(round, by), round.id, body)
 
     def add_results_of(self, other: Path, round_id: str) -> None:
-        """Copy another run's results for the rounds with this id, so that they can be reused.
+        """Copy the stored results of a round from another run's database, for reuse.
 
         Raises:
             StoreError: if the other database cannot be read.

@@ -240,7 +240,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open a database without changing its folder. The folder may be read-only."""
+    """Open a database for reading, without creating any files. Its folder may be read-only."""
     # A file without a writer has no log beside it, and opening it as writable would create one.
     written = path.with_name(f"{path.name}-wal").exists()
     how = "mode=ro" if written else "mode=ro&immutable=1"
@@ -257,7 +257,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def storing(path: Path) -> Iterator[None]:
-    """Convert a failure to read or write ``path`` to a :class:`StoreError` with advice."""
+    """Raise a :class:`StoreError` with advice if reading or writing ``path`` fails."""
     try:
         yield
     except OSError as error:
@@ -275,7 +275,7 @@ def storing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def decoding(path: Path) -> Iterator[None]:
-    """Convert a failure to decode a database row to a :class:`StoreError`."""
+    """Raise a :class:`StoreError` if decoding a database row fails."""
     try:
         yield
     except (zlib.error, ValueError, LookupError, TypeError) as error:

@@ -161,7 +161,7 @@ class RunReader:
         return self._tasks(query)
 
     def rounds_of(self, task_id: str) -> list[tuple[str, str]]:
-        """Return the arms whose pool a task joined, each with the round that added it."""
+        """Return the arms whose pools a task has joined, each with the round that added it."""
         query = "SELECT DISTINCT arm, round_id FROM lineage WHERE task_id = ? ORDER BY rowid"
         return self._rows(query, task_id)
 
@@ -183,7 +183,7 @@ class RunReader:
         return found
 
     def decisions(self) -> dict[str, Decision]:
-        """Return each task's latest decision by task id, in the order of the decisions."""
+        """Return the latest decision on each task, keyed by task id."""
         query = (
             "SELECT task_id, what, reason, at, body FROM decisions WHERE number IN "
             "(SELECT max(number) FROM decisions GROUP BY task_id) ORDER BY number"
@@ -268,7 +268,7 @@ class RunReader:
         return [NoteCount(*row) for row in self._rows_of("notes", query, arm, arm)]
 
     def turn_counts(self) -> list[TurnCount]:
-        """Count the notes about turns, grouped by arm, kind, label and turn.
+        """Count the notes on turns, grouped by arm, kind, label and turn.
 
         A note is about a turn if its evidence includes the number of ``turns`` of its episode.
         """
@@ -333,7 +333,7 @@ class RunReader:
         ]
 
     def outcomes(self, arm: str, *steps: int) -> dict[str, list[bool]]:
-        """Map each task id to the success of the task's evaluation episodes, in order."""
+        """Map each task id to whether each of the task's evaluation episodes succeeded."""
         found: dict[str, list[bool]] = {}
         for step in steps:
             for episode in self.evaluation(arm, step):

@@ -36,7 +36,7 @@ class StoredRound(NamedTuple):
 
 
 class TaskCount(NamedTuple):
-    """The numbers of an arm's episodes and successes on a task."""
+    """The number of episodes that an arm ran on a task, and how many of them succeeded."""
 
     arm: str
     task_id: str

@@ -1,4 +1,4 @@
-"""Redaction of secrets, recognised by key, in settings that are stored, shown or compared."""
+"""Code that redacts secrets in settings before they are stored, shown or compared."""
 
 from __future__ import annotations
 

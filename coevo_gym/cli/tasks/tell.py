@@ -1,4 +1,4 @@
-"""Terminal output of the history that a run has stored for a draft."""
+"""Code that prints the stored history of a draft."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def tell(story: Story, *, full: bool = False) -> None:
 
 
 class _Teller:
-    """A printer that omits sections without data from a draft's history."""
+    """A printer for a draft's history that leaves out empty sections."""
 
     def __init__(self, full: bool) -> None:
         width = WIDEST if is_piped() else min(console.width, WIDEST)

@@ -102,7 +102,7 @@ class ArmConfig(FrozenModel):
 
 
 def arm_configs(config: RunConfig) -> dict[str, ArmConfig]:
-    """Return the settings of each arm by name, in order.
+    """Return the settings of each arm, keyed by name and in order.
 
     Raises:
         ConfigError: if a method does not exist or cannot be loaded, or if an arm sets a key that

@@ -40,7 +40,7 @@ def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
 def derived(
     policy: PolicySettings, learner: FrozenModel, *, seed: int
 ) -> dict[str, tuple[Any, str]]:
-    """Return a run's derived settings by key, each with the setting that determines it."""
+    """Return a run's derived settings, each with the setting that determines it."""
     of_policy = flat(_of_policy(policy, learner))
     return {
         "loop.seed": (seed, "seed"),

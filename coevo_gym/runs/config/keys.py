@@ -75,7 +75,7 @@ def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
 
 
 def annotation_of(model: type[BaseModel], key: str) -> Any | None:
-    """Return the type of a run's or an arm's setting, or None if the key is unknown.
+    """Return the type of a setting of a run or arm, or None if the key is unknown.
 
     An arm's settings for its method may have any type here, because the method checks them.
     """
@@ -112,7 +112,7 @@ def place(tree: dict[str, Any], key: str, value: Any) -> None:
 
 
 def with_current_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Rename a tree's settings from older versions to their current names.
+    """Replace the old names of settings in a tree with their current names.
 
     Settings that moved within their section are kept, because the section reads them itself.
     Settings that moved to another section are dropped, because that section has its own value.
@@ -165,7 +165,7 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[SettingProb
 
 
 def _problem(model: type[BaseModel], found: ErrorDetails) -> SettingProblem:
-    """Convert a pydantic error to a problem, removing the tags that pydantic adds to keys."""
+    """Convert a pydantic error into a problem, removing the tags that pydantic adds to keys."""
     models: tuple[type[BaseModel], ...] = (model,)
     parts: list[str] = []
     kinds: tuple[type[BaseModel], ...] = ()

@@ -65,7 +65,7 @@ class PolicySettings(FrozenModel):
 
 
 class WarmupSettings(ImitationConfig):
-    """Imitation of reference solutions, done once for all arms before their curricula begin."""
+    """Settings for the warm-up (imitation of reference solutions), which all arms share."""
 
     n_tasks: int = Field(default=100, ge=0)
     """Number of native training tasks to imitate, drawn with the run's seed; 0 for none."""

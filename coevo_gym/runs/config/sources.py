@@ -1,4 +1,4 @@
-"""Loading of settings from all sources, and error messages for invalid settings."""
+"""Code that loads settings from all sources and explains errors in them."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def _parse(key: str, value: Any, origin: str) -> Any:
 
 
 def _typed(key: str, value: Any, origin: str) -> Any:
-    """Return a value from a file after checking its type. "3" is not accepted for 3.
+    """Check the type of a value read from a file, and return the value. "3" is not accepted for 3.
 
     Values from the command line and the environment are always text, so pydantic parses them.
     """

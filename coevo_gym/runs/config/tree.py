@@ -158,7 +158,7 @@ class RunConfig(FrozenModel):
 
 
 def _names_growth(curriculum: Any) -> bool:
-    """Return True if the section sets ``growth.kind``, under its current or former name."""
+    """Return True if a curriculum section sets ``growth.kind``, by its current or former name."""
     if not isinstance(curriculum, Mapping):
         return False
     growth = curriculum.get("growth")

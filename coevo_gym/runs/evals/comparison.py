@@ -154,12 +154,12 @@ class Comparison:
 
     @property
     def several(self) -> bool:
-        """Return True if any task was tried several times."""
+        """Return True if any task was tried more than once."""
         return max(*self.samples_a, *self.samples_b) > 1
 
     @property
     def test(self) -> str:
-        """Name of the statistical test that gives ``p``."""
+        """Name of the statistical test used to compute ``p``."""
         return "sign test over tasks" if self.several else "McNemar's exact test"
 
 
@@ -242,7 +242,7 @@ def _types(
 
 
 def _uneven(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Return the settings that both sides report with different values."""
+    """Return the settings whose values differ between the two sides."""
     return [f"{key}: {a[key]} in A, {b[key]} in B" for key in a if key in b and a[key] != b[key]]
 
 

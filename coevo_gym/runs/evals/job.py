@@ -220,7 +220,7 @@ def run_job(
     final: str = "",
     sets: Sets = (),
 ) -> EvalJob:
-    """Create an evaluation job for a run's policy, with as many tasks as the run itself evaluates.
+    """Create a job that evaluates a run's policy on as many tasks as the run's own evaluations use.
 
     Args:
         folder: the run.

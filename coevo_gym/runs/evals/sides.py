@@ -1,4 +1,4 @@
-"""Lookup of the two sides of a comparison: evaluations, or arms of runs."""
+"""Code that finds the two sides of a comparison: evaluations, or arms of runs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def find_sides(
 
 
 def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tuple[Side, Side]]:
-    """Return both sides with their scores on each set of final tasks.
+    """Return both sides of a comparison, with their scores on each set of final tasks.
 
     Tasks without a score on one side are left out. See :func:`find_sides` for the arguments.
     """

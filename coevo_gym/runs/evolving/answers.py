@@ -11,7 +11,7 @@ Answers = Mapping[str, int]
 
 
 def answers_of(usage: Mapping[str, Usage]) -> dict[str, dict[str, int]]:
-    """Count a model's answers to questions by purpose, excluding exploration steps.
+    """Count a model's answers for each purpose, excluding exploration steps.
 
     Example:
         >>> answers_of({"abstract": Usage(calls=3, used=1, by_rule=1), "explore": Usage(calls=9)})
@@ -25,7 +25,7 @@ def answers_of(usage: Mapping[str, Usage]) -> dict[str, dict[str, int]]:
 
 
 def in_words(answers: Mapping[str, Answers]) -> str:
-    """Summarise a model's answers by purpose in one line.
+    """Summarise a model's answers in one line, grouped by purpose.
 
     Example:
         >>> in_words({"abstract": {"used": 20, "repaired": 3, "by_rule": 1}})
@@ -39,7 +39,7 @@ def in_words(answers: Mapping[str, Answers]) -> str:
 
 
 def warnings(asked_by: Mapping[str, Mapping[str, Answers]]) -> Iterator[str]:
-    """Yield a warning for each purpose for which a rule replaced most of the model's answers.
+    """Yield a warning for each purpose, such as judging, for which most answers were unusable.
 
     Example:
         >>> (one,) = warnings({"mine": {"judge": {"used": 1, "repaired": 0, "by_rule": 3}}})

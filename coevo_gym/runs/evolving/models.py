@@ -1,4 +1,4 @@
-"""The models that rounds and studies query, each with a tape and a usage meter."""
+"""The models queried in rounds and studies, each with a tape of its answers and a usage meter."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ class Models:
 
 
 class _Stoppable:
-    """A policy that raises an error instead of answering after the run has been stopped."""
+    """A policy that refuses to answer once the run has been stopped."""
 
     def __init__(self, policy: Policy, stopped: Callable[[], bool]) -> None:
         self._policy, self._stopped = policy, stopped

@@ -112,7 +112,7 @@ class CellCounts:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The chosen part of an experiment, and the folder of the experiment.
+    """The selected part of an experiment, with the experiment's folder.
 
     Attributes:
         folder: folder of its runs and files.
@@ -156,7 +156,7 @@ class Chosen:
         ]
 
     def shown(self) -> dict[str, list[str]]:
-        """Map each row to the parts of its runs, such as baselines, that have rows of their own."""
+        """Map each row to the parts of its runs (such as baselines) that other rows show."""
         found = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:

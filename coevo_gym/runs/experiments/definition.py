@@ -95,7 +95,7 @@ class Budget(FrozenModel):
     set: JsonObject = FrozenDict()
 
     def over(self, other: Budget) -> Budget:
-        """Return the other budget updated with this one, or just this one if it has a preset."""
+        """Return ``other`` updated with this budget, or this budget alone if it has a preset."""
         if self.preset:
             return self
         return Budget(preset=other.preset, set={**other.set, **self.set})
@@ -352,7 +352,7 @@ def load(source: str) -> Experiment:
 
 
 def usual_budgets() -> Mapping[str, Mapping[str, Budget]]:
-    """Return the default budgets by size and benchmark."""
+    """Return the default budgets, keyed by size and benchmark."""
     return {
         size: {name: Budget.model_validate(budget) for name, budget in of.items()}
         for size, of in _read(BUDGETS).items()

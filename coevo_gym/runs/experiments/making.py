@@ -110,7 +110,7 @@ def export(chosen: Chosen, path: Path) -> ResultTable:
 
 
 def _of_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -> Chosen:
-    """Limit a table to the seeds in the records and to the rows that the records can fill."""
+    """Limit a table to the rows and seeds for which there are records."""
     of_row = defaultdict[str, list[CellRecord]](list)
     for record in records.values():
         of_row[record.row_and_seed[0]].append(record)
@@ -157,7 +157,7 @@ def _simulated(
 
 
 def printed_beside(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list[str]]:
-    """Return the paper's results by row, and notes on rows whose settings differ from the paper."""
+    """Return the paper's results, keyed by row, and notes on rows that differ from the paper."""
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
     shown: dict[str, Mapping[str, float]] = {}
     differing: dict[str, list[str]] = {}
@@ -274,7 +274,7 @@ def _average(
     benchmark: str,
     beside: Mapping[str, Path],
 ) -> dict[str, float]:
-    """Return a row's mean result across benchmarks as ``average``, or {} if a result is missing."""
+    """Average a row's results across benchmarks. Return {} if a result is missing."""
     found = []
     for other, names in experiment.average.items():
         if other != benchmark:

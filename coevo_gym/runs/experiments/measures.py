@@ -88,7 +88,7 @@ def measure(
     others: Mapping[str, str],
     shown: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return a finished run's measures, taking any measures that are missing.
+    """Return a finished run's measures, computing any that are missing.
 
     Args:
         folder: the folder of the run.
@@ -129,7 +129,7 @@ def measure(
 
 
 def read_measures(folder: RunFolder) -> dict[str, Any]:
-    """Return a run's stored measures by name, or {} if there are none.
+    """Return a run's stored measures, keyed by name, or {} if there are none.
 
     Raises:
         StoreError: if their file is damaged.
@@ -215,7 +215,7 @@ def _likeness(ended: _Ended) -> float | None:
 
 
 def _transfer(ended: _Ended) -> dict[str, Any]:
-    """Return success rates on another benchmark's held-out tasks for the arm and the warm-up."""
+    """Return the success rates of the arm and the warm-up on another benchmark's held-out tasks."""
     practised = ended.config.benchmark.name
     if practised not in ended.others:
         raise ConfigError(
@@ -241,7 +241,7 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
 
 
 def _subsets(ended: _Ended) -> dict[str, float]:
-    """Return the success rate per subset in the last evaluation, for tasks that have a subset."""
+    """Return the success rate on each subset of tasks in the last evaluation."""
     reader = RunReader(ended.folder.database)
     steps = reader.evaluation_steps(ended.arm)[-1:]
     subset_of = {task.id: task.subset for task in reader.evaluated_tasks()}

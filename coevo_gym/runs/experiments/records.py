@@ -118,7 +118,7 @@ def _parsed(line: bytes, where: str) -> CellRecord:
 
 
 def write_records(path: Path, records: Iterable[CellRecord]) -> None:
-    """Write records to a file in the order of row and seed, one per line and with sorted keys.
+    """Write records to a file, one per line, sorted by row and seed, with sorted keys.
 
     Raises:
         StoreError: if the file cannot be written.

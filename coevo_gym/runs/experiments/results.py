@@ -23,7 +23,7 @@ Printed = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class RowComparison:
-    """A comparison of a row with a baseline, over the seeds that both rows have.
+    """A comparison of a row with a baseline, on the seeds that both rows share.
 
     Attributes:
         baseline: key of the other row.

@@ -78,7 +78,7 @@ def _link(file: Path, folder: Path) -> None:
 
 
 def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[str] = ()) -> None:
-    """Check that all measures of a finished cell were taken.
+    """Check that no measure is missing from a finished cell.
 
     Raises:
         ConfigError: if one is missing.

@@ -20,7 +20,7 @@ CROSS, CURVES, QUESTIONS, ROUNDS = "cross", "curves", "questions", "rounds"
 def parts_of(
     experiment: Experiment, rows: Sequence[Row], lines: Sequence[TableLine], measured: Measured
 ) -> dict[str, Any]:
-    """Return the additional parts of a table by name, omitting parts without results."""
+    """Return the additional parts of a table, keyed by name, omitting parts without results."""
     found = {
         QUESTIONS: _questions(experiment, lines),
         CURVES: [line for row in rows for line in _curves(experiment, row, measured)],
@@ -51,7 +51,7 @@ def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[
 
 
 def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None:
-    """Return shares of tasks solved by both rows, one or neither (arXiv 2604.15840, Table 8)."""
+    """Compare which tasks two rows solved: both, one or neither (arXiv 2604.15840, Table 8)."""
     ours, theirs = measured.get(row.key, {}), measured.get(baseline, {})
     pairs = [
         (theirs[seed]["solved"], ours[seed]["solved"])

@@ -28,7 +28,7 @@ PROOF = "replay"
 
 
 def in_worlds(rows: Sequence[Row], worlds: Sequence[str]) -> tuple[Row, ...]:
-    """Return a copy of each row for each of its worlds, grouped by world.
+    """Return a copy of each row for every world that it is simulated in, grouped by world.
 
     Raises:
         ConfigError: if a world is unknown.
@@ -44,7 +44,7 @@ def in_worlds(rows: Sequence[Row], worlds: Sequence[str]) -> tuple[Row, ...]:
 
 
 def batch_of(experiment: Experiment, row: Row) -> SimulatedCell:
-    """Return the settings for simulating a row in the world named by its group.
+    """Return the settings for simulating a row of a table in the row's world.
 
     Raises:
         ConfigError: if a setting is invalid; the message names the row.
@@ -110,7 +110,7 @@ def run_batches(
 
 
 def over_worlds(lines: Sequence[TableLine]) -> Iterator[str]:
-    """Yield sentences on the number of worlds in which a row is better or worse than a baseline.
+    """Yield sentences that say in how many worlds a row is better or worse than a baseline.
 
     Control worlds are not counted. For the null world, in which no row can be better, the spread of
     the means is reported.

@@ -1,1 +1,1 @@
-"""Listing and deleting runs, tables and evaluations."""
+"""Code that lists and deletes runs, tables and evaluations."""

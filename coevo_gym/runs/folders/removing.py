@@ -1,4 +1,4 @@
-"""Deletion of whole runs, tables and evaluations."""
+"""Code that deletes whole runs, tables and evaluations."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _parts(folder: Path, of: Path) -> Iterator[Freeable]:
 
 
 def _is_empty(folder: Path) -> bool:
-    """Return True if a folder contains at most a lock, a progress file and partial files."""
+    """Return True if a folder contains nothing but a lock, a progress file and partial files."""
     if folder.is_symlink() or not folder.is_dir():
         return False
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Estimates of the memory for training a language model, with advice if it does not fit."""
+"""Estimates of the memory needed to train a language model, and advice on saving memory."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def memory_warnings(config: RunConfig) -> Iterator[str]:
 def shortfall(
     config: RunConfig, memory: MemoryEstimate, learner: LearnerConfig, device: Device
 ) -> str:
-    """Describe why a run may not fit its device, and suggest changes. Return "" if it fits."""
+    """Describe why a run may not fit on its device, and suggest changes. Return "" if it fits."""
     share = memory.share
     if share is not None and share < memory.sampler + memory.context:
         return (
@@ -291,7 +291,7 @@ class _Found(NamedTuple):
 
 
 def _on_this_machine(config: RunConfig, most: Callable[[MemoryEstimate], int]) -> _Found | None:
-    """Return the estimate, learner and device of the arm for which ``most`` is highest."""
+    """Return the memory estimate, learner and device of the arm that needs the most memory."""
     if config.policy.kind not in LANGUAGE_MODELS or find_spec("torch") is None:
         return None
     try:

@@ -1,1 +1,1 @@
-"""User actions on a run's tasks: reading their history, reviewing and importing tasks."""
+"""User actions on a run's tasks: reviewing them, importing new ones and reading their history."""

@@ -1,4 +1,4 @@
-"""Import of tasks from a file. Each task has to pass the gates.
+"""Code that imports tasks from a file. Each task has to pass the gates.
 
 Each line of the file is a task, a draft, or a proposal in words whose ``source`` is the name of the
 training task to start from. The import does not trust the claims in a line: it runs the actions,

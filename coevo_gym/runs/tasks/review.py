@@ -107,7 +107,7 @@ def decide(
     what: Literal["released", "rejected"],
     reason: str = "",
 ) -> None:
-    """Save decisions about tasks on hold in the run's store. A task's latest decision applies.
+    """Store decisions on tasks that are on hold. A task's latest decision applies.
 
     The run may be training: released tasks join its arms with their next rounds.
 
