@@ -168,7 +168,7 @@ class TaskEnv(gym.Env[str, str]):
 
     @abstractmethod
     def _act(self, action: str) -> Frame:
-        """Execute an action and return a frame. Invalid actions must not raise exceptions."""
+        """Execute an action and return the resulting frame. Invalid actions must not raise."""
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
         """Let the judge inspect each frame that ``_begin`` or ``_act`` returns.
@@ -222,7 +222,7 @@ class TaskEnv(gym.Env[str, str]):
 
     @property
     def info(self) -> dict[str, Any]:
-        """The info for the current state of the episode."""
+        """The ``info`` dict for the current state of the episode."""
         return self._info()
 
     @property

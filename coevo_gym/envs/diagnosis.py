@@ -203,7 +203,7 @@ class Diagnosable(Benchmark, Protocol):
 
 
 def diagnosable(benchmark: Benchmark) -> Diagnosable:
-    """Return the benchmark if it can diagnose why an episode failed.
+    """Check that a benchmark can diagnose why an episode failed, and return it.
 
     Raises:
         ConfigError: if the benchmark has no ``diagnose`` method.
@@ -218,7 +218,7 @@ def diagnosable(benchmark: Benchmark) -> Diagnosable:
 
 
 def texts_after(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
-    """Return the observation that follows each action of an episode."""
+    """Return the observation that follows each action in an episode."""
     if not episode.steps:
         return ()
     return (*(step.observation for step in episode.steps[1:]), episode.last_observation)

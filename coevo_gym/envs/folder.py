@@ -1,4 +1,4 @@
-"""The base class of benchmarks that consist of one folder, and interfaces of its modules."""
+"""The base class for single-folder benchmarks, and interfaces for their modules."""
 
 from __future__ import annotations
 
@@ -129,11 +129,11 @@ class ProposableFolder:
         return self._choices(view)
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Return the default tags. They name only the scenario, but subclasses may add tags."""
+        """Return a task's default tags. They name only the scenario; subclasses may add tags."""
         return scenario_tags(task)
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """Return the actions for imitation learning. The default is the task's solution."""
+        """Return a demonstration for imitation learning. The default is the task's solution."""
         return task.solution
 
     @property

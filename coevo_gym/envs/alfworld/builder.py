@@ -66,7 +66,7 @@ _SAID = {
 
 
 def build(draft: Draft) -> Task:
-    """Build a task by running the draft's commands in a worker process and checking its goal.
+    """Build a task after checking in a worker process that the draft's commands reach the goal.
 
     Raises:
         BuildError: if the scene is not a training scene; if the goal is the game's own goal, or the
@@ -186,7 +186,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
 
 
 def _state(game: Game) -> str:
-    """Return a hash of all facts, leaving out records of inspections."""
+    """Return a hash of all facts, except those that record an inspection."""
     return digest(sorted(fact for fact in game.facts() if fact[0] != _LOOKED_AT))
 
 
@@ -238,7 +238,7 @@ def _by_fit(
 
 
 def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[RoomGoal]]:
-    """Return the goals that are possible in a scene, in one list per kind."""
+    """Return the goals that are possible in a scene, as one list per kind."""
     spelled = {name.lower() + "type": name for name in re.findall(r"(\w+)Type\b", problem)}
     true = defaultdict(list)
     for name, objects in sorted(facts):
@@ -264,7 +264,7 @@ def _met(trace: Trajectory) -> frozenset[str]:
 
 
 def _draw(possible: Sequence[Sequence[RoomGoal]], met: Container[str], rng: Generator) -> RoomGoal:
-    """Draw a goal of a random kind, preferring types seen on the exploration walk."""
+    """Draw a goal of a random kind, preferring object types seen during the exploration walk."""
     goals = possible[int(rng.integers(len(possible)))]
     known = [(g.object.lower() in met) + ((g.receptacle or g.toggle).lower() in met) for g in goals]
     weights = _PREFERENCE ** np.array(known)

@@ -1,4 +1,4 @@
-"""Built-in tasks and their scenes, which use the room layouts that ALFWorld ships.
+"""Built-in tasks and scenes that use the room layouts shipped with ALFWorld.
 
 The layouts define the furniture and objects of a room, and a fixed seed places the objects. Goals
 that are unmet at first but can be reached are selected from the facts alone. Therefore the list of
@@ -61,7 +61,7 @@ class BuiltinGame(NamedTuple):
     task: str
 
     def problem(self) -> str:
-        """Return the scene's PDDL problem with this goal."""
+        """Return the scene's PDDL problem with the game's own goal."""
         return with_goal(_room(self.scene).problem(), self.goal)
 
     @property
@@ -245,7 +245,7 @@ def _constants() -> _Constants:
 
 
 def _shipped(path: str) -> str:
-    """Read a text file of the ``alfworld`` package."""
+    """Read a text file from the ``alfworld`` package."""
     fast_downward()
     return files("alfworld").joinpath(path).read_text()
 

@@ -1,4 +1,4 @@
-"""Storage for the official ALFWorld games in one file with random access.
+"""A random-access file that stores the official ALFWorld games.
 
 There are 4,027 games, each with a problem of about 50 kB. The store is a database with one
 compressed problem per row, so opening the store or reading a game takes less than a millisecond.
@@ -76,7 +76,7 @@ class Entry(NamedTuple):
 
     @property
     def goal(self) -> RoomGoal:
-        """The goal, decoded from the id."""
+        """The game's goal, decoded from its id."""
         kind, thing, _, place, _ = self.id.split("/")[1].split("-")
         if kind == LOOK:
             return RoomGoal(kind=kind, object=thing, toggle=place)
@@ -115,7 +115,7 @@ class Games:
         _verify_head(self.domain, self.grammar)
 
     def entries(self, subset: str) -> tuple[Entry, ...]:
-        """Return the games of a subset, sorted by id as in the official file.
+        """Return the games of a subset, sorted by id.
 
         Raises:
             ConfigError: if the subset is unknown.
@@ -189,7 +189,7 @@ def open_games() -> Games:
 
 @lru_cache(maxsize=4)
 def _open(file: Path, stamp: tuple[int, ...]) -> Games:
-    """Open a store. A changed ``stamp`` bypasses the cache."""
+    """Open a store of official games. A changed ``stamp`` bypasses the cache."""
     games = Games(file)
     games.verify_complete()
     return games
@@ -273,7 +273,7 @@ def _from_lines(lines: Iterable[bytes]) -> Iterator[OfficialGame]:
 
 
 def _from_files(files: Iterable[tuple[str, bytes]]) -> Iterator[OfficialGame]:
-    """Yield the games in the release's files, except games that the official loader skips."""
+    """Yield the games in the release's files, except those that the official loader skips."""
     for path, data in files:
         id = "/".join(path.split("/")[-4:-1])
         row = json.loads(data)

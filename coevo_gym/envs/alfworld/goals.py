@@ -32,7 +32,7 @@ Facts = Iterable[tuple[str, tuple[str, ...]]]
 
 
 class Change(NamedTuple):
-    """The change that a clean, heat or cool goal requires before its object is placed.
+    """A treatment that a goal may require: cleaning, heating or cooling an object.
 
     Attributes:
         verb: the command.
@@ -156,7 +156,7 @@ def words(goal: RoomGoal, variant: int = 0) -> str:
 
 
 def _in_library(goal: RoomGoal) -> dict[str, Any]:
-    """Return ALFWorld's library entry for the goal's kind."""
+    """Return ALFWorld's goal-library entry for the given kind of goal."""
     fast_downward()  # raises an error with install instructions
     from alfworld.gen.goal_library import gdict
 
@@ -181,7 +181,7 @@ def conditions(goal: RoomGoal, facts: Facts) -> tuple[int, int]:
 
 
 def met(goals: Iterable[RoomGoal], facts: Facts) -> list[RoomGoal]:
-    """Return the goals that are met."""
+    """Return the goals that the facts satisfy."""
     state = _State(facts)
     found = ((goal, *_conditions(goal, state)) for goal in goals)
     return [goal for goal, n_met, n_total in found if n_met == n_total]
@@ -286,7 +286,7 @@ class _State:
         return sorted(self._by_type[_type(name)], key=lambda thing: (len(thing), thing))
 
     def holds(self, *fact: str) -> bool:
-        """Return True if a predicate holds for these objects."""
+        """Return True if a predicate holds for the given objects."""
         return fact in self._facts
 
     def fits(self, goal: RoomGoal) -> bool:
@@ -294,7 +294,7 @@ class _State:
         return self.holds("cancontain", _type(goal.receptacle), _type(goal.object))
 
     def is_in(self, thing: str, type_: str, apart_from: str = "") -> bool:
-        """Return True if an object is in a receptacle of this type, not counting ``apart_from``."""
+        """Return True if an object is in a receptacle of this type other than ``apart_from``."""
         return any(
             self.holds("receptacletype", place, _type(type_))
             for place in self.places[thing]
@@ -338,7 +338,7 @@ class _Walk:
         return self
 
     def _go(self, place: str) -> _Walk:
-        """Go to a receptacle, unless the agent is already at its location."""
+        """Go to a receptacle, unless the agent is already there."""
         location = self._state.location[place]
         if location != self._here:
             self._here = location

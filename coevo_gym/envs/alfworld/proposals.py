@@ -28,7 +28,7 @@ def open_task(task: Task) -> Task:
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Create a draft from a proposal's words or, if they name no single goal, its commands.
+    """Create a draft from a proposal's words, or from its commands if the words are ambiguous.
 
     The words are parsed with a fixed grammar of goals: one of the six kinds, with types that
     exist in the scene. The words are kept if they express the goal; otherwise the benchmark phrases
@@ -71,7 +71,7 @@ def _plain(request: str, possible: Sequence[RoomGoal]) -> str:
 
 
 def _meant(said: str, possible: Sequence[RoomGoal]) -> list[RoomGoal]:
-    """Return the goals that a request may refer to."""
+    """Return the goals that a request could refer to."""
     kinds = kinds_said(said)
     named = [goal for goal in possible if all(names(said, name) for name in goal.types)]
     if kinds:

@@ -180,7 +180,7 @@ def scene_problem(world: ALFWorldWorld) -> tuple[str, str, str]:
 
 
 def leaked(world: ALFWorldWorld) -> bool:
-    """Return True if a validation or test game is the same as this world, including its goal."""
+    """Return True if a validation or test game has this world's scene, initial state and goal."""
     return world.digest != BUILTIN and _key(world) in _held_out(_games(world))
 
 
@@ -202,7 +202,7 @@ def _key(world: ALFWorldWorld) -> tuple[str, str, str]:
 
 
 def facts_of(problem: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the initial facts of a problem as (predicate, objects) pairs in lower case."""
+    """Return the initial facts of a PDDL problem as (predicate, objects) pairs in lower case."""
     found = _INIT.search(problem)
     parts = (fact.lower().split() for fact in _FACT.findall(found[1] if found else ""))
     return [(name, tuple(objects)) for name, *objects in parts]

@@ -1,4 +1,4 @@
-"""Trial runs of untested problems in a separate worker process.
+"""Trial runs of untested planning problems in a separate worker process.
 
 On an invalid problem, the planner's translator may exit its process or run forever. A worker
 process therefore runs the problem under a time limit. The worker runs one trial at a time and is
@@ -29,7 +29,7 @@ _SERVE = "from coevo_gym.envs.alfworld import engine, trial; trial.serve()"
 
 
 class Trial(NamedTuple):
-    """The result of running commands on a problem.
+    """The result of running commands against a planning problem.
 
     Attributes:
         won: flags for the start and for each command before the first inadmissible command; a
@@ -49,7 +49,7 @@ def try_out(
     *,
     timeout_s: float = LIMIT_S,
 ) -> Trial:
-    """Run commands on a problem in a worker process.
+    """Run commands against a planning problem in a worker process.
 
     The grammar is evaluated, so never pass model-written text as a grammar.
 
@@ -73,7 +73,7 @@ class _Worker:
     def try_out(
         self, domain: str, grammar: str, problem: str, commands: Sequence[str], timeout_s: float
     ) -> Trial:
-        """Run commands on a problem; see :func:`try_out`."""
+        """Run commands against a planning problem; see :func:`try_out`."""
         job = json.dumps([domain, grammar, problem, list(commands), timeout_s]).encode()
         with self._lock:
             process = self._running()
@@ -95,7 +95,7 @@ class _Worker:
         return Trial((), _loss(process.returncode, late.is_set(), timeout_s))
 
     def _running(self) -> subprocess.Popen[bytes]:
-        """Return the worker process, after starting a new one if necessary."""
+        """Return the worker process, starting a new one if necessary."""
         if self._process is None or self._process.poll() is not None:
             self._stop()
             self._process = _started()
@@ -115,7 +115,7 @@ class _Worker:
 
 @cache
 def _worker(owner: int) -> _Worker:
-    """Return the worker of a process. Each fork starts its own worker."""
+    """Return the worker for the process with the given id. Each fork starts its own worker."""
     return _Worker()
 
 
@@ -152,7 +152,7 @@ def worker_environment() -> dict[str, str]:
 
 @contextmanager
 def _deadline(process: subprocess.Popen[bytes], seconds: float) -> Iterator[threading.Event]:
-    """Kill the process and set the event if the block takes longer than the time limit."""
+    """Kill the process and set the yielded event if the block exceeds the time limit."""
     late = threading.Event()
 
     def end() -> None:
@@ -189,7 +189,7 @@ def _loss(code: int, late: bool, timeout_s: float) -> str:
 
 
 def serve() -> None:
-    """Run the trials that arrive as lines of JSON until the pipe is closed."""
+    """Run trials, read from a pipe as lines of JSON, until the pipe is closed."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the translator prints to stdout
     trial = Trial(())  # an empty trial signals that the worker is ready
@@ -206,7 +206,7 @@ def serve() -> None:
 
 
 def _play(domain: str, grammar: str, problem: str, commands: Sequence[str]) -> Trial:
-    """Run commands on a problem in this process."""
+    """Run commands against a planning problem in this process."""
     from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
     try:

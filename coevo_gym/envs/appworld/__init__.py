@@ -39,7 +39,7 @@ class AppWorldBenchmark(ProposableFolder):
         return "!" if step.error_kind else " ".join(apps_of(step.action))
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Return tags for the mentioned apps and the kind of request (question or change)."""
+        """Return tags for the apps mentioned and the kind of request (question or change)."""
         return tags_of(task)
 
     def operations(self, task: Task) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class AppWorldBenchmark(ProposableFolder):
 
 
 def apps_of(action: str) -> list[str]:
-    r"""Return the apps that an action's code names, without consecutive repeats.
+    r"""Return the apps named in an action's code, without consecutive repeats.
 
     Example:
         >>> apps_of("apis.venmo.login()\nfor x in apis.phone.search_contacts(): apis.venmo.y(x)")

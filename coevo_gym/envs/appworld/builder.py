@@ -93,7 +93,7 @@ def _check_place(scenario: str, world: AppWorldWorld) -> None:
 
 
 def _run(draft: Draft, place: AppWorldWorld) -> Diff:
-    """Run all actions and return their changes and answer."""
+    """Run a draft's actions, and return the changes and the answer that they produce."""
     n, ended_by = len(draft.solution), 0
     with closing(WorldSession(root_of_world(place))) as world:
         world.begin(place.base, instruction=draft.instruction)
@@ -154,7 +154,7 @@ def _effect(ran: Ran, before: Diff, after: Diff) -> Effect:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return clues about each app that changes, or about the question if none change.
+    """Return clues about each app that changes, or about the question if no app changes.
 
     The answers in it are the answer to a question, and every call written out in full.
     """
@@ -208,7 +208,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Create up to two drafts: one repeats actions of a walk, and one asks about a list."""
+    """Create up to two drafts: one repeats actions from a walk, and one asks about a list."""
     last = FAILED if trace.steps[-1].error_kind else ""  # its full outcome is not recorded
     outcomes = [*(step.observation for step in trace.steps[1:]), last]
     walk = MoveState(list(zip(trace.actions, outcomes, strict=True)))

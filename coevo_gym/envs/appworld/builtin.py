@@ -1,4 +1,4 @@
-"""The built-in world. It is created with the installed engine and then cached.
+"""AppWorld's built-in world. It is created with the installed engine and then cached.
 
 The engine's contents, and databases made with it, may be redistributed only in encrypted form.
 Therefore this package contains neither; ``mini/main.py`` creates the world on each machine.
@@ -32,7 +32,7 @@ N_TASKS = 81
 
 
 def builtin_root() -> Path:
-    """Return the folder of the built-in world, after creating the world if necessary.
+    """Return the folder of the built-in world, creating the world if necessary.
 
     Raises:
         BenchmarkNotInstalled: if the engine is not installed, or if the world does not exist and
@@ -66,7 +66,7 @@ def _root() -> Path:
 
 
 def _version() -> str:
-    """Return a hash of the scripts. Versions that create the same world have the same hash."""
+    """Hash the scripts that create the world. Versions that create the same world share a hash."""
     whole = hashlib.sha256()
     for script in sorted(_SCRIPTS.glob("[!_]*.py")):
         whole.update(script.read_bytes())
@@ -100,7 +100,7 @@ def _make(python: Path, root: Path) -> None:
 
 
 def _wait_for(process: subprocess.Popen[str], folder: Path) -> str:
-    """Wait for the world and report progress. Return the error output of the process.
+    """Wait until the built-in world exists, and report progress. Return the process's error output.
 
     Raises:
         EnvBackendError: if the creation takes too long.

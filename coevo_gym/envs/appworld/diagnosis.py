@@ -139,7 +139,7 @@ class _Ran(NamedTuple):
 
 
 def _mode(kind: str, raised: Mapping[str, str | None]) -> str:
-    """Return the failure mode of an error."""
+    """Return the failure mode that an error maps to."""
     if status := raised.get("status"):
         refused = dict.fromkeys(_REFUSED, WRONG_ARGUMENTS)
         return (refused | {"401": LOGIN, "404": NOT_FOUND}).get(status, "")

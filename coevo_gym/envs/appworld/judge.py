@@ -17,7 +17,7 @@ COMPLETED = "the task is completed"
 
 
 class JudgedTests(NamedTuple):
-    """The results of all of an episode's tests."""
+    """The results of all tests that were run on an episode."""
 
     tests: tuple[TaskTest, ...]
 

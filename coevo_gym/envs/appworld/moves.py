@@ -216,7 +216,7 @@ class Done(NamedTuple):
 
 
 class PrintedList(NamedTuple):
-    """The rows of a list that has been printed."""
+    """The rows of a printed list."""
 
     look: Look
     rows: Sequence[Mapping[str, Any]]
@@ -227,11 +227,11 @@ class PrintedList(NamedTuple):
         return len(self.rows) < _FULL
 
     def values(self) -> list[str]:
-        """Return the value in each row that counting questions ask about."""
+        """Return the values that counting questions ask about, one per row."""
         return [_filled(self.look.counted[0], row) for row in self.rows]
 
     def named(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the rows whose name is unique in the list."""
+        """Yield the rows whose names are unique in the list."""
         names = [_filled(self.look.name, row) for row in self.rows]
         for row, name in zip(self.rows, names, strict=True):
             if name and names.count(name) == 1:

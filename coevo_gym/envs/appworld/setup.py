@@ -148,7 +148,7 @@ def _install_engine(folder: Path) -> None:
 
 
 def _run_engine(python: Path, root: Path, advice: str, *arguments: str) -> None:
-    """Run one of the engine's own commands, and remove its temporary files."""
+    """Run one of the engine's own commands, and remove the temporary files afterwards."""
     scratch = root / "scratch"
     scratch.mkdir()
     command = [str(python), "-s", "-m", "appworld.cli", *arguments]
@@ -175,7 +175,7 @@ def _run_engine(python: Path, root: Path, advice: str, *arguments: str) -> None:
 
 
 def data_in(folder: Path) -> Path:
-    """Return the folder with the data: ``folder`` itself or its subfolder ``data``.
+    """Return the data folder: ``folder`` itself or its subfolder ``data``.
 
     Raises:
         DataError: if a part is missing.

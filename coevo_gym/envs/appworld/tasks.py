@@ -119,7 +119,7 @@ def root_of_world(world: AppWorldWorld) -> Path:
 
 
 def root_of(data: str) -> Path:
-    """Return the engine's root folder for this data. It contains a ``data`` folder.
+    """Return the engine's root folder for the given data set. It contains a ``data`` folder.
 
     Raises:
         BenchmarkNotInstalled: if the data is not installed.
@@ -181,7 +181,7 @@ def _solution(folder: Path) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def _splits(root: Path, data: str) -> Mapping[str, Split]:
-    """Return the split of each scenario."""
+    """Map each scenario to its split."""
     return {
         scenario_of(data, base): side
         for part, side in _SPLITS.items()
@@ -238,7 +238,7 @@ _ASKS = re.compile(
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return an ``app:`` tag per mentioned app, and ``goal:question`` or ``goal:change``.
+    """Return an ``app:`` tag for each app mentioned, and ``goal:question`` or ``goal:change``.
 
     Both are based on the words alone, because a request does not come with a list of apps.
     """

@@ -37,17 +37,17 @@ class BFCLBenchmark(ProposableFolder):
         return tuple(step for said in task.solution for step in single_calls(said))
 
     def symbol(self, step: Step) -> str:
-        """Return the classes of the called functions, or "!" for an error without calls."""
+        """Return the classes of the called functions, or "!" if the step failed before any call."""
         owners = functions_of()
         classes = [owners[name] for name in step.calls if name in owners]
         return " ".join(classes) or ("!" if step.error_kind else "")
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Return tags for the offered backends and the number of user turns (one, few, many)."""
+        """Return tags for the available backends and the number of user turns."""
         return tags_of(task)
 
     def operations(self, task: Task) -> tuple[str, ...]:
-        """Return the functions that the task's backends offer."""
+        """Return the functions that the task's backends provide."""
         assert isinstance(task.world, BFCLWorld)
         return tuple(functions_of(task.world.classes))
 

@@ -1,4 +1,4 @@
-"""Candidate values for a parameter, and a score of how well each fits.
+"""Candidate values for a parameter, scored by how well they fit.
 
 Values come from what the agent has seen: the user's words, results of earlier calls, the agent's
 own earlier arguments, and values listed in a parameter's description. A value fits a parameter if
@@ -129,7 +129,7 @@ def _rated(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float,
 
 
 def _rated_listed(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
-    """Yield the allowed values with their costs. Values that the request mentions cost less."""
+    """Yield a parameter's allowed values and their costs. Values named in the request cost less."""
     for item in parameter.listed:
         place = pool.request.find(item.lower())
         yield place / len(pool.request) if place >= 0 else 1.0, item
@@ -138,7 +138,7 @@ def _rated_listed(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple
 def _rated_plain(
     parameter: Parameter, types: Sequence[type], pool: CandidateValues
 ) -> Iterator[tuple[float, Any]]:
-    """Yield candidate strings or numbers with their costs."""
+    """Yield candidate strings and numbers for a parameter, with their costs."""
     for away, value in chain.from_iterable(pool.values[kind] for kind in types):
         score = _suits(parameter, value)
         if score > 0 or value.kind != "word":

@@ -133,7 +133,7 @@ def calls_of(message: str, where: str, world: BFCLWorld) -> list[Call]:
 
 
 def _named(call: Call, where: str, world: BFCLWorld) -> Call:
-    """Return a call with all arguments named, after checking that the function exists."""
+    """Name all arguments of a call, after checking that the called function exists."""
     if call.name not in functions_of(world.classes):
         raise BuildError(f"{where}: there is no function {call.name!r}")
     try:
@@ -144,7 +144,7 @@ def _named(call: Call, where: str, world: BFCLWorld) -> Call:
 
 
 def _check_repeatable(world: BFCLWorld, turns: Turns) -> None:
-    """Check that all calls are offered and repeatable, and that there are not too many."""
+    """Check that there are not too many calls, and that all of them are repeatable."""
     try:
         setup = world.setup_calls
     except ValueError as error:
@@ -270,7 +270,7 @@ def _hash(toolbox: Toolbox) -> str:
 
 
 def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> bool:
-    """Return True if a result is new and contains more than the arguments of the calls."""
+    """Return True if any result is new and does more than repeat the arguments of the calls."""
     calls = [item for item in parse_message(message) if isinstance(item, Call)]
     given = [str(value) for call in calls for value in (*call.positional, *call.arguments.values())]
     return any(
@@ -280,7 +280,7 @@ def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> b
 
 
 def _values(result: str) -> list[str]:
-    """Return the values of a JSON object, or the result itself if it is not an object."""
+    """Return the values in a result, or the result itself if it is not a JSON object."""
     found = as_object(result)
     return [str(value) for value in found.values()] or [result]
 
@@ -356,7 +356,7 @@ def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
 
 
 def _made(trace: Trajectory) -> Iterator[Call]:
-    """Yield the calls of an exploration walk that were run, are repeatable and are short."""
+    """Yield the calls that an exploration walk ran, except long or unrepeatable ones."""
     for step in trace.steps:
         for item in parse_message(step.action):
             if isinstance(item, Malformed) or item.name not in {*step.calls} - UNREPEATABLE:

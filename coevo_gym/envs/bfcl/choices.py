@@ -73,7 +73,7 @@ def _choices(
 def _calls(
     function: Function, rank: int, pool: CandidateValues
 ) -> Iterator[tuple[float, Function, list[Any]]]:
-    """Yield possible calls of a function, each with its rank among the calls of all functions."""
+    """Yield possible calls to a function, each with a sort key."""
     candidates = rows([column(parameter, pool) for parameter in function.parameters])
     for number, row in enumerate(islice(candidates, MAX_PER_FUNCTION), start=1):
         yield number * (rank + _EVEN), function, row
@@ -88,7 +88,7 @@ def _relevance(function: Function, asked: frozenset[str], rarity: Mapping[str, f
 
 @lru_cache(maxsize=256)
 def _rarity(tools: str) -> Mapping[str, float]:
-    """Map each word in the tools to its rarity: 1 / number of functions with the word."""
+    """Map each word in the tools' names and descriptions to its rarity."""
     counts = Counter(word for function in functions(tools) for word in function.words)
     counts += Counter(word for function in functions(tools) for word in function.about)
     return {word: 1.0 / count for word, count in counts.items()}

@@ -1,4 +1,4 @@
-"""A Gymnasium env for BFCL v3 multi-turn."""
+"""A Gymnasium env for the BFCL v3 multi-turn benchmark."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class BFCLEnv(TaskEnv):
         return self._request
 
     def require_evaluable(self) -> None:
-        """Raise an error if the env's mode or its current task does not allow an evaluation.
+        """Raise an error if the env's mode or its current task does not allow evaluation.
 
         Raises:
             ConfigError: if the env is in another mode than ``official``.

@@ -36,7 +36,7 @@ _REMEMBERED = 1024
 
 
 def scenario_of(index: int) -> str:
-    """Return the scenario of the official entries with this number."""
+    """Return the scenario of the official entries numbered ``index``."""
     return f"multi_turn_{index}"
 
 
@@ -118,7 +118,7 @@ def _keys(world: BFCLWorld, verifier: Verifier) -> tuple[Key, ...]:
 
 
 def _call(code: str) -> object:
-    """Return a reference call in normalised form, so that equal calls compare as equal."""
+    """Return a reference call in normalised form, so that equivalent calls are equal."""
     try:
         call = bind(parse_truth(code))
         return folded(call.name), freeze(folded(call.arguments))
@@ -128,7 +128,7 @@ def _call(code: str) -> object:
 
 @lru_cache(maxsize=1)
 def _numbers() -> Mapping[Key, frozenset[int]]:
-    """Map each key to the numbers of the matching official entries."""
+    """Map each lookup key to the numbers of the official entries that match it."""
     found: defaultdict[Key, set[int]] = defaultdict(set)
     for task in chain.from_iterable(map(_entries, CATEGORIES)):
         assert isinstance(task.world, BFCLWorld)
@@ -139,7 +139,7 @@ def _numbers() -> Mapping[Key, frozenset[int]]:
 
 @lru_cache(maxsize=1)
 def _starts() -> Mapping[str, frozenset[tuple[object, ...]]]:
-    """Return the initial states of each scenario's official entries."""
+    """Map each scenario to the initial states of its official entries."""
     found: defaultdict[str, set[tuple[object, ...]]] = defaultdict(set)
     for task in chain.from_iterable(map(_entries, CATEGORIES)):
         assert isinstance(task.world, BFCLWorld)
@@ -256,7 +256,7 @@ def _task(index: int, category: str, entry: Mapping[str, Any], truth: list[list[
 
 
 def _used_early(held_out: Sequence[tuple[int, list[str]]], truth: list[list[str]]) -> list[str]:
-    """Return held-out functions that the reference solution calls before they are offered.
+    """Return held-out functions that the reference solution calls before they become available.
 
     The original runs them at any time, so this reference (miss_func_49) must work here too.
     """
@@ -283,7 +283,7 @@ FEW = 3
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return an ``api:`` tag per backend, and ``turns:one``, ``turns:few`` or ``turns:many``.
+    """Return an ``api:`` tag for each backend, and ``turns:one``, ``turns:few`` or ``turns:many``.
 
     The backends are those offered to the agent, not those called by the reference: the agent has to
     find out which ones to call.

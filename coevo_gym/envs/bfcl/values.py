@@ -109,7 +109,7 @@ def in_words(text: str) -> tuple[Value, ...]:
 
 
 def _read(kind: str, match: re.Match[str], near: frozenset[str]) -> Iterator[Value]:
-    """Yield the values that a token may represent."""
+    """Yield the values that a matched piece of text could represent."""
     text = match.group()
     if kind == "quoted":
         yield Value(match["quoted"], "quoted", near)

@@ -60,7 +60,7 @@ class BFCLWorld(World):
 
     @cached_property
     def setup_calls(self) -> tuple[Call, ...]:
-        """The parsed calls of ``setup``.
+        """The calls in ``setup``, parsed.
 
         Raises:
             TaskError: if an entry is not a call with literal arguments.

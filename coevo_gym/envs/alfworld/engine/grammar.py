@@ -1,4 +1,4 @@
-"""Text generation with TextWorld's context-sensitive grammar, parsing each part only once.
+"""Code that generates text with TextWorld's context-sensitive grammar.
 
 The grammar, its parser and its queries are TextWorld's. TextWorld's own derivation parses every
 template and query again at each step and deep-copies every context. This version caches the parsed
@@ -45,7 +45,7 @@ class Grammar:
         self._rules = parsed._rules
 
     def derive(self, start: str, setting: DerivationContext) -> str:
-        """Expand a grammar's start symbol to text in the given context."""
+        """Expand a grammar's start symbol into text in the given context."""
         waiting = [(symbol, setting) for symbol in reversed(_symbols(start))]
         said: list[str] = []
         while waiting:
@@ -106,7 +106,7 @@ def _enumerated(
 
 
 def _answers(query: str, setting: DerivationContext) -> Iterator[Any]:
-    """Return the assignments that make a query true."""
+    """Return the variable assignments that make a query true."""
     found: Iterator[Any] = setting.state.all_assignments(_rule(query), setting.mapping)
     return found
 

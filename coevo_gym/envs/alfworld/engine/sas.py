@@ -36,7 +36,7 @@ class Operator(NamedTuple):
 
 
 class Rules:
-    """The rules shared by all games of a problem, parsed from the translator's output.
+    """The rules shared by all games of a PDDL problem, parsed from the translator's output.
 
     Attributes:
         atoms: meaning of each value of each variable, such as ``Atom holds(agent1, mug_bar_1)``.
@@ -105,7 +105,7 @@ class State:
         self._derive()
 
     def solved(self) -> bool:
-        """Return True if the goal holds."""
+        """Return True if the goal is met."""
         return _hold(self.rules.goal, self.values)
 
     def atoms(self) -> list[str]:
@@ -145,7 +145,7 @@ def _hold(pairs: Iterable[tuple[int, int]], values: Sequence[int]) -> bool:
 
 
 class _Lines:
-    """A reader for the translator's output format.
+    """A parser for the translator's output format.
 
     A problem has a hundred thousand lines but few distinct ones, so each distinct line is parsed
     and stored only once.

@@ -22,7 +22,7 @@ _lock = threading.Lock()
 
 
 class Translation(NamedTuple):
-    """A problem after the planner has translated it.
+    """A PDDL problem, as translated by the planner.
 
     Attributes:
         sas: the problem in the planner's own format.
@@ -58,7 +58,7 @@ def fast_downward() -> ModuleType:
 
 
 def translate(domain: str, problem: str) -> Translation:
-    """Translate a problem, or load its translation from the cache on disk.
+    """Translate a PDDL problem, or load its translation from the cache on disk.
 
     Raises:
         EnvBackendError: if the planner cannot read the problem.

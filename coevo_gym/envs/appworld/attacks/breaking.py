@@ -1,4 +1,4 @@
-"""Attacks that break a world or reach other processes: the engine, its host or another world."""
+"""Attacks that break a world or reach the engine, its host or another world."""
 
 from __future__ import annotations
 

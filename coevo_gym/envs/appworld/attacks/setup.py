@@ -66,7 +66,7 @@ class AttackSetup:
         self._right, self._card = self._played()
 
     def run(self, payload: Payload[EngineObservations], *, protected: bool) -> AttackRun:
-        """Run a payload in one of the two worlds; see :class:`coevo_gym.sandbox.attacks.Setup`."""
+        """Run an attack payload; see :class:`coevo_gym.sandbox.attacks.Setup`."""
         self._plant()
         other = self._other(protected)
         host = self._makers[protected]()
@@ -136,7 +136,7 @@ class AttackSetup:
         return self._others[protected]
 
     def _plant(self) -> None:
-        """Recreate the task's folder, and plant the secret in its ground truth and databases."""
+        """Recreate the task's folder, and plant a secret in its ground truth and databases."""
         shutil.rmtree(self._task, ignore_errors=True)
         shutil.copytree(self._source, self._task, ignore=shutil.ignore_patterns("__pycache__"))
         truth = self._task / "ground_truth"
@@ -189,7 +189,7 @@ def attack_setup(world: Path, level: Level) -> Iterator[AttackSetup]:
 
 
 def _environment(pid: int) -> str:
-    """Return the environment that a process was started with, one variable per line."""
+    """Return the environment variables that a process was started with, one per line."""
     whole = Path(f"/proc/{pid}/environ").read_text(errors="replace")
     return whole.replace("\0", "\n").strip()
 

@@ -1,4 +1,4 @@
-"""The client of the sandboxed process that runs model-written code."""
+"""The client for the sandboxed process that runs model-written code."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ class Pool:
             )
 
     def give_back(self, engine: Engine) -> None:
-        """Put an engine back into the pool, or shut it down if it is worn or has failed."""
+        """Put an engine back into the pool, or shut it down if it is worn out or has failed."""
         keep = False
         if engine.usable:
             try:
@@ -216,7 +216,7 @@ class Pool:
                 self._close()
 
     def close(self) -> None:
-        """Shut down all engines, including engines in use."""
+        """Shut down all engines, including those in use."""
         with self._lock:
             self._close()
 
@@ -232,7 +232,7 @@ _pools: dict[tuple[int, Path], Pool] = {}
 
 
 def pool(root: Path) -> Pool:
-    """Return this process's pool for a data folder. All threads share the pool."""
+    """Return this process's engine pool for a data folder. All threads share the pool."""
     key = os.getpid(), root.absolute()
     return _pools.get(key) or _pools.setdefault(key, Pool(root.absolute()))
 

@@ -1,4 +1,4 @@
-"""The location of the AppWorld engine, in an environment with pinned versions.
+"""The location of the AppWorld engine, in a virtual environment with pinned versions.
 
 The engine needs an older pydantic than coevo_gym. The packages that model-written code may import
 are kept in a separate folder next to the engine.
@@ -19,7 +19,7 @@ PINS = Path(__file__).with_name("engine.txt")
 
 
 def engine_python() -> Path:
-    """Return the path to the Python interpreter in the engine's environment.
+    """Return the path to the Python interpreter in the engine's virtual environment.
 
     Raises:
         BenchmarkNotInstalled: if the engine is not installed.
@@ -57,7 +57,7 @@ def engine_environment(root: Path) -> dict[str, str]:
 def start_inside(
     python: Path, module: str, folder: Path, *arguments: str, **variables: str
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a process that runs a module of ``inside``. Also return a socket to the process.
+    """Start a process that runs a module from the ``inside`` package. Also return a socket to it.
 
     Args:
         python: the engine's interpreter.

@@ -221,7 +221,7 @@ class WorldSession:
         return Diff(told["diff"], told["answer"], told["status"] or "")
 
     def close(self) -> None:
-        """Release the processes. Repeated calls have no effect, and the world can be reopened."""
+        """Release the world's processes. It can be reopened, and repeated calls have no effect."""
         if os.getpid() != self._owner:
             return  # a fork does not own the processes
         self._drop_executor()

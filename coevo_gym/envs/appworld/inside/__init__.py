@@ -1,1 +1,1 @@
-"""Code for separate Python interpreters. It imports nothing else from coevo_gym."""
+"""Code that runs in separate Python interpreters. It imports nothing else from coevo_gym."""

@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _serve(control: Channel) -> None:
-    """Serve one task by running code and reporting the results."""
+    """Run code in one task's world and report the results."""
     from appworld import AppWorld
 
     task_id = control.receive(_FOREVER_S)["task_id"]

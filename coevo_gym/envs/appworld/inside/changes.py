@@ -15,7 +15,7 @@ _ROUNDS = 6  # longer than any chain of references between new rows
 
 
 class Model:
-    """A database model of the engine: its table, and the tables that its fields refer to.
+    """A database model in the engine: its table, and the tables that its fields refer to.
 
     Args:
         name: app and class, such as ``spotify.SongLike``.
@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
 
 def changes(pair: Any) -> dict[str, Any]:
-    """Return the rows added, updated and removed, by model.
+    """Return the rows added, updated and removed for each database model.
 
     New rows are numbered by their values and by the rows that refer to them, and references to
     them use these numbers, so the order of creation makes no difference. Updates that change no

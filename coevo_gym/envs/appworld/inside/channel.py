@@ -90,7 +90,7 @@ class Channel:
         return bool(self._lines)
 
     def fill(self) -> None:
-        """Read the data that is waiting in the socket. Call this after a poll reports data.
+        """Read the data that is waiting on the socket. Call this after a poll reports data.
 
         Raises:
             ChannelError: if the other end is closed, the line is too long, or nothing can be read.
@@ -132,7 +132,7 @@ class Channel:
         return message
 
     def take_descriptor(self) -> int:
-        """Return the file descriptor that arrived first."""
+        """Remove and return the oldest file descriptor received."""
         return self._descriptors.pop(0)
 
     def hang_up(self) -> None:

@@ -41,7 +41,7 @@ class _Inside:
 
 
 class Tokens:
-    """The access tokens of one app.
+    """The access tokens for one app.
 
     Args:
         manager: the app's own token manager; from now on it asks this object.
@@ -56,7 +56,7 @@ class Tokens:
         manager._get_payload = self._accept
 
     def forget(self) -> None:
-        """Forget which tokens were issued and which were logged out."""
+        """Forget all issued and revoked tokens."""
         self._given.clear()
         self._manager.blacklisted_tokens.clear()
 
@@ -74,7 +74,7 @@ class Tokens:
 
 
 def guard() -> tuple[Tokens, ...]:
-    """Guard the credential functions of all apps. Return the tokens of each app."""
+    """Protect the credential functions of all apps against misuse. Return each app's tokens."""
     modules = [import_apis_module(app) for app in get_all_apps()]
     managers = (getattr(module, "logging_manager", None) for module in modules)
     tokens = tuple(Tokens(manager) for manager in managers if manager is not None)
@@ -101,7 +101,7 @@ def guard() -> tuple[Tokens, ...]:
 
 
 def _closed_to_companies(log_in: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a login function so that only the engine can use the companies' password."""
+    """Wrap a login function so that only the engine can use the password for company accounts."""
     known = api_lib.CompanyNotifier("").password
 
     def login(*, data: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Guards for the apps. They check the route of each request and limit its load."""
+"""Guards that check the route of each app request and limit its load."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def endpoint(routes: Sequence[Any], scope: Mapping[str, Any]) -> Any:
 
 
 def check_path(path: str, arguments: Mapping[str, Any]) -> None:
-    """Raise an error if an argument could make the address lead to another API.
+    """Raise an error if an argument could make the URL lead to another API.
 
     Args:
         path: the API's address, with a field in braces for each argument that is part of it.
@@ -98,7 +98,7 @@ def size(arguments: Mapping[str, Any]) -> int:
 
 
 class Effort:
-    """A limit on a call's processor time. It takes effect at the call's next database query.
+    """A limit on a call's CPU time. It takes effect at the call's next database query.
 
     Some APIs, such as copying a folder into itself, can be made to work for hours, during which the
     process ignores orders. The limit counts processor time, because it does not depend on the load
@@ -111,7 +111,7 @@ class Effort:
 
     @contextmanager
     def limited(self, limit_s: float) -> Iterator[None]:
-        """Limit the processor time of this block to ``limit_s`` seconds."""
+        """Limit the CPU time of the block to ``limit_s`` seconds."""
         self._limit_s, self._until_s = limit_s, process_time() + limit_s
         try:
             yield

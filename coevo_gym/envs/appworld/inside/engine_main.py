@@ -1,4 +1,4 @@
-"""The trusted processes: one imports the engine and is forked once for each world.
+"""The trusted processes: one imports the engine, and its forks each run one world.
 
 They run in the engine's virtual environment; see :mod:`coevo_gym.envs.appworld.engine.pool`. Time
 stands still in a process with a world, so none of them measures time.
@@ -36,7 +36,7 @@ _LIMITS = {resource.RLIMIT_AS: MEMORY_BYTES, resource.RLIMIT_FSIZE: FILE_BYTES}
 
 
 def main() -> None:
-    """Import the engine, then serve the parent's commands until the parent exits."""
+    """Import the engine, then execute commands from the parent process until it exits."""
     control = _control(int(sys.argv[1]))
     parent = os.pidfd_open(int(sys.argv[2]))
     scratch = Path(sys.argv[3])
@@ -60,7 +60,7 @@ def _control(descriptor: int) -> Channel:
 
 
 def _import_engine() -> None:
-    """Load everything that a world needs, so that forks share it."""
+    """Load everything that a world needs, so that forks can share it."""
     gc.disable()
     from .world import preload
 
@@ -94,7 +94,7 @@ class Zygote:
         self._engines: dict[int, int] = {}
 
     def serve(self) -> None:
-        """Execute the parent's commands. When the parent is gone, shut down all engines."""
+        """Execute commands from the parent process. When it exits, shut down all engines."""
         try:
             while True:
                 ready = _ready(self._parent, self._control.fileno(), *self._engines)
@@ -204,7 +204,7 @@ class Engine:
         return self._control.take()
 
     def _attach(self, descriptor: int | None) -> None:
-        """Replace the socket for API requests. None only closes the old socket."""
+        """Replace the socket used for API requests. None only closes the old socket."""
         self._in_step = False
         if self._apps is not None:
             self._apps.close()

@@ -153,7 +153,7 @@ class Apps:
         return told["ok"]
 
     def _exchange(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and return its reply. Replies to other requests are skipped."""
+        """Send a request and return the reply. Replies to other requests are skipped."""
         line = json.dumps(request, default=_stand_in).encode() + b"\n"
         if len(line) > REQUEST_BYTES:
             name = f"apis.{request['app']}.{request['api']}"

@@ -1,4 +1,4 @@
-"""A world of the stock engine that never executes code itself."""
+"""A stock-engine world that never executes model-written code."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class World:
         }
 
     def check(self, code: str) -> dict[str, str]:
-        """Check code as the stock engine does. ``kind`` is "" if the code may run."""
+        """Check whether code may run, as the stock engine does. ``kind`` is "" if it may."""
         try:
             safe, reason = self._world.safety_guard.is_syntax_safe(code)
             if not safe:
@@ -189,7 +189,7 @@ class World:
 
     @property
     def grown_bytes(self) -> int:
-        """Growth of this process's peak memory since the world was opened, in bytes."""
+        """Growth in this process's peak memory since the world was opened, in bytes."""
         return _peak_bytes() - self._start_bytes
 
     def step_end(self) -> dict[str, Any]:
@@ -252,7 +252,7 @@ class World:
 
 
 def _in_short(diff: dict[str, Any]) -> dict[str, Any]:
-    """Return a diff, or one digest per model if the diff is too long."""
+    """Return a diff, or one digest per database model if the diff is too long."""
     texts = {model: json.dumps(rows, sort_keys=True).encode() for model, rows in diff.items()}
     if sum(map(len, texts.values())) <= DIFF_BYTES:
         return diff
@@ -260,7 +260,7 @@ def _in_short(diff: dict[str, Any]) -> dict[str, Any]:
 
 
 def _raised_by_tests(error: Exception) -> bool:
-    """Return True if the error was raised by a task's tests and not by the machine.
+    """Return True if an error was raised by a task's tests rather than caused by the machine.
 
     Such tests count as failed. A machine error, such as a lack of memory, is a lost episode.
     """

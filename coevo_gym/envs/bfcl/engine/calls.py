@@ -141,7 +141,7 @@ def hermes(calls: Sequence[Call]) -> str:
 
 
 class _Unnumbered(str):
-    """A string that makes JSON errors fast by not counting lines."""
+    """A string that skips the slow counting of lines when a JSON error is raised."""
 
     def count(self, *_: Any) -> int:
         return 0
@@ -151,7 +151,7 @@ class _Unnumbered(str):
 
 
 def _int(digits: str) -> int:
-    """Parse an integer in JSON.
+    """Parse a JSON integer.
 
     Raises:
         ValueError: if it has more than 1,000 digits.
@@ -197,7 +197,7 @@ def _skip(text: str, start: int) -> int:
 
 
 def _json_call(value: Any) -> Call | Malformed:
-    """Convert the value of a JSON block to a call."""
+    """Convert the value of a JSON block into a call."""
     if not isinstance(value, dict):
         return Malformed(f"{_brief(repr(value))} is not an object with name and arguments", True)
     name, arguments = value.get("name"), value.get("arguments")
@@ -247,7 +247,7 @@ _KNOWN_ESCAPES = frozenset("\\'\"abfnrtvxuUN01234567\n")
 
 
 def _escape(code: str) -> str:
-    """Double the backslashes of unknown escape sequences, except in code with raw strings."""
+    """Double the backslashes in unknown escape sequences, unless the code has raw strings."""
     if _RAW_STRING.search(code):
         return code
     return _ESCAPE.sub(lambda m: m[0] if m[1] in _KNOWN_ESCAPES else "\\" + m[0], code)

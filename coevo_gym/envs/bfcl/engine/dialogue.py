@@ -1,4 +1,4 @@
-"""A conversation: the user's messages, the offered functions and the results of calls.
+"""A conversation: the user's messages, the available functions and the results of calls.
 
 A dialogue does not know the reference. When a turn ends, the dialogue waits, so that the judge
 (``judge.py``) can inspect the backends and the agent's calls before the user continues.
@@ -102,7 +102,7 @@ class Dialogue:
 
     @property
     def tools(self) -> str:
-        """OpenAI schemas of the offered functions, as JSON text."""
+        """OpenAI-style schemas for the available functions, as JSON text."""
         return schemas_text(self.offered)
 
     @property
@@ -117,7 +117,7 @@ class Dialogue:
 
     @property
     def waits(self) -> bool:
-        """Return True if a turn has ended and the user has another message."""
+        """Return True if a turn has ended and the user has another message to send."""
         return self.ended is not None and not self.over
 
     def go_on(self) -> str:
@@ -163,7 +163,7 @@ class Dialogue:
         return DialogueReply("\n".join(lines), tuple(ran), kind, reason, tuple(shown))
 
     def _run_one(self, item: Call | Malformed, number: int) -> tuple[str, str]:
-        """Run one call and return its error kind and its result."""
+        """Run one call and return the kind of error and the result."""
         if isinstance(item, Malformed):
             return "parse", f"{ERROR}{item.reason}"
         result: str | None = None
@@ -192,7 +192,7 @@ class Dialogue:
         return self.stop() if last or cut else ""
 
     def _begin_turn(self) -> str:
-        """Begin a turn: offer its new functions and return the user's message."""
+        """Begin a turn: add its new functions and return the user's message."""
         self._attempt = TurnCalls()
         for turn, names in self._world.held_out:
             if turn == self.turn:

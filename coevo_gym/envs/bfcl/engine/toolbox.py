@@ -107,7 +107,7 @@ def failed(result: str) -> bool:
 
 
 def as_object(result: str) -> Mapping[str, Any]:
-    """Parse a result as a JSON object, or return an empty object if it is not one."""
+    """Parse a result as a JSON object. Return {} for any other result."""
     try:
         value = json.loads(result)
     except (ValueError, RecursionError):
@@ -140,7 +140,7 @@ def _signature(name: str) -> Signature:
 
 @lru_cache(maxsize=256)
 def _shared_defaults(name: str) -> tuple[tuple[str, list[Any]], ...]:
-    """Return the list defaults of a function. A call may keep or modify these lists."""
+    """Return the parameters whose default is a list. A call may keep or modify these lists."""
     parameters = _signature(name).parameters.values()
     return tuple((p.name, p.default) for p in parameters if isinstance(p.default, list))
 

@@ -1,4 +1,4 @@
-"""The documented functions of the backends and their tool schemas."""
+"""Documentation and tool schemas for the functions of the backends."""
 
 from __future__ import annotations
 

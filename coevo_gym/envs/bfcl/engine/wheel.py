@@ -118,7 +118,7 @@ def verify_packages(folder: Path) -> None:
 
 
 def official(module: str) -> ModuleType:
-    """Import a module of the official package, such as ``constants.executable_backend_config``.
+    """Import a module from the official package, such as ``constants.executable_backend_config``.
 
     Raises:
         BenchmarkNotInstalled: if the package is not installed.
