@@ -262,7 +262,7 @@ def check_failed_reset(env_id: str) -> None:
 
 
 def check_reference_and_empty_agent(env_id: str) -> None:
-    """Check that the reference gets score and reward 1, and that an idle agent fails."""
+    """Check that the reference solution gets full score and reward, while an idle agent fails."""
     for task in _sample_tasks(env_id):
         solved, idle = replay(task), replay(task, ())
         assert solved.success, f"{task.name}: the reference failed: {solved.report}"

@@ -20,7 +20,7 @@ Rule = tuple[str, Said | Callable[[Prompt], Said]]
 
 
 class ScriptedPolicy:
-    """A policy that answers with the first rule whose pattern matches the last message.
+    """A policy that answers according to the first rule whose pattern matches the last message.
 
     Its tokens are words, so that usage can be counted by hand.
 
