@@ -60,7 +60,7 @@ class Poison:
             setattr(env, hook, self._watched(hook, getattr(env, hook)))
 
     def task(self, task: Task) -> Task:
-        """Return a copy of a task that raises an error if its ground truth is read."""
+        """Copy a task so that reading the copy's ground truth raises an error."""
         copy = task.model_copy()
         _ = copy.id  # computed now, because it also hashes the verifier
         verifier = copy.verifier.model_copy()

@@ -23,7 +23,7 @@ _AT_ONCE = 500
 
 
 class NoteMeans(NamedTuple):
-    """Mean values of one kind of note at one learner step.
+    """Averages over the notes of one kind at one learner step.
 
     Attributes:
         kind: name of the study that wrote the notes.
@@ -149,7 +149,7 @@ class ViewReader(RunReader):
         return list(found)[:most]
 
     def note_means(self, arm: str) -> list[NoteMeans]:
-        """Return the mean values of each kind of note per learner step. Only step notes count."""
+        """Return averages over the notes of each kind, per learner step. Only step notes count."""
         likeness, floor = (
             f"avg(CASE WHEN json_type(evidence, '{path}') IN ('integer', 'real') "
             f"THEN json_extract(evidence, '{path}') END)"

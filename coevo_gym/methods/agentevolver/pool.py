@@ -90,7 +90,7 @@ class ExperiencePool:
         return len(self._entries)
 
     def retrieve(self, text: str, *, k: int, least: float) -> tuple[Experience, ...]:
-        """Return up to ``k`` experiences whose ``when_to_use`` is most similar to a text.
+        """Return up to ``k`` experiences whose ``when_to_use`` is most similar to the text.
 
         Their cosine is at least ``least``. The most similar experience comes first; in a tie, the
         older one.
