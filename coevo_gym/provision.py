@@ -99,7 +99,7 @@ def locked(benchmark: str) -> Iterator[None]:
 
 @contextmanager
 def staged(target: Path) -> Iterator[Path]:
-    """Yield a new folder that replaces the target if the block succeeds.
+    """Yield a new folder that replaces the target if the ``with`` block succeeds.
 
     After an error or an interrupt the target is unchanged, and no temporary folder remains. Only
     one process at a time may use it; see :func:`locked`.

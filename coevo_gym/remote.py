@@ -220,7 +220,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode with options ``slot``, ``policy_version`` and ``task`` (name or id)."""
+        """Start an episode with optional ``slot``, ``policy_version`` and ``task`` (name or id)."""
         super().reset(seed=seed)
         order = {"split": self.split, "choices": self.n_choices, **(options or {})}
         order.setdefault("policy_version", self.policy_version)
@@ -343,7 +343,7 @@ class RemoteChoiceEnv(RemoteTaskEnv):
 
 
 def _counts(text: str, dim: int, place: str = "") -> Any:
-    """Return a text's word counts as a (dim,) vector scaled to length 1."""
+    """Return the word counts of a string as a vector scaled to length 1."""
     counts = np.zeros(dim)
     for word in _WORD.findall(text.lower()):
         counts[zlib.crc32((place + word).encode()) % dim] += 1.0

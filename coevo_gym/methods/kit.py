@@ -51,7 +51,7 @@ class WalkHistory(NamedTuple):
 
 
 class ExplorerModel(Protocol):
-    """Interface for the model that evolution rounds query."""
+    """Interface for the model queried during evolution rounds."""
 
     @property
     def advisor(self) -> Advisor:

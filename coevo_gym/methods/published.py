@@ -150,7 +150,7 @@ _OF_PAPER = {
 
 
 def published(benchmark: str, model: str, methods: Collection[str]) -> str | None:
-    """Return a text with published results for a benchmark and a model, or None if unknown.
+    """Describe published results for a benchmark and a model, or return None if there are none.
 
     Args:
         benchmark: name of the benchmark.

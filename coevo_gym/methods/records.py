@@ -1,4 +1,4 @@
-"""Memories that only hold metrics about the latest learner step."""
+"""Memories that only hold metrics on the latest learner step."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class StepRecord(ABC):
 
     @abstractmethod
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return metrics about a step's notes, or {} if no note is of the right kind."""
+        """Return metrics on a step's notes, or {} if no note is of the right kind."""
 
     def note(self, notes: Notes) -> None:
-        """Replace the metrics; see :class:`~coevo_gym.core.seams.Memory`."""
+        """Compute the metrics from the notes; see :class:`~coevo_gym.core.seams.Memory`."""
         self._metrics = self.measure(notes)
 
     def metrics(self) -> dict[str, float]:

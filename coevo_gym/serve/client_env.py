@@ -128,7 +128,7 @@ class ClientEnv:
         return self._frame(float(reward), terminated=terminated, truncated=truncated)
 
     def state(self) -> dict[str, Any]:
-        """Return the id of the episode and its number of steps."""
+        """Return the episode's id and number of steps."""
         steps = 0 if self._env is None or not self._episode else self._bare.info["step"]
         return {"episode_id": self._episode or None, "step_count": steps}
 

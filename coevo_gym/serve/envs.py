@@ -67,7 +67,7 @@ class LocalSession:
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
-        """Tickets that are neither reported nor returned, oldest first."""
+        """Tickets that have been neither reported nor returned, oldest first."""
         return self._session.outstanding
 
     def metrics(self) -> dict[str, float]:
@@ -206,7 +206,7 @@ class EnvsFace:
         ]
 
     def close(self) -> None:
-        """Cancel all pending waits. Each client's session ends with its connection."""
+        """Stop serving clients. Each client's session ends with its connection."""
         self._stop.set()
 
     async def serve(self, socket: WebSocket) -> None:

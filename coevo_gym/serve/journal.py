@@ -157,7 +157,7 @@ class Journal:
             yield call
 
     def count(self, what: str, first: int) -> int:
-        """Return the number of calls named ``what``, counting from call number ``first``."""
+        """Return the number of calls named ``what`` since call number ``first``."""
         query = "SELECT count(*) FROM calls WHERE number >= ? AND what = ?"
         with self._lock, self._using():
             return int(self._db.execute(query, (first, what)).fetchone()[0])
@@ -189,7 +189,7 @@ class Journal:
             self._since += sum(len(row[3]) for row in rows)
 
     def put_snapshot(self, at: float, state: Mapping[str, Any]) -> int:
-        """Replace the snapshot and all calls with the given state; return its size in bytes."""
+        """Replace the snapshot and all calls with a state; return the state's size in bytes."""
         body = _pack(state)
         row = (1, at, body, _checksum(1, at, "", body))
         with self._lock, self._using():

@@ -20,7 +20,7 @@ _FILES = 8192
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """Limits for clients. If a client exceeds a limit, only that client gets an error.
+    """Limits on a server's clients. If a client exceeds a limit, only that client gets an error.
 
     Attributes:
         sessions: maximum number of envs open at a time.

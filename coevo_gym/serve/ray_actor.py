@@ -58,7 +58,7 @@ class RaySession:
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
-        """Tickets that are neither reported nor returned, oldest first."""
+        """Tickets that have been neither reported nor returned, oldest first."""
         return cast("tuple[Ticket, ...]", self._read("outstanding"))
 
     def metrics(self) -> dict[str, float]:
@@ -91,7 +91,7 @@ class RaySession:
         return cast(bool, self._call("renew", ticket_id))
 
     def close_spent_step(self) -> None:
-        """Close an automatically opened step that has no tickets left."""
+        """Close the current step if it was opened automatically and has no tickets left."""
         self._call("close_spent_step")
 
     def evolve(self) -> RoundResult | None:

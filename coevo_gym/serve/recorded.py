@@ -282,10 +282,9 @@ class Recorded:
         return done, None
 
     def _loaded(self, state: Mapping[str, Any]) -> tuple[CurriculumSession, dict[str, Any]]:
-        """Load a state into a new session, and that session's own state into a second session.
+        """Create a session with the given state, and return it with its state for a snapshot.
 
-        Returns:
-            The second session, and its state for a snapshot.
+        The given state is first loaded into another session, whose own state is then used.
         """
         first, second = self._new(), self._new()
         first.load_state_dict(state)

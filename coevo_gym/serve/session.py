@@ -180,12 +180,12 @@ class JournaledSession:
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
-        """Tickets that are neither reported nor returned, oldest first."""
+        """Tickets that have been neither reported nor returned, oldest first."""
         return tuple(self._out(ticket) for ticket in self._session.outstanding)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Ticket counts, including those before a restart; see :attr:`CurriculumSession.counts`."""
+        """Ticket counts that persist across restarts; see :attr:`CurriculumSession.counts`."""
         return self._session.counts
 
     @property
@@ -343,7 +343,7 @@ class JournaledSession:
         return replace(ticket, id=self._named(ticket.id))
 
     def _own(self, ticket_id: str) -> str:
-        """Return the session's own ticket id. Tickets from another epoch get an unknown id."""
+        """Remove the epoch from a ticket id. Tickets from another epoch get an unknown id."""
         id, _, epoch = ticket_id.rpartition("@")
         return id if epoch == self._kept.epoch else f"{id}@{epoch or 'nowhere'}"
 

@@ -289,7 +289,7 @@ def _texts(view: View) -> list[str]:
 
 
 def _holds(shown: Sequence[str], said: str) -> bool:
-    """Return True if one of the texts contains the given string, ignoring spacing and case."""
+    """Return True if any of the texts contains the given string, ignoring spacing and case."""
     wanted = " ".join(said.casefold().split())
     return any(wanted in " ".join(text.casefold().split()) for text in shown)
 

@@ -60,7 +60,7 @@ class Poison:
             setattr(env, hook, self._watched(hook, getattr(env, hook)))
 
     def task(self, task: Task) -> Task:
-        """Return a copy of a task that raises an error if its ground truth is read."""
+        """Copy a task so that reading the copy's ground truth raises an error."""
         copy = task.model_copy()
         _ = copy.id  # computed now, because it also hashes the verifier
         verifier = copy.verifier.model_copy()
@@ -262,7 +262,7 @@ def check_failed_reset(env_id: str) -> None:
 
 
 def check_reference_and_empty_agent(env_id: str) -> None:
-    """Check that the reference gets score and reward 1, and that an idle agent fails."""
+    """Check that the reference solution gets full score and reward, while an idle agent fails."""
     for task in _sample_tasks(env_id):
         solved, idle = replay(task), replay(task, ())
         assert solved.success, f"{task.name}: the reference failed: {solved.report}"

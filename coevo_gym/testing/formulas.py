@@ -76,7 +76,7 @@ class Difference(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The result of checking the selected entries of a file."""
+    """The result of verifying the selected entries in a file."""
 
     agree: Mapping[str, int]  # number of agreeing entries by formula
     differ: Sequence[Difference]
@@ -85,7 +85,7 @@ class Checked(NamedTuple):
 
     @property
     def fine(self) -> bool:
-        """True if some entries were selected and all of them match known formulas."""
+        """True if some entries were selected and all of them agree with their formulas."""
         return bool(self.agree) and not self.differ and not self.unknown
 
 

@@ -20,7 +20,7 @@ Rule = tuple[str, Said | Callable[[Prompt], Said]]
 
 
 class ScriptedPolicy:
-    """A policy that answers with the first rule whose pattern matches the last message.
+    """A policy that answers according to the first rule whose pattern matches the last message.
 
     Its tokens are words, so that usage can be counted by hand.
 
@@ -159,7 +159,7 @@ def tiny_chat_model(
 
 
 def _long(rng: Generator) -> str:
-    """Return a short text repeated to a length of 100 kB to 1 MB."""
+    """Return a short string repeated to a length of 100 kB to 1 MB."""
     pieces = ("a", "{", "[", '"', "\\", "```", "<think>", "{}", '{"a":', "é", " ", "```json\n{")
     piece = pieces[int(rng.integers(len(pieces)))]
     return piece * (int(rng.integers(100_000, 1_000_000)) // len(piece))

@@ -1,1 +1,1 @@
-"""Browser user interfaces: a viewer for runs (``view/``) and pages for playing (``play/``)."""
+"""Browser interfaces: a run viewer (``view/``) and pages for playing episodes (``play/``)."""

@@ -161,7 +161,7 @@ def _told(value: Any) -> str:
 
 
 def _spaced(name: str) -> str:
-    """Convert a key or a code to words, leaving other text unchanged.
+    """Convert an identifier to words, leaving other text unchanged.
 
     Example:
         >>> _spaced("webshop.r_type"), _spaced("instance_state_mismatch"), _spaced("GorillaFS.root")

@@ -101,7 +101,7 @@ def _find(name: str) -> RunFolder | EvalFolder | Path:
 
 
 def name_of(folder: Path) -> str:
-    """Return a folder's name, even if its path is relative, such as ``.``."""
+    """Return a folder's name, even for a relative path such as ``.``."""
     return folder.name if folder.name not in ("", "..") else folder.resolve().name
 
 

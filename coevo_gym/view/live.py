@@ -28,7 +28,7 @@ State = Mapping[tuple[str, str], Stamps]
 
 
 def state_of(shelf: Shelf) -> State:
-    """Return the stamp of each run and evaluation. A stamp changes when the files change."""
+    """Return the file stamps of each run and evaluation, to detect changes."""
     runs = {
         ("run", id): stamps(
             *(run.metrics, run.database, run.summary, run.path / PROGRESS),
@@ -44,7 +44,7 @@ def state_of(shelf: Shelf) -> State:
 
 
 def changes(before: State, now: State) -> list[dict[str, str]]:
-    """Return the ids of new, removed and changed items as event data."""
+    """Return the new, removed and changed runs and evaluations as event data."""
     return [
         {kind: id}
         for kind, id in {**before, **now}

@@ -64,7 +64,7 @@ class Query:
 
     @classmethod
     def read(cls, text: str) -> Query:
-        """Parse a query string without its question mark."""
+        """Parse a query string that has no leading question mark."""
         try:
             pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
         except ValueError:
@@ -160,7 +160,7 @@ class Query:
         return PageRequest(min(page, pages_of(total, per_page)), per_page)
 
     def sort(self, known: Sequence[str]) -> tuple[str, bool]:
-        """Return the sort key, and True if the order is descending. The default is the first key.
+        """Return the sort key and whether the order is descending. The default is the first key.
 
         Raises:
             BadRequest: if the sort name is unknown.
@@ -173,17 +173,17 @@ class Query:
 
 
 def pages_of(total: int, per_page: int) -> int:
-    """Return the number of pages in a list (1 for an empty list)."""
+    """Return the number of pages needed to show a list (1 if the list is empty)."""
     return max(1, math.ceil(total / per_page))
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Return the distinct search words of a text in lower case."""
+    """Return the distinct search words in a string, in lower case."""
     return tuple(dict.fromkeys(fold(text).split()))
 
 
 def fold(text: str) -> str:
-    """Convert a text to lower case exactly as the JavaScript of the pages does."""
+    """Convert a string to lower case exactly as the pages' JavaScript does."""
     return text.lower()
 
 

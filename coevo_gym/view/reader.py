@@ -23,7 +23,7 @@ _AT_ONCE = 500
 
 
 class NoteMeans(NamedTuple):
-    """Mean values of one kind of note about episode steps, at one learner step.
+    """Averages over the notes of one kind at one learner step.
 
     Attributes:
         kind: name of the study that wrote the notes.
@@ -78,7 +78,7 @@ class ViewReader(RunReader):
             return self._connection.execute(query, values).fetchall()
 
     def round(self, arm: str, round_id: str) -> StoredRound:
-        """Return a stored round, and cache it for reading its drafts."""
+        """Return a stored round, and cache it so that its drafts can be read quickly."""
         last = self._last_round
         if last is None or (last.arm, last.round.id) != (arm, round_id):
             last = self._last_round = super().round(arm, round_id)
@@ -95,7 +95,7 @@ class ViewReader(RunReader):
         return dict(self._rows("SELECT id, instruction FROM tasks"))
 
     def kept(self) -> dict[str, bool]:
-        """Report which of choices, tokens and advantages the run stores."""
+        """Report whether the run stores choices, tokens and advantages."""
         found = dict.fromkeys(("choices", "tokens", "advantages"), False)
         query = "SELECT arm, group_id, position FROM sampled LIMIT 1"
         for arm, group, position in self._rows_of("sampled", query):
@@ -137,7 +137,7 @@ class ViewReader(RunReader):
     def episodes_noted(
         self, arm: str, kind: str, label: str, most: int = 3
     ) -> list[tuple[str, int, int]]:
-        """Return the latest episodes that have a note with the given kind and label."""
+        """Return the latest episodes with a note of the given kind and label."""
         query = (
             "SELECT n.group_id, n.position, n.step FROM notes AS n CROSS JOIN trajectories AS t "
             "USING (arm, group_id, position) WHERE n.arm = ? AND n.kind = ? AND n.label = ? "
@@ -149,7 +149,7 @@ class ViewReader(RunReader):
         return list(found)[:most]
 
     def note_means(self, arm: str) -> list[NoteMeans]:
-        """Return the mean values of notes about episode steps, for each kind and learner step."""
+        """Return averages over the notes of each kind, per learner step. Only step notes count."""
         likeness, floor = (
             f"avg(CASE WHEN json_type(evidence, '{path}') IN ('integer', 'real') "
             f"THEN json_extract(evidence, '{path}') END)"
@@ -203,7 +203,7 @@ class ViewReader(RunReader):
         return sampled_from_json(self._unpack(rows[0][0]), self._text) if rows else None
 
     def token_texts(self, ids: Sequence[int]) -> Mapping[int, str]:
-        """Return the texts of tokens, keyed by token id. Omit tokens whose text was not stored."""
+        """Return the text of each token, keyed by token id. Omit tokens without stored text."""
         found: dict[int, str] = {}
         wanted = sorted(set(ids))
         for first in range(0, len(wanted), _AT_ONCE):

@@ -1,4 +1,4 @@
-"""Removal of secrets and of held-out tasks' ground truth from responses.
+"""Code that removes secrets and held-out tasks' ground truth from responses.
 
 Secrets are removed from every response, by their typical patterns and by the values in this
 process's environment; secrets in settings are also recognized by key name. Ground truth is
@@ -80,7 +80,7 @@ class Censor:
         return cls(value.strip() for name, value in found.items() if names_secret(name))
 
     def clean(self, text: str) -> str:
-        """Replace the secrets in a JSON text and leave the rest unchanged."""
+        """Replace the secrets in a JSON string and leave the rest unchanged."""
         for value in self._values:
             text = text.replace(value, REDACTED)
         if any(mark in text for mark in _MARKS):

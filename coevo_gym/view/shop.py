@@ -1,4 +1,4 @@
-"""A parser for WebShop pages that reads agents' text observations, not HTML.
+"""A parser that reads WebShop pages from agents' text observations instead of HTML.
 
 Therefore, pages can be displayed even if the shop's catalogue is not installed. Details that the
 text does not contain are left out.
@@ -79,7 +79,7 @@ class ShopPage(Shape):
 def read_page(
     observation: str, extras: Mapping[str, Any], choices: Collection[str] = ()
 ) -> ShopPage:
-    """Parse any observation as a shop page.
+    """Parse an observation as a shop page.
 
     Args:
         observation: the shop's text.
@@ -123,7 +123,7 @@ def clicked(choices: Collection[str]) -> dict[str, str]:
 
 
 def _results(rest: Sequence[str], buttons: tuple[str, ...]) -> dict[str, Any]:
-    """Parse a page of results: the number of results, further buttons, and the products."""
+    """Parse a results page into its page number, result count, buttons and products."""
     if not (rest and (counted := _COUNTED.fullmatch(rest[0]))):
         return {"buttons": buttons, "products": tuple(_products(rest))}
     rest, more = _without_buttons(rest[1:])
@@ -188,7 +188,7 @@ def _chosen(extras: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _guessed(parts: Sequence[str]) -> str:
-    """Guess a page's kind from its parts, for steps that do not state the kind."""
+    """Guess the kind of a page from its parts, if the kind was not recorded."""
     if parts[0] == "WebShop":
         return "search"
     if parts[0].startswith("Thank you"):

@@ -124,7 +124,7 @@ def label_notes(
 
 
 class AttributionRecord(StepRecord):
-    """A memory that computes metrics about the labels of the latest learner step.
+    """A memory that computes metrics on the labels used in the latest learner step.
 
     ``good``, ``bad`` and ``unlabelled`` are shares of steps. ``left_out``, ``unlike``, ``faults``
     and ``unanswered`` are shares of trajectories without labels (see :class:`Attribution` and
@@ -144,7 +144,7 @@ class AttributionRecord(StepRecord):
         self._warned = False
 
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return metrics about the labels in a step, or {} if there are none."""
+        """Return metrics on the labels in a step, or {} if there are none."""
         wholes = [note for note in notes if note.kind == ATTRIBUTION and note.step < 0]
         others = [note for note in notes if note.kind == ATTRIBUTION_BY_MODEL and note.step < 0]
         found = _shares(wholes)

@@ -189,7 +189,7 @@ def _rewritten(experiences: Sequence[Experience], said: Refined | None) -> Guida
 
 
 def _as_they_are(experiences: Sequence[Experience]) -> Guidance:
-    """Return guidance with unchanged experiences, or empty guidance if there are none."""
+    """Return guidance that quotes the experiences, or empty guidance if there are none."""
     texts = [_texts(experience) for experience in experiences]
     return _told(experiences, _cue(_PROMPT).write({"experiences": texts}))
 

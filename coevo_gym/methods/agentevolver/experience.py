@@ -47,7 +47,7 @@ class Experience(FrozenModel):
 
     @property
     def id(self) -> str:
-        """Return a hash of the experience's two texts."""
+        """Return a hash of the experience's ``when_to_use`` and ``content``."""
         return digest([self.when_to_use, self.content])
 
 
@@ -92,7 +92,7 @@ _TOKEN = re.compile(r"\w(?:[\w.,:@/+-]*\w)?")
 
 
 def leak(text: str, benchmark: Benchmark, task: Task, trajectories: Sequence[Trajectory]) -> str:
-    """Explain how a text reveals a task's solution, or return "" if it does not.
+    """Return an explanation of how the text reveals the task's solution, or "" if it does not.
 
     A text reveals a solution if it contains one of the task's answers; a value with at least 4
     digits or an id (a word with letters and digits) that appears in the rollouts but not in the
@@ -155,7 +155,7 @@ def _values(texts: Iterable[str]) -> set[str]:
 
 
 def _quotes(text: str, reference: Sequence[str]) -> bool:
-    """Return True if a text quotes several consecutive actions of the reference solution."""
+    """Return True if the text quotes several consecutive actions of the reference solution."""
     n = min(_ACTIONS, len(reference))
     held = [stands_in(text, action) for action in reference]
     return n > 0 and any(all(held[at : at + n]) for at in range(len(held) - n + 1))

@@ -85,7 +85,7 @@ class RuleExperiences:
 def rule_experience(
     benchmark: Benchmark, task: Task, trajectory: Trajectory, needed: Sequence[bool]
 ) -> Experience | None:
-    """Create an experience from a success, or return None if no step can be described.
+    """Create an experience from a successful rollout, or return None if no step can be described.
 
     ``needed``, of shape (T,), is True for each step that was needed.
     """
@@ -107,7 +107,7 @@ def _successes(group: Group) -> Iterator[tuple[int, Trajectory]]:
 
 
 def _symbols(benchmark: Benchmark, trajectory: Trajectory, needed: Sequence[bool]) -> Iterator[str]:
-    """Yield symbols that describe the behaviour in each needed step, based on its action alone."""
+    """Yield the symbols of the steps that were needed, based only on their actions."""
     for step, counts in zip(trajectory.steps, needed, strict=True):
         if counts:
             alone = replace(step, observation="", shown="", extras=FrozenDict())
@@ -174,7 +174,7 @@ class EpisodeBatch:
 
     @property
     def source(self) -> Source:
-        """Return the kind of rollouts behind new experiences: a pair, a success or a failure."""
+        """Return the kind of rollouts in this batch: a pair, a success or a failure."""
         outcomes = {rollout.success for rollout in self.rollouts}
         return "pair" if len(outcomes) == 2 else "success" if True in outcomes else "failure"
 

@@ -221,7 +221,7 @@ def judged_reward(estimator: Estimator) -> JudgedReward:
 
 
 class JudgeRecord(StepRecord):
-    """A memory that computes metrics about the verdicts of the latest learner step.
+    """A memory that computes metrics on the judge's verdicts in the latest learner step.
 
     ``judged`` is the share of evolved tasks' rollouts that have a verdict. Among these, ``reward``
     is the mean reward, and ``agreement`` is the share in which the judge and the verifier agree on
@@ -229,7 +229,7 @@ class JudgeRecord(StepRecord):
     """
 
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return metrics about the judge's rewards in a step, or {} without evolved tasks."""
+        """Return metrics on the judge's rewards in a step, or {} if there are no evolved tasks."""
         found = [note for note in notes if note.kind == JUDGE]
         judged = [note for note in found if note.label == JUDGED]
         metrics = {"judged": len(judged) / len(found)} if found else {}

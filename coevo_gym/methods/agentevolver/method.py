@@ -193,7 +193,7 @@ class AgentEvolverSettings(FrozenModel):
     gates={"lexical": 0.8},
 )
 def agentevolver(settings: AgentEvolverSettings, kit: Kit) -> Method:
-    """Find tasks, guide rollouts with experiences, and label steps (arXiv 2511.10395)."""
+    """Find tasks, guide rollouts with past experience, and label steps (arXiv 2511.10395)."""
     if settings.questioning:
         found = _questioning(settings, kit)
     else:

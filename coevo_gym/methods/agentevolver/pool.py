@@ -90,7 +90,7 @@ class ExperiencePool:
         return len(self._entries)
 
     def retrieve(self, text: str, *, k: int, least: float) -> tuple[Experience, ...]:
-        """Return at most ``k`` experiences with the most similar ``when_to_use`` texts.
+        """Return up to ``k`` experiences whose ``when_to_use`` is most similar to the text.
 
         Their cosine is at least ``least``. The most similar experience comes first; in a tie, the
         older one.
@@ -171,7 +171,7 @@ class ExperiencePool:
             self._drop(id, "harmful")
 
     def metrics(self) -> dict[str, float]:
-        """Return the size of the pool and metrics about its experiences."""
+        """Return the size of the pool and metrics on its experiences."""
         measured = [entry.use.utility for entry in self._entries.values() if entry.use.groups]
         found = {"experiences": float(len(self)), "measured": float(len(measured))}
         if measured:
@@ -214,7 +214,7 @@ class ExperiencePool:
         return np.asarray(vector)
 
     def _nearest(self, vector: NDArray[np.float64], k: int) -> list[tuple[str, float]]:
-        """Return the ids and cosines of the most similar experiences, most similar first."""
+        """Return the ids and cosine similarities of the most similar experiences, best first."""
         if not self._entries or self._index is None:
             return []
         rows, cosines = self._index.nearest(vector[None], k)

@@ -81,7 +81,7 @@ def phased_agent(asked: ExplorerModel, *, breadth_steps: int, depth_window: int)
 
 
 class Questioning:
-    """A growth rule whose first round is always unguided.
+    """A growth rule that starts with an unguided round.
 
     This round looks for ``n`` tasks. The growth rule ``later`` plans all later rounds.
 
@@ -152,14 +152,14 @@ class Mixture(TableSelector):
         self._lam, self._ratio = lam, ratio
 
     def added(self, tasks: Sequence[Task]) -> None:
-        """Add new tasks from the pool, in order."""
+        """Add new tasks to the table, and record which of them are evolved."""
         super().added(tasks)
         for task in tasks:
             if (row := self.table.row(task.id)) is not None:
                 self.table[_EVOLVED][row] = float(task.origin == "evolved")
 
     def weights(self) -> Numbers | None:
-        """Return the (n,) weights, or None for uniform weights."""
+        """Return task weights, or None if they are uniform."""
         evolved = self.table[_EVOLVED] > 0
         n_evolved = int(evolved.sum())
         n_native = len(evolved) - n_evolved

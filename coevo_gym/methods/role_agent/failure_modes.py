@@ -211,7 +211,7 @@ class SimilarFailures:
         self._failures, self._memory, self._analyst = failures, memory, analyst
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Find tasks for the step's failure modes; see :class:`~coevo_gym.core.seams.Study`."""
+        """Find tasks likely to fail in similar ways; see :class:`~coevo_gym.core.seams.Study`."""
         found = self._failures.latest
         counts = Counter(note.label for note in found)
         candidates = {mode: self._candidates(mode) for mode, _ in counts.most_common(MOST_MODES)}
@@ -244,7 +244,7 @@ class SimilarFailures:
         return Findings(tuple(notes), usage)
 
     def _candidates(self, mode: str) -> list[str]:
-        """Return the ids of the candidate tasks, most recent lesson first."""
+        """Return the ids of candidate tasks, sorted from the most recent lesson to the oldest."""
         shown = {note.task_id for note in self._failures.latest if note.label == mode}
         shown |= self._memory.buckets.get(mode, {}).keys()
         return [task for task in reversed(self._memory.lessons) if task not in shown][

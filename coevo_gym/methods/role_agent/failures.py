@@ -28,7 +28,7 @@ MAX_LESSONS = 2_000
 def counts_after(
     counts: Mapping[str, float], modes: Iterable[str], *, half_life_steps: float = 20.0
 ) -> dict[str, float]:
-    """Decay the counts of failure modes, and add the failures in a learner step.
+    """Decay the failure-mode counts, then add the failures from a learner step.
 
     Args:
         counts: the counts before the step.
@@ -153,7 +153,7 @@ class FailureMemory:
         return {task for bucket in self.buckets.values() for task in bucket}
 
     def metrics(self) -> dict[str, float]:
-        """Return the counts of failures and tasks, and the share of failures with each mode.
+        """Return the counts of failures and tasks, and each mode's share of the failures.
 
         ``total`` counts all failures so far, ``by_model`` the failures whose mode a model named,
         ``tasks`` the remembered tasks, and ``retrieved`` the similar tasks found so far.
@@ -211,7 +211,7 @@ class ByFailureMode(TableSelector):
         self.table["solved"][row] = float(outcomes.all())
 
     def weights(self) -> Numbers | None:
-        """Return the (n,) weights, from 1 to 1 + lambda, or None before the first failure."""
+        """Return task weights between 1 and 1 + lambda, or None before the first failure."""
         memory = self._memory
         raised = mode_weights(memory.buckets, memory.counts, weight=self._weight)
         if not raised:

@@ -92,7 +92,7 @@ def bonus(row: Sequence[float], gamma: float) -> float:
 
 
 def clean(text: str) -> str:
-    """Strip a text and keep its first 2,000 characters."""
+    """Strip whitespace from a string and keep its first 2,000 characters."""
     return text.strip()[:MAX_CHARACTERS]
 
 

@@ -140,7 +140,7 @@ def _estimator(learner: object) -> StateGrouped:
 
 
 def _predictor(settings: RoleAgentSettings, kit: Kit) -> Predictor | None:
-    """Create the predictor, or return None if predictions are off."""
+    """Create the predictor, or return None if predictions are disabled."""
     kind, ahead = settings.predictor, horizon(settings.horizon_share, kit.max_steps)
     if kind == "auto":
         kind = "separate" if kit.language_model else "empirical"

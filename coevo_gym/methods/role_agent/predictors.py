@@ -112,7 +112,7 @@ class EmpiricalPredictor(Predictor):
         self._pending: list[Transition] = []
 
     def expected(self, state: str, action: str) -> list[str]:
-        """Return the most common later observations (the latest in a tie). Unknown ones are ""."""
+        """Return the observations that most often followed an action. Unknown ones are ""."""
         seen = self._later.get((state, action), ())
         return [
             commonest([later[ahead] for later in seen if ahead < len(later)])

@@ -109,7 +109,7 @@ class Foresight:
 def _noted(
     predicted: Sequence[str], came: Sequence[str], horizon: int
 ) -> dict[str, tuple[str | None, ...]]:
-    """Return evidence for a note: the shortened predictions. None marks an exact match."""
+    """Return the truncated predictions as evidence for a note. None marks an exact match."""
     texts = [clean(text) for text in predicted[:horizon]]
     if not any(texts):
         return {}
@@ -121,7 +121,7 @@ def _noted(
 
 
 class ForesightRecord(StepRecord):
-    """A memory that computes metrics about the predictions in the latest learner step.
+    """A memory that computes metrics on the predictions made in the latest learner step.
 
     The metrics are means over steps: ``foresight`` is the similarity between the predicted and the
     actual next observation; ``foresight_floor`` uses the current observation as the prediction;
@@ -132,7 +132,7 @@ class ForesightRecord(StepRecord):
     """
 
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return metrics about the predictions in a step, or {} without predictions."""
+        """Return metrics on the predictions in a step, or {} if there are none."""
         found = [note for note in notes if note.kind == FORESIGHT]
         return _means(found) | _correlation(found) if found else {}
 

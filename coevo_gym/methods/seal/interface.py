@@ -25,7 +25,7 @@ _ONE_OF = re.compile(r"value in (\[.*\])", re.DOTALL)
 
 
 def schema_note(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Add required parameters and allowed values to a tool's parameter descriptions.
+    """Add notes on required parameters and allowed values to a tool's parameter descriptions.
 
     Args:
         tool: a function's JSON schema with ``name``, ``description`` and ``parameters``.
@@ -161,7 +161,7 @@ def hint_after(view: View) -> str:
 
 @lru_cache(maxsize=1024)
 def _class_of(kind: str, error: str) -> tuple[Hint, Mapping[str, str]]:
-    """Find the hint for an error and the words captured by the hint's pattern."""
+    """Return the hint for an error, and the words captured by the hint's pattern."""
     lowered = error.lower()
     for hint in hints()[:-1]:
         if hint.kinds and kind not in hint.kinds:
@@ -199,14 +199,14 @@ def _more(hint: Hint, found: Mapping[str, str], view: View) -> str:
 
 
 def tools_of(view: View) -> dict[str, str]:
-    """Return the items in info whose values contain tool schemas."""
+    """Return the items of ``info`` that contain tool schemas."""
     texts = view.info.items()
     return {key: text for key, text in texts if key.endswith(".tools") and isinstance(text, str)}
 
 
 @lru_cache(maxsize=256)
 def _named(text: str) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """Return the name and parameters of each tool in JSON schemas, or () if parsing fails."""
+    """Return the name and parameters of each tool in the JSON schemas, or () if parsing fails."""
     try:
         functions = [tool["function"] for tool in json.loads(text)]
         return tuple((str(each["name"]), dict(each.get("parameters", {}))) for each in functions)
@@ -313,7 +313,7 @@ def _explained(noted: dict[str, Any]) -> dict[str, Any]:
 
 
 def noted_documents(text: str) -> str:
-    """Add notes to API documentation that appears as JSON in a text.
+    """Add notes to API documentation embedded as JSON in a string.
 
     Documentation that is not formatted like Python's JSON output is not changed.
     """
@@ -396,7 +396,7 @@ class InterfaceVersions:
         self._schema_notes, self._error_hints = schema_notes, error_hints
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Write notes about the interface versions; see :class:`~coevo_gym.core.seams.Study`."""
+        """Write notes on the interface versions used; see :class:`~coevo_gym.core.seams.Study`."""
         found: dict[str, Note] = {}
         for group in groups:
             for index, trajectory in enumerate(group.trajectories):

@@ -1,4 +1,4 @@
-"""The SEAL method: GRPO with an interface and weights based on failures.
+"""The SEAL method: GRPO with an interface and trajectory weights that adapt to failures.
 
 Without the interface and the weights, it is identical to ``static``.
 """

@@ -95,7 +95,7 @@ def moved_utilities(
     confident: int = 32,
     clip: Clip = CLIP,
 ) -> dict[str, float]:
-    """Return the labels' utilities, updated with the statistics in a window.
+    """Return the labels' utilities, updated with the statistics of a window.
 
     A failure's utility moves by ``beta`` towards
     clip(rho (1 + alpha s (1 - r) min(1, n / confident))) with its fixed utility rho, its share s of
@@ -213,7 +213,7 @@ def turn_notes(
 
 
 class TurnLabels:
-    """A study that writes a note about the label of each user turn.
+    """A study that writes a note with the label of each user turn.
 
     Raises:
         ConfigError: if the benchmark cannot label turns.
@@ -295,7 +295,7 @@ class FailureProfile:
 
     @property
     def window(self) -> Window:
-        """Return the current window's label statistics, or those of all steps if it is empty."""
+        """Return the current window's label statistics, or the total if the window is empty."""
         return self._window.seen() or self.total
 
     @property

@@ -118,7 +118,7 @@ def applies(apply_to: ApplyTo, advantage: float) -> bool:
 
 
 class WeightLimits(NamedTuple):
-    """Limits that keep weights close to 1.
+    """Limits that keep trajectory weights close to 1.
 
     Attributes:
         strength: share of the distance from 1 to keep; 0 makes all weights 1.
@@ -136,7 +136,7 @@ def weights_of(
     clip: Clip = CLIP,
     budget: WeightLimits | None = None,
 ) -> list[float]:
-    """Return the (K,) weights of a group's trajectories.
+    """Return the weights of a group's K trajectories.
 
     Args:
         labels: (K,) the labels of each trajectory's turns.
@@ -173,7 +173,7 @@ def weighed(
 
 
 def _within(budget: WeightLimits, weights: Sequence[float], counts: Sequence[bool]) -> list[float]:
-    """Apply the limits to weights. Trajectories without labels that count keep a weight of 1."""
+    """Apply the limits to trajectory weights. Trajectories without counted labels keep weight 1."""
     found = [1.0 + budget.strength * (weight - 1.0) for weight in weights]
     labelled = [weight for weight, count in zip(found, counts, strict=True) if count]
     if not budget.normalise_mean or not labelled:
@@ -188,7 +188,7 @@ _UNCLIPPED: Clip = (-math.inf, math.inf)
 
 
 class Weighing:
-    """A memory that computes metrics about the weights in the latest learner step."""
+    """A memory that computes metrics on trajectory weights in the latest learner step."""
 
     def __init__(self) -> None:
         self._forget()
@@ -215,7 +215,7 @@ class Weighing:
         self._forget()
 
     def metrics(self) -> dict[str, float]:
-        """Return the latest step's metrics about weights and weighted advantages.
+        """Return the latest step's metrics on weights and weighted advantages.
 
         ``sum_advantages`` is the sum over all groups, and ``sum_advantages_of_group`` the mean
         distance of a group's sum from 0, which would be 0 without weights.

@@ -1,4 +1,4 @@
-"""Generators of simulated tasks: random tasks, variations of a task, or tasks for a target."""
+"""Generators of simulated tasks: random tasks, variations of a task, or tasks for given skills."""
 
 from __future__ import annotations
 

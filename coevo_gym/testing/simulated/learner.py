@@ -84,7 +84,7 @@ class SkillLearner:
         self.memories: Numbers = np.zeros(0)
 
     def meet(self, tasks: Sequence[Task]) -> None:
-        """Add new tasks that the learner does not remember yet."""
+        """Add the tasks that the learner does not know yet."""
         new = [task for task in tasks if task.id not in self._row]
         self._row |= {task.id: row for row, task in enumerate(new, len(self._row))}
         worlds = [world_of(task) for task in new]
@@ -135,7 +135,7 @@ class SkillLearner:
         self.strengths += world.decay * (self._first - self.strengths)
 
     def success_on(self, chains: Chains, *, greedy: bool = True) -> float:
-        """Return the learner's mean success rate on tasks, acting greedily or sampling."""
+        """Return the learner's mean success rate on tasks, with greedy or sampled actions."""
         logits = self.strengths[chains.skills] - chains.difficulty[:, None]
         if greedy:
             return float(((logits > 0) | ~chains.asked).all(axis=1).mean())

@@ -129,13 +129,13 @@ def nice_top(value: float) -> float:
 
 
 def ticks(top: float) -> list[float]:
-    """Return the ticks of an axis: round numbers from 0 to the axis's upper end."""
+    """Return evenly spaced ticks for an axis from 0 to ``top``."""
     step = _step(top)
     return [i * step for i in range(math.floor(top / step + 1e-9) + 1)]
 
 
 def _step(span: float) -> float:
-    """Return the smallest round tick spacing that needs at most 5 steps to cover a span."""
+    """Return the smallest round-number tick spacing that covers a span in at most 5 steps."""
     power = 10.0 ** math.floor(math.log10(span / 5))
     return next(f * power for f in (1, 2, 2.5, 5, 10) if f * power * 5 >= span * (1 - 1e-9))
 

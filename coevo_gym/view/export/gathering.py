@@ -1,4 +1,4 @@
-"""Collection of the server's responses for all paths of an export."""
+"""Code that collects the responses that an export contains."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Response(NamedTuple):
 
 
 class ExportedPage(NamedTuple):
-    """A page that an export contains if there is enough room.
+    """A page that an export includes if there is enough room.
 
     Attributes:
         path: the page's path.

@@ -25,7 +25,7 @@ MOST_TASKS = 200
 
 
 def plain_pages(shelf: Shelf) -> Iterator[str]:
-    """Yield plain HTML pages for a limited number of runs. Skip runs that cannot be read."""
+    """Yield plain HTML pages of the runs that can be read, up to a maximum number of pages."""
     for run in shelf.runs()[:MOST_RUNS]:
         try:
             yield shelf.censor.clean(plain_page(run))
@@ -52,7 +52,7 @@ def plain_page(run: ShownRun) -> str:
 
 
 def success_curve(run: RunDetail, size: tuple[float, float] = (760.0, 300.0)) -> str:
-    """Return an SVG plot of each arm's success on held-out tasks, or "" if there is no data."""
+    """Return an SVG plot of each arm's success rate on held-out tasks, or "" if there is none."""
     lines = [Line(arm.name, _points(run, arm.name)) for arm in run.arms if arm.trained]
     lines = [line for line in lines if any(math.isfinite(point.y) for point in line.points)]
     if not lines:

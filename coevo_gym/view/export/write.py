@@ -74,7 +74,7 @@ class DataFile:
         return len(self._packed) * 4 // 3
 
     def add(self, path: str, value: Any, room: float = math.inf) -> bool:
-        """Add a response if it is sure to fit into the file. Return True if it was added."""
+        """Add a response if it is certain to fit in the file. Return True if it was added."""
         self._new = {}
         answer = self._folded(value)
         line = self._line({"path": path, "answer": answer, "texts": list(self._new)})
@@ -168,7 +168,7 @@ def one_file(page: str, static: Path, data: str) -> str:
 
 
 def beside(page: str) -> str:
-    """Return the page of a folder export. The page loads scripts and data from the folder."""
+    """Return a page that loads its scripts and data from the export folder."""
     policy = f"{_COMMON}; script-src 'self' file:; style-src 'self' file:"
     data = '<script src="data/index.js"></script>\n'
     return _headed(_before_scripts(_with_answers(page), data, "<script src="), policy)

@@ -1,1 +1,1 @@
-"""Export of tasks as JSON lines and as a Parquet table, with a description in JSON-LD."""
+"""Task export as JSON Lines and Parquet, with a JSON-LD description."""

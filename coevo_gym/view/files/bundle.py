@@ -134,7 +134,7 @@ def of_run(folder: RunFolder, arm: str | None = None) -> list[ExportedTask]:
 
 
 def of_benchmark(tasks: Sequence[Task]) -> list[ExportedTask]:
-    """Convert a benchmark's own tasks to rows of an export."""
+    """Convert a benchmark's own tasks to rows for export."""
     return _training([ExportedTask(task) for task in tasks])
 
 
@@ -367,7 +367,7 @@ def write_bundle(
 
 
 def _terms(tasks: Sequence[ExportedTask]) -> dict[str, str]:
-    """Return the sharing terms of each benchmark's tasks, keyed by benchmark."""
+    """Return the terms for sharing each benchmark's tasks, keyed by benchmark."""
     specs = {one.task.benchmark: find_spec(one.task.benchmark) for one in tasks}
     return {name: (spec.terms if spec else "") or _UNSTATED for name, spec in specs.items()}
 

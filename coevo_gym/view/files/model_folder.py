@@ -1,4 +1,4 @@
-"""Export of a run's trained language model to a folder that transformers can load."""
+"""Code that exports a run's trained language model to a folder that transformers can load."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class ModelCard:
 
 
 def card_of(folder: RunFolder, policy: str, saved: Checkpoint, *, weights: str) -> ModelCard:
-    """Create the model card of a policy from its run.
+    """Create the model card for a policy from its run.
 
     Args:
         folder: the run.
@@ -155,7 +155,7 @@ def card_of(folder: RunFolder, policy: str, saved: Checkpoint, *, weights: str) 
 def _in_run(
     folder: RunFolder, policy: str, step: int, evaluation: EvaluationSettings
 ) -> Iterator[Measured]:
-    """Yield the run's evaluations of the initial weights and of the weights after a step."""
+    """Yield the run's evaluations of the initial policy and of the policy at a given step."""
     measured: dict[int, Mapping[str, Any]] = {}
     for line in read_lines(folder.metrics):
         if line.get("event") == "eval" and (policy == WARMUP or line.get("arm") == policy):
@@ -329,7 +329,7 @@ def export_model(
     adapter: bool = False,
     overwrite: bool = False,
 ) -> ModelCard:
-    """Write weights, config, tokenizer and a model card atomically.
+    """Write a policy's weights, config, tokenizer and model card atomically.
 
     The weights are those used for evaluation: the moving average, if the learner keeps one. They
     are saved in the precision of training. A LoRA adapter is merged unless ``adapter`` is true.

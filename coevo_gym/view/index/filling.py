@@ -1,4 +1,4 @@
-"""Incremental updates of an index from a run's database."""
+"""Incremental updates to an index from a run's database."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def take_in(db: Db) -> bool:
 
 
 def read_bodies(db: Db, most: int) -> bool:
-    """Add the actions of the next episodes to the search index. Return True if more remain."""
+    """Add the actions of the next batch of episodes to the index. Return True if more remain."""
     since = int(get(db, "read") or 0)
     end = json.loads(get(db, "marks") or "{}").get("trajectories", 0)
     query = (
@@ -225,7 +225,7 @@ def _take_rounds(db: Db, since: int) -> None:
 
 
 class _Told:
-    """A parser that extracts the list fields from a round's JSON."""
+    """A parser that extracts the fields of a round's list row from JSON."""
 
     def __init__(self, order: Mapping[str, Any], result: Mapping[str, Any], step: int) -> None:
         self._order, self._result = order, result
@@ -291,12 +291,12 @@ def context_id(context: Mapping[str, Any]) -> str:
 
 
 def between_commas(names: Sequence[str]) -> str:
-    """Join names into a string in which every name is surrounded by commas."""
+    """Join names into a string such as ``,a,b,``."""
     return f",{','.join(dict.fromkeys(names))}," if names else ""
 
 
 def between(text: str | None) -> tuple[str, ...]:
-    """Split a string in which every name is surrounded by commas."""
+    """Return the names in a string such as ``,a,b,``."""
     return tuple(name for name in (text or "").split(",") if name)
 
 

@@ -25,7 +25,7 @@ Stamps = tuple[tuple[int, int, int], ...]
 
 
 def stamps(*files: Path) -> Stamps:
-    """Return stamps of files. A file's stamp changes whenever the file is written."""
+    """Return each file's modification time, size and inode, to detect changes."""
     found = []
     for file in files:
         try:
@@ -74,7 +74,7 @@ class Index:
             return self.revision
 
     def read_on(self, most: int = 500) -> bool:
-        """Add the actions of the next episodes to the search index.
+        """Add the actions of the next batch of episodes to the search index.
 
         Returns:
             True if more episodes remain to be read.
@@ -95,7 +95,7 @@ class Index:
 
     @property
     def read(self) -> float:
-        """Return the share in [0, 1] of stored episodes whose actions are searchable."""
+        """Return the fraction of stored episodes whose actions are searchable."""
         ((read, end),) = self.rows(
             "SELECT coalesce((SELECT value FROM meta WHERE key = 'read'), 0), "
             "coalesce((SELECT max(number) FROM trajectories), 0)"

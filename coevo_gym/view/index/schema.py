@@ -105,6 +105,6 @@ def unused(days: float) -> list[Path]:
 
 
 def remove(file: Path) -> None:
-    """Delete an index and the auxiliary files of SQLite."""
+    """Delete an index and SQLite's auxiliary files."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         file.with_name(file.name + suffix).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Typed models of runs, evaluations and tables. They define the viewer's JSON API.
+"""Typed models that define the viewer's JSON API.
 
 All paths below begin with ``/api/``. An export contains the same responses as a server, under the
 same paths. Every response is one of these models; unknown numbers are ``null``.

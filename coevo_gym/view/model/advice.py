@@ -82,7 +82,7 @@ MOST_CHARACTERS = 2_000
 
 
 class _Story(NamedTuple):
-    """A piece of advice with the history of its states."""
+    """A piece of advice and the history of its changes."""
 
     memory: str
     step: int
@@ -137,7 +137,7 @@ def advice_told(
 
 
 def _stories(reader: ViewReader, arm: str, ids: Collection[str] | None = None) -> list[_Story]:
-    """Return an arm's advice from training tasks. ``ids`` limits the advice returned."""
+    """Return the advice that an arm learned from training tasks. ``ids`` limits the result."""
     found: dict[tuple[str, str], list[StoredAdvice]] = {}
     for one in reader.advice(arm):
         if ids is not None and one.state.id not in ids:

@@ -13,7 +13,7 @@ BRIEF = 300
 
 
 class Shape(BaseModel):
-    """A frozen base model for responses. Non-finite numbers become ``null``."""
+    """Immutable pydantic base class for responses. Non-finite numbers become ``null``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
@@ -90,13 +90,13 @@ class Paged(Shape):
 
 
 def brief(text: str) -> str:
-    """Return a text on a single line, truncated if it is too long."""
+    """Return a string as a single line, truncated if it is too long."""
     flat = " ".join(text.split())
     return flat if len(flat) <= BRIEF else f"{flat[: BRIEF - 1].rstrip()}…"
 
 
 def cut(text: str, most: int) -> str:
-    """Truncate a text to the given number of characters, marking the truncation with ``…``."""
+    """Truncate a string to the given number of characters, marking the truncation with ``…``."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 

@@ -130,7 +130,7 @@ def _brief(tasks: Iterable[ChangedTask]) -> tuple[ChangedTask, ...]:
 
 
 def _places(shelf: Shelf, found: Comparison) -> list[str]:
-    """Return the arms and evaluations that can take part in a comparison."""
+    """Return the arms and evaluations that can be compared with each other."""
     places = []
     for run in shelf.runs():
         try:

@@ -89,7 +89,7 @@ class DraftPage(Paged):
 
 
 class DraftDetail(Shape):
-    """A draft with all its details: the reason for the exploration, its walks, and all verdicts.
+    """A draft with the context and walks of its exploration, and the result of each gate.
 
     Attributes:
         draft: the draft's row in the list.

@@ -479,7 +479,7 @@ def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:
 
 
 def _system(config: Mapping[str, Any], episode: EvalTrajectory, asked: str) -> str | None:
-    """Return the system prompt of a language model that used the benchmark's own prompt file."""
+    """Return a language model's system prompt, assuming the benchmark's own prompt file."""
     chat = (config.get("settings") or {}).get("chat")
     if chat is None:
         return None

@@ -70,7 +70,7 @@ class Lengths(Shape):
 
 
 class CrossRow(Shape):
-    """Counts of the held-out tasks that an arm, the last arm, both or neither solved.
+    """Counts of held-out tasks solved by an arm, by the last arm, by both or by neither.
 
     Attributes:
         baseline: name of the first arm.
@@ -175,7 +175,7 @@ def run_measures(run: ShownRun) -> RunMeasures:
 
 
 def usage_of(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ...]:
-    """Return the model usage of each arm by purpose. The first task set is counted once."""
+    """Return each arm's model usage, by purpose. The first task set is counted once."""
     found: dict[tuple[str, str], Usage] = {}
     for row in each_once(rounds):
         for purpose, used in row.usage.items():
@@ -187,7 +187,7 @@ def usage_of(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ..
 
 
 def unused_answers(usage: Sequence[PurposeUsage]) -> Iterator[str]:
-    """Yield warnings about purposes for which most model answers were unusable."""
+    """Yield warnings if most of the model's answers for a purpose were unusable."""
     asked_by: dict[str, dict[str, Mapping[str, int]]] = {}
     for row in usage:
         asked_by.setdefault(row.arm, {}).update(answers_of({row.purpose: row.usage}))

@@ -1,4 +1,4 @@
-"""Study notes about all episodes of an arm or about a single episode."""
+"""Notes that studies wrote about an arm's episodes or about a single episode."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def _of_kind(
 
 
 def parts_of(last: int, most: int = MAX_BINS) -> list[tuple[int, int]]:
-    """Divide the steps from 1 to ``last`` into at most ``most`` ranges of nearly equal size.
+    """Divide steps 1 to ``last`` into ranges of nearly equal size. Return at most ``most`` ranges.
 
     Example:
         >>> parts_of(7, most=3)
@@ -290,9 +290,9 @@ def _interface(version: str, step: int, note: Note) -> InterfaceRow:
 
 
 class NumbersOfNotes(Shape):
-    """Mean values of one kind of note about episode steps, for each learner step.
+    """Averages over the notes of one kind, per learner step.
 
-    All arrays have one entry per learner step.
+    Only notes about episode steps count. All arrays have one entry per learner step.
 
     Attributes:
         kind: name of the study that wrote the notes.
@@ -418,7 +418,7 @@ def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
 
 
 def notes_about(reader: ViewReader, arm: str, step: int, group: str, position: int) -> list[Note]:
-    """Return the notes about one training episode, excluding the kind :data:`INTERFACE`."""
+    """Return the notes about one training episode, except those of kind :data:`INTERFACE`."""
     found = reader.notes_about(arm, step, group, position)
     return [note for note in found if note.kind != INTERFACE]
 
@@ -434,7 +434,7 @@ def note_views(notes: list[Note], split: str) -> tuple[NoteView, ...]:
 
 
 def interface_of(reader: ViewReader, arm: str, version: str) -> InterfaceRow | None:
-    """Return the row about an interface version. Return None if no notes mention the version."""
+    """Return the list row of an interface version. Return None if no notes mention the version."""
     known = _interfaces(reader, arm, {})
     return next((one for one in known if version in (one.version, one.name)), None)
 

@@ -131,7 +131,7 @@ def _as_told(by_files: ProgressView, told: WorkProgress, *, over: bool) -> Progr
 
 
 def _between(begun: str, ended: str | None) -> float | None:
-    """Return the seconds between two times; the second defaults to now."""
+    """Return the number of seconds from one time to another, by default to now."""
     try:
         begin = datetime.fromisoformat(begun)
         end = datetime.fromisoformat(ended) if ended else datetime.now(UTC)

@@ -63,7 +63,7 @@ class RoundRow(Shape):
 
 
 class RoundList(Shape):
-    """The evolution rounds of an arm in order."""
+    """An arm's evolution rounds, in order."""
 
     rows: tuple[RoundRow, ...]
 

@@ -253,7 +253,7 @@ def _counts(run: ShownRun) -> tuple[int, int]:
 
 
 def _table(run: ShownRun) -> list[TableRow]:
-    """Return the final results. For an unfinished run, return each arm's latest evaluation."""
+    """Return a run's final results. For an unfinished run, return each arm's latest evaluation."""
     summary, config = run.summary, run.config
     if summary is not None:
         with told_as_damaged():

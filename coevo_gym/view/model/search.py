@@ -166,7 +166,7 @@ def episode_hits(shown: ShownEval) -> Iterator[Hit]:
 
 
 def named_hits(shelf: Shelf) -> Iterator[Hit]:
-    """Yield a search result for each run and evaluation, searchable by name."""
+    """Yield a search result for each run and evaluation, matched by name."""
     for run in shelf.runs():
         yield Hit(
             what="run",

@@ -80,7 +80,7 @@ class GroupRow(ListRow):
 
 
 class GroupPage(Paged):
-    """A page of an arm's groups, in order of their steps."""
+    """A page of an arm's groups, ordered by learner step."""
 
     rows: tuple[GroupRow, ...]
 

@@ -1,4 +1,4 @@
-"""Lists of a run's tasks, and the lineage and success of each task."""
+"""Lists of a run's tasks, and the lineage and success rate of each task."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def lineage_of(id: str, rows: Rows) -> Lineage:
 
 
 def _around(start: str, next_to: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, int]]:
-    """Yield all reachable tasks and their distances, beginning with the given task."""
+    """Yield all tasks reachable from a task, nearest first, with their distances."""
     seen, here, distance = {start}, [start], 0
     while here:
         yield from ((task, distance) for task in here)

@@ -83,7 +83,7 @@ class _Seat:
 
 
 class Desk:
-    """A thread-safe manager that starts episodes and runs the actions of players.
+    """A thread-safe manager that starts episodes and runs players' actions.
 
     Args:
         source: source of tasks and envs.
@@ -211,7 +211,7 @@ class Desk:
             return self._state(seat)
 
     def leave(self, id: str) -> None:
-        """Abandon an episode without a grade."""
+        """Abandon an episode without grading it."""
         with self._taken(id) as seat:
             self._remove(seat, "left")
 

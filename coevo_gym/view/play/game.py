@@ -47,7 +47,7 @@ class PersonEpisode:
         self.task.require_asked("play")
 
     def shown(self, view: View) -> View:
-        """Return the view unchanged: users see the same as agents."""
+        """Return the view unchanged, because users see the same view as agents."""
         return view
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> Played:
@@ -114,7 +114,7 @@ class PlayedGame:
 
     @property
     def max_steps(self) -> int:
-        """Return the maximum number of steps of the episode."""
+        """Return the maximum number of steps in the episode."""
         return self._bare.max_steps
 
     @property

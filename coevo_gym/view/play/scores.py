@@ -77,7 +77,7 @@ class Scores:
         self._kept.lose(task, 0, Lost(0, reason, EnvBackendError(why), steps))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the score's folder, and the numbers of played, solved and all tasks."""
+        """Return the score's folder and the numbers of tasks played, solved and available."""
         lines = list(self._kept.lines.values())
         solved = sum(line.success for line in lines)
         return {

@@ -55,7 +55,7 @@ class PlayFace:
 
     @property
     def routes(self) -> list[BaseRoute]:
-        """Return the routes for the page and for the requests that it sends."""
+        """Return the routes for the play page and for the requests that it sends."""
         game = "/api/play/games/{id}"
         return [
             Route("/", self._page),
@@ -71,7 +71,7 @@ class PlayFace:
         ]
 
     async def close(self) -> None:
-        """Close all episodes and their threads."""
+        """Close all episodes and stop their threads."""
         await asyncio.get_running_loop().run_in_executor(self._threads, self._desk.close)
         self._threads.shutdown(wait=True, cancel_futures=True)
 

@@ -1,4 +1,4 @@
-"""Sources of tasks to play: a benchmark's split, or the tasks that evolved in a run."""
+"""Sources of tasks to play: a benchmark's split, or the tasks evolved in a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from coevo_gym.store.folder import RunFolder
 
 @dataclass(frozen=True)
 class PlaySource:
-    """A source of playable tasks and of envs for these tasks.
+    """A source of playable tasks and their envs.
 
     Attributes:
         name: name of the source: the benchmark, or the run.
@@ -88,7 +88,7 @@ class PlaySource:
 
 
 def benchmark_source(benchmark: str, split: str = "train") -> PlaySource:
-    """Create a source of the native tasks in a benchmark's split.
+    """Create a source for the native tasks in a benchmark's split.
 
     Raises:
         TaskError: if the benchmark or the split does not exist.
@@ -118,7 +118,7 @@ def benchmark_source(benchmark: str, split: str = "train") -> PlaySource:
 
 
 def run_source(folder: RunFolder) -> PlaySource:
-    """Create a source of the tasks that evolved in a run, with envs configured like the run's.
+    """Create a source for the tasks evolved in a run, with envs configured as in that run.
 
     Raises:
         StoreError: if the run cannot be read.
