@@ -55,7 +55,7 @@ def page(spec: BenchmarkSpec) -> str:
     body = re.sub(r"^ {4}", "", body, flags=re.MULTILINE)
     return f"""# {spec.env_id}
 
-<!-- Written by `make docs` from the docstring of {name}. -->
+<!-- Written by `make docs` from the docstring of {name} -->
 
 Play, evaluate and train on this benchmark with the observations, actions and rewards below.
 
@@ -79,7 +79,7 @@ assert reward == 1.0
 
 _SETTINGS = """# Settings
 
-<!-- Written by `make docs` from the models of the settings. -->
+<!-- Written by `make docs` from the models of the settings -->
 
 Look up each setting of a run, with its type, default and meaning.
 
@@ -203,7 +203,7 @@ def _default(value: Any) -> str:
 
 _COMMANDS = """# Commands
 
-<!-- Written by `make docs` from the commands themselves. -->
+<!-- Written by `make docs` from the commands themselves -->
 
 Look up each command with its options.
 

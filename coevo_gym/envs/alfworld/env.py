@@ -24,9 +24,9 @@ _ALIAS = re.compile(r"put (.+?) (?:in/on|in|on|into|onto) (.+)")
 class ALFWorldEnv(TaskEnv):
     """A simulated home in which the agent does a household task with text commands.
 
-    The engine is TextWorld with ALFWorld's games and names; the only change is that results are
-    cached instead of computed twice. The observations, lists of commands and outcomes are the same
-    as in the stock engine.
+    The engine is TextWorld with ALFWorld's games and names. The only change is that it caches
+    results instead of computing them twice. The observations, lists of commands and outcomes are
+    the same as in the stock engine.
 
     Observation:
         The engine's text: at first the room and the task, then the result of each action.
@@ -34,7 +34,7 @@ class ALFWorldEnv(TaskEnv):
     Action:
         A command, such as ``go to desk 1``, ``take mug 2 from desk 1``, ``move mug 2 to shelf 3``,
         ``heat mug 2 with microwave 1`` or ``use desklamp 1``. A command that is not admissible
-        changes nothing and is answered with ``Nothing happens.``; it counts as a step and sets
+        changes nothing. The env answers ``Nothing happens.``, counts a step and sets
         ``info["error_kind"]``. With ``aliases=True``, the older form ``put X in/on Y`` is accepted
         for ``move X to Y``.
 

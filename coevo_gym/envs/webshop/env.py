@@ -81,8 +81,8 @@ class WebShopEnv(TaskEnv):
         last one, and 458 of the official 6,910 synthetic goals can never score 1.0, because the
         original reduces the colour of the bought option to its colour word, but not the colour of
         the requested option. With the official data, title nouns are read from a
-        ``title_nouns*.json`` file next to the data, which makes the score exact. If this file is
-        missing, nouns are extracted without a language model, which changes some scores.
+        ``title_nouns*.json`` file next to the data, so the score is exact. If this file is missing,
+        nouns are extracted without a language model, and some scores change.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`. ``render_mode`` is ``"ansi"`` or ``"html"``.
