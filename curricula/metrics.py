@@ -173,7 +173,7 @@ class CrossTable(NamedTuple):
 
     @property
     def ours(self) -> float:
-        """Share of tasks solved by our agent."""
+        """Share of tasks solved by the agent under test."""
         return self.cc + self.wc
 
 

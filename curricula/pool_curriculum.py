@@ -227,7 +227,7 @@ class PoolCurriculum:
         self._counts["gate_steps"] += result.gate_steps
 
     def metrics(self) -> dict[str, float]:
-        """Return metrics about the pool, training, signals and evolution rounds.
+        """Return metrics on the pool, training, signals and evolution rounds.
 
         ``tags_covered`` is the number of distinct tags in the pool, which is omitted if the tags
         cannot be determined. ``mixed_groups``, ``steps_all_fail``, ``reserve`` and similar metrics

@@ -1,4 +1,4 @@
-"""Parsing and rendering of prompt files with a TOML header, Jinja2 blocks and declared inputs.
+"""Code that parses and renders prompt files with a TOML header and Jinja2 blocks.
 
 Values are inserted unchanged: text from other sources is never read as a template, and nothing is
 escaped.

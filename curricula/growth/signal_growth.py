@@ -40,7 +40,7 @@ class Due(NamedTuple):
 
 
 class When(ABC):
-    """The base class of rules that decide when a round is due and how large it is.
+    """Base class for rules that decide when a round is due and how large it is.
 
     Args:
         every_groups: number of groups after which a round may be due.
