@@ -178,7 +178,7 @@ class CrossTable(NamedTuple):
 
 
 def cross_table(baseline: Sequence[bool], ours: Sequence[bool]) -> CrossTable:
-    """Compare two agents on the same tasks (Table 8).
+    """Compare two agents on the same tasks (CoEvolve, Table 8).
 
     Args:
         baseline: outcome per task.

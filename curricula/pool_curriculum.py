@@ -136,7 +136,7 @@ class PoolCurriculum:
         self._signals = Counter[str]()
 
     def next(self, n: int, rng: Generator) -> list[Task]:
-        """Draw tasks by the selector's weights, without repetition if there are enough tasks.
+        """Draw tasks with the selector's weights, without repetition if there are enough tasks.
 
         Raises:
             ConfigError: if the pool is empty, or the selector's weights are invalid.

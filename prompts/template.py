@@ -65,7 +65,7 @@ class PromptFile(Generic[HeaderT]):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def declared(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return only the inputs that the file declares."""
+        """Return only the inputs that the prompt file declares."""
         return {name: value for name, value in inputs.items() if name in self.header.inputs}
 
     @property

@@ -61,7 +61,7 @@ def demonstrate(
     *,
     seed: int = 0,
 ) -> Demonstrations:
-    """Run the reference solutions of training tasks and collect decisions that produce them.
+    """Run the reference solutions of training tasks and collect a decision for each action.
 
     An episode lost to an engine fault is left out, with a warning. The seed and the task's id
     determine the env's seed.

@@ -205,7 +205,7 @@ class ChatFormat:
         return message.ids if finished else (*message.ids, self.end_of_turn)
 
     def _fill(self, pieces: Iterable[_Piece], messages: Sequence[Message]) -> Iterator[int]:
-        """Yield the token ids of template pieces, with the contents of messages filled in."""
+        """Yield the token ids of template pieces after filling in message contents."""
         run = ""
         for piece in pieces:
             if isinstance(piece, int):

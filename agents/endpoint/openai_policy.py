@@ -49,7 +49,7 @@ _COUNTS = ("retries", "unknown", "empty", "overflows", "lost")
 
 
 class _Fault(NamedTuple):
-    """A failed attempt, with its cause and advice on how to fix it."""
+    """A failed attempt, with its cause and a suggested fix."""
 
     what: str  # without the key
     advice: str

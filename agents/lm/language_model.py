@@ -1,4 +1,4 @@
-"""A causal language model that can be trained and copied, and computes log-probabilities."""
+"""A causal language model that can be trained and copied and that computes log-probabilities."""
 
 from __future__ import annotations
 

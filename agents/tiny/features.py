@@ -246,7 +246,7 @@ def split_candidate(candidate: str) -> tuple[str, str]:
 
 
 def contexts(arguments: Sequence[str], observation: str) -> list[tuple[float, str]]:
-    """Find each argument in an observation, with the text up to the next argument.
+    """Return each argument's position in an observation and the text that follows it.
 
     If an argument does not occur, leading words are dropped until it does ("to drawer 1",
     "drawer 1").
@@ -356,7 +356,7 @@ def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[
 
 
 def _with_relative(rows: Floats) -> Floats:
-    """Add columns that compare each candidate's features with the best values of any candidate."""
+    """Add columns that compare each candidate's features with the best among all candidates."""
     compared = rows[:, :_N_COMPARED]
     gap = compared - compared.max(axis=0, keepdims=True)
     fresh = compared[:, :3] * (1.0 - rows[:, _N_PAGE : _N_PAGE + 1])  # 0 if chosen here before

@@ -129,7 +129,7 @@ class LexicalGate:
     name: str = "lexical"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Compare the words with the most similar known instruction; see :class:`Gate`."""
+        """Compare the instruction with the most similar known one; see :class:`Gate`."""
         alike = self.known.most_alike(candidate.the_draft)
         if alike is None:
             return candidate

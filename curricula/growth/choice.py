@@ -83,7 +83,7 @@ def quota(n: int, share: float, *, guided: int, coverage: int) -> Quota:
 
 
 class Offer(NamedTuple):
-    """Candidates for a round's contexts.
+    """Candidate contexts for a round.
 
     Attributes:
         pending: contexts from signals since the last round.

@@ -69,7 +69,7 @@ class When(ABC):
         return {"groups_since_round": self._n_groups}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`, ignoring other keys."""
+        """Restore the state from :meth:`state_dict`, ignoring any other keys."""
         self._n_groups = read(Count, state["groups_since_round"])
 
 
