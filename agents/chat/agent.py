@@ -187,7 +187,7 @@ class ChatAgent:
         return history.Conversation(view, self.prompt, config.thinking, config.style, memory)
 
     def _write(self, views: Sequence[View]) -> list[tuple[str, Usage]]:
-        """Let the model manage each view's history, and return its texts and their token usage.
+        """Let the model manage each view's history, and return the new texts and the token usage.
 
         The text is "" where no text is due, or where the model has not answered. Stripped cues do
         not affect when a text is due, because the chat to train on has the same text.

@@ -44,7 +44,7 @@ class Text(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def parse(text: str) -> Text:
-    """Parse a text into lowercase words without plural s, pairs of adjacent words, and numbers.
+    """Parse a text into lowercase words (plural s removed), adjacent word pairs and numbers.
 
     Example:
         >>> parse("2 red mugs, under $9.50").words

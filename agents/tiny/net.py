@@ -57,7 +57,7 @@ def _offsets(lengths: Ints) -> Tensor:
 
 
 class Scorer(nn.Module):
-    """A network that scores each candidate by hashed words, dense features and other candidates.
+    """A network that scores candidates using hashed words, dense features and the other candidates.
 
     The sizes are described in ``TinyConfig``. The seed determines initial weights and dropout.
     """

@@ -41,7 +41,7 @@ _ELSEWHERE = {
 
 
 def not_optional(off: Collection[str]) -> str | None:
-    """Return an error message if any gate in ``off`` cannot be turned off, or else None."""
+    """Return an error message if any gate in ``off`` cannot be turned off, otherwise None."""
     wrong = sorted(set(off) - OPTIONAL)
     if not wrong:
         return None
