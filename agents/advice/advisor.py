@@ -43,7 +43,7 @@ def most_tokens(request: Request) -> Tokens:
 
 
 class Budgeted:
-    """A policy wrapper that does not send requests that might exceed the token or cost budget.
+    """A policy wrapper that does not send requests that might exceed a usage cap.
 
     The first request that exceeds the budget and all later requests are not sent; they finish with
     ``UNSENT``. A batch whose upper bound exceeds the budget is sent in parts, because requests

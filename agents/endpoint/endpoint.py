@@ -210,7 +210,7 @@ def is_overflow(status: int, codes: Collection[object], text: str) -> bool:
 
 
 def retry_after_s(header: str | None, now: datetime | None = None) -> float:
-    """Return the wait in seconds from a ``Retry-After`` header, or 0 if the header is not valid.
+    """Return the wait in seconds from a ``Retry-After`` header, or 0 if there is no valid one.
 
     The header contains seconds or a date (RFC 9110, section 10.2.3).
 
