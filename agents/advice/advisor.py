@@ -137,7 +137,7 @@ def read_answer(text: str, schema: type[ModelT]) -> ModelT:
 
 
 def _found(text: str) -> dict[str, Any]:
-    """Find and parse the JSON object in a text."""
+    """Find and parse the JSON object in a string."""
     if text.startswith("{") and text.endswith("}"):  # its strings may contain fences
         return _parsed(text)
     parts = text.split("```")

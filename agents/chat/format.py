@@ -52,7 +52,7 @@ class TokenCache:
         self.n_bytes = 0
 
     def __call__(self, text: str) -> array[int]:
-        """Return the token ids of a text."""
+        """Return the token ids of a string."""
         with self._lock:
             known = self._known.get(text)
             if known is not None:

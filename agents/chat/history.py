@@ -72,7 +72,7 @@ class Conversation:
         return write(self._at(step), thinking=self.thinking, style=self.style)
 
     def user(self, step: int, text: str) -> Message:
-        """Return a user message with this text and the cues for its step."""
+        """Return a user message with the given text and the cues for its step."""
         before = self._cues("first") if step == 0 else ()
         return Message("user", "\n\n".join([*before, text, *self._cues("turn")]))
 

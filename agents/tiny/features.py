@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 
 
 class Text(NamedTuple):
-    """The words, word pairs and numbers of a text."""
+    """The words, word pairs and numbers in a string."""
 
     words: tuple[str, ...]
     distinct: frozenset[str]
@@ -44,7 +44,7 @@ class Text(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def parse(text: str) -> Text:
-    """Parse a text into lowercase words (plural s removed), adjacent word pairs and numbers.
+    """Parse a string into lowercase words (plural s removed), adjacent word pairs and numbers.
 
     Example:
         >>> parse("2 red mugs, under $9.50").words
@@ -303,7 +303,7 @@ def _local_weights(wanted: Text, around: Sequence[Text]) -> dict[str, float]:
 
 
 def _numbers(text: Text, wanted: Text) -> tuple[float, float, float, float]:
-    """Compare the last number in a text with the last number in the instruction."""
+    """Compare the last number in a string with the last number in the instruction."""
     if not text.numbers or not wanted.numbers:
         return (float(bool(text.numbers)), 0.0, 0.0, 0.0)
     here, there = text.numbers[-1], wanted.numbers[-1]

@@ -66,7 +66,7 @@ class VectorIndex:
         return self._n_removed
 
     def remove(self, row: int) -> None:
-        """Remove the vector with this index; the indices of other vectors do not change.
+        """Remove the vector with the given index; the indices of other vectors do not change.
 
         Raises:
             IndexError: if there is no such vector.
