@@ -63,7 +63,7 @@ class ModelShape(NamedTuple):
         return attention + expert * self.active_experts
 
     def lora_parameters(self, rank: int) -> int:
-        """Return the number of adapter weights at this rank on all non-expert linear layers."""
+        """Return the weight count of an adapter of this rank on all non-expert linear layers."""
         adapted = self._replace(experts=0) if self.experts > 1 else self
         return self.layers * rank * sum(rows + columns for rows, columns in adapted._matrices())
 

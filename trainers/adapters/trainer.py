@@ -142,7 +142,7 @@ def python_of(trainer: Trainer) -> Path:
 
 
 def find_trainer(trainer: Trainer) -> FoundTrainer:
-    """Look for a trainer in the current virtual environment and in the trainer's own."""
+    """Look for a trainer in the current virtual environment and in the trainer's dedicated one."""
     here: dict[str, str] = {}
     if trainer.extra is not None:
         with suppress(PackageNotFoundError):
