@@ -31,7 +31,7 @@ class ChoiceAgent:
         self.sampling = sampling or Sampling()
 
     def greedy(self) -> ChoiceAgent:
-        """Return the same agent without randomness, for evaluation."""
+        """Return a deterministic version of this agent for evaluation."""
         return ChoiceAgent(self.policy, self.choices, Sampling(temperature=0.0))
 
     def act(self, views: Sequence[View]) -> list[Act]:
@@ -40,7 +40,7 @@ class ChoiceAgent:
         return [_act(completion) for completion in completions]
 
     def demonstrate(self, view: View, action: str) -> ChoiceDecision | None:
-        """Return the decision that takes ``action``, or None if it is not among the choices."""
+        """Return the decision that chooses ``action``, or None if ``action`` is not a choice."""
         options = self.choices(view)
         return (
             ChoiceDecision(view, options, options.index(action), 0.0) if action in options else None

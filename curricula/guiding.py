@@ -81,7 +81,7 @@ class Guiding:
         return found
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Run all studies on finished groups and return their findings in order.
+        """Run all studies on finished groups and return the notes in order.
 
         Raises:
             ConfigError: if a note's kind is not its study's, or its group is not in ``groups``.
@@ -213,7 +213,7 @@ class GuidedEpisode:
 
     @property
     def observation(self) -> str:
-        """The current observation, as modified by the interface."""
+        """The observation that the agent currently sees."""
         return self._seen.view.observation
 
     def look(

@@ -63,7 +63,7 @@ class EnergyDistance(NamedTuple):
 
 
 def energy_distance(x: ArrayLike, y: ArrayLike, estimator: Estimator = "v") -> EnergyDistance:
-    """Return the absolute and relative energy distance between two sets (equations 3 and 4).
+    """Return the absolute and relative energy distance of two sets (CoEvolve, Eq. 3 and 4).
 
     ED = 2 E|x - y| - E|x - x'| - E|y - y'|;  ED_rel = ED / E_{i != i'}|x_i - x_i'|.
 
@@ -107,7 +107,7 @@ class SimilarityHistogram(NamedTuple):
 
 
 def max_similarity(embeddings: ArrayLike, reference: ArrayLike) -> SimilarityHistogram:
-    """Return each task's similarity to its nearest reference task, and a histogram (figure 5).
+    """Return each task's similarity to the nearest reference, and a histogram (CoEvolve, Fig. 5).
 
     Args:
         embeddings: (n, dim) vectors of any norm.
@@ -173,12 +173,12 @@ class CrossTable(NamedTuple):
 
     @property
     def ours(self) -> float:
-        """Share of tasks solved by our agent."""
+        """Share of tasks solved by the agent under test."""
         return self.cc + self.wc
 
 
 def cross_table(baseline: Sequence[bool], ours: Sequence[bool]) -> CrossTable:
-    """Compare two agents on the same tasks (Table 8).
+    """Compare two agents on the same tasks (CoEvolve, Table 8).
 
     Args:
         baseline: outcome per task.

@@ -1,4 +1,4 @@
-"""Validation of saved states during loading.
+"""Code that validates saved states when they are loaded.
 
     self.n_groups = read(Count, state["n_groups"])
 

@@ -1,4 +1,4 @@
-"""Conversion between a model's answers and the actions in them.
+"""Functions that extract actions from a model's answers and convert actions to answers.
 
 An action can be extracted from any text; the env decides if the action is valid.
 """

@@ -1,4 +1,4 @@
-"""Parsing and rendering of prompt files with a TOML header, Jinja2 blocks and declared inputs.
+"""Code that parses and renders prompt files with a TOML header and Jinja2 blocks.
 
 Values are inserted unchanged: text from other sources is never read as a template, and nothing is
 escaped.
@@ -65,7 +65,7 @@ class PromptFile(Generic[HeaderT]):
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def declared(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return only the inputs that the file declares."""
+        """Return only the inputs that the prompt file declares."""
         return {name: value for name, value in inputs.items() if name in self.header.inputs}
 
     @property

@@ -146,7 +146,7 @@ class StepWorth(Protocol):
 
 @dataclass(frozen=True)
 class AtTheEnd:
-    """Discounted returns of a trajectory's steps, where only the last step earns the reward."""
+    """Discounted returns of a trajectory's steps, where only the last step receives the reward."""
 
     gamma: float = 0.95
 
@@ -163,7 +163,7 @@ class AtTheEnd:
 
 @dataclass(frozen=True)
 class Earned:
-    """Discounted returns of a trajectory's steps, where each step earns its own env reward."""
+    """Discounted returns of a trajectory's steps, where each step receives its own env reward."""
 
     gamma: float = 0.95
 
@@ -190,7 +190,7 @@ def exact(trajectories: Sequence[Trajectory]) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Similar:
-    """A state function that merges similar observations and logs the first few merges.
+    """A function that assigns similar observations to one state and logs the first few merges.
 
     Attributes:
         threshold: similarity above which two observations are the same state. At 0.9, "desk 1" and

@@ -49,7 +49,7 @@ class Demonstrator(Protocol):
     """An agent that can return its policy's decision for a given action."""
 
     def demonstrate(self, view: View, action: str) -> Decision | None:
-        """Return the decision that takes ``action`` in ``view``, or None if it cannot be taken."""
+        """Return a decision that produces ``action`` in ``view``, or None if that is impossible."""
         ...
 
 
@@ -61,7 +61,7 @@ def demonstrate(
     *,
     seed: int = 0,
 ) -> Demonstrations:
-    """Run training tasks' reference solutions and collect the decisions that produce them.
+    """Run the reference solutions of training tasks and collect a decision for each action.
 
     An episode lost to an engine fault is left out, with a warning. The seed and the task's id
     determine the env's seed.
@@ -93,7 +93,7 @@ def demonstrate(
 
 
 class _Reciter:
-    """An agent that plays a reference solution and records the policy's decisions for its actions.
+    """An agent that plays a reference solution and records a policy decision for each action.
 
     It abandons the episode if the reference is exhausted before the episode ends.
     """
@@ -118,7 +118,7 @@ class _Reciter:
 
 
 def accepted_rollouts(groups: Sequence[Group], *, above: float) -> Demonstrations:
-    """Collect the decisions of rollouts that scored well (ReST's Improve step, arXiv 2308.08998).
+    """Collect decisions from rollouts that scored well (ReST's Improve step, arXiv 2308.08998).
 
     Only rollouts with a score strictly ``above`` this value are imitated; incomplete groups are
     allowed.

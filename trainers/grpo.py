@@ -1,4 +1,4 @@
-"""GRPO and its variants, with clip-higher, several loss averages, a KL term and DAPO's additions.
+"""GRPO and its variants, with clip-higher, a KL term and DAPO's additions.
 
 An update turns groups into a batch of samples, computes old and reference log-probabilities and
 optimises the clipped surrogate. ``credit.py`` computes advantages, ``segments.py`` turns decisions

@@ -79,7 +79,7 @@ def value_loss(
     clip: float,
     total: float | None = None,
 ) -> Tensor:
-    """Compute half the mean squared value error, or that of the clipped values where it is larger.
+    """Compute half the mean squared value error, using the larger of plain and clipped errors.
 
     Args:
         values: (B, T) values under the current weights.
@@ -201,7 +201,7 @@ class PPO(SurrogateLearner):
         return metrics | {"explained_variance": explained} | batch_metrics(batch)
 
     def values(self, samples: Sequence[Sample]) -> Tensor:
-        """Return (B, T) value estimates at each sample's sampled positions, without gradients."""
+        """Return (B, T) value estimates at the sampled positions, without gradients."""
         with torch.no_grad():
             return self.policy.logprobs_and_values(samples, self.head)[2]
 

@@ -21,7 +21,7 @@ Metrics = dict[str, float]
 
 
 def training_success(numbers: Mapping[str, Any]) -> float | None:
-    """Return the share of a step's episodes that solved their task, or None if not reported.
+    """Return the share of a step's episodes that solved their task, or None if it is unknown.
 
     With dynamic sampling, the share covers all episodes, including those of dropped groups.
     """
@@ -96,7 +96,7 @@ class LoopConfig(FrozenModel):
         return state.step < self.study_only_steps
 
     def spent(self, state: LoopState) -> float:
-        """Return the spent share of the budget. With two limits, it is the larger share."""
+        """Return the share of the budget that is spent (with two limits, the larger share)."""
         limits = ((self.max_steps, state.step), (self.max_env_steps, state.env_steps))
         shares = [done / max(1, limit) for limit, done in limits if limit is not None]
         return min(1.0, max(shares, default=0.0))
@@ -152,7 +152,7 @@ class Events:
         """Handle the notes that studies wrote about a step's groups."""
 
     def on_advice(self, changes: Mapping[str, Sequence[AdviceState]]) -> None:
-        """Handle the changes in advice that notes caused. Keys are the names of memories."""
+        """Handle the changes that notes made to each memory's advice. Keys are memory names."""
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:
         """Handle the groups and advantages that the step is about to learn from."""

@@ -299,7 +299,7 @@ class _Step:
             self.kept.add(group.id)
 
     def check(self) -> None:
-        """Raise an error if enough groups for a step have closed, but no episode has finished."""
+        """Raise an error if enough groups closed to fill a step but no episode has finished."""
         if not self.n_finished and self.n_closed >= self.config.groups_per_step:
             first = self.lost[0].error
             raise all_lost(len(self.lost), first) from first

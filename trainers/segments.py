@@ -1,4 +1,4 @@
-"""Segments: a trajectory's decisions, joined into token sequences for single forward passes."""
+"""Segments: decisions joined into token sequences that each need only one forward pass."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Snapshot(NamedTuple):
 
 
 def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
-    """Merge each snapshot of a context into the next one if that extends it.
+    """Merge each snapshot of a context into the next snapshot if the next snapshot extends it.
 
     Source: AgentEvolver's merging of a context's timelines (arXiv 2511.10395).
     """

@@ -157,7 +157,7 @@ class Imitator:
 
     @property
     def steps(self) -> int:
-        """Number of optimiser steps so far, including steps in a stopped epoch."""
+        """Number of optimiser steps so far, including those of an interrupted epoch."""
         done = len(self.losses) * self.steps_per_epoch
         return done if self._epoch is None else done + self._epoch.step
 
@@ -217,7 +217,7 @@ class Imitator:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the losses, best weights, optimiser and generator, but not the policy."""
+        """Return the losses, the best weights, and the optimiser and generator states."""
         return {
             "sizes": self._sizes,
             "losses": list(self.losses),

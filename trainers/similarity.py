@@ -1,4 +1,4 @@
-"""Text similarity, and grouping of similar texts into states.
+"""Functions that measure the similarity of texts and group similar texts into states.
 
 Source: Role-Agent (arXiv 2606.10917), Eq. 4 and 4.1: twice the longest common subsequence divided
 by the total length; texts with a similarity above 0.9 count as the same state. Comparing later
@@ -25,7 +25,7 @@ MAX_CHARACTERS = 2_000
 
 
 def likeness(a: str, b: str, measure: Measure = "lcs") -> float:
-    """Return the similarity of two texts, from 0 (nothing in common) to 1 (equal).
+    """Return the similarity of two texts, from 0 (nothing in common) to 1 (identical).
 
     Only the first 2,000 characters of each text are compared.
 
@@ -89,7 +89,7 @@ def group_states(
 
 
 class _Leader:
-    """A state's first text, with counts for quickly ruling out dissimilar texts."""
+    """The first text of a state, with its character or word counts for quick comparisons."""
 
     def __init__(self, text: str, units: Sequence[Hashable]) -> None:
         self.text, self.units = text, units

@@ -29,7 +29,7 @@ _UNSENT = Completion("", None, Finish.UNSENT)
 
 
 def most_tokens(request: Request) -> Tokens:
-    """Return an upper bound on the tokens in a request, counting one token per UTF-8 byte."""
+    """Return upper bounds on a request's token counts, assuming one token per UTF-8 byte."""
     if not isinstance(request, Prompt):
         return 0, 0
     contents = sum(
@@ -43,7 +43,7 @@ def most_tokens(request: Request) -> Tokens:
 
 
 class Budgeted:
-    """A policy wrapper that does not send requests that might exceed a cap.
+    """A policy wrapper that does not send requests that might exceed a usage cap.
 
     The first request that exceeds the budget and all later requests are not sent; they finish with
     ``UNSENT``. A batch whose upper bound exceeds the budget is sent in parts, because requests
@@ -137,7 +137,7 @@ def read_answer(text: str, schema: type[ModelT]) -> ModelT:
 
 
 def _found(text: str) -> dict[str, Any]:
-    """Find and parse the JSON object in a text."""
+    """Find and parse the JSON object in a string."""
     if text.startswith("{") and text.endswith("}"):  # its strings may contain fences
         return _parsed(text)
     parts = text.split("```")
@@ -273,7 +273,7 @@ class _Case(Generic[ModelT]):
 
     @property
     def ended(self) -> Usage:
-        """Return usage that counts the inquiry's outcome. It is empty if the budget was too low."""
+        """Usage that records the inquiry's outcome. It is empty if the budget was too low."""
         if self.value is not None:
             return Usage(repaired=1) if self.repairing else Usage(used=1)
         unsent = self.outcome is Finish.UNSENT and not self.repairing
@@ -369,7 +369,7 @@ def _question(case: _Case[ModelT]) -> tuple[Message, ...]:
 
 
 def _repair(case: _Case[ModelT]) -> tuple[Message, ...]:
-    """Return the chat so far, followed by a description of the problem."""
+    """Return the chat so far, followed by a request to repair the answer."""
     said = clean_text(without_thoughts(case.said), _QUOTED)
     error = case.problem.removeprefix("schema: ")
     asked = clean_text(case.prompt.repair(case.inputs, error), _MAX_PROMPT)

@@ -104,7 +104,7 @@ class Tape:
     def _record(
         self, requests: Sequence[Request], keys: Sequence[str], store: AnswerStore
     ) -> list[Completion]:
-        """Query the policy and record each answer, immediately if the policy supports this."""
+        """Query the policy and record the answers, each as it arrives if the policy allows this."""
         path = self.scopes.path  # of this thread
 
         def keep(answers: Mapping[int, Completion]) -> None:

@@ -84,7 +84,7 @@ class Demonstrable(Protocol):
     """A policy that can convert a given answer to a decision to train on."""
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
-        """Return the decision that answers ``messages`` with ``text``, or None if they do not fit.
+        """Return the decision to answer ``messages`` with ``text``, or None if they are too long.
 
         Its log-probabilities are 0.
         """
@@ -125,7 +125,7 @@ class ChatAgent:
             )
 
     def greedy(self) -> ChatAgent:
-        """Return the same agent without randomness, for evaluation."""
+        """Return a deterministic version of this agent for evaluation."""
         config = self.config.model_copy(update={"temperature": 0.0})
         return ChatAgent(self.policy, self.prompt, config)
 
@@ -187,7 +187,7 @@ class ChatAgent:
         return history.Conversation(view, self.prompt, config.thinking, config.style, memory)
 
     def _write(self, views: Sequence[View]) -> list[tuple[str, Usage]]:
-        """Return the text in which the model manages each view's history, with its token usage.
+        """Let the model manage each view's history, and return the new texts and the token usage.
 
         The text is "" where no text is due, or where the model has not answered. Stripped cues do
         not affect when a text is due, because the chat to train on has the same text.
@@ -217,7 +217,7 @@ class ChatAgent:
         return written
 
     def demonstrate(self, view: View, action: str) -> TokenDecision | None:
-        """Return the decision that takes an action in a view, or None if the prompt is too long.
+        """Return the decision that produces the given action, or None if the prompt is too long.
 
         Raises:
             ConfigError: if the policy does not work with tokens.
@@ -245,7 +245,7 @@ class ChatAgent:
         return None if kept == view else self.messages(kept, memory)
 
     def _check_stripped(self, request: Prompt, completion: Completion) -> None:
-        """Check that no stripped cue is in the training tokens."""
+        """Check that the tokens to train on do not include cues that must be stripped."""
         decision = completion.decision
         if request.trained is None or not isinstance(decision, TokenDecision):
             return

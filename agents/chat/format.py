@@ -1,4 +1,4 @@
-"""Conversion between messages and token ids that keeps the ids of earlier answers.
+"""Code that converts messages to token ids and back, and keeps the ids of earlier answers.
 
 A tokenizer's chat template renders a conversation as one text. Tokenising this text again at every
 turn would change sampled tokens, and templates render old and new messages differently. This
@@ -52,7 +52,7 @@ class TokenCache:
         self.n_bytes = 0
 
     def __call__(self, text: str) -> array[int]:
-        """Return the token ids of a text."""
+        """Return the token ids of a string."""
         with self._lock:
             known = self._known.get(text)
             if known is not None:
@@ -172,7 +172,7 @@ class ChatFormat:
         return tuple(ids)
 
     def ids_after(self, decision: TokenDecision, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Return the next prompt's ids: those of a decision, followed by those of later messages.
+        """Return the token ids of the next prompt: a decision followed by later messages.
 
         The ids start with the decision's ids, which are not tokenised again.
 
@@ -205,7 +205,7 @@ class ChatFormat:
         return message.ids if finished else (*message.ids, self.end_of_turn)
 
     def _fill(self, pieces: Iterable[_Piece], messages: Sequence[Message]) -> Iterator[int]:
-        """Fill a template's pieces with message contents and return the token ids."""
+        """Yield the token ids of template pieces after filling in message contents."""
         run = ""
         for piece in pieces:
             if isinstance(piece, int):
@@ -231,13 +231,13 @@ class ChatFormat:
         return self._pieces(self._render(roles), len(roles))
 
     def _make_bridge(self, roles: tuple[str, ...]) -> tuple[_Piece, ...]:
-        """Return the template text between an answer's end-of-turn token and the next answer."""
+        """Return the template text from an end-of-turn token to the start of the next answer."""
         text = self._render(("user", _ASSISTANT, *roles), first=-2).partition(_ANSWER)[2]
         pieces = self._pieces(text, len(roles))
         return pieces[pieces.index(self.end_of_turn) + 1 :]
 
     def _render(self, roles: Sequence[str], *, first: int = 0, prompt: bool = True) -> str:
-        """Render the chat template, using placeholders numbered from ``first`` as contents."""
+        """Render the chat template with placeholders for contents, numbered from ``first``."""
         messages = [
             {"role": role, "content": _ANSWER if role == _ASSISTANT else _named(index)}
             for index, role in enumerate(roles, first)

@@ -72,7 +72,7 @@ class Conversation:
         return write(self._at(step), thinking=self.thinking, style=self.style)
 
     def user(self, step: int, text: str) -> Message:
-        """Return a user message with this text and the cues for its step."""
+        """Return a user message with the given text and the cues for its step."""
         before = self._cues("first") if step == 0 else ()
         return Message("user", "\n\n".join([*before, text, *self._cues("turn")]))
 
@@ -95,7 +95,7 @@ class Conversation:
         return tuple(cue.text for cue in self.view.cues if cue.place == place)
 
     def _at(self, step: int) -> View:
-        """Return the view of a step."""
+        """Return the view at a step."""
         if step == self.answered:
             return self.view
         turn, history = self.view.history[step], self.view.history[:step]
@@ -195,7 +195,7 @@ def _oldest(conversation: Conversation, n: int | None) -> int:
 
 
 def _notes(conversation: Conversation, n: int | None) -> tuple[str, int]:
-    """Return a window's latest notes and the number of steps that they cover, or ("", 0)."""
+    """Return the model's latest notes and the number of steps that they cover."""
     for step in reversed(range(conversation.answered + 1)):
         if text := conversation.written(step):
             return text, _oldest(conversation.before(step), n)
@@ -245,7 +245,7 @@ def asks_for_room(conversation: Conversation, max_chars: int) -> str:
 def _managed(
     conversation: Conversation, max_chars: int, *, by_model: bool
 ) -> tuple[tuple[Message, ...], _Desk, int]:
-    """Return the system message, the kept steps, and the total number of characters."""
+    """Return the system message, the kept steps, and the total number of characters in both."""
     desk = _Desk()
     system = conversation.system()
     length = sum(len(message.content) for message in system)
@@ -267,7 +267,7 @@ def _managed(
 
 
 def without_marks(answer: str) -> str:
-    """Remove the marks with which a model manages its history from an answer."""
+    """Remove an answer's marks, which a model uses to manage its history."""
     return _NOTE.sub("", _DROP.sub("", answer)).strip()
 
 
@@ -306,7 +306,7 @@ class _Desk:
                 yield self.answers[number]
 
     def _clear(self, numbers: str) -> set[int]:
-        """Remove the steps and notes with these numbers; return the numbers that existed."""
+        """Remove the steps and notes with the given numbers; return the numbers that existed."""
         named = _numbers(numbers) & {*self.users, *self.notes} - {1}
         for number in named:
             for pile in (self.users, self.answers, self.notes):

@@ -1,4 +1,4 @@
-"""Settings, costs, responses and errors of a chat completions endpoint. Does no I/O."""
+"""Settings, costs, responses and errors for a chat completions endpoint. Does no I/O."""
 
 from __future__ import annotations
 
@@ -90,19 +90,19 @@ class EndpointConfig(FrozenModel):
 
 
 def most_tokens(prompt: Prompt) -> Tokens:
-    """Return upper bounds on the tokens in a prompt and its answer, counting one token per byte."""
+    """Return upper bounds on the token counts of a prompt and its answer, at one token per byte."""
     sent = sum(_n_bytes(message.content) + _TOKENS_AROUND_A_MESSAGE for message in prompt.messages)
     return sent, prompt.sampling.max_tokens
 
 
 def least_tokens(prompt: Prompt, answer: str = "") -> Tokens:
-    """Return lower bounds, valid for any server, on the tokens in a prompt and its answer."""
+    """Return lower bounds on the token counts of a prompt and its answer, valid for any server."""
     sent = sum(_n_bytes(message.content) for message in prompt.messages)
     return sent // _BYTES_A_TOKEN, _n_bytes(answer) // _BYTES_A_TOKEN
 
 
 def refusal(config: EndpointConfig, spent: Cost, most: Tokens) -> str:
-    """Return a message naming the cap that a request of ``most`` tokens might exceed."""
+    """Return a message naming the cap that a request for up to ``most`` tokens might exceed."""
     name, so_far, more = "max_tokens_total", f"{spent.tokens} tokens", f"{sum(most)}"
     if config.max_tokens_total is None or spent.tokens + sum(most) <= config.max_tokens_total:
         name, so_far = "max_usd_total", f"{spent.usd:.4f} USD"
@@ -154,7 +154,7 @@ class EndpointReply(BaseModel):
 
     @property
     def tokens(self) -> Tokens | None:
-        """Numbers of prompt and completion tokens, or None unless the server reports both."""
+        """Numbers of prompt and completion tokens, or None if the server does not report both."""
         usage = self.usage or _Tokens()
         if usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
@@ -172,7 +172,7 @@ class _Refusal(BaseModel):
 
 
 def says_overflow(content: bytes) -> bool:
-    """Return True if a body is an OpenAI error that reports a prompt overflow."""
+    """Return True if a response body is an OpenAI error that reports a prompt overflow."""
     try:
         error = _Refusal.model_validate_json(content).error
     except ValidationError:
@@ -210,7 +210,7 @@ def is_overflow(status: int, codes: Collection[object], text: str) -> bool:
 
 
 def retry_after_s(header: str | None, now: datetime | None = None) -> float:
-    """Return the seconds that a ``Retry-After`` header asks to wait, or 0 without a valid header.
+    """Return the wait in seconds from a ``Retry-After`` header, or 0 if there is no valid one.
 
     The header contains seconds or a date (RFC 9110, section 10.2.3).
 

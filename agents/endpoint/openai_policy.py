@@ -49,7 +49,7 @@ _COUNTS = ("retries", "unknown", "empty", "overflows", "lost")
 
 
 class _Fault(NamedTuple):
-    """A failed attempt, with its cause and advice on how to fix it."""
+    """A failed attempt, with its cause and a suggested fix."""
 
     what: str  # without the key
     advice: str
@@ -175,7 +175,7 @@ class OpenAIPolicy:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the counts as JSON, so that a resumed run continues counting."""
+        """Return the counts as JSON, so that a resumed run can continue counting."""
         usage, capped = self.usage, self.capped
         return {
             **{name: self.counts[name] for name in _COUNTS},
@@ -188,7 +188,7 @@ class OpenAIPolicy:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`, even one that an older version saved."""
+        """Restore a state from :meth:`state_dict`, including states saved by older versions."""
         found = Counter(state)
         usage = Usage(
             calls=found["requests"],

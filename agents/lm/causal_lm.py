@@ -213,7 +213,7 @@ def head_of(model: PreTrainedModel) -> torch.nn.Linear:
 
 @torch.no_grad()
 def check_model(model: PreTrainedModel) -> None:
-    """Check with a few tokens that packed sequences and the head reproduce the model's logits.
+    """Check on a few tokens that packed sequences get the same logits as separate sequences.
 
     Raises:
         ModelError: if the logits differ, because the trained and sampled models would differ.
@@ -245,7 +245,7 @@ def own_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 @torch.no_grad()
 def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """Yield weights by parameter name, merging adapters in fp32 without copying other weights."""
+    """Yield each weight's name and tensor, merging adapters in fp32 and copying nothing else."""
     adapted = {
         f"{name}.base_layer.weight": module
         for name, module in model.named_modules()
@@ -272,7 +272,7 @@ def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 
 def _layer_of(name: str) -> str:
-    """Return a weight's name up to its layer number, or all of it if there is no number."""
+    """Return a weight's name up to its layer number, or the whole name if it has no number."""
     found = re.match(r".*?\.\d+\.", name)
     return found[0] if found else name
 

@@ -1,4 +1,4 @@
-"""A causal language model that can be trained, copied and asked for log-probabilities."""
+"""A causal language model that can be trained and copied and that computes log-probabilities."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class LanguageModel:
         return sum(weight.numel() for name, weight in named if ".lora_" not in name)
 
     def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities of the sampled positions under the current weights.
+        """Return the log-probabilities of the sampled tokens under the current weights.
 
         Segments are packed into rows of at most ``pack_tokens`` tokens, with one forward pass each.
         Tokens after a segment's last sampled token are left out. On a CPU, prefixes shared by
@@ -249,7 +249,7 @@ class LanguageModel:
         return self
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield all weights by their Hugging Face checkpoint names, with the adapter merged.
+        """Yield the (name, tensor) pairs of a Hugging Face checkpoint, with the adapter merged.
 
         Samplers that store their own weights use this. ``lm_head.weight`` is included even if it is
         tied to the embedding. Weights not changed by an adapter are not copied.

@@ -11,7 +11,7 @@ from coevo_gym.core.errors import ModelError, ModelNotFetched, ModelNotFound
 
 
 class ModelShape(NamedTuple):
-    """The shape of a Llama-style decoder-only transformer, dense or a mixture of experts.
+    """The shape of a Llama-style decoder-only transformer, dense or mixture-of-experts.
 
     Attributes:
         layers: number of transformer blocks.
@@ -39,7 +39,7 @@ class ModelShape(NamedTuple):
 
     @property
     def n_parameters(self) -> int:
-        """Number of weights in matrices. Norms and biases (well below 0.1 %) are not counted."""
+        """Number of matrix weights. Norms and biases (well below 0.1 %) are not counted."""
         return self._count(self.experts)
 
     @property
@@ -54,7 +54,7 @@ class ModelShape(NamedTuple):
 
     @property
     def kept_per_token(self) -> int:
-        """Bytes per token and layer kept for the bf16 backward pass, accurate to a factor of two.
+        """Bytes kept per token and layer for the bf16 backward pass, to within a factor of two.
 
         The widths come from the model; their factors were measured on small models.
         """
@@ -63,12 +63,12 @@ class ModelShape(NamedTuple):
         return attention + expert * self.active_experts
 
     def lora_parameters(self, rank: int) -> int:
-        """Return the number of adapter weights at this rank on all non-expert linear layers."""
+        """Return the weight count of an adapter of this rank on all non-expert linear layers."""
         adapted = self._replace(experts=0) if self.experts > 1 else self
         return self.layers * rank * sum(rows + columns for rows, columns in adapted._matrices())
 
     def _matrices(self) -> list[tuple[int, int]]:
-        """Return the input and output width of every matrix in a block with all its experts."""
+        """Return the input and output widths of all matrices in a block, including all experts."""
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = [(self.hidden, query), *[(self.hidden, key)] * 2, (query, self.hidden)]
         mlp = [*[(self.hidden, self.intermediate)] * 2, (self.intermediate, self.hidden)]

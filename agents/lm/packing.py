@@ -1,4 +1,4 @@
-"""Packing of sequences into rows, with attention restricted to each sequence.
+"""Sequence packing: several sequences share a row, with attention within each sequence only.
 
 Rows are not padded, so no computation is wasted. On a CPU, prefixes that sequences of a row
 share, such as a group's prompt, are computed once. Positions restart with each sequence, and the
@@ -99,7 +99,7 @@ def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]
 
 
 def _first(path: Path, n: int) -> Path:
-    """Return the start of a path through rows that covers the first ``n`` tokens."""
+    """Truncate a path, which locates a sequence's tokens in a row, to the first ``n`` tokens."""
     found = []
     for number, taken in path:
         found.append((number, min(taken, n)))
@@ -110,7 +110,7 @@ def _first(path: Path, n: int) -> Path:
 
 
 def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) -> Tensor:
-    """Compute the last hidden states of sequences in one forward pass over one packed row.
+    """Pack sequences into one row and compute their last-layer hidden states in one forward pass.
 
     Each sequence must have at least one token.
 
@@ -147,7 +147,7 @@ def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) ->
 
 @contextmanager
 def attention_within_sequences(model: PreTrainedModel) -> Iterator[None]:
-    """Restrict the model's attention to a packed row's sequences in a ``with`` block.
+    """Keep attention within each sequence of a packed row for the duration of a ``with`` block.
 
     Gradient checkpointing recomputes activations in the backward pass, which must enter the context
     again; see :func:`enable_checkpointing`.
@@ -265,7 +265,7 @@ def _along(path: Path, parts: Sequence[Tensor]) -> Tensor:
 
 
 def _mask(own: int, length: int, width: int | None, device: torch.device) -> Tensor | None:
-    """Return the (own, length) attention mask, or None for plain causal attention."""
+    """Return the attention mask for the last ``own`` tokens, or None for plain causal attention."""
     if own == length and (width is None or length <= width):
         return None
     place = torch.arange(length, device=device)

@@ -276,7 +276,7 @@ def _attention(
     position_bias: Tensor | None = None,
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention like transformers' own function, with the same signature.
+    """Compute attention with the signature of transformers' attention functions.
 
     For one new token per row, query heads that share a key head are treated as several queries.
     transformers copies keys and values for each query head instead, which took 8 times as long on a

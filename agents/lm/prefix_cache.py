@@ -1,4 +1,4 @@
-"""A cache of attention keys and values, so that no token is computed twice.
+"""A cache of attention keys and values, so that no token is processed twice.
 
 Import this module lazily: it requires PyTorch and transformers.
 """
@@ -25,7 +25,7 @@ _ROOM = 64  # tokens for which a batch initially allocates memory; it grows
 
 
 class Stored(NamedTuple):
-    """The token ids (T,) of a cached sequence, its keys and values per layer, and their size."""
+    """A cached sequence: its token ids (T,), its keys and values per layer, and their size."""
 
     ids: NDArray[np.int64]
     layers: KeysAndValues
@@ -33,7 +33,7 @@ class Stored(NamedTuple):
 
 
 class CachedStart(NamedTuple):
-    """A cached sequence, and the number ``n`` of its tokens that a prompt starts with."""
+    """A cached sequence, and the number ``n`` of leading tokens that it shares with a prompt."""
 
     n: int = 0
     stored: Stored | None = None
@@ -64,7 +64,7 @@ class PrefixCache:
 
     @property
     def n_bytes(self) -> int:
-        """Memory that the keys and values use, in bytes."""
+        """Memory used by the keys and values, in bytes."""
         return sum(stored.n_bytes for stored in self._stored.values())
 
     def clear(self) -> None:
@@ -72,7 +72,7 @@ class PrefixCache:
         self._stored.clear()
 
     def find(self, prompt: Ids) -> CachedStart:
-        """Return the cached tokens at a prompt's start, excluding the prompt's last token."""
+        """Return the longest cached start of a prompt, excluding the prompt's last token."""
         ids, best, key = np.asarray(prompt[:-1]), CachedStart(), None
         for name, stored in self._stored.items():
             n = n_shared(ids, stored.ids)
@@ -83,7 +83,7 @@ class PrefixCache:
         return best
 
     def put(self, ids: Ids, layers: KeysAndValues) -> None:
-        """Cache a sequence, replacing any of its prefixes in the cache."""
+        """Add a sequence to the cache, and drop any cached prefixes of it."""
         array = np.asarray(ids)
         n_bytes = sum(part.nbytes for pair in layers for part in pair)
         if n_bytes > self.max_bytes:

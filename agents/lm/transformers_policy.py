@@ -57,7 +57,7 @@ def why_not(model: PreTrainedModel) -> str:
 def sample_continuous(
     model: PreTrainedModel, asks: Sequence[Ask], *, stop_ids: Sequence[int], seed: int
 ) -> list[Sampled]:
-    """Sample an answer to each prompt, with the arguments and results of ``sample_padded``.
+    """Sample an answer to each prompt; arguments and results are as in ``sample_padded``.
 
     The engine draws from PyTorch's global generators, whose state is restored afterwards.
 
@@ -229,7 +229,7 @@ class TransformersPolicy(LanguageModel):
         return completions
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
-        """Convert a given answer to a training decision, or return None if it does not fit.
+        """Return a training decision for an answer, or None if the context window is too small.
 
         Its log-probabilities are 0, because the answer was not sampled.
         """
@@ -318,7 +318,7 @@ class TransformersPolicy(LanguageModel):
         return self._prefixes
 
     def _sampler(self) -> Any:
-        """Return the model to sample with: a bf16 copy if a GPU trains fp32 weights in bf16.
+        """Return the model to sample with: a bf16 copy for autocast on a GPU, else the original.
 
         On a CPU, the copy would add a rounding difference between sampler and learner without
         saving time, because autocast converts the weights once per call.

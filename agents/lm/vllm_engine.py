@@ -1,4 +1,4 @@
-"""A vLLM engine in this process that takes prompt ids and returns sampled ids.
+"""A vLLM engine in this process that maps prompt token ids to sampled token ids.
 
 The engine shares the process with the learner, so new weights reach it as tensors and not over the
 network. Environment variables and the random generators of Python, numpy and PyTorch are

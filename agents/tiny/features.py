@@ -1,4 +1,4 @@
-"""Features of the tiny policy: values that describe a choice's words and text overlaps.
+"""Features for the tiny policy: values that describe a choice's words and text overlaps.
 
 The features are independent of the benchmark. A candidate consists of a leading word and the rest
 of its text (its argument). If the argument occurs in the observation, its context is the text from
@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 
 
 class Text(NamedTuple):
-    """The words, word pairs and numbers of a text."""
+    """The words, word pairs and numbers in a string."""
 
     words: tuple[str, ...]
     distinct: frozenset[str]
@@ -44,7 +44,7 @@ class Text(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def parse(text: str) -> Text:
-    """Parse a text into lowercase words without plural s, pairs of adjacent words, and numbers.
+    """Parse a string into lowercase words (plural s removed), adjacent word pairs and numbers.
 
     Example:
         >>> parse("2 red mugs, under $9.50").words
@@ -84,7 +84,7 @@ class WordWeights:
         return cls(dict(sorted(counts.items())), len(distinct))
 
     def total(self, words: Iterable[str]) -> float:
-        """Return the sum of the words' weights, regardless of their order."""
+        """Return the total weight of the given words, which does not depend on their order."""
         weights, unseen = self._weights, self._unseen
         return math.fsum([weights.get(word, unseen) for word in words])
 
@@ -232,7 +232,7 @@ class Encoder:
 
 @lru_cache(maxsize=65536)
 def split_candidate(candidate: str) -> tuple[str, str]:
-    """Split a candidate into its leading word and the rest of its text.
+    """Split a candidate into its first word and the remaining text.
 
     Example:
         >>> split_candidate("click[Buy Now]"), split_candidate("go to drawer 1")
@@ -246,7 +246,7 @@ def split_candidate(candidate: str) -> tuple[str, str]:
 
 
 def contexts(arguments: Sequence[str], observation: str) -> list[tuple[float, str]]:
-    """Find each argument in an observation, with the text up to the next argument.
+    """Return each argument's position in an observation and the text that follows it.
 
     If an argument does not occur, leading words are dropped until it does ("to drawer 1",
     "drawer 1").
@@ -281,7 +281,7 @@ def _find(text: str, argument: str) -> tuple[int, int]:
 
 
 def _word_start(text: str, argument: str, start: int = 0) -> int:
-    """Return the first index from ``start`` where ``argument`` is a whole word, or -1."""
+    """Find ``argument`` as a whole word, and return its index or -1 as :meth:`str.find` does."""
     if not argument:
         return -1
     start = text.find(argument, start)
@@ -303,7 +303,7 @@ def _local_weights(wanted: Text, around: Sequence[Text]) -> dict[str, float]:
 
 
 def _numbers(text: Text, wanted: Text) -> tuple[float, float, float, float]:
-    """Compare the last number in a text with the last number in the instruction."""
+    """Compare the last number in a string with the last number in the instruction."""
     if not text.numbers or not wanted.numbers:
         return (float(bool(text.numbers)), 0.0, 0.0, 0.0)
     here, there = text.numbers[-1], wanted.numbers[-1]
@@ -312,7 +312,7 @@ def _numbers(text: Text, wanted: Text) -> tuple[float, float, float, float]:
 
 
 def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) -> Floats:
-    """Return features of the agent's past actions, relative to each candidate."""
+    """Return features that compare each candidate with the agent's past actions."""
     past: tuple[PastStep, ...] = view.history
     here = {turn.action for turn in past if turn.observation == view.observation}
     taken = Counter(turn.action for turn in past)
@@ -337,7 +337,7 @@ def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) 
 
 
 def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[int]:
-    """Return each candidate argument's distance from a pointer into the instruction.
+    """Return how far ahead each candidate's argument occurs in the rest of the instruction.
 
     A pointer moves through the instruction: each past action moves it past the action's argument,
     if the argument occurs after the pointer. An argument that makes up most of the instruction is
@@ -356,7 +356,7 @@ def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[
 
 
 def _with_relative(rows: Floats) -> Floats:
-    """Add columns that compare each candidate with the best candidate, such as gaps and flags."""
+    """Add columns that compare each candidate's features with the best among all candidates."""
     compared = rows[:, :_N_COMPARED]
     gap = compared - compared.max(axis=0, keepdims=True)
     fresh = compared[:, :3] * (1.0 - rows[:, _N_PAGE : _N_PAGE + 1])  # 0 if chosen here before

@@ -14,7 +14,7 @@ from coevo_gym.agents.tiny.features import N_DENSE, Encoded, Ints
 
 
 class CandidateBatch(NamedTuple):
-    """A batch of B choices, flattened to their N candidates."""
+    """A batch of B choices, flattened into a single list of N candidates."""
 
     words: Tensor
     word_offsets: Tensor  # (N,)
@@ -57,7 +57,7 @@ def _offsets(lengths: Ints) -> Tensor:
 
 
 class Scorer(nn.Module):
-    """A network that scores candidates based on hashed words, dense features and other candidates.
+    """A network that scores candidates using hashed words, dense features and the other candidates.
 
     The sizes are described in ``TinyConfig``. The seed determines initial weights and dropout.
     """

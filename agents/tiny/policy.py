@@ -182,7 +182,7 @@ class TinyPolicy:
             self._rng = before
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the weights, word weights, random generators and version."""
+        """Return the network's weights, the word weights, the random generators and the version."""
         net = {name: value.detach().clone() for name, value in self._net.state_dict().items()}
         return {
             "config": self.config.model_dump(),

@@ -289,7 +289,7 @@ def _evolved(task: Task, context: Context, round: Round, verdict: Verdict) -> Ta
 
 
 def _told(context: Context, known: KnownTasks) -> Context:
-    """Add known instructions to a context. Unguided contexts also get those of other scenarios."""
+    """Add the instructions of known tasks to a context."""
     tasks = known.around(context.task, MAX_KNOWN)
     if context.kind == UNGUIDED:
         there = {task.id for task in tasks}

@@ -77,7 +77,7 @@ class Aim:
 
 
 def _words(text: str) -> frozenset[str]:
-    """Return the lowercase words of a text, with camel-case names split."""
+    """Return the lowercase words in a string, with camel-case names split."""
     return frozenset(_WORD.findall(f"{text} {spaced(text)}".lower()))
 
 

@@ -163,7 +163,7 @@ class ModelExplorer:
         return {**found, "agents": agents} if any(agents) else found
 
     def _files(self) -> Iterator[InquiryPrompt | CuePrompt]:
-        """Yield the prompts in the folder; the prompt for targets is optional."""
+        """Yield the explorer's prompt files; the file for targets is optional."""
         for name in ("summary", "abstract"):
             yield load_inquiry(f"{self.prompts}/{name}")
         yield load_cue(f"{self.prompts}/guide")
@@ -230,7 +230,7 @@ class ModelExplorer:
         return WalkStart(task, self.guide(context, stay.brief, earlier), stay.rng)
 
     def _abstract(self, stays: Sequence[_Stay]) -> None:
-        """Turn walks into proposals with the model. If the model fails, make drafts by rule."""
+        """Use the model to turn walks into proposals. If the model fails, make drafts by rule."""
         ways = [
             (stay, walk, walked)
             for stay in stays

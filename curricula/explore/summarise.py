@@ -171,7 +171,7 @@ def retraced(
 def _shown(
     exchanges: Sequence[Exchange], n_steps: int, last_observation: str, cap: int
 ) -> dict[str, Any]:
-    """Return prompt inputs with as many of the exchanges as fit."""
+    """Return prompt inputs with as many exchanges as fit into ``cap`` characters."""
     shown = cut(exchanges, cap)
     numbers = step_numbers(len(shown), n_steps)
     return {

@@ -51,7 +51,7 @@ class Walked(NamedTuple):
 
 
 class Walks:
-    """A runner of concurrent exploration walks that uses the same code as training.
+    """A runner for concurrent exploration walks that uses the same code as training.
 
     All active walks query the agent together. A walk ends after its maximum number of steps, when
     the env ends it, after :data:`MAX_STRAYS` consecutive ineffective actions, or when the agent's

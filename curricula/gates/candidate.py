@@ -113,7 +113,7 @@ class Candidate:
         return {}
 
     def _storable_proposal(self) -> dict[str, Any]:
-        """Return a model's proposal as JSON, or {} if no model made the candidate."""
+        """Return the candidate's proposal as JSON, or {} if it does not come from a model."""
         if not isinstance(self.proposal, Proposal):
             return {}
         data: dict[str, Any] = _clean(self.proposal.model_dump(mode="json"))

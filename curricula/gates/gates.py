@@ -129,7 +129,7 @@ class LexicalGate:
     name: str = "lexical"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Compare the words with the most similar known instruction; see :class:`Gate`."""
+        """Compare the instruction with the most similar known one; see :class:`Gate`."""
         alike = self.known.most_alike(candidate.the_draft)
         if alike is None:
             return candidate
@@ -145,7 +145,7 @@ OWN_ENDS = frozenset({EndReason.SOLVED, EndReason.FAILED, EndReason.AGENT_DONE})
 
 @dataclass(frozen=True, slots=True)
 class PaperGate:
-    """A gate that lets a solver try each task once, with the reference solution as a tip.
+    """A gate that lets a solver try each task once, with the reference solution as a hint.
 
     The task passes with a score above 0, or if a judge approves an episode that ended by itself.
     """
@@ -156,7 +156,7 @@ class PaperGate:
     name: str = "paper"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Let a solver try the task, with the reference solution as a tip; see :class:`Gate`."""
+        """Let a solver try the task, with the reference solution as a hint; see :class:`Gate`."""
         tried = try_task(self.solver, candidate.the_task, 1, tip=True)
         if not tried.ended:
             raise Rejected(f"it could not be tried: {tried.problem}", env_steps=tried.env_steps)

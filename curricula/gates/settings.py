@@ -41,7 +41,7 @@ _ELSEWHERE = {
 
 
 def not_optional(off: Collection[str]) -> str | None:
-    """Return an error message if any gate in ``off`` cannot be turned off, or else None."""
+    """Return an error message if any gate in ``off`` cannot be turned off, otherwise None."""
     wrong = sorted(set(off) - OPTIONAL)
     if not wrong:
         return None
@@ -112,7 +112,7 @@ class HoldConfig(FrozenModel):
 
 
 class SimilarityConfig(FrozenModel):
-    """Settings for experiments that select new tasks by similarity to native training tasks.
+    """Settings for experiments that select new tasks by their similarity to existing tasks.
 
     One fifth of the native training tasks, chosen by a hash of their ids, is set aside for the
     comparison and not used for exploration. With a bin other than ``all``, a round keeps one third

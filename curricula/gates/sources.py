@@ -37,7 +37,7 @@ def stands_in(text: str, phrase: str) -> bool:
 
 
 def tells_of(text: str, name: str) -> bool:
-    """Return True if a text contains all words of a name in any form, ignoring filler words.
+    """Return True if a string contains all words of a name in any form, ignoring filler words.
 
     Example:
         >>> tells_of("Delete both of my alarms", "delete alarm"), tells_of("Put it there", "it")
@@ -78,7 +78,7 @@ class ShownValues:
         self._values |= self.news(text)
 
     def news(self, text: str) -> set[str]:
-        """Return the values in a text that were not shown before."""
+        """Return the values in a string that were not shown before."""
         return {
             value
             for value in set(values(text)) - self._values
@@ -142,6 +142,6 @@ class Sources:
             told.read(text)
 
     def feeds(self, step: int, later: Sequence[str]) -> bool:
-        """Return True if a step showed a value that ``later`` uses, or a count in the answer."""
+        """Return True if a step showed a value used in ``later`` or a count given in the answer."""
         text = "\n".join(later)
         return self._answers[step] or any(stands_in(text, value) for value in self._news[step])

@@ -83,7 +83,7 @@ def quota(n: int, share: float, *, guided: int, coverage: int) -> Quota:
 
 
 class Offer(NamedTuple):
-    """Candidates for a round's contexts.
+    """Candidate contexts for a round.
 
     Attributes:
         pending: contexts from signals since the last round.
@@ -101,7 +101,7 @@ class Offer(NamedTuple):
 
 
 class ContextChoice:
-    """The base class of rules that choose a round's contexts; by default, rounds are unguided.
+    """Base class for rules that choose a round's contexts; by default, rounds are unguided.
 
     Attributes:
         looks_back: True if the rule starts from trained tasks or learns from finished groups.
@@ -150,7 +150,7 @@ class Blindly(ContextChoice):
 
 
 class Ranked(ContextChoice):
-    """The base class of rules that choose the recently trained tasks with the highest scores.
+    """Base class for rules that choose the recently trained tasks with the highest scores.
 
     Args:
         numbers: selector whose task statistics are used. Ties are broken at random.

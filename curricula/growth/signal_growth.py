@@ -40,7 +40,7 @@ class Due(NamedTuple):
 
 
 class When(ABC):
-    """The base class of rules that decide when a round is due and how large it is.
+    """Base class for rules that decide when a round is due and how large it is.
 
     Args:
         every_groups: number of groups after which a round may be due.
@@ -69,7 +69,7 @@ class When(ABC):
         return {"groups_since_round": self._n_groups}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`, ignoring other keys."""
+        """Restore the state from :meth:`state_dict`, ignoring any other keys."""
         self._n_groups = read(Count, state["groups_since_round"])
 
 

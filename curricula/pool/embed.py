@@ -22,7 +22,7 @@ _WORD = re.compile(r"\w+")
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text, ignoring case, spacing and punctuation.
+    """Return the words in a string, ignoring case, spacing and punctuation.
 
     Example:
         >>> words("Buy the RED shoes, under $50!")

@@ -137,7 +137,7 @@ def _largest(values: Vectors, k: int) -> Vectors:
 
 
 def _distances(a: Vectors, b: Vectors) -> float:
-    """Return the sum of the distances between all pairs."""
+    """Return the sum of the distances between every row of ``a`` and every row of ``b``."""
     total, squares = 0.0, (b * b).sum(axis=1)
     for at in range(0, len(a), _ROWS):
         rows = a[at : at + _ROWS]

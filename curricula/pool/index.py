@@ -66,7 +66,7 @@ class VectorIndex:
         return self._n_removed
 
     def remove(self, row: int) -> None:
-        """Remove the vector with this index; the indices of other vectors do not change.
+        """Remove the vector with the given index; the indices of other vectors do not change.
 
         Raises:
             IndexError: if there is no such vector.
@@ -101,7 +101,7 @@ class VectorIndex:
         self._n = after
 
     def nearest(self, queries: ArrayLike, k: int) -> Nearest:
-        """Return the ``k`` nearest vectors for each (q, dim) query, or all if there are fewer."""
+        """Return the ``k`` nearest vectors for each of q queries, or all if there are fewer."""
         asked = normalise(np.asarray(queries, dtype=np.float64))
         k = min(k, len(self))
         candidates = self._propose(asked.astype(np.float32), min(len(self), max(4 * k, 32)))

@@ -40,7 +40,7 @@ class KnownTasks:
                 self._around.setdefault(place, []).append(task)
 
     def has(self, id: str) -> bool:
-        """Return True if a task with this id is known."""
+        """Return True if a task with the given id is known."""
         return id in self._ids
 
     def around(self, task: Task, n: int) -> list[Task]:
@@ -107,5 +107,5 @@ def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
 
 
 def _content(text: str) -> Content:
-    """Return the sorted content words of a text, with repetitions."""
+    """Return the sorted content words of a string, with repetitions."""
     return tuple(sorted(word for word in words(text) if word not in _FILLER))

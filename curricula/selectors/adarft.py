@@ -107,7 +107,7 @@ class AdaRFT(RatedSelector):
         return weights
 
     def practise(self, row: int, outcomes: Numbers) -> None:
-        """Add a group's mean outcome. A full batch of outcomes moves the target."""
+        """Record a group's mean outcome. A full batch of outcomes moves the target."""
         config = self.config
         self._rewards.append(float(outcomes.mean()))
         if len(self._rewards) == config.batch:

@@ -1,4 +1,4 @@
-"""The base class of selectors that keep statistics for each task."""
+"""Base class for selectors that keep statistics for each task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coevo_gym.curricula.pool.table import Numbers, TaskTable
 
 
 class TableSelector(ABC):
-    """The base class of selectors that keep a table with one row per task.
+    """Base class for selectors that keep a table with one row per task.
 
     A subclass defines :attr:`columns`, updates a row in :meth:`visit`, and computes weights from
     all rows. Groups of tasks outside the pool and groups without finished episodes are ignored.
@@ -62,7 +62,7 @@ class TableSelector(ABC):
         """Ignore notes, because selectors in this package only use outcomes."""
 
     def metrics(self) -> dict[str, float]:
-        """Return metrics about the selector's state."""
+        """Return metrics on the selector's state."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from coevo_gym.curricula.selectors.base import TableSelector
 def replay_probabilities(
     scores: ArrayLike, last: ArrayLike, now: float, *, beta: float = 0.1, rho: float = 0.1
 ) -> Numbers:
-    """Return the probability of each task, based on the rank of its score and its staleness.
+    """Return the probability of each task, based on its staleness and the rank of its score.
 
     P = (1 - rho) * rank^(-1/beta) / sum + rho * (now - last) / sum, where rank 1 has the largest
     score and ties are broken by index. If no task is stale, P is the first fraction alone.

@@ -15,7 +15,7 @@ from coevo_gym.curricula.selectors.base import TableSelector
 
 
 class RatedSelector(TableSelector):
-    """The base class of selectors based on the pass rate of the first attempts at each task.
+    """Base class for selectors based on the pass rate of the first attempts at each task.
 
     While any task is untried, only untried tasks are drawn. The first steps therefore go through
     the pool once, and new tasks are tried immediately. With ``loop.study_only_steps``, the policy
@@ -44,7 +44,7 @@ class RatedSelector(TableSelector):
         """Return the weight of each task once all tasks have a pass rate."""
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Update the task's pass rate, and record any visit after the first as training."""
+        """Update the task's pass rate, and call :meth:`practise` for any visit after the first."""
         table = self.table
         table["visits"][row] += 1
         first = table["tries"][row] == 0

@@ -140,7 +140,7 @@ class Callers:
         self._counts["taken"] += 1
 
     def end(self, ticket_id: str, how: str) -> None:
-        """Record the end of a ticket: ``"reported"``, ``"given back"`` or ``"lapsed"``."""
+        """Record how a ticket ended: ``"reported"``, ``"given back"`` or ``"lapsed"``."""
         self._out.discard(ticket_id)
         self.leases.end(ticket_id)
         self._ended.put(ticket_id, how)

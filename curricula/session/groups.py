@@ -120,7 +120,7 @@ class GroupLedger:
         return all(group.over for group in self._groups.values())
 
     def ticket(self, id: str) -> Ticket | None:
-        """Return the outstanding ticket with this id, or None if there is none."""
+        """Return the outstanding ticket with the given id, or None if there is none."""
         return self._out.get(id)
 
     def can_issue(self, slot: str | None = None) -> bool:

@@ -372,7 +372,7 @@ class CurriculumSession:
                 self._ledger.close_step()
 
     def note(self, notes: Notes) -> None:
-        """Pass the notes about a step's trajectories to the curriculum."""
+        """Pass the notes on a step's trajectories to the curriculum."""
         with self._lock:
             self.curriculum.note(notes)
 

@@ -70,7 +70,7 @@ class TaskStream:
 
     @property
     def notes(self) -> Notes:
-        """The notes about the groups of the latest completed step."""
+        """The notes on the groups of the latest completed step."""
         return NO_NOTES if self._studies is None else self._studies.notes
 
     @property
@@ -197,7 +197,7 @@ class TaskStream:
 
 
 class StreamSampler:
-    """The base class of the samplers for single and vector envs, with access to their stream."""
+    """Base class for the single-env and vector-env samplers, with access to their stream."""
 
     _stream: TaskStream
 

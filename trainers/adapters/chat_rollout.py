@@ -118,7 +118,7 @@ class ChatRollout:
         return self._begin({"task_id": task} if task else {})
 
     def again(self) -> tuple[Message, ...]:
-        """Start a new episode on the latest episode's task.
+        """Start another episode on the same task.
 
         The session does not record this episode.
 

@@ -92,7 +92,7 @@ class ScoreChoices(Encoder):  # type: ignore[misc]
         return self.size
 
     def forward(self, obs: dict[str, Tensor]) -> Tensor:
-        """Encode a batch of observations to (B, hidden + choices)."""
+        """Encode a batch of observations into a (B, hidden + choices) tensor."""
         state = self.page(obs["obs"].float())
         scores = torch.einsum("bh,bch->bc", state, self.choice(obs["choices"].float()))
         scores = scores.masked_fill(obs["action_mask"] < 0.5, _NOT_OFFERED)

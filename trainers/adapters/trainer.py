@@ -142,7 +142,7 @@ def python_of(trainer: Trainer) -> Path:
 
 
 def find_trainer(trainer: Trainer) -> FoundTrainer:
-    """Find a trainer in the current virtual environment and in its own."""
+    """Look for a trainer in the current virtual environment and in the trainer's dedicated one."""
     here: dict[str, str] = {}
     if trainer.extra is not None:
         with suppress(PackageNotFoundError):
@@ -210,7 +210,7 @@ def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
 
 
 def find_trainers() -> dict[str, FoundTrainer]:
-    """Find all trainers' installations."""
+    """Find the installations of all trainers."""
     return {name: find_trainer(trainer) for name, trainer in TRAINERS.items()}
 
 

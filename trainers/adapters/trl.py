@@ -46,7 +46,7 @@ BY_TOOL = (
 
 
 class TRLPlug:
-    """An adapter that provides a ``GRPOTrainer`` with environments, rows and a callback.
+    """An adapter that provides a ``GRPOTrainer`` with environments, dataset rows and a callback.
 
     TRL sends the K copies of a row to K environments, in any process. Each row has its own slot, so
     its copies receive the same task. The policy version is the trainer's step.

@@ -1,4 +1,4 @@
-"""Batches of samples from groups, and their division into parts for forward passes."""
+"""Batches of samples, and functions that split them into parts for forward passes."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def batch_of(
 
 
 def upper_clips(groups: Sequence[Group], config: GRPOConfig) -> list[list[float]] | None:
-    """Return the upper clipping bound of each trajectory, by group.
+    """Return the upper clipping bound for each trajectory, by group.
 
     Return None if the settings have one clip for all trajectories.
     """
@@ -159,7 +159,7 @@ def flatten(
 
 
 def loss_mean(batch: Batch, config: GRPOConfig) -> tuple[Tensor, float]:
-    """Return (D,) weights for the samples' positions, and the divisor of the weighted sum."""
+    """Return a loss weight for each of the D samples, and the divisor for the weighted sum."""
     weight, total = torch.ones(len(batch.samples)), float(batch.lengths.sum())
     if config.loss_mean == "trajectory":
         weight = trajectory_weights(batch.owner, batch.lengths)
@@ -265,7 +265,7 @@ def of_usable(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]
 
 
 def padded(rows: Sequence[Tensor], part: NDArray[np.int64], like: Tensor) -> Tensor:
-    """Stack the given rows into (B, T), padded with 0, with the device and dtype of ``like``."""
+    """Stack rows into a (B, T) tensor, padded with 0, with the device and dtype of ``like``."""
     return pad_sequence([rows[i] for i in part], batch_first=True).to(like)
 
 
@@ -294,7 +294,7 @@ def group_metrics(
 
 
 def batch_metrics(batch: Batch) -> dict[str, float]:
-    """Return metrics on the size and spread of a batch."""
+    """Return metrics on a batch, such as its size and the spread of its advantages."""
     advantage, recorded = torch.cat([*batch.advantage]), torch.cat([*batch.recorded])
     return {
         "decisions": float(batch.n_decisions),

@@ -56,7 +56,7 @@ def truncated_weights(
 
 
 def of_older_weights(batch: Batch, version: int) -> Tensor:
-    """Return a (D,) bool mask of samples with tokens that an older policy version sampled.
+    """Return a (D,) bool mask of samples with tokens sampled by an older policy version.
 
     It is always False if groups cannot be stale, because on-policy training needs no correction.
     """

@@ -47,7 +47,7 @@ class LearnablePolicy(TrainablePolicy, Protocol):
 
 
 class Objective(NamedTuple):
-    """The inputs of a loss that stay constant during an update.
+    """Loss inputs that stay constant during an update.
 
     Attributes:
         old: old log-probabilities, one row for each of the D samples; None to use the current

@@ -1,4 +1,4 @@
-"""The loss of GRPO and its variants, with clip-higher, a KL term and several loss averages.
+"""The loss function for GRPO and its variants, with clip-higher and a KL term.
 
 The loss depends only on log-probabilities, advantages and a mask of sampled positions, not on
 tasks, steps or models. A choice is a sample with one position (T = 1); a segment of a language

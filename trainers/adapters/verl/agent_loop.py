@@ -79,7 +79,7 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
             )
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """Run one rollout of a row in verl's dataset.
+        """Run one rollout for a row of verl's dataset.
 
         Raises:
             EnvBackendError: if engine faults end every attempt.

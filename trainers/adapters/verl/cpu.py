@@ -65,7 +65,7 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
     manual_seed_all = manual_seed
 
     def set_device(self, *_: Any, **__: Any) -> None:
-        """Do nothing, because a CPU is one synchronous device without cache or profiler."""
+        """Do nothing, because a CPU is one synchronous device without a cache or a profiler."""
 
     synchronize = set_allocator_settings = empty_cache = set_device
     profiler_start = profiler_stop = cudart = set_device
@@ -79,7 +79,7 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
         return "gloo"
 
     def visible_devices_envvar(self) -> str:
-        """Return an unused variable name, because no environment variable controls visible CPUs."""
+        """Return a placeholder, because no environment variable controls which CPUs are visible."""
         return "COEVO_VISIBLE_CPUS"
 
     @contextmanager
@@ -100,5 +100,5 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
         return []
 
     def ray_resource_options(self, num_gpus: float) -> dict[str, Any]:
-        """Return the Ray options for an actor with this many CPUs."""
+        """Return the Ray options for an actor with the given number of CPUs."""
         return {"num_cpus": num_gpus}

@@ -1,4 +1,4 @@
-"""Conversion of samples to the layout of verl's engine.
+"""Code that converts samples to the layout that verl's engine expects.
 
 In verl, the log-probability and the mask at a position refer to the next token.
 """
@@ -34,7 +34,7 @@ class SegmentRow(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The data of an update, as sent to all workers."""
+    """The data that all workers receive for an update."""
 
     config: GRPOConfig
     orders: Sequence[Sequence[int]]  # row indices of each optimiser step
@@ -76,7 +76,7 @@ def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[SegmentRow]:
 
 
 def shares(rows: Sequence[int], lengths: Sequence[int], n: int) -> list[list[int]]:
-    """Distribute row indices to ``n`` workers, balancing the number of tokens.
+    """Distribute row indices among ``n`` workers, balancing the number of tokens.
 
     Each worker gets about the same number of tokens. The workers' row counts differ by at most 1.
     """

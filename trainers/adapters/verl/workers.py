@@ -1,4 +1,4 @@
-"""A common interface to verl's workers, started by torchrun or Ray.
+"""A common interface to verl workers, whether torchrun or Ray starts them.
 
 All workers run each call together; the call returns the first worker's result.
 """
@@ -79,7 +79,7 @@ class TorchrunWorkers:
         return getattr(self._worker, method)(*arguments)
 
     def follow(self) -> None:
-        """Execute the calls of the first process until it stops."""
+        """Execute calls sent by the first process until that process stops."""
         while (asked := self._tell(None)) is not None:
             method, arguments = asked
             getattr(self._worker, method)(*arguments)
@@ -97,7 +97,7 @@ class TorchrunWorkers:
 
 
 class RayWorkers:
-    """A group of workers, one per Ray actor, which verl assigns to nodes.
+    """A group of workers that run as Ray actors on nodes chosen by verl.
 
     Call ``ray.init()`` first, with :func:`ray_environment` as its ``runtime_env``. The model's
     folder must have the same path on every node. ``per_node`` is the number of workers per node.
