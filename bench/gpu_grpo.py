@@ -208,7 +208,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.parts = options.parts.split(",")
     unknown = set(options.parts) - set(PARTS)
     if unknown:
-        parser.error(f"unknown part {min(unknown)!r}; choose from {','.join(PARTS)}")
+        parser.error(f"there is no part {min(unknown)!r}; choose from {','.join(PARTS)}")
     options.shape = options.shape or ("1.5b" if options.device == "cuda" else "tiny")
     options.model = options.model or ("none" if options.shape == "tiny" else "smollm2")
     given = sys.argv[1:] if arguments is None else arguments
