@@ -38,7 +38,7 @@ class Reach(NamedTuple):
 
 
 def demonstrated(task: Task, env: TaskEnv) -> Iterator[tuple[View | None, str]]:
-    """Yield each reference step after the agent's view, or None once the episode is over."""
+    """Yield the view before each reference step (None once the episode is over) and the step."""
     env.reset(options={"task": task})
     over = False
     for step in BFCL.demonstration(task):

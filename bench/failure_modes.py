@@ -45,12 +45,12 @@ WANTED = 0.95
 
 
 class Unfit(Exception):
-    """Raised if a task is not suitable for a failure mode."""
+    """An error raised if a task is not suitable for a failure mode."""
 
 
 Break = Callable[[Task, TaskEnv, random.Random], Iterator[str]]
-"""Yields the actions of an episode that fails with one mode, and may read the env between them.
-It may reset the env to another task first."""
+"""A function that yields the actions of an episode with one failure mode. It may read the env between
+actions, and may reset the env to another task first."""
 
 
 def fits(condition: object) -> None:

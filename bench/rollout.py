@@ -165,7 +165,7 @@ class Scale(NamedTuple):
 
 
 class Over(Exception):
-    """Raised when the time of a cell is up."""
+    """An exception raised when the time of a cell is up."""
 
 
 class Stopwatch:

@@ -113,7 +113,7 @@ class Reference:
         return [self.instead(turn, calls) for turn, calls in enumerate(self.turns)]
 
     def instead(self, turn: int, calls: Sequence[Call]) -> After:
-        """Return the state after a turn with these calls, following the reference's turns."""
+        """Return the state after the reference's earlier turns and a turn with these calls."""
         toolbox = Toolbox(self.world)
         before = [toolbox.call(call) for calls in self.turns[:turn] for call in calls]
         latest = [(call.name, toolbox.call(call)) for call in calls]

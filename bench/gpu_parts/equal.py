@@ -21,7 +21,7 @@ from coevo_gym.trainers.settings import GRPOConfig
 
 N_GROUPS, K = 2, 4
 OFF_POLICY = 0.15
-"""Standard deviation in nats of noise on recorded log-probabilities, so that some ratios clip."""
+"""Standard deviation in nats of noise on recorded log-probabilities, so that some are clipped."""
 
 
 class Tolerance(NamedTuple):
@@ -50,7 +50,7 @@ class Gradient(NamedTuple):
 def measure_equal(
     subject: Subject, size: Size, device: str, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Return one row per precision, where ``ok`` is True if all differences are tolerable."""
+    """Return one row per precision, where ``ok`` is True if all differences are within tolerance."""
     exact = TransformersPolicy(ModelConfig(path=subject.folder, device="cpu"))
     groups = sampled_groups(exact, size)
     wanted = gradient(exact, groups)

@@ -63,7 +63,7 @@ class Deadline(StopRequest):
         self._begun, self._tenths = monotonic(), 0
 
     def __call__(self) -> bool:
-        """Return True to stop after the current step."""
+        """Return True if the run should stop after the current step."""
         passed = monotonic() - self._begun
         tenths = int(10 * min(1.0, passed / self._seconds)) if self._seconds > 0 else 10
         if tenths > self._tenths:

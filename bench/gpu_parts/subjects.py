@@ -202,7 +202,7 @@ def byte_tokenizer() -> Any:
 
 
 def random_weights(name: str, folder: Path) -> Subject:
-    """Save and return a model with random weights, one of :data:`SHAPES`, and a byte tokenizer."""
+    """Save a model of one of :data:`SHAPES` with random weights and a byte tokenizer; return it."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
