@@ -49,8 +49,8 @@ class Unfit(Exception):
 
 
 Break = Callable[[Task, TaskEnv, random.Random], Iterator[str]]
-"""A function that yields the actions of an episode with one failure mode. It may read the env between
-actions, and may reset the env to another task first."""
+"""A function that yields the actions of an episode with one failure mode. It may read the env
+between actions, and may reset the env to another task first."""
 
 
 def fits(condition: object) -> None:

@@ -50,7 +50,7 @@ class Gradient(NamedTuple):
 def measure_equal(
     subject: Subject, size: Size, device: str, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Return one row per precision, where ``ok`` is True if all differences are within tolerance."""
+    """Return one row per precision; ``ok`` is True if all differences are within tolerance."""
     exact = TransformersPolicy(ModelConfig(path=subject.folder, device="cpu"))
     groups = sampled_groups(exact, size)
     wanted = gradient(exact, groups)
