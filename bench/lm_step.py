@@ -337,7 +337,7 @@ def tell_precision(found: Precision) -> None:
             f"{size.mean():.3f} on average and {size.max():.2f} at most."
         )
     print(
-        f"bf16, gradient: cosine with fp32 {found.cosine:.3f}, norm {found.norm:.3f} times fp32's."
+        f"bf16, gradient: cosine {found.cosine:.3f} to that in fp32, norm ratio {found.norm:.3f}."
     )
 
 
