@@ -1,17 +1,17 @@
-# make demo       the closed co-evolution loop on a CPU, from nothing, with a report at the end
-# make test       installs what the tests need and runs them
-# make test-slow  the slow tests too (other people's trainers, whole runs)
-# make test-vllm  the tests of sampling with vLLM, in a venv of their own with its CPU build
-# make gpu-check  what a GPU does with the learner: 5 to 10 minutes, a table and a picture in gpu-check/
-# make lint       what CI checks beside the tests
-# make docs       the generated pages, and the documentation as a site in site/, without a network
+# make demo       installs coevo_gym, trains the quickstart's arms on a CPU, and writes a report
+# make test       installs the test dependencies and runs all tests except the slow ones
+# make test-slow  also runs the slow tests (third-party trainers, whole runs)
+# make test-vllm  runs the tests for sampling with vLLM, in a separate venv with its CPU build
+# make gpu-check  checks the learner on a GPU in 5 to 10 minutes; results and charts are in gpu-check/
+# make lint       runs ruff, the wording check and mypy, as in CI
+# make docs       generates pages and builds the documentation in site/, without a network
 
 PYTHON ?= python3
 VENV   ?= .venv
 VLLM_VENV ?= .venv-vllm
 RUN    := $(VENV)/bin
-# Quiet twice: errors only. Once, pip warns for every package of a folder that its settings name
-# and that is gone.
+# Two --quiet: only errors. With one, pip warns if its settings name a package folder that does not
+# exist, once for each package.
 QUIET  := --quiet --quiet --disable-pip-version-check
 PIP    := $(RUN)/python -m pip install $(QUIET) -c constraints.txt
 VLLM_PIP = $(VLLM_VENV)/bin/python -m pip $(QUIET)
@@ -27,9 +27,9 @@ help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 demo:
-	@echo "[1/2] Installing coevo_gym and PyTorch into $(VENV), unless they are there"
+	@echo "[1/2] Installing coevo_gym and PyTorch into $(VENV), unless they are installed"
 	@$(MAKE) --no-print-directory $(VENV)/train.stamp
-	@echo "[2/2] Training on WebShop: warm-up, first task set, then the arms static and coevolve"
+	@echo "[2/2] Training on WebShop: warm-up, initial tasks, then the arms static and coevolve"
 	$(RUN)/coevo train quickstart --name demo --overwrite
 
 test: worlds
@@ -41,7 +41,7 @@ test-slow: $(VENV)/slow.stamp worlds
 test-vllm: $(VLLM_VENV)/test.stamp
 	$(VLLM_VENV)/bin/python -m pytest tests/vllm -m vllm --timeout 1800 $(ARGS)
 
-# Installs nothing: it uses PYTHON as it is, and skips parts whose packages are missing.
+# Installs nothing: it uses the packages of PYTHON, and skips parts whose packages are missing.
 gpu-check:
 	@$(NEW_PYTHON)
 	PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) bench/gpu_grpo.py \
@@ -60,7 +60,7 @@ format: $(VENV)/dev.stamp
 docs: $(VENV)/dev.stamp
 	$(RUN)/python docs/build.py
 	NO_MKDOCS_2_WARNING=1 $(RUN)/python -m mkdocs build --strict
-	@echo "The documentation is in site/index.html"
+	@echo "The documentation is in site/. Open site/index.html"
 
 clean:
 	rm -rf $(VENV) $(VLLM_VENV) build dist site
@@ -69,14 +69,14 @@ $(VENV)/bin/python:
 	@$(NEW_PYTHON)
 	$(PYTHON) -m venv $(VENV)
 
-# PyTorch's CPU build is 10 times smaller than the default one. uv knows where it is kept. If that
-# place cannot be reached, pip takes what it finds; a build with CUDA is announced before.
+# PyTorch's CPU build is 10 times smaller than the default one. uv knows its package index. If the
+# index cannot be reached, pip installs the default build, after a message if it contains CUDA.
 # usage: $(call cpu_torch,FOLDER OF THE VENV,PIP INSTALL)
 define cpu_torch
 { $(2) uv && $(1)/bin/uv pip install --quiet --python $(1)/bin/python --torch-backend cpu torch==$(TORCH) 2>/dev/null; } || { \
 	  if $(2) --dry-run --report - torch==$(TORCH) 2>/dev/null | grep -q '"nvidia-'; then \
-	    echo "PyTorch's CPU build cannot be reached from here; the default build works without a GPU, too."; \
-	    echo "It is about 2.7 GB to download. Or stop now, and install a torch==$(TORCH) into $(1) yourself."; \
+	    echo "PyTorch's CPU build cannot be reached, so the default build is installed. It works without a GPU, too."; \
+	    echo "It is about 2.7 GB to download. To use another build, press Ctrl-C and install torch==$(TORCH) into $(1)."; \
 	  fi; \
 	  $(2) torch==$(TORCH); }
 endef
@@ -91,16 +91,16 @@ $(VENV)/train.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e '.[train,serve]'
 	@touch $@
 
-# What compiles ALFWorld's planner calls `python`, a name that not every system has.
+# The build of ALFWorld's planner calls `python`, which not every system has, so PATH includes it.
 $(VENV)/dev.stamp: $(VENV)/train.stamp
-	@$(PIP) hnswlib 2>/dev/null || echo "hnswlib cannot be built here, so one test of searching by a graph is skipped: it takes g++ and Python's headers."
+	@$(PIP) hnswlib 2>/dev/null || echo "hnswlib cannot be built, so a test of graph search is skipped. It needs g++ and Python's headers."
 	@extras=train,dev,serve,alfworld; for tool in $(COMPILERS); do command -v $$tool >/dev/null 2>&1 || { \
-	  echo "There is no $$tool here, so the tests of ALFWorld are skipped: install $(COMPILERS), then touch pyproject.toml."; \
+	  echo "There is no $$tool here, so the tests of ALFWorld are skipped. Install $(COMPILERS), then run: touch pyproject.toml"; \
 	  extras=train,dev,serve; }; done; PATH="$(abspath $(RUN)):$$PATH" $(PIP) -e ".[$$extras]"
 	$(RUN)/coevo install bfcl
 	@touch $@
 
-# AppWorld's built-in world is made anew when the scripts that make it have changed.
+# AppWorld's built-in world is created again when the scripts that create it have changed.
 worlds: $(VENV)/dev.stamp
 	@$(RUN)/coevo install appworld
 
@@ -110,8 +110,8 @@ $(VENV)/slow.stamp: $(VENV)/dev.stamp
 	@for trainer in rllib sample-factory verl; do $(RUN)/coevo install $$trainer || exit 1; done
 	@touch $@
 
-# vLLM's CPU build has pins of its own, so constraints.txt does not hold here. The three packages
-# that are taken off again are CUDA builds, beside which a CPU PyTorch cannot be imported.
+# vLLM's CPU build has its own pins, so constraints.txt does not apply. The three uninstalled packages
+# are CUDA builds; a CPU build of PyTorch cannot be imported beside them.
 $(VLLM_VENV)/test.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VLLM_VENV)
 	@echo "Installing vLLM's CPU build into $(VLLM_VENV) (about 1 GB, 3.4 GB on disk, once) ..."

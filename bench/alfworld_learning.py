@@ -1,9 +1,10 @@
-"""Does the tiny policy learn ALFWorld, and does an evolving task set help? Paired by seed.
+"""Success of the tiny policy on ALFWorld with a fixed and an evolving task set, paired by seed.
 
-Both arms of a seed start from one warmed-up policy and one D_0, and spend the same number of env
-steps, exploration and replays counted. The results are on all of valid_seen (val) and valid_unseen
-(test) if the official games are installed, else on the built-in scenes' val and test. The preset's
-settings were chosen on valid_seen with the static arm of seed 1 only.
+The two arms of a seed start from the same warmed-up policy and initial task set D_0. Both spend the
+same number of env steps, including exploration and replays. Policies are evaluated on all of
+valid_seen (val) and valid_unseen (test) if the official games are installed, and otherwise on val
+and test of the built-in scenes. The preset's settings were chosen on valid_seen, with only the
+static arm of seed 1.
 
 Run: python bench/alfworld_learning.py --seeds 3
 """
@@ -35,7 +36,7 @@ Counts = dict[tuple[str, str], tuple[int, int]]
 
 
 def run_seed(seed: int, sets: list[str], base: Path) -> tuple[Counts, int]:
-    """Return (solved, tried) of each policy on each split, and the scenes of the evolved tasks."""
+    """Return (solved, tried) by policy and split, and the number of scenes with evolved tasks."""
     folder = RunFolder(base / f"seed-{seed}")
     resolved = load_config(
         "alfworld",
@@ -60,9 +61,11 @@ def run_seed(seed: int, sets: list[str], base: Path) -> tuple[Counts, int]:
 def main() -> None:
     """Run all seeds and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=3, help="paired seeds")
-    parser.add_argument("--jobs", type=int, default=2, help="seeds at a time")
-    parser.add_argument("--set", action="append", default=[], help="section.key=value")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
+    parser.add_argument("--jobs", type=int, default=2, help="seeds to run in parallel")
+    parser.add_argument(
+        "--set", action="append", default=[], help="a setting, as section.key=value"
+    )
     arguments = parser.parse_args()
     started, seeds = time.time(), range(1, arguments.seeds + 1)
     results, scenes = [], []
@@ -76,7 +79,7 @@ def main() -> None:
             print(f"seed {seed}, {n_scenes} scenes: {shown}", flush=True)
     minutes = (time.time() - started) / 60
     print(f"\nPython {platform.python_version()}, {time.strftime('%Y-%m-%d')}, {minutes:.0f} min\n")
-    print("| policy | split | success | 95 % interval of all episodes | by seed |")
+    print("| policy | split | success | 95 % interval, all seeds pooled | by seed |")
     print("|---|---|---|---|---|")
     for split in SPLITS:
         for name in POLICIES:
@@ -86,7 +89,7 @@ def main() -> None:
             rates = ", ".join(f"{k / n:.1%}" for k, n in each)
             cells = (name, split, f"{solved / tried:.1%}", f"{low:.1%} – {high:.1%}", rates)
             print("| " + " | ".join(cells) + " |")
-    print(f"\nEvolved tasks are in {min(scenes)} to {max(scenes)} scenes; mean {mean(scenes):.0f}.")
+    print(f"\nScenes with evolved tasks: {min(scenes)} to {max(scenes)}, mean {mean(scenes):.0f}.")
 
 
 if __name__ == "__main__":

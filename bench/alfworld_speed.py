@@ -1,6 +1,8 @@
-"""Speed and memory of CoEvolve-ALFWorld-v0, and of the stock engine in the same run.
+"""Speed and memory of CoEvolve-ALFWorld-v0 and of the original engine, in the same run.
 
-Run: python bench/alfworld_speed.py    (official games if installed, else built-in ones)
+Uses the official games if they are installed, and the built-in ones otherwise.
+
+Run: python bench/alfworld_speed.py
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ PAGE = 4096
 
 
 def cpu(run: Callable[[], Any]) -> float:
-    """Return the CPU seconds of a function call."""
+    """Return the CPU seconds that a function call takes."""
     started = time.process_time()
     run()
     return time.process_time() - started
@@ -39,7 +41,7 @@ def problem_of(task: Task) -> tuple[str, str, str]:
 
 
 def stock_steps(tasks: Sequence[Task]) -> float:
-    """Return the steps per CPU second of TextWorld's own env, as ALFWorld makes it."""
+    """Return the steps per CPU second of TextWorld's own env, created as in ALFWorld."""
     from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
     from textworld import EnvInfos
     from textworld.envs.pddl import PddlEnv
@@ -61,7 +63,7 @@ def stock_steps(tasks: Sequence[Task]) -> float:
 
 
 def own_steps(tasks: Sequence[Task]) -> float:
-    """Return the steps per CPU second through ``gym.make``, including goal conditions."""
+    """Return the steps per CPU second of an env from ``gym.make``, with goal conditions checked."""
     env = cast(ALFWorldEnv, gym.make("CoEvolve-ALFWorld-v0", max_steps=10_000).unwrapped)
     rng, spent, steps = random.Random(0), 0.0, 0
     for task in tasks:
@@ -79,7 +81,7 @@ def own_steps(tasks: Sequence[Task]) -> float:
 
 
 def lockstep_steps(tasks: Sequence[Task]) -> float:
-    """Return the steps per CPU second of episodes that take turns, as a trainer's do."""
+    """Return the steps per CPU second of episodes that take turns, as in a trainer."""
     envs = [gym.make("CoEvolve-ALFWorld-v0").unwrapped for _ in tasks]
     rng = random.Random(0)
     live = [(env, env.reset(options={"task": t})[1]) for env, t in zip(envs, tasks, strict=True)]
@@ -104,7 +106,7 @@ def main() -> None:
     tasks = list(coevo_gym.tasks("alfworld"))
     chosen = tasks[:: max(1, len(tasks) // N_GAMES)][:N_GAMES]
     for task in chosen:
-        open_scene(*problem_of(task))  # fills the cache on disk
+        open_scene(*problem_of(task))  # fill the cache on disk
     open_scene.cache_clear()
     first = [cpu(lambda t=t: open_scene(*problem_of(t))) for t in chosen[:10]]
     warm = [cpu(lambda t=t: Game(open_scene(*problem_of(t)), t.instruction)) for t in chosen[:10]]
@@ -118,8 +120,8 @@ def main() -> None:
     turns = lockstep_steps(chosen[:20])
     rows = [
         ("steps per CPU second, goal conditions on", f"{own:,.0f}", ">= 200"),
-        ("the same, 20 games taking turns", f"{turns:,.0f}", ">= 200"),
-        ("stock engine, steps per CPU second", f"{stock:,.0f}", ""),
+        ("same, 20 games taking turns", f"{turns:,.0f}", ">= 200"),
+        ("original engine, steps per CPU second", f"{stock:,.0f}", ""),
         ("ratio", f"{own / stock:.0f} x", ">= 12 x"),
         (
             "first load of a cached game, median",
@@ -127,8 +129,8 @@ def main() -> None:
             "<= 100",
         ),
         ("warm reset, median", f"{statistics.median(warm) * 1e3:.1f} ms", "<= 20 ms"),
-        (f"grown over {N_RESETS} resets of {N_GAMES} games", f"{grown:.0f} MB", "< 60 MB"),
-        ("mapped planner libraries before, after", f"{mapped}, {still}", "equal"),
+        (f"growth over {N_RESETS} resets of {N_GAMES} games", f"{grown:.0f} MB", "< 60 MB"),
+        ("loaded planner libraries before, after", f"{mapped}, {still}", "equal"),
     ]
     print(f"Python {platform.python_version()}, {platform.machine()}, {time.strftime('%Y-%m-%d')}")
     for name, value, wanted in rows:

@@ -1,12 +1,12 @@
-"""Spread of repeats of one run on ALFWorld scenes that are set aside, by setting.
+"""Spread of success between repeats of the same ALFWorld run, for several learner settings.
 
-A repeat has the warm-up and the initial tasks of its seed; only the order of drawn tasks
-differs. A fifth of the training scenes is set aside (25 of 108), and an arm's number is the mean
-over its last five evaluations there; the last one alone is printed as well. Settings are compared
-here and nowhere else: no validation or test game is looked at.
+Repeats of a seed share the warm-up and the initial tasks, and differ only in the order in which
+tasks are drawn. A fifth of the training scenes (25 of 108) is held out, and success is measured
+there: as the mean over the last five evaluations, and in the last evaluation alone. Validation and
+test games are not used, so settings can be chosen by these results.
 
 Run: python bench/alfworld_spread.py --seeds 1,2, --repeats 3 --budget tiny
-Each repeat is a cell of `coevo experiment`; a second call runs the missing cells.
+Each repeat is a cell of `coevo experiment`. Run the command again to add missing cells.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "anneal_groups": {**ANNEAL, "loop.groups_per_step": 16},
 }
 OF_RUN = ("loop.groups_per_step", "loop.max_env_steps", "warmup.n_tasks")
-"""Settings of a row's whole run, which arms of one run must share."""
+"""Settings of a whole run, which all arms of the run must share."""
 SHARED = {
     "benchmark.hold_out": 0.2,
     "evaluation.split": "held_out",
@@ -62,14 +62,14 @@ BUDGETS = {
     "small": {"loop.max_env_steps": 80_000, "loop.evaluate_every_steps": 5, "warmup.n_tasks": 700},
 }
 SCENES = 600
-"""Number of scenes to keep in memory, about 4 MB each: those of all evaluations and of the pool."""
+"""Scenes to keep in memory, about 4 MB each; enough for all evaluations and the pool."""
 
 
 TOLD = ("after_env_steps", "success_rate", "warmup_tasks_success", "pool_tasks_success")
 
 
 def table(settings: list[str], repeats: int, budget: str) -> str:
-    """Return the experiment as TOML; all settings' first repeats precede the second ones."""
+    """Return the experiment as TOML; the first repeats of all settings precede the second ones."""
     lines = [
         'title = "ALFWorld: repeats of one run, by setting of the learner"',
         'benchmarks = ["alfworld"]',
@@ -92,7 +92,7 @@ def table(settings: list[str], repeats: int, budget: str) -> str:
 
 
 def found(folder: Path) -> list[dict[str, Any]]:
-    """Return the results of each finished cell, as one JSON object each."""
+    """Return one JSON object of results for each finished cell."""
     cells = []
     for path in sorted(folder.glob("*_*-*/summary.json")):
         row, _, seed = path.parent.name.rpartition("-")
@@ -117,7 +117,7 @@ def found(folder: Path) -> list[dict[str, Any]]:
 
 
 def spreads(cells: list[dict[str, Any]]) -> str:
-    """Return the table: the spread of repeats of one seed."""
+    """Return a table of the spread between repeats of the same seed."""
     by_setting: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for cell in cells:
         by_setting[cell["setting"]][cell["seed"]].append(cell)
@@ -147,14 +147,14 @@ def spreads(cells: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Run the missing cells, and print the results of all cells."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", default="1,2,", help="as of `coevo experiment`")
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each seed and setting")
+    parser.add_argument("--seeds", default="1,2,", help="seeds, as in `coevo experiment`")
+    parser.add_argument("--repeats", type=int, default=3, help="runs per seed and setting")
     parser.add_argument("--budget", choices=sorted(BUDGETS), default="tiny")
     parser.add_argument("--settings", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
     parser.add_argument(
-        "--print", action="store_true", help="print the finished cells, and run none"
+        "--print", action="store_true", help="print the finished cells without running others"
     )
-    parser.add_argument("--out", type=Path, help="file for each cell's numbers, one JSON line each")
+    parser.add_argument("--out", type=Path, help="file for the cells' results, as JSON lines")
     arguments = parser.parse_args()
     name = f"alfworld_spread_{arguments.budget}"
     if not arguments.print:

@@ -1,16 +1,17 @@
-"""Transfer of practice to set-aside scenarios in AppWorld's built-in world.
+"""Transfer of training to held-out scenarios in AppWorld's built-in world.
 
-The tiny policy chooses between calls built from its observations so far. Native tasks need
-other calls, so it solves none of them, and a table of them shows no effect of practice. So this
-benchmark uses tasks that the policy can solve: tasks that a scripted explorer found, without
-guidance, in all training scenarios. 30 % of the scenarios are set aside. The policy imitates the
-tasks that were found in the others, and each arm practises there, with initial tasks of its own.
-All are evaluated on the tasks found in the set-aside scenarios, in words that no imitated task has.
+The tiny policy can only choose calls that are built from its observations. Native tasks need other
+calls, so it solves none of them, and they cannot show an effect of training. This benchmark
+therefore uses tasks that the policy can solve: a scripted explorer finds them, without guidance, in
+all training scenarios. 30 % of the scenarios are held out. The policy imitates the tasks found in
+the other scenarios, and each arm trains there, from its own initial tasks. All policies are
+evaluated on the tasks found in the held-out scenarios, except those with the same instruction as an
+imitated task.
 
-A stopped run is resumed in `runs/appworld_found`, or in --folder. Once the tasks are found, several
-processes may run different seeds there.
+Results are stored in `runs/appworld_found` or --folder. Run the command again to resume. Once the
+tasks are found, several processes may run different seeds in the same folder.
 
-Run: python bench/appworld_found.py [--seeds 1-8] [--env-steps 8000]     # 20 minutes a seed
+Run: python bench/appworld_found.py [--seeds 1-8] [--env-steps 8000]     # 20 minutes per seed
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import RunFolder, read_json
 
 Rates = list[tuple[float, float]]
-"""For each seed, success on found set-aside tasks and on native ones."""
+"""Success on found tasks and on native tasks in held-out scenarios, for each seed."""
 
 HOLD_OUT = 0.3
 N_FOUND = 110
@@ -47,9 +48,9 @@ ARMS = ("static", "coevolve_rbc")
 
 
 def found_tasks(path: Path, progress: RunProgress) -> Sequence[Task]:
-    """Return tasks that an explorer finds in all training scenarios, stored in a file."""
+    """Return the tasks that an explorer finds in all training scenarios, cached in a file."""
     if not path.is_file():
-        progress.say(f"exploring, until {N_FOUND} tasks are found (about 10 minutes) ...")
+        progress.say(f"Exploring until {N_FOUND} tasks are found (about 10 minutes) ...")
         config = load_config("quickstart", sets=["benchmark.name=appworld", "seed=77"]).config
         assembly = Assembly(config)
         parts = assembly.kit(None)
@@ -61,7 +62,7 @@ def found_tasks(path: Path, progress: RunProgress) -> Sequence[Task]:
 def practised(
     folder: RunFolder, seed: int, shown: Path, env_steps: int, progress: RunProgress
 ) -> None:
-    """Return a run of all arms, in the scenarios that are not set aside."""
+    """Train all arms in the scenarios that are not held out."""
     if folder.manifest.is_file():
         resume(folder, progress, lambda: False)  # type: ignore[arg-type]
         return
@@ -87,7 +88,7 @@ def practised(
 
 
 def successes(folder: RunFolder, tasks: Sequence[Task]) -> Iterator[tuple[str, float, float]]:
-    """Return each policy's name and its success on found set-aside tasks and native ones."""
+    """Yield each policy's name, and its success on found and on native held-out tasks."""
     config = read_manifest(folder)[1]
     assembly = Assembly(config)
     everywhere = config.benchmark.model_copy(update={"hold_out": 0.0})
@@ -107,8 +108,10 @@ def successes(folder: RunFolder, tasks: Sequence[Task]) -> Iterator[tuple[str, f
 def main() -> None:
     """Run all missing seeds, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", default="1-8", help="number of seeds, or a list (1-2 or 3,)")
-    parser.add_argument("--env-steps", type=int, default=8_000, help="env steps of each arm")
+    parser.add_argument(
+        "--seeds", default="1-8", help="number of seeds, a range (1-2) or a list (3,)"
+    )
+    parser.add_argument("--env-steps", type=int, default=8_000, help="env steps per arm")
     parser.add_argument("--folder", type=Path, default=Path("runs/appworld_found"))
     arguments = parser.parse_args()
     folder: Path = arguments.folder
@@ -131,22 +134,22 @@ def main() -> None:
             for name, found, native in successes(run, aside):
                 rates.setdefault(name, []).append((found, native))
     scenarios = len({task.scenario for task in aside})
-    print(f"{len(shown)} tasks to imitate, {len(aside)} in {scenarios} scenarios set aside")
-    print("| policy | found tasks set aside | each seed | native ones set aside |")
+    print(f"{len(shown)} tasks to imitate, {len(aside)} in {scenarios} held-out scenarios")
+    print("| policy | found held-out tasks | by seed | native held-out tasks |")
     print("|---|---|---|---|")
     for name, of in rates.items():
         each = ", ".join(f"{found:.1%}" for found, _ in of)
         of_found, of_native = mean(found for found, _ in of), mean(native for _, native in of)
         print(f"| {name} | {of_found:.1%} | {each} | {of_native:.1%} |")
     for one, other in ((ARMS[0], WARMUP), (ARMS[1], WARMUP), (ARMS[1], ARMS[0])):
-        print(f"{one} against {other}: {_compared(rates[one], rates[other])}")
+        print(f"{one} minus {other}: {_compared(rates[one], rates[other])}")
 
 
 def _compared(ours: Rates, others: Rates) -> str:
-    """Return the difference on found tasks, in points and paired by seed."""
+    """Return the difference in success on found tasks, in percentage points, paired by seed."""
     ours_found, others_found = [found for found, _ in ours], [found for found, _ in others]
     if len(ours) < 2:
-        return f"{100 * (ours_found[0] - others_found[0]):+.1f} points, of one seed"
+        return f"{100 * (ours_found[0] - others_found[0]):+.1f} points, one seed"
     difference = paired(ours_found, others_found)
     p = sign_flip([one - other for one, other in zip(ours_found, others_found, strict=True)])
     low, high = 100 * difference.low, 100 * difference.high

@@ -1,4 +1,4 @@
-"""Speed and memory of CoEvolve-AppWorld-v0, and of the bare engine in the same run.
+"""Speed and memory of CoEvolve-AppWorld-v0 and of the bare engine, in the same run.
 
 Run: python bench/appworld_speed.py [--episodes 500]
 """
@@ -48,14 +48,14 @@ print(json.dumps(found))
 
 
 def seconds(run: Callable[[], Any]) -> float:
-    """Return the wall time of a function call."""
+    """Return the wall time of a function call in seconds."""
     started = time.perf_counter()
     run()
     return time.perf_counter() - started
 
 
 def bare_times(root: Path, base: str) -> dict[str, float]:
-    """Return the median time of each code on the engine alone, in one process."""
+    """Return the median time of each code snippet on the bare engine, in one process."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "data").symlink_to(root / "data")
         command = [engine_python(), "-s", "-c", BARE, base, str(ROUNDS), NOTHING, CALLING]
@@ -72,12 +72,12 @@ def bare_times(root: Path, base: str) -> dict[str, float]:
 
 
 def step_time(world: WorldSession, code: str) -> float:
-    """Return the median time of a step."""
+    """Return the median time of a step that runs this code."""
     return statistics.median(seconds(lambda: world.step(code)) for _ in range(ROUNDS))
 
 
 def memory() -> float:
-    """Return the megabytes of all child processes; shared pages are divided among them."""
+    """Return the memory of all child processes in MB; shared pages are divided among them."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -101,10 +101,10 @@ def _share(pid: int) -> float:
 
 
 def main() -> None:
-    """Measure, and print a table."""
+    """Print a table of the measurements."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "--episodes", type=int, default=0, help="number of episodes for the memory measurement"
+        "--episodes", type=int, default=0, help="episodes over which memory growth is measured"
     )
     arguments = parser.parse_args()
     task = coevo_gym.tasks("appworld")[0]
@@ -120,13 +120,13 @@ def main() -> None:
     call, bare_call = (calling - nothing) / CALLS, (bare[CALLING] - bare[NOTHING]) / CALLS
     rows = [
         ("first pair of processes", f"{starts[0]:.2f} s", "<= 6 s"),
-        ("the next ones, median", f"{statistics.median(starts[1:]):.2f} s", "<= 1 s"),
+        ("later pairs, median", f"{statistics.median(starts[1:]):.2f} s", "<= 1 s"),
         ("warm reset, median", f"{warm:.3f} s", "<= 0.3 s"),
         ("an empty step, median", f"{nothing * 1e3:.1f} ms", ""),
-        ("the same on the bare engine", f"{bare[NOTHING] * 1e3:.1f} ms", "within 5 ms"),
+        ("same on the bare engine", f"{bare[NOTHING] * 1e3:.1f} ms", "within 5 ms"),
         ("an API call", f"{call * 1e3:.2f} ms", ""),
-        ("the same on the bare engine", f"{bare_call * 1e3:.2f} ms", "within 2 ms"),
-        (f"memory of each of {PAIRS} pairs", f"{held / PAIRS:.0f} MB", "<= 450 MB"),
+        ("same on the bare engine", f"{bare_call * 1e3:.2f} ms", "within 2 ms"),
+        (f"memory per pair, {PAIRS} pairs", f"{held / PAIRS:.0f} MB", "<= 450 MB"),
     ]
     for other in worlds:
         other.close()
@@ -139,8 +139,8 @@ def main() -> None:
             world.close()
             sizes.append(memory())
         grown = sizes[-1] - sizes[0]
-        rows.append((f"memory grown over {arguments.episodes} episodes", f"{grown:.0f} MB", ""))
-        rows.append(("the most in between", f"{max(sizes) - sizes[0]:.0f} MB", ""))
+        rows.append((f"memory growth, {arguments.episodes} episodes", f"{grown:.0f} MB", ""))
+        rows.append(("largest growth in between", f"{max(sizes) - sizes[0]:.0f} MB", ""))
     print(f"Python {platform.python_version()}, {platform.machine()}, {time.strftime('%Y-%m-%d')}")
     for name, value, wanted in rows:
         print(f"{name:36} {value:>10}  {wanted}")

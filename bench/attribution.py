@@ -1,16 +1,16 @@
-"""Check attribution's labels by replay, on references with planted unneeded steps.
+"""Check the labels that attribution gives by replay, on references with unneeded steps added.
 
-Each reference gets a repeated start and a detour: on WebShop a second search and a look at the
-description, on BFCL a folder made and removed or a call that fails, on ALFWorld a walk to another
-place and back. Exactly the reference's actions must be good; judged with hindsight, all planted
-ones must be bad. In AppWorld's built-in world documents are read before the reference: those steps
-are needed for knowledge only, and must not be bad.
+Unneeded steps are added to each reference: on WebShop a second search and a look at the
+description, on BFCL a folder that is created and removed or a call that fails, on ALFWorld a walk
+to another place and back. Exactly the reference's own actions must be labelled good, and with
+hindsight all added steps must be labelled bad. In AppWorld's built-in world, documents are read
+before the reference. Those steps only provide knowledge, and must not be labelled bad.
 
-A reference may have unneeded steps of its own. So it is labelled without planted steps first, and
-its good steps must also be good with planted steps. Prints a row for each benchmark: episodes,
-references that are good as a whole, episodes with exactly these steps good, those whose planted
-steps are all bad with hindsight, the share of steps without a label, and the cost. Exits with 1 if
-an episode has wrong labels.
+A reference may have unneeded steps of its own. So the unchanged reference is labelled first, and
+the steps that are good there must also be good among the added steps. The table has one row per
+benchmark: episodes, references whose steps are all good, episodes where exactly the needed steps
+are good, episodes whose added steps are all bad with hindsight, the share of steps without a label,
+and the cost. The exit code is 1 if an episode has wrong labels.
 
 Run: python bench/attribution.py [BENCHMARK …] [--tasks 20]
 """
@@ -42,11 +42,11 @@ Planted = tuple[str, ...]
 
 
 class Plan(NamedTuple):
-    """A reference with planted steps.
+    """A reference with added steps.
 
     Attributes:
-        actions: all actions.
-        planted: number of actions that are not the reference's.
+        actions: all actions, including the added ones.
+        planted: number of added actions.
     """
 
     actions: Sequence[str]
@@ -54,14 +54,14 @@ class Plan(NamedTuple):
 
 
 def webshop(task: Task, env: TaskEnv) -> Plan:
-    """Search twice, and look at the description of the product."""
+    """Search twice, and open the product's description."""
     search, product, *rest = task.solution
     again, look = ("click[back to search]", search), ("click[description]", "click[< prev]")
     return Plan((search, *again, product, *look, *rest), 4)
 
 
 def bfcl(task: Task, env: TaskEnv) -> Plan:
-    """Make and remove a folder if there are files, else call a missing function, each twice."""
+    """Create and remove a folder twice, or call a missing function twice if there are no files."""
     files = "api:GorillaFileSystem" in get_benchmark("bfcl").tags(task)
     detour = ("[mkdir('zz_new')]", "[rmdir('zz_new')]") if files else ("[no_such_function()]",)
     first, *rest = task.solution
@@ -69,7 +69,7 @@ def bfcl(task: Task, env: TaskEnv) -> Plan:
 
 
 def alfworld(task: Task, env: TaskEnv) -> Plan:
-    """Go to another place first, then begin the reference, leave, and begin it again."""
+    """Go to another place, take the reference's first step, go back, and take that step again."""
     first, *rest = task.solution
     places = [one for one in env.view.info["admissible"] if one.startswith("go to ")]
     elsewhere = [one for one in places if one not in (first, *rest)]
@@ -84,7 +84,7 @@ DOCUMENTS = tuple(
 
 
 def appworld(task: Task, env: TaskEnv) -> Plan:
-    """Read documents first."""
+    """Read API documents first."""
     return Plan((*DOCUMENTS, *task.solution), len(DOCUMENTS))
 
 
@@ -101,9 +101,9 @@ class Labelled(NamedTuple):
     """The labels of an episode.
 
     Attributes:
-        labels: one for each step; none if unknown.
-        env_steps: env steps of the replays.
-        seconds: time for labelling.
+        labels: one label per step; empty if the replay differs.
+        env_steps: env steps taken in replays.
+        seconds: wall time of labelling.
     """
 
     labels: list[int]
@@ -112,7 +112,7 @@ class Labelled(NamedTuple):
 
 
 def labelled(name: str, task: Task, done: Trajectory, *, hindsight: bool = False) -> Labelled:
-    """Label a successful episode."""
+    """Return the labels of a successful episode."""
     study = Attribution(get_benchmark(name), hindsight=hindsight)
     started = time.perf_counter()
     found = study.examine([Group("g", task, 1, (done,))])
@@ -134,7 +134,7 @@ class Row:
         self.wrong: list[str] = []
 
     def add(self, name: str, env: TaskEnv, task: Task) -> None:
-        """Label the reference of a task, first as it is and then with planted steps."""
+        """Label the reference of a task, first unchanged and then with added steps."""
         env.reset(seed=0, options={"task": task})
         plan = PLANS[name](task, env)
         done = play(env, task, plan.actions)
@@ -147,7 +147,7 @@ class Row:
         ]
         found = labelled(name, task, done)
         if not found.labels:
-            self.wrong.append(f"{task.name}: its replay is unlike")
+            self.wrong.append(f"{task.name}: its replay differs")
             return
         self.episodes += 1
         self.whole += len(needed) == len(task.solution)
@@ -169,7 +169,7 @@ class Row:
             self.wrong.append(f"{task.name}: {list(zip(plan.actions, found.labels, strict=True))}")
 
     def told(self) -> str:
-        """Return the row as Markdown."""
+        """Return the row's cells in Markdown."""
         share = self.unlabelled / self.steps if self.steps else 0.0
         each = max(self.episodes, 1)
         return (
@@ -187,9 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     failed = False
     print(
-        "| benchmark | episodes | failed with planted steps | references good as a whole | "
-        "exactly the needed steps good | planted steps bad with hindsight | unlabelled steps | "
-        "env steps each | seconds each |\n|---|---|---|---|---|---|---|---|---|"
+        "| benchmark | episodes | failed with added steps | references with all steps good | "
+        "exactly the needed steps good | added steps bad with hindsight | unlabelled steps | "
+        "env steps per episode | seconds per episode |\n|---|---|---|---|---|---|---|---|---|"
     )
     for name in options.benchmarks:
         native = list(coevo_gym.tasks(name, "train"))

@@ -1,4 +1,4 @@
-"""Speed and memory of CoEvolve-BFCL-v0, and of the stock executor in the same run.
+"""Speed and memory of CoEvolve-BFCL-v0 and of the official executor, in the same run.
 
 Run: python bench/bfcl.py
 """
@@ -34,7 +34,7 @@ def parts(task: Task) -> tuple[BFCLWorld, BFCLVerifier]:
 
 
 def own_call_times(tasks: Sequence[Task]) -> list[float]:
-    """Return the seconds of each reference call in our dispatcher."""
+    """Return the seconds that each reference call takes in the env's dispatcher."""
     times = []
     for task in tasks:
         world, verifier = parts(task)
@@ -51,7 +51,7 @@ def timed(run: Callable[[Call], str], call: Call) -> float:
 
 
 def stock_call_times(tasks: Sequence[Task]) -> list[float]:
-    """Return the seconds of each reference call in the stock executor, which keeps all state."""
+    """Return the seconds that each reference call takes in the official executor."""
     utils = official("eval_checker.multi_turn_eval.multi_turn_utils")
     execute, before, times = utils.execute_multi_turn_func_call, set(vars(utils)), []
     for task in tasks:
@@ -62,7 +62,7 @@ def stock_call_times(tasks: Sequence[Task]) -> list[float]:
             "stock",
             task.name.rpartition("/")[2],
         )
-        execute([], *begun, world.long_context)  # makes the instances
+        execute([], *begun, world.long_context)  # create the instances
         for text in (text for turn in verifier.turns for text in turn):
             started = time.perf_counter()
             execute([text], *begun, world.long_context)
@@ -73,7 +73,7 @@ def stock_call_times(tasks: Sequence[Task]) -> list[float]:
 
 
 def episodes(env: gym.Env[str, str], tasks: Sequence[Task]) -> Iterator[None]:
-    """Play reference episodes through ``gym.make``, for ever."""
+    """Play reference episodes in an endless loop, and yield after each one."""
     while True:
         for task in tasks:
             env.reset(options={"task": task})
@@ -92,7 +92,7 @@ def episodes_per_second(tasks: Sequence[Task]) -> float:
 
 
 def kept_bytes(tasks: Sequence[Task], n: int) -> float:
-    """Return the bytes of Python objects that a finished episode leaves behind."""
+    """Return the bytes of Python objects that a finished episode leaves in memory."""
     running = episodes(gym.make("CoEvolve-BFCL-v0", split="test", scheme="all200"), tasks)
     for _ in range(n):
         next(running)
@@ -107,7 +107,7 @@ def kept_bytes(tasks: Sequence[Task], n: int) -> float:
 
 
 def resident_megabytes(tasks: Sequence[Task]) -> tuple[float, float]:
-    """Return the resident memory after a tenth of many episodes, and after all of them."""
+    """Return the resident memory in MB after a tenth of the episodes and after all of them."""
     running = episodes(gym.make("CoEvolve-BFCL-v0", split="test", scheme="all200"), tasks)
     seen = []
     for n in (EPISODES // 10, EPISODES - EPISODES // 10):
@@ -123,20 +123,24 @@ def main() -> None:
     loaded = time.perf_counter() - started
     every = [task for found in tasks.values() for task in found]
     base, long = tasks["base"], tasks["long_context"]
-    own_call_times(base), stock_call_times(base)  # fills caches
+    own_call_times(base), stock_call_times(base)  # fill caches
     own, stock = own_call_times(base), stock_call_times(base)
     ratio = statistics.median(theirs / ours for ours, theirs in zip(own, stock, strict=True))
     early, late = resident_megabytes(every)
     rows = [
-        ("call in the dispatcher, median", f"{statistics.median(own) * 1e6:.1f} µs", "<= 10 µs"),
-        ("call in the stock executor, median", f"{statistics.median(stock) * 1e6:.1f} µs", ""),
-        ("ratio for one and the same call, median", f"{ratio:.1f} x", ">= 10 x"),
-        ("ratio of all calls together", f"{sum(stock) / sum(own):.1f} x", ""),
+        (
+            "call in the env's dispatcher, median",
+            f"{statistics.median(own) * 1e6:.1f} µs",
+            "<= 10 µs",
+        ),
+        ("call in the official executor, median", f"{statistics.median(stock) * 1e6:.1f} µs", ""),
+        ("ratio for the same call, median", f"{ratio:.1f} x", ">= 10 x"),
+        ("ratio of the total times", f"{sum(stock) / sum(own):.1f} x", ""),
         ("base episodes per second", f"{episodes_per_second(base):,.0f}", ">= 500"),
         ("long_context episodes per second", f"{episodes_per_second(long):,.0f}", ">= 200"),
-        ("kept of a finished episode", f"{kept_bytes(every, 1600):.0f} B", "< 512 B"),
-        (f"resident after {EPISODES // 10:,} episodes", f"{early:.1f} MB", ""),
-        (f"resident after {EPISODES:,} episodes", f"{late:.1f} MB", "flat"),
+        ("memory kept per finished episode", f"{kept_bytes(every, 1600):.0f} B", "< 512 B"),
+        (f"resident memory, {EPISODES // 10:,} episodes", f"{early:.1f} MB", ""),
+        (f"resident memory, {EPISODES:,} episodes", f"{late:.1f} MB", "flat"),
         ("loading 800 tasks", f"{loaded:.2f} s", ""),
     ]
     print(f"Python {platform.python_version()}, {platform.machine()}, {time.strftime('%Y-%m-%d')}")

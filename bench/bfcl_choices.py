@@ -1,4 +1,4 @@
-"""The share of reference solutions that the choices of CoEvolve-BFCL-v0 can express.
+"""Share of the reference solutions that can be played with the choices of CoEvolve-BFCL-v0.
 
 Run: python bench/bfcl_choices.py
 """
@@ -22,11 +22,11 @@ BFCL = get_benchmark("bfcl")
 
 
 class Reach(NamedTuple):
-    """The share of the reference solutions that the choices offer.
+    """Share of the reference solutions that the choices contain.
 
     Attributes:
-        tasks: share of tasks all of whose steps are offered when they are due.
-        calls: share of single calls that are offered.
+        tasks: share of tasks for which every reference step is among the choices at its turn.
+        calls: share of reference calls that are among the choices.
         seconds: mean CPU time to list the choices, without caches.
         choices: mean number of choices.
     """
@@ -38,7 +38,7 @@ class Reach(NamedTuple):
 
 
 def demonstrated(task: Task, env: TaskEnv) -> Iterator[tuple[View | None, str]]:
-    """Yield each step of the reference with the agent's view before it; None if it is cut off."""
+    """Yield the view before each reference step (None once the episode is over) and the step."""
     env.reset(options={"task": task})
     over = False
     for step in BFCL.demonstration(task):
@@ -49,7 +49,7 @@ def demonstrated(task: Task, env: TaskEnv) -> Iterator[tuple[View | None, str]]:
 
 
 def reach(tasks: Sequence[Task], env: TaskEnv) -> Reach:
-    """Compare choices with references, one call per message."""
+    """Compare the choices with references that send one call per message."""
     whole, offered, counts, spent = 0, list[bool](), list[int](), 0.0
     for task in tasks:
         found = []

@@ -1,9 +1,9 @@
-"""Official BFCL references that use a word or a number which nothing has shown before.
+"""Official BFCL references that use a word or number that no earlier text contains.
 
-Such a value may be computed (a sum, a unit), or it cannot be inferred from the conversation at
-all, and the task can be solved only by luck. Dates, codes in capitals (airports, stocks), and
-words with a known stem are ignored. The official set is not changed; the list helps to interpret
-results.
+Such a value may be computed (a sum, a converted unit). If not, it cannot be inferred from the
+conversation, and the task can be solved only by luck. Dates, codes in capital letters (airports,
+stocks) and words with a known stem are ignored. The script does not change the official tasks; its
+list helps to interpret results.
 
 Run: python bench/bfcl_suspects.py
 """
@@ -28,7 +28,7 @@ _STEM = 5  # letters
 
 
 def unseen(task: Task) -> Iterator[tuple[str, str | int | float]]:
-    """Return reference calls with a word or number that no earlier text contains."""
+    """Yield reference calls with a word or number that no earlier text contains."""
     world, verifier = cast(BFCLWorld, task.world), cast(BFCLVerifier, task.verifier)
     toolbox = Toolbox(world)
     known = Known(taken_apart(schemas_text(tuple(functions_of(world.classes)))))
@@ -44,18 +44,18 @@ def unseen(task: Task) -> Iterator[tuple[str, str | int | float]]:
 
 
 def taken_apart(text: str) -> str:
-    """Return a text with its words and their stems listed one by one."""
+    """Return a text followed by its words and their stems."""
     words = _WORD.findall(text)
     return " ".join([text, *words, *map(stem, words)])
 
 
 def stem(word: Any) -> Any:
-    """Return the first letters of a word; digits and numbers unchanged."""
+    """Return the first letters of a word; numbers are returned unchanged."""
     return word[:_STEM] if isinstance(word, str) and not word.isdecimal() else word
 
 
 def atoms(value: Any) -> Iterator[str | int | float]:
-    """Return the words and numbers in the arguments of a call, without the parameters' names."""
+    """Yield the words and numbers in the arguments of a call, without parameter names."""
     if isinstance(value, str):
         yield from _WORD.findall(_GUESSABLE.sub(" ", value))
     elif isinstance(value, dict):
@@ -73,7 +73,7 @@ def main() -> None:
     for name, calls in found.items():
         for text, part in calls.items():
             print(f"{name:30} {part!s:24} {text}")
-    print(f"{sum(map(bool, found.values()))} of {len(tasks)} base tasks")
+    print(f"{sum(map(bool, found.values()))} of {len(tasks)} base tasks use such a value")
 
 
 if __name__ == "__main__":

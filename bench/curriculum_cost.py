@@ -1,13 +1,15 @@
-"""Cost of a curriculum in addition to training: recording, drawing, and looking for copies.
+"""Processor time that a curriculum adds to training: recording, drawing, duplicate checks.
 
-    record     one group of 8 episodes of 15 steps, at a pool of 10,000 tasks
-    draw       32 tasks of 100,000, for each selector
-    copy       is a draft a near duplicate of one of 100,000 tasks, all of one scenario?
-    nearest    the 5 nearest of 100,000 instructions, exactly and by hnswlib's graph
+    record     record a group of 8 episodes of 15 steps in a pool of 10,000 tasks
+    draw       draw 32 of 100,000 tasks, with each selector
+    check      compare a draft with 100,000 tasks of the same scenario to find near duplicates
+    nearest    find the 5 nearest of 100,000 instructions, exactly and with hnswlib's graph
 
-Times are processor times of the fastest of thirty runs, as the machine may be shared. Run:
-python bench/curriculum_cost.py   (about 10 minutes, 3 GB; --tasks 20000 for a short look)
-The exit code is 1 if a time or the graph's recall misses its bound.
+Each time is the processor time of the fastest of 30 runs, so other load on the machine affects it
+little. The exit code is 1 if a time or the graph's recall misses its bound.
+
+Run: python bench/curriculum_cost.py                # about 10 minutes, 3 GB
+     python bench/curriculum_cost.py --tasks 20000  # a shorter check
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ RECORD_MS, DRAW_MS, CHECK_MS, RECALL = 1.0, 5.0, 5.0, 0.99
 
 
 class Line(NamedTuple):
-    """One line of the table; a number without a bound is not checked."""
+    """A row of the table; a value without a bound is not checked."""
 
     what: str
     value: float
@@ -51,17 +53,17 @@ class Line(NamedTuple):
 
     @property
     def missed(self) -> bool:
-        """Return True if the number misses its bound: a minimum for recall, a maximum for times."""
+        """True if the value misses its bound, which is a minimum for recall, else a maximum."""
         if self.bound is None:
             return False
         return self.value < self.bound if self.unit == "recall" else self.value > self.bound
 
 
 def fastest_ms(call: Callable[[int], object], times: int) -> float:
-    """Return the milliseconds of the fastest of thirty calls, which are numbered from 0.
+    """Return the milliseconds per call in the fastest of 30 runs; calls get numbers from 0.
 
-    The time is the processor time of all threads, because wall time depends on other users of the
-    machine. On an idle machine both are equal here.
+    The time is the processor time of all threads, because wall time depends on other load on the
+    machine. On an idle machine, both are equal here.
     """
     runs, numbers = [], count()
     for _ in range(30):
@@ -73,7 +75,7 @@ def fastest_ms(call: Callable[[int], object], times: int) -> float:
 
 
 def made_tasks(n: int) -> list[Task]:
-    """Return training tasks that differ only in their words."""
+    """Return training tasks that differ only in their instructions."""
     model, rng = coevo_gym.tasks("webshop", "train")[0], np.random.default_rng(0)
     tasks = []
     for number in range(n):
@@ -89,7 +91,7 @@ def made_tasks(n: int) -> list[Task]:
 
 
 def group_of(task: Task, rng: np.random.Generator) -> Group:
-    """Return a group of random outcomes."""
+    """Return a group of episodes with random outcomes."""
     episodes = []
     for solved in rng.integers(2, size=K):
         habit = ["search", "page", "item", *["option"] * (STEPS - 4), "buy"]
@@ -106,7 +108,7 @@ def group_of(task: Task, rng: np.random.Generator) -> Group:
 
 
 def curriculum_of(kind: str, tasks: Sequence[Task]) -> PoolCurriculum:
-    """Return a pool whose tasks were all visited, so that its selector has its own weights."""
+    """Return a curriculum whose tasks have all been visited, so that its selector has data."""
     selector = SETTINGS.validate_python({"kind": kind}).make()
     curriculum, rng = PoolCurriculum(tasks, selector=selector), np.random.default_rng(1)
     table = selector.stats.table if kind == "band" else getattr(selector, "table", None)
@@ -121,7 +123,7 @@ def curriculum_of(kind: str, tasks: Sequence[Task]) -> PoolCurriculum:
 
 
 def recorded(tasks: Sequence[Task]) -> Iterator[Line]:
-    """Measure recording at a pool of a tenth of the tasks."""
+    """Measure recording in a pool with a tenth of the tasks."""
     pool, rng = tasks[: len(tasks) // 10], np.random.default_rng(2)
     groups = [group_of(pool[int(i)], rng) for i in rng.integers(len(pool), size=300)]
     for kind in KINDS:
@@ -131,7 +133,7 @@ def recorded(tasks: Sequence[Task]) -> Iterator[Line]:
 
 
 def drawn(tasks: Sequence[Task]) -> Iterator[Line]:
-    """Measure draws, weights included."""
+    """Measure drawing tasks, including the computation of weights."""
     for kind in KINDS:
         curriculum, rng = curriculum_of(kind, tasks), np.random.default_rng(3)
         took = fastest_ms(lambda _, c=curriculum, r=rng: c.next(BATCH, r), 1)  # type: ignore[misc]
@@ -139,7 +141,7 @@ def drawn(tasks: Sequence[Task]) -> Iterator[Line]:
 
 
 def checked(tasks: Sequence[Task]) -> Iterator[Line]:
-    """Measure looking for a copy among tasks of one scenario."""
+    """Measure the check for near duplicates among the tasks of one scenario."""
     known, rng = KnownTasks(tasks), np.random.default_rng(4)
     drafts = []
     for number in rng.integers(len(tasks), size=200):
@@ -154,7 +156,7 @@ def checked(tasks: Sequence[Task]) -> Iterator[Line]:
     right = sum(a is b for a, b in zip(found, wanted, strict=True)) / len(drafts)
     took = fastest_ms(lambda i: known.copied_by(drafts[i % 200][1]), 10)
     yield Line(f"near-duplicate check, {len(tasks):,} tasks", took, bound=CHECK_MS)
-    yield Line("  copies found and others let pass", right, "recall", 1.0)
+    yield Line("  drafts judged correctly", right, "recall", 1.0)
 
 
 def _draft(task: Task, instruction: str) -> Draft:
@@ -168,7 +170,7 @@ def _draft(task: Task, instruction: str) -> Draft:
 
 
 def searched(tasks: Sequence[Task]) -> Iterator[Line]:
-    """Measure the search for nearest neighbours, exactly and by the graph."""
+    """Measure the search for nearest neighbours, exactly and with the graph."""
     embed, rng = HashingEmbedder(), np.random.default_rng(5)
     texts = [task.instruction for task in tasks]
     exact = VectorIndex(embed.dim, exact_up_to=len(tasks))
@@ -181,21 +183,21 @@ def searched(tasks: Sequence[Task]) -> Iterator[Line]:
     took = fastest_ms(lambda i: exact.nearest(_one(queries, i), NEIGHBOURS), 1)
     yield Line(f"{NEIGHBOURS} nearest of {len(tasks):,}, exactly", took)
     if find_spec("hnswlib") is None:
-        print("hnswlib is not installed, so there is no graph: pip install '.[embed]'")
+        print("hnswlib is not installed, so the graph is skipped. Run: pip install '.[embed]'")
         return
     begun = time.process_time()
     graph.nearest(queries[:1], NEIGHBOURS)
-    yield Line(f"  making the graph of {len(tasks):,}, once", time.process_time() - begun, "s")
+    yield Line(f"  build the graph of {len(tasks):,}, once", time.process_time() - begun, "s")
     took = fastest_ms(lambda i: graph.nearest(_one(queries, i), NEIGHBOURS), 2)
-    yield Line(f"{NEIGHBOURS} nearest of {len(tasks):,}, by the graph", took, bound=CHECK_MS)
+    yield Line(f"{NEIGHBOURS} nearest of {len(tasks):,}, with the graph", took, bound=CHECK_MS)
     wanted, found = (index.nearest(queries, NEIGHBOURS).cosine for index in (exact, graph))
-    # Texts as near as the last wanted one count as found: equally near ones are equally good.
+    # A text as near as the last expected one counts as found.
     recall = float((found >= wanted[:, -1:] - 1e-9).mean())
     yield Line(f"  of {len(queries)} queries", recall, "recall", RECALL)
 
 
 def _changed(text: str, rng: np.random.Generator) -> str:
-    """Return the text with two other words."""
+    """Return the text with two words replaced."""
     words = text.split()
     for _ in range(2):
         words[int(rng.integers(len(words)))] = "otherwise"
@@ -210,12 +212,12 @@ def main() -> None:
     """Print the table; exit with 1 if a bound is missed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "--tasks", type=int, default=100_000, help="tasks to draw from and to search"
+        "--tasks", type=int, default=100_000, help="number of tasks to draw from and to search"
     )
     arguments = parser.parse_args()
     machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
-    print(f"{machine}, load {os.getloadavg()[0]:.0f} at the beginning, numpy {np.__version__}\n")
-    print("| what | measured | bound |\n|---|---|---|")
+    print(f"{machine}, load {os.getloadavg()[0]:.0f} at the start, numpy {np.__version__}\n")
+    print("| operation | measured | bound |\n|---|---|---|")
     tasks, missed = made_tasks(arguments.tasks), 0
     for part in (recorded, drawn, checked, searched):
         for line in part(tasks):

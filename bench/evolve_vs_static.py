@@ -1,15 +1,17 @@
-"""Effect of the evolving task set, and of its signals: four curricula, paired by seed.
+"""Success of four curricula on WebShop, to show the effect of new tasks and of their signals.
 
-All arms of a seed start from one warmed-up policy and one D_0, and spend the same number of env
-steps, exploration and gate replays counted:
+All arms of a seed start from the same warmed-up policy and initial task set D_0, and spend the same
+number of env steps, including exploration and gate replays:
 
-    static         practises D_0 only
-    random_append  each round adds tasks found anywhere in the training scenarios
-    signal_blind   each round explores around practised tasks, whatever happened on them
-    coevolve       each round explores where forgetting, boundary and rare signals fired
+    static         trains on D_0 only
+    random_append  adds tasks found anywhere in the training scenarios in each round
+    signal_blind   explores around recent training tasks, regardless of their outcomes
+    coevolve       explores around tasks with forgetting, boundary or rare signals
 
-Settings of the learner and of coevolve were chosen on the validation split; this reports on test.
-Run: python bench/evolve_vs_static.py   (about 2 minutes a seed on one core)
+The settings of the learner and of coevolve were chosen on the validation split; the results are on
+the test split.
+
+Run: python bench/evolve_vs_static.py     # about 2 minutes per seed on one core
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ PAIRS = (
 
 
 def run_seed(seed: int, sets: list[str], folder: Path) -> dict[str, float]:
-    """Return the success of each arm, and of the baselines, for one seed."""
+    """Train all arms for one seed; return the success of each arm and baseline."""
     resolved = load_config(
         "quickstart",
         sets=[
@@ -61,7 +63,7 @@ def run_seed(seed: int, sets: list[str], folder: Path) -> dict[str, float]:
 
 
 def sign_test(differences: list[float]) -> float:
-    """Return the two-sided p of a sign test, without ties."""
+    """Return the two-sided p-value of a sign test that ignores ties."""
     wins, losses = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
     n, k = wins + losses, min(wins, losses)
     return min(1.0, 2 * sum(comb(n, i) for i in range(k + 1)) / 2**n) if n else 1.0
@@ -70,9 +72,11 @@ def sign_test(differences: list[float]) -> float:
 def main() -> None:
     """Run all seeds and print two tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=10, help="paired seeds, at least 2")
-    parser.add_argument("--set", action="append", default=[], help="section.key=value")
-    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
+    parser.add_argument("--seeds", type=int, default=10, help="number of seeds, at least 2")
+    parser.add_argument(
+        "--set", action="append", default=[], help="a setting, as section.key=value"
+    )
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     arguments = parser.parse_args()
     started, results = time.time(), []
     with tempfile.TemporaryDirectory() as folder:

@@ -1,14 +1,14 @@
-"""Measure a pool of many experiences: the time of a retrieval, its recall, and its memory.
+"""Retrieval time, recall and memory of a large pool of experiences.
 
-Fills the pool with experiences whose ``when_to_use`` are requests in words of a small vocabulary,
-as those of a benchmark are, and retrieves for other requests. From 50,000 experiences on the pool
-is searched by hnswlib (extra ``embed``); what it returns is compared with an exact search. Prints
-the CPU time of a retrieval, in which the request is embedded, the recall of the 5 nearest (an
-experience as near as the fifth counts as found), the time to load the pool, and its memory beyond
-the texts, as a multiple of n x dim x 4 bytes. Exits with 1 if a limit is broken: 5 ms, 99 % and
-2.5.
+The ``when_to_use`` texts of the experiences are requests with a small vocabulary, as in a
+benchmark; the queries are other requests. From 50,000 experiences on, the pool is searched by
+hnswlib (extra ``embed``), and its results are compared with those of an exact search. The table has
+the CPU time of a retrieval, including the embedding of the query; the recall of the 5 nearest,
+where an experience as near as the fifth counts as found; the time to load the pool; and its memory
+beyond the texts, as a multiple of n x dim x 4 bytes. The exit code is 1 if a limit is missed: 5 ms,
+99 % and 2.5.
 
-Run: python bench/experiences.py [--n 100000] [--queries 200]   (some minutes)
+Run: python bench/experiences.py [--n 100000] [--queries 200]     # some minutes
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TAILS = (
 
 
 def requests(n: int, seed: int) -> list[str]:
-    """Return different requests."""
+    """Return ``n`` different requests."""
     draw = random.Random(seed)
     verbs, things, tails = _VERBS.split(), _THINGS.split(), _TAILS.split("|")
     found: dict[str, None] = {}
@@ -64,7 +64,7 @@ def memory_mb() -> float:
 
 
 def fifth(embed: Embedder, texts: Sequence[str], asked: Vectors) -> Vectors:
-    """Return the cosine of the K-th nearest text for each request, by an exact search."""
+    """Return the cosine of the K-th nearest text for each query, by an exact search."""
     best = np.full((len(asked), K), -1.0)
     for first in range(0, len(texts), 1000):
         cosines = asked @ embed(texts[first : first + 1000]).T
@@ -73,9 +73,9 @@ def fifth(embed: Embedder, texts: Sequence[str], asked: Vectors) -> Vectors:
 
 
 def main() -> None:
-    """Fill a pool, measure it, and print what was found."""
+    """Fill a pool, measure it, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--n", type=int, default=100_000, help="experiences")
+    parser.add_argument("--n", type=int, default=100_000, help="number of experiences")
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--embedder", choices=["words", "sentences"], default="words")
     arguments = parser.parse_args()
@@ -93,14 +93,14 @@ def main() -> None:
     ]  # fmt: skip
     pool = ExperiencePool(embed, capacity=arguments.n)
     state = {**pool.state_dict(), "experiences": saved}
-    pool.load_state_dict({**state, "experiences": saved[:1]})  # loads a model, if there is one
-    # A pool holds such objects, too: they are texts. These stay, so that their room is not reused.
+    pool.load_state_dict({**state, "experiences": saved[:1]})  # loads the embedding model, if any
+    # Equal objects, to measure the memory of the texts; kept so that it is not reused.
     before = memory_mb()
     alone = [Experience.model_validate(one["experience"]) for one in saved]
     after = memory_mb()
     started = time.process_time()
     pool.load_state_dict(state)
-    pool.retrieve("find the mug", k=K, least=0.0)  # makes the graph
+    pool.retrieve("find the mug", k=K, least=0.0)  # builds the graph
     loaded_s, texts_mb, grown_mb = (
         time.process_time() - started, after - before, memory_mb() - after
     )  # fmt: skip
@@ -118,7 +118,7 @@ def main() -> None:
         for some, vector, least in zip(found, vectors, wanted, strict=True)
     ]
     recall = sum(hits) / (K * len(asked))
-    print("| experiences | dimension | CPU ms a retrieval | recall | memory | CPU s to load |")
+    print("| experiences | dimension | CPU ms per retrieval | recall | memory | CPU s to load |")
     print("|---|---|---|---|---|---|")
     numbers = f"{each_ms:.2f} | {recall:.4f} | {room:.2f} | {loaded_s:.0f} |"
     print(f"| {arguments.n:,} | {dim} | {numbers}")

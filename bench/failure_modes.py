@@ -1,14 +1,14 @@
-"""Check that rules name the failure mode of an episode, on all four benchmarks.
+"""Check that the diagnosis rules name the failure mode of an episode, on all four benchmarks.
 
-References of training tasks are broken so that they fail in one known way: an option is not chosen,
-the wrong thing is heated, a call is omitted, code requests a missing record. Each is played in
-the env, and `Benchmark.diagnose` must name that way among the episode's failure modes. A way is
-only tried on tasks that it fits, and counts only where the episode fails. Unbroken references must
-have no mode.
+Reference solutions of training tasks are changed so that they fail with a known mode: an option is
+not chosen, the wrong object is heated, a call is omitted, code requests a missing record. Each one
+is played in the env, and `Benchmark.diagnose` must list that mode among the episode's failure
+modes. A change is applied only to suitable tasks, and an episode counts only if it fails. Unchanged
+references must have no failure mode.
 
-Prints a row for each benchmark and mode: tasks that it fits, the share in which it was named, and
-the share in which it was named first. Exits with 1 if a mode was named in less than 95 % of its
-tasks, or fits none.
+The table has one row per benchmark and mode: the number of failed episodes, the share in which the
+mode was named, and the share in which it was named first. The exit code is 1 if a mode was named in
+less than 95 % of its episodes, or has no episodes.
 
 Run: python bench/failure_modes.py [BENCHMARK …] [--tasks 100] [--each 20]
 """
@@ -41,16 +41,16 @@ import seal_labels
 from playing import play
 
 WANTED = 0.95
-"""Minimum share of a mode's tasks in which it must be named."""
+"""Minimum share of a mode's episodes in which it must be named."""
 
 
 class Unfit(Exception):
-    """The error that a way to fail does not fit a task."""
+    """An error raised if a task is not suitable for a failure mode."""
 
 
 Break = Callable[[Task, TaskEnv, random.Random], Iterator[str]]
-"""Yields the actions of an episode that fails in one way; the env shows the result of the last one.
-It may begin the episode of another task first."""
+"""A function that yields the actions of an episode with one failure mode. It may read the env
+between actions, and may reset the env to another task first."""
 
 
 def fits(condition: object) -> None:
@@ -59,12 +59,12 @@ def fits(condition: object) -> None:
 
 
 def always(*actions: str) -> Break:
-    """Return a break with the same actions for every task."""
+    """Return a break that plays the same actions for every task."""
     return lambda task, env, rng: iter(actions)
 
 
 def begun(n: int, *actions: str) -> Break:
-    """Return a break: the first actions of the reference, then other actions."""
+    """Return a break that plays the reference's first ``n`` actions, then other actions."""
     return lambda task, env, rng: iter([*task.solution[:n], *actions])
 
 
@@ -74,7 +74,7 @@ LOOK, BUY = ("click[description]", "click[< prev]"), "click[buy now]"
 
 
 def slowly(actions: Sequence[str]) -> Iterator[str]:
-    """Make the same purchase, with a look at the description."""
+    """Yield the same purchase, with a visit to the product's description."""
     search, product, *rest = actions
     yield from (search, product, *LOOK, *rest)
 
@@ -131,7 +131,7 @@ def goal_in(task: Task) -> RoomGoal:
 
 
 def put_back(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
-    """Do everything, then put the last thing back in its first place."""
+    """Play the reference, then move the last object back to its original place."""
     moved = re.fullmatch(r"move (.+) to .+", task.solution[-1])
     fits(moved)
     origin = next(
@@ -144,7 +144,7 @@ def put_back(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
 
 
 def two_places(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
-    """Put two things in two places of the right type."""
+    """Put the two objects into two different receptacles of the right type."""
     fits(goal_in(task).kind == TWO)
     target = task.solution[-1].rpartition(" to ")[2]
     name, _, number = target.rpartition(" ")
@@ -182,11 +182,11 @@ ABLE = {
         "spoon",
     },
 }
-"""Types of things that can be changed in each way."""
+"""Types of objects that can be heated, cooled or cleaned."""
 
 
 def another_thing(task: Task, env: TaskEnv, rng: random.Random, *, changed: bool) -> Iterator[str]:
-    """Take a thing of another type, and put it down again, or heat, cool or clean it."""
+    """Take an object of a wrong type, then put it down again or heat, cool or clean it."""
     goal = goal_in(task)
     change = CHANGES.get(goal.kind)
     fits(change or not changed)
@@ -231,11 +231,11 @@ ALFWORLD: dict[str, Break] = {
     "exhaustive_exploration_failure": partial(visits, n=5),
 }
 
-# BFCL: the faults that check the labels of turns, and two ways for all benchmarks.
+# BFCL: the faults of seal_labels.py, and two modes that all benchmarks have.
 
 
 def fault(plant: seal_labels.Fault, *, only: str = "") -> Break:
-    """Return a break by a fault; with ``only``, where it gives a turn this label."""
+    """Return a break that plants a fault; ``only`` limits it to faults with this label."""
 
     def broken(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
         planted = plant(seal_labels.Reference(task), rng)
@@ -266,7 +266,7 @@ DONE = "apis.supervisor.complete_task("
 
 
 def edited(pattern: str, instead: str, times: int = 1) -> Break:
-    """Send the reference several times, with some of its code replaced."""
+    """Return a break that sends the reference several times, with some of its code replaced."""
 
     def broken(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
         (action,) = task.solution
@@ -278,7 +278,7 @@ def edited(pattern: str, instead: str, times: int = 1) -> Break:
 
 
 def before_done(line: str, times: int = 1) -> Break:
-    """Insert a line into the reference before it declares the task complete."""
+    """Return a break that inserts a line before the reference declares the task complete."""
     return edited(rf"( *){re.escape(DONE)}", rf"\g<1>{line}\n\g<1>{DONE}", times)
 
 
@@ -289,7 +289,7 @@ def endless(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
 
 
 def idle(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
-    """Change nothing where a change is requested."""
+    """Complete the task without making the requested change."""
     fits(f"{DONE})" in task.solution[0])
     yield f"{DONE})"
 
@@ -318,13 +318,13 @@ WAYS: Mapping[str, Mapping[str, Break]] = {
 
 
 class Row(NamedTuple):
-    """Counts of the episodes in which a way to fail was named.
+    """Counts of the episodes in which a failure mode was named.
 
     Attributes:
-        fits: tasks that failed in this way.
-        named: number of them with the mode among their modes.
-        first: number of them with the mode first.
-        instead: modes that were named first where the mode was not named.
+        fits: failed episodes with this mode.
+        named: number of these for which the mode was named.
+        first: number of these for which the mode was named first.
+        instead: first mode of each episode for which the mode was not named.
     """
 
     fits: int
@@ -334,7 +334,7 @@ class Row(NamedTuple):
 
 
 def judged(env: TaskEnv, mode: str, tasks: Sequence[Task], *, each: int, seed: int) -> Row:
-    """Break tasks in one way, in an order drawn by the seed, until enough have failed."""
+    """Break tasks with one mode, in an order drawn with the seed, until enough have failed."""
     way, diagnose = WAYS[env.benchmark][mode], diagnosable(get_benchmark(env.benchmark)).diagnose
     found: list[tuple[str, ...]] = []
     for task in random.Random(f"{seed} {mode}").sample(tasks, len(tasks)):
@@ -352,7 +352,7 @@ def judged(env: TaskEnv, mode: str, tasks: Sequence[Task], *, each: int, seed: i
 
 
 def unbroken(env: TaskEnv, tasks: Sequence[Task]) -> list[str]:
-    """Return the names of the tasks whose references fail, or have a failure mode."""
+    """Return the names of the tasks whose reference fails or has a failure mode."""
     diagnose = diagnosable(get_benchmark(env.benchmark)).diagnose
     played = ((task, play(env, task, iter(task.solution))) for task in tasks)
     return [task.name for task, done in played if not done.success or diagnose(done).modes]
@@ -364,7 +364,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("benchmarks", nargs="*", default=[*WAYS], metavar="BENCHMARK")
     parser.add_argument("--tasks", type=int, default=100, help="training tasks per benchmark")
     parser.add_argument("--each", type=int, default=20, help="maximum episodes per mode")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the tasks and breaks")
+    parser.add_argument("--seed", type=int, default=0, help="seed for drawing tasks and breaks")
     options = parser.parse_args(arguments)
     failed = False
     print(

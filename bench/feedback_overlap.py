@@ -1,11 +1,12 @@
-"""Time that the learner waits for feedback, with rounds beside training and without.
+"""Time that the learner waits for feedback, with rounds that run during training or between steps.
 
-A server on this machine stands in for an endpoint: it answers by rule after the time that a hosted
-model of medium size would take (seeded). A run on WebShop explores with it; its tiny policy is
-trained meanwhile, or waits. Of the wall time of all steps (rollouts, updates, waiting for rounds,
-the last one included) it counts the time that the learner waits.
+A local server stands in for a model endpoint: it answers by rule, after the time that a hosted
+model of medium size would take (drawn with a seed). A WebShop run explores with it. The tiny policy
+either trains during a round or waits for it. The benchmark reports the share of the wall time of
+all steps (rollouts, updates, waiting for rounds) that the learner spends waiting. The exit code is
+1 if it exceeds the bound.
 
-    python bench/feedback_overlap.py    # 3 minutes at most; ends with 1 if the bound is missed
+Run: python bench/feedback_overlap.py     # at most 3 minutes
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from coevo_gym.store.folder import read_lines
 BOUND = 0.05
 PAPER = (0.0967, 0.1276)
 FIRST_TOKEN_S, TOKEN_S = 0.35, 0.012
-"""For a hosted model: the median time to the first token, and the time of each later token."""
+"""Median time to a hosted model's first token, and time per later token."""
 
 Messages = Sequence[Mapping[str, str]]
 WISHES = ("sun dress", "ceramic mug", "wool scarf", "running shoes", "desk lamp", "throw pillow")
@@ -44,7 +45,7 @@ _PRODUCT = re.compile(r"click\[c[0-9a-z]{9}\]")
 
 
 def shopper(messages: Messages) -> str:
-    """Return the answer of a model by rule: it shops, and makes tasks from its purchases."""
+    """Return an answer by rule: choose shopping actions, or propose tasks from purchases."""
     last = messages[-1]["content"]
     if "Why this attempt was picked" in last:
         return json.dumps({"summary": "It bought something else (step 1).", "do_not_repeat": []})
@@ -88,8 +89,8 @@ class Endpoint(ThreadingHTTPServer):
     """An OpenAI-compatible server with delays.
 
     Args:
-        answer: the function that returns its answers.
-        slowness: factor on all delays; 0 for none.
+        answer: returns the answer to a conversation.
+        slowness: factor on all delays; 0 disables them.
         seed: seed of the delays.
     """
 
@@ -109,7 +110,7 @@ class Endpoint(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def delay_s(self, n_tokens: int) -> float:
-        """Return the delay of an answer: log-normal for the first token, then constant."""
+        """Return a delay that is log-normal for the first token and constant for later ones."""
         with self._lock:
             self.asked += 1
             first = FIRST_TOKEN_S * float(self._rng.lognormal(0.0, 0.5))
@@ -163,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def settings(url: str, **more: Any) -> dict[str, Any]:
-    """Return the settings of a run that explores with the server."""
+    """Return the settings of a run whose explorer queries the server."""
     return {
         "arms": ["coevolve"],
         "explorer.model.endpoint.base_url": url,
@@ -180,12 +181,12 @@ class Share(NamedTuple):
     """The results of a run.
 
     Attributes:
-        wall_s: wall time of its steps.
-        idle_s: time of it in which the learner waited for rounds.
-        rounds: rounds after the first task set.
-        tasks: tasks that these rounds found.
-        requests: requests to the server, including those for the first task set.
-        steps: steps of the learner.
+        wall_s: wall time of all steps.
+        idle_s: part of the wall time that the learner spent waiting for rounds.
+        rounds: rounds after the one for the initial tasks.
+        tasks: tasks that these rounds added.
+        requests: requests to the server, including those for the initial tasks.
+        steps: learner steps.
     """
 
     wall_s: float
@@ -197,12 +198,12 @@ class Share(NamedTuple):
 
     @property
     def idle(self) -> float:
-        """Return the share of the wall time in which the learner waited."""
+        """Share of the wall time that the learner spent waiting."""
         return self.idle_s / self.wall_s
 
 
 class Clocked(CurriculumSession):
-    """A session that records the time that its caller waited since the first step."""
+    """A session that records how long its caller has waited for rounds since the first step."""
 
     made: list[Clocked] = []  # noqa: RUF012 (of the whole bench)
 
@@ -212,12 +213,12 @@ class Clocked(CurriculumSession):
         Clocked.made.append(self)
 
     def open_step(self, n_groups: int, *, request: str | None = None) -> None:
-        """Open a step; see the session."""
+        """Open a step, and note that training has begun."""
         self.began = True
         super().open_step(n_groups, request=request)
 
     def run_round(self, round: Round) -> RoundResult:
-        """Run a round, and record its time; see the session."""
+        """Run a round, and record the time that it takes."""
         begun = time.perf_counter()
         result = super().run_round(round)
         self.idle_s += (time.perf_counter() - begun) if self.began else 0.0
@@ -225,7 +226,7 @@ class Clocked(CurriculumSession):
 
 
 def run(overlap: bool, steps: int, slowness: float) -> Share:
-    """Run once, and return the results with the learner's waiting time."""
+    """Run the experiment once, and return its results."""
     from coevo_gym.runs import arm
 
     arm.CurriculumSession = Clocked  # type: ignore[misc]
@@ -254,9 +255,9 @@ def run(overlap: bool, steps: int, slowness: float) -> Share:
 
 
 def main() -> int:
-    """Run both ways, and print the time that the learner waited."""
+    """Run both modes, and print how long the learner waited."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=44, help="steps of the learner")
+    parser.add_argument("--steps", type=int, default=44, help="learner steps")
     parser.add_argument("--slowness", type=float, default=1.0, help="factor on the delays")
     arguments = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, {arguments.steps} steps")
@@ -275,9 +276,9 @@ def main() -> int:
         )
         print(" | ".join(cells), flush=True)
     low, high = PAPER
-    print(f"the paper's ratio of feedback: {low:.2%} and {high:.2%} (arXiv 2604.15840)")
+    print(f"Feedback's share of the time in the paper: {low:.2%} and {high:.2%} (arXiv 2604.15840)")
     kept = shares[True].idle <= BOUND
-    print(f"beside training at most {BOUND:.0%} idle: {'yes' if kept else 'NO'}")
+    print(f"Idle at most {BOUND:.0%} with rounds beside training: {'yes' if kept else 'NO'}")
     return 0 if kept else 1
 
 

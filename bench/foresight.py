@@ -1,8 +1,8 @@
-"""Processor time of comparing predictions with observations, for a step of Role-Agent.
+"""Processor time that Role-Agent needs per learner step to compare predictions with observations.
 
-128 episodes of 12 steps, with texts of 500 characters, a horizon of 1 and of 3, and each measure.
-Predictions are the real next texts with a tenth of their words changed. The study reads each text
-once and writes its notes; nothing is predicted by a model.
+A step has 128 episodes of 12 env steps with texts of 500 characters. Each similarity measure is
+timed with horizons 1 and 3. The predictions are the real next texts with a tenth of their words
+changed, so no model is needed.
 
 Run: python bench/foresight.py     # 10 seconds
 """
@@ -26,7 +26,7 @@ WORDS = "open shelf price mug next page size red cabinet click desk lamp you see
 
 
 class Guesses(Predictor):
-    """A predictor of the next texts, with a tenth of the words changed."""
+    """A predictor that returns the real next texts with a tenth of their words changed."""
 
     source = "rule"
 
@@ -35,7 +35,7 @@ class Guesses(Predictor):
         self._rng = rng
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
-        """Return the next texts of each trajectory, with changed words."""
+        """Return the next texts of each trajectory, with some words changed."""
         return Made([self._of(trajectory) for trajectory in asked])
 
     def _of(self, trajectory: Trajectory) -> Predictions:
@@ -51,12 +51,12 @@ class Guesses(Predictor):
 
 
 def text(rng: random.Random) -> str:
-    """Return a text of the requested length."""
+    """Return a random text of :data:`CHARACTERS` characters."""
     return " ".join(rng.choice(WORDS) for _ in range(CHARACTERS))[:CHARACTERS]
 
 
 def groups(rng: random.Random) -> list[Group]:
-    """Return a step of the learner: solved episodes, in groups."""
+    """Return the solved episodes of one learner step, in groups."""
     task = Task(
         benchmark="bench",
         name="bench",
@@ -85,7 +85,7 @@ def groups(rng: random.Random) -> list[Group]:
 
 
 def seconds(practised: Sequence[Group], measure: Measure, horizon: int) -> float:
-    """Return the processor time of the study, without the making of predictions."""
+    """Return the processor time of the study in seconds, without that of making predictions."""
     guesses = Guesses(random.Random(1), horizon)
     asked = [trajectory for group in practised for trajectory in group.trajectories]
     made = guesses.predict(asked, practised)

@@ -1,10 +1,11 @@
-"""Learning, forgetting and overfitting of the policies of an experiment.
+"""Learning, forgetting and overfitting of the policies in an experiment.
 
-Reads the cells of a `coevo experiment` in `runs/` here, and runs none. By row, as means over its
-cells: success in training (first and last fifth of the steps); on the tasks that a cell is judged
-by, after the warm-up and in the end, with the share that training has won and lost; and on
-tasks of the warm-up and of the pool, where evaluations tried those as well
-(`evaluation.n_trained`). Then the same by type of task, and the worst change of a cell in points.
+Reads the finished cells of a `coevo experiment` from `runs/` in the current directory, and trains
+nothing. The first table has the means over each row's cells: training success in the first and last
+fifth of the steps; success on the evaluation tasks after the warm-up and at the end, with the
+shares of tasks that training won and lost; and success on tasks of the warm-up and of the pool, if
+they were evaluated (`evaluation.n_trained`). The second table shows success by type of task, and
+the worst change in a cell, in percentage points.
 
 Run: python bench/forgetting.py rbc_alfworld --kind goal
 """
@@ -29,10 +30,10 @@ class Cell(NamedTuple):
     """The results of one run.
 
     Attributes:
-        row: name of its row in the table.
-        training: success in the first and in the last fifth of its steps.
-        judged: the arm against the warm-up, on the tasks that it is judged by.
-        tried: success on tasks of the warm-up and of the pool, at first and last; {} if not tried.
+        row: name of the experiment's row.
+        training: training success in the first and in the last fifth of the steps.
+        judged: comparison of the arm with the warm-up on the evaluation tasks.
+        tried: first and last success on tasks of the warm-up and of the pool; may be empty.
     """
 
     row: str
@@ -42,7 +43,7 @@ class Cell(NamedTuple):
 
 
 def by_row(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
-    """Return cells by the name of their row."""
+    """Group cells by the name of their row."""
     rows: dict[str, list[Cell]] = {}
     for cell in cells:
         rows.setdefault(cell.row, []).append(cell)
@@ -50,7 +51,7 @@ def by_row(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
 
 
 def cells(folder: Path) -> Iterator[Cell]:
-    """Return the finished cells."""
+    """Yield the finished cells in an experiment's folder."""
     for path in sorted(folder.glob("*-*/summary.json")):
         ((arm, its),) = read_json(path)["arms"].items()
         steps = [e["success"] for e in read_lines(path.parent / "metrics.jsonl") if _is_step(e)]
@@ -72,7 +73,7 @@ def _is_step(event: dict[str, object]) -> bool:
 
 
 def overall(rows: dict[str, list[Cell]]) -> str:
-    """Return the first table: the change of each row's success."""
+    """Return the first table, with the change in success of each row."""
     tried = all(cell.tried for each in rows.values() for cell in each)
     names = ["row", "cells", "training: first, last fifth", "judged: warm-up, end"]
     names += ["won", "lost", *["tasks of the warm-up", "tasks of the pool"] * tried]
@@ -92,10 +93,10 @@ def overall(rows: dict[str, list[Cell]]) -> str:
 
 
 def by_type(rows: dict[str, list[Cell]], kind: str) -> str:
-    """Return the second table: success by type of task, after the warm-up and in the end."""
+    """Return the second table, with success by type of task after the warm-up and at the end."""
     types = {one.value: one.tasks for c in next(iter(rows.values())) for one in _types(c, kind)}
     if not types:
-        raise SystemExit(f"No task that these cells are judged by has a tag of the kind {kind!r}.")
+        raise SystemExit(f"None of the evaluation tasks has a tag of the kind {kind!r}.")
     lines = [["row", *(f"{value} ({tasks})" for value, tasks in types.items())]]
     lines.append(["---"] * len(lines[0]))
     for row, each in rows.items():
@@ -127,12 +128,14 @@ def _table(lines: Sequence[Sequence[str]]) -> str:
 def main() -> None:
     """Print both tables of an experiment."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("experiment", help="name of its folder in runs/")
-    parser.add_argument("--kind", default="goal", help="kind of tag that separates types")
+    parser.add_argument("experiment", help="name of the experiment's folder in runs/")
+    parser.add_argument(
+        "--kind", default="goal", help="kind of tag that defines the types of tasks"
+    )
     arguments = parser.parse_args()
     rows = by_row(cells(RUNS / arguments.experiment))
     if not rows:
-        raise SystemExit(f"{RUNS / arguments.experiment} holds no cell that has ended.")
+        raise SystemExit(f"{RUNS / arguments.experiment} contains no finished cell.")
     print(overall(rows))
     print()
     print(by_type(rows, arguments.kind))

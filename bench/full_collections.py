@@ -1,10 +1,10 @@
-"""Cost of Python's full garbage collections in a run on ALFWorld, by default and made rare.
+"""Cost of Python's full garbage collections in an ALFWorld run, by default and when made rare.
 
-Each way trains the tiny policy with the same settings in a process of its own: 80 imitated
-walkthroughs, then 12,000 env steps of GRPO. The first run also fills the cache of
-the planner's translations, so an extra run precedes all others.
+The tiny policy is trained with both settings of the garbage collector, each time in a new process:
+imitation of 80 walkthroughs, then 12,000 env steps of GRPO. An extra run comes first, because it
+fills the cache of the planner's translations. Uses the official games if they are installed.
 
-Run: python bench/full_collections.py     # official games if installed; about 4 minutes
+Run: python bench/full_collections.py     # about 4 minutes
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ USUAL = gc.get_threshold()[2]
 
 
 def trained(seldom: int) -> dict[str, float]:
-    """Train, with at most one full collection per this many middle-generation collections."""
+    """Train with at most one full collection per ``seldom`` middle-generation collections."""
     from rich.console import Console
 
     from coevo_gym.cli.progress import RunProgress
@@ -75,13 +75,13 @@ def main() -> None:
     from coevo_gym.episodes.live import SELDOM
 
     in_a_process(SELDOM)
-    ways = {"as Python has it": in_a_process(USUAL), "made rare": in_a_process(SELDOM)}
-    print("| full collections | CPU of the run | of it in them | how many |\n|---|---|---|---|")
+    ways = {"Python's default": in_a_process(USUAL), "made rare": in_a_process(SELDOM)}
+    print("| full collections | CPU time of the run | their share | number |\n|---|---|---|---|")
     for name, way in ways.items():
         share = way["full_s"] / way["cpu_s"]
         print(f"| {name} | {way['cpu_s']:.0f} s | {share:.0%} | {way['full']:.0f} |")
     same = len({way["weights"] for way in ways.values()}) == 1
-    print(f"The weights are {'equal' if same else 'NOT equal'}.")
+    print(f"The trained weights are {'equal' if same else 'NOT equal'}.")
 
 
 if __name__ == "__main__":

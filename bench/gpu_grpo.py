@@ -1,25 +1,25 @@
-"""Effects of a GPU on the learner: equality with the CPU, speed of both halves, learning.
+"""Check of the language-model learner on a GPU: agreement with the CPU, speed, and learning.
 
-Four parts:
+It has four parts:
 
-    equal    loss and gradient of a GRPO step, in fp32 and bf16, against the CPU in fp32
-    train    tokens a second and share of the card's matrix rate (MFU), padding, memory
-    rollout  sampled tokens a second against Hugging Face's generate and the decode roofline
-    learn    ALFWorld: warm-up and GRPO, on a fixed set and on an evolving one, before and after
+    equal    compares loss and gradient of a GRPO step, in fp32 and bf16, with the CPU in fp32
+    train    measures tokens per second, MFU (share of the card's matrix rate), padding and memory
+    rollout  compares sampled tokens per second with Hugging Face's generate and the decode roofline
+    learn    trains on ALFWorld with a fixed and an evolving task set; success before and after
 
-Numbers go to gpu_grpo.json, a table to gpu_grpo.md and a picture to gpu_grpo.svg in the folder
---out. Nothing is downloaded. If the given model is not on this machine, random weights are measured
-in its place, and learn is skipped. A part whose packages are missing is skipped, too: all parts
-need torch, transformers, peft, safetensors, and coevo_gym with gymnasium, pydantic, jinja2 and
-rapidfuzz; learn also needs rich, typer, alfworld and textworld, or without the last two
-`--set benchmark=webshop`; rollout measures vllm where it is installed.
+The results are written to the folder --out: gpu_grpo.json, a table in gpu_grpo.md and charts in
+gpu_grpo.svg. Nothing is downloaded. If the given model is not on this machine, a model with random
+weights is measured in its place, and learn is skipped. Parts with missing packages are skipped,
+too. All parts need torch, transformers, peft, safetensors, and coevo_gym with gymnasium, pydantic,
+jinja2 and rapidfuzz. learn also needs rich, typer, alfworld and textworld; with `--set
+benchmark=webshop` it does not need the last two. rollout also measures vllm if it is installed.
 
-The exit code is 1 if the device is not equal to the CPU or a part failed, and 3 if no part could be
+The exit code is 1 if the device disagrees with the CPU or a part fails, and 3 if no part can be
 measured.
 
 Run: python bench/gpu_grpo.py --minutes 30
-     make gpu-check PYTHON=python3    # without learn: some minutes
-     python bench/gpu_grpo.py --device cpu --shape tiny --parts equal,train,rollout   # does it run?
+     make gpu-check PYTHON=python3    # some minutes, without learn
+     python bench/gpu_grpo.py --device cpu --shape tiny --parts equal,train,rollout   # a quick test
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LANGUAGE_MODELS = (
     *("safetensors", "tokenizers", "torch", "transformers"),
 )
 NEEDS = dict.fromkeys(PARTS, _LANGUAGE_MODELS) | {"learn": (*_LANGUAGE_MODELS, "rich", "typer")}
-"""Packages that the parts need; missing packages of a benchmark are found when it is used."""
+"""Packages that each part needs; packages of a benchmark are checked when it is used."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measure(
     options: argparse.Namespace, parts: Sequence[str], found: dict[str, Any], folder: Path
 ) -> None:
-    """Measure these parts, and write the results after each."""
+    """Measure the given parts, and write the results after each one."""
     from gpu_parts import card
     from gpu_parts.equal import measure_equal
     from gpu_parts.rollouts import measure_rollouts
@@ -93,7 +93,7 @@ def _measure(
     from coevo_gym.core.errors import BenchmarkNotInstalled
 
     disable_progress_bar()
-    pick_device(options.device)  # raises where there is none
+    pick_device(options.device)  # raises an error if there is no such device
     device, size = options.device, SIZES[options.device]
     checked, timed, notes = chosen(options.model, options.shape, folder)
     for note in notes:
@@ -131,18 +131,18 @@ def _measure(
         except (ImportError, BenchmarkNotInstalled) as error:
             name = error.name if isinstance(error, ModuleNotFoundError) else None
             found[part] = f"skipped: {f'{name} not installed' if name else error}"
-        except Exception as error:  # the other parts can be measured all the same
+        except Exception as error:  # other parts can still be measured
             traceback.print_exc()
             found[part] = f"failed: {type(error).__name__}: {error}"
         card.free(device)
         found["seconds"][part] = round(time.monotonic() - started, 1)
         if isinstance(found[part], str):
             _tell(f"{part}: {found[part]}")
-        _write(options.out, found)  # what is measured is not lost to what comes after
+        _write(options.out, found)  # keep the results even if a later part crashes
     for target in found["targets"]:
         value = NOT_RUN if target["value"] is None else f"{target['value']:.3g}"
         met = {None: "", True: "met", False: "missed"}[target["met"]]
-        _tell(f"{target['name']:40} {value:>9}  wanted {target['wanted']:8} {met}")
+        _tell(f"{target['name']:40} {value:>9}  target {target['wanted']:8} {met}")
 
 
 def _learn(subject: Any, options: argparse.Namespace) -> list[dict[str, Any]] | str:
@@ -158,7 +158,7 @@ def _learn(subject: Any, options: argparse.Namespace) -> list[dict[str, Any]] | 
 
 
 def _write(out: Path, found: dict[str, Any]) -> None:
-    """Write numbers, table and picture; write no picture if nothing was measured."""
+    """Write the results and the table, and the charts if anything was measured."""
     from gpu_parts.table import table
     from gpu_parts.targets import targets
 
@@ -183,32 +183,32 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="default: cuda")
     parser.add_argument(
         "--model",
-        help="folder of a model, or name of a fetched one, for which random weights stand in if it "
-        "is not there; `none` for none (default: smollm2, or none with --shape tiny)",
+        help="folder of a model or name of a fetched one, replaced by random weights if missing; "
+        "`none`: no trained model (default: smollm2, or none with --shape tiny)",
     )
     parser.add_argument(
         "--shape",
         choices=("1.5b", "smollm2", "tiny", "none"),
-        help="a model with random weights, made on the spot (default: 1.5b, on a CPU tiny)",
+        help="shape of a model with random weights (default: 1.5b; on a CPU: tiny)",
     )
     parser.add_argument(
         "--parts", default=",".join(PARTS), help="parts to run, separated by commas"
     )
     parser.add_argument(
-        "--minutes", type=float, default=20, help="minutes for learn, both arms together"
+        "--minutes", type=float, default=20, help="total minutes for both arms of learn"
     )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
-        help="section.key=value for learn, as in `coevo train`",
+        help="a setting for learn, as section.key=value",
     )
     parser.add_argument("--out", type=Path, default=Path("gpu_grpo"), help="folder for the results")
     options = parser.parse_args(arguments)
     options.parts = options.parts.split(",")
     unknown = set(options.parts) - set(PARTS)
     if unknown:
-        parser.error(f"there is no part {min(unknown)!r}; choose some of {','.join(PARTS)}")
+        parser.error(f"there is no part {min(unknown)!r}; choose from {','.join(PARTS)}")
     options.shape = options.shape or ("1.5b" if options.device == "cuda" else "tiny")
     options.model = options.model or ("none" if options.shape == "tiny" else "smollm2")
     given = sys.argv[1:] if arguments is None else arguments

@@ -1,4 +1,4 @@
-"""The sides of ``grpo_vs_trl.py``: the same work by this learner and by TRL's trainer."""
+"""The two sides of ``grpo_vs_trl.py``: the same updates by this learner and by TRL's trainer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LR, KL, CLIP_LOW, CLIP_HIGH, MAX_NORM = 1e-6, 1e-3, 0.2, 0.28, 1.0
 
 
 class Rollout(NamedTuple):
-    """The token ids of a trajectory, and a mask of those that the policy sampled."""
+    """The token ids of a trajectory, and a mask of the tokens that the policy sampled."""
 
     ids: tuple[int, ...]
     sampled: tuple[bool, ...]
@@ -52,7 +52,7 @@ class Rollout(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Return the position at which its first answer begins."""
+        """Return the position of the first sampled token."""
         return self.sampled.index(True)
 
 
@@ -73,9 +73,9 @@ class Job(NamedTuple):
     whole: bool = False
 
     def batch(self) -> list[Rollout]:
-        """Return the trajectories, group after group; half of each group succeed.
+        """Return the trajectories, group by group; half of each group succeed.
 
-        In whole steps both sides sample the ids, and only lengths and successes are used.
+        In whole steps, each side samples its own ids, and only lengths and successes are used.
         """
         rng = np.random.default_rng(self.seed)
         vocabulary = json.loads((Path(self.folder) / "config.json").read_text())["vocab_size"]
@@ -105,7 +105,7 @@ class Job(NamedTuple):
 
 
 def width_of(batch: Sequence[Rollout]) -> int:
-    """Return the columns of the padded batch: TRL pads prompts left, and answers right."""
+    """Return the width of the padded batch; TRL pads prompts left and answers right."""
     return max(r.start for r in batch) + max(len(r.ids) - r.start for r in batch)
 
 
@@ -115,8 +115,8 @@ class Update(NamedTuple):
     Attributes:
         seconds: wall time.
         cpu_seconds: processor time.
-        sampling_cpu_seconds: processor time of sampling; 0 without.
-        update_cpu_seconds: processor time of all else.
+        sampling_cpu_seconds: processor time of sampling, or 0 if nothing is sampled.
+        update_cpu_seconds: processor time of everything except sampling.
         tokens: tokens of all trajectories.
         loss: the loss.
         grad_norm: norm of the gradient.
@@ -138,7 +138,7 @@ class Update(NamedTuple):
 
 
 class Meter:
-    """A meter of updates in this process, which reports each after the other side's turn."""
+    """A meter that measures this process's updates and reports each one to the parent process."""
 
     def __init__(self, job: Job, channel: Connection) -> None:
         import torch
@@ -155,7 +155,7 @@ class Meter:
         self._sampling = 0.0
 
     def sampled(self) -> None:
-        """Record the processor time of finished sampling."""
+        """Record the processor time that sampling has taken."""
         self._sampling = time.process_time() - self._started[1]
 
     def stop(self) -> None:
@@ -166,7 +166,7 @@ class Meter:
         self._took = time.perf_counter() - before, time.process_time() - cpu_before
 
     def report(self, tokens: int, loss: float, grad_norm: float) -> None:
-        """Report to the parent process."""
+        """Report the update to the parent process."""
         # The kernel updates the peak lazily, so it may lag behind what is resident now.
         peak = max(self._peak(), self._resident)
         shares = self._sampling, self._took[1] - self._sampling
@@ -186,7 +186,7 @@ def _resident_bytes() -> int:
 
 
 def moved(model: Any, seed: int) -> None:
-    """Move all weights a little, the same way on both sides."""
+    """Change all weights slightly, and identically on both sides."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -201,7 +201,7 @@ def moved(model: Any, seed: int) -> None:
 
 
 def run_ours(job: Job, channel: Connection) -> None:
-    """Measure updates of :class:`coevo_gym.trainers.grpo.GRPO`, or whole steps."""
+    """Measure updates or whole steps of :class:`coevo_gym.trainers.grpo.GRPO`."""
     from coevo_gym.agents.lm.language_model import ModelConfig
     from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
     from coevo_gym.trainers.grpo import GRPO, GRPOConfig
@@ -238,7 +238,7 @@ def run_ours(job: Job, channel: Connection) -> None:
 
 
 def endless(policy: Any) -> None:
-    """Make a policy sample each answer up to its maximum tokens: no token ends it earlier."""
+    """Make a policy sample each answer up to its maximum length, with no stop tokens."""
     from coevo_gym.agents.chat.format import ChatFormat
 
     class Endless(ChatFormat):
@@ -248,7 +248,7 @@ def endless(policy: Any) -> None:
 
 
 def prompts(job: Job, tokenizer: Any) -> list[str]:
-    """Draw a text per group, so long that its chat and an answer have a trajectory's tokens."""
+    """Return a text per group whose chat, with an answer, has the maximum number of tokens."""
     from coevo_gym.agents.chat.format import ChatFormat
 
     form, rng = ChatFormat(tokenizer), np.random.default_rng(job.seed)
@@ -273,7 +273,7 @@ def sampled(policy: Any, asked: Sequence[str], size: int) -> list[Rollout]:
 
 
 def as_groups(batch: Sequence[Rollout], size: int) -> list[Any]:
-    """Return the batch for the learner: trajectories of steps with token decisions."""
+    """Return the batch as groups for the learner, with a token decision per step."""
     import coevo_gym
     from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 
@@ -293,7 +293,7 @@ def as_groups(batch: Sequence[Rollout], size: int) -> list[Any]:
 
 
 def decisions(rollout: Rollout) -> list[Any]:
-    """Return a token decision for each answer; the sampler's log-probabilities are not used."""
+    """Return a token decision for each answer, with placeholder log-probabilities."""
     from coevo_gym.core.trajectory import TokenDecision
 
     found, at = [], rollout.start
@@ -313,7 +313,7 @@ def decisions(rollout: Rollout) -> list[Any]:
 def run_trl(job: Job, channel: Connection) -> None:
     """Measure ``trl.GRPOTrainer.train``.
 
-    For updates alone its rollout function returns the batch; in whole steps it samples itself.
+    Without whole steps, its rollout function returns the batch; otherwise TRL samples itself.
     """
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     from datasets import Dataset
@@ -386,7 +386,7 @@ def run_trl(job: Job, channel: Connection) -> None:
 
 
 def trl_settings(job: Job, size: int, scratch: str) -> Any:
-    """Return TRL's settings; all others are TRL's defaults."""
+    """Return TRL's settings; settings that are not listed have TRL's defaults."""
     from trl import GRPOConfig
 
     sampling: dict[str, Any] = {}
@@ -399,7 +399,7 @@ def trl_settings(job: Job, size: int, scratch: str) -> Any:
         epsilon=CLIP_LOW,
         epsilon_high=CLIP_HIGH,
         beta=KL,
-        use_bias_correction_kl=False,  # else the KL term is weighted by the ratio
+        use_bias_correction_kl=False,  # otherwise the KL term is weighted by the ratio
         temperature=1.0,
         max_grad_norm=MAX_NORM,
         learning_rate=LR,
@@ -426,16 +426,16 @@ def trl_settings(job: Job, size: int, scratch: str) -> Any:
 
 
 def chat_text(form: Any, n: int, rng: np.random.Generator, before: Sequence[Any] = ()) -> str:
-    """Draw a user's message with which the prompt has ``n`` tokens.
+    """Return a random user message for which the prompt has ``n`` tokens.
 
     Args:
         form: the chat format.
-        n: tokens of the prompt, the template's own included.
-        rng: random generator of the text.
-        before: messages that the prompt begins with.
+        n: number of tokens in the prompt, including those of the template.
+        rng: random generator for the text.
+        before: messages at the beginning of the prompt.
 
     Raises:
-        ValueError: if the drawn text gives another number.
+        ValueError: if the prompt has a different number of tokens.
     """
     from coevo_gym.core.seams import Message
 
@@ -444,12 +444,12 @@ def chat_text(form: Any, n: int, rng: np.random.Generator, before: Sequence[Any]
 
     text = "".join(map(str, rng.integers(10, size=max(0, n - length("")))))
     if length(text) != n:
-        raise ValueError(f"The prompt has {length(text)} tokens, wanted {n}.")
+        raise ValueError(f"The prompt has {length(text)} tokens instead of {n}.")
     return text
 
 
 def child(target: Callable[[Job, Connection], None], job: Job, channel: Connection) -> None:
-    """Run one side; only the parent prints to standard output."""
+    """Run one side, without printing to standard output."""
     quieten()
     import torch
 
@@ -458,7 +458,7 @@ def child(target: Callable[[Job, Connection], None], job: Job, channel: Connecti
 
 
 def quieten() -> None:
-    """Keep standard output for the result, and hide progress bars of libraries."""
+    """Reserve standard output for the result, and hide progress bars of libraries."""
     os.dup2(2, 1)
     os.environ["HF_HUB_OFFLINE"] = "1"
     from transformers.utils.logging import disable_progress_bar
@@ -467,13 +467,13 @@ def quieten() -> None:
 
 
 def make_model(shape: str, folder: str) -> None:
-    """Call :func:`save_model` in its own process."""
+    """Call :func:`save_model` in a separate process."""
     quieten()
     save_model(shape, folder)
 
 
 def save_model(shape: str, folder: str) -> None:
-    """Save a Llama of random weights, with a tokenizer of bytes and a chat template."""
+    """Save a Llama model with random weights, a byte tokenizer and a chat template."""
     import torch
     from gpu_parts.subjects import byte_tokenizer
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -1,26 +1,29 @@
-"""Time and memory of a GRPO update, or of a whole step: this learner and TRL's GRPOTrainer.
+"""Time and memory of a GRPO update or of a whole step, with this learner and TRL's GRPOTrainer.
 
-Both get the same weights, the same trajectories and the same settings (loss_type="dapo", clips 0.2
-and 0.28, KL weight 1e-3, AdamW, gradient clipped to 1), and compute as in
-their own updates: reference log-probabilities, with --epochs above 1 old ones too, loss, gradient,
-optimiser step. The clock runs from finished rollouts to new weights. The policy has been moved away
-from its reference, so that loss and gradient depend on all of that; if those of the first update
-differ, the times compare nothing and the exit code is 1.
+Both sides get the same weights, trajectories and settings (loss_type="dapo", clip ranges 0.2 and
+0.28, KL weight 1e-3, AdamW, gradient norm clipped to 1). Each side makes a complete update:
+reference log-probabilities, old log-probabilities if --epochs is above 1, loss, gradient, and
+optimiser step. The time from finished rollouts to new weights is measured. The policy starts with
+weights that differ from the reference, so that loss and gradient depend on all of these
+computations. If the losses or gradients of the first update differ, the times are not comparable,
+and the exit code is 1.
 
-A forward pass has the same number of tokens on both sides: TRL's is --rows trajectories padded to
-the longest of the batch, this learner packs as many tokens into it. Each side has a process of its
-own; updates alternate, the first one of each is not timed. fp32 on a CPU; on a GPU bf16 with fp32
-weights. Peak memory is the process's largest resident set, on a GPU PyTorch's largest allocation.
+A forward pass has the same number of tokens on both sides: TRL pads --rows trajectories to the
+longest one of the batch, and this learner packs the same number of tokens. Each side runs in its
+own process. Updates alternate between the sides, and the first update of each is not timed. Both
+compute in fp32 on a CPU, and in bf16 with fp32 weights on a GPU. Peak memory is the largest
+resident set of the process on a CPU, and PyTorch's largest allocation on a GPU.
 
-Lengths: a prompt of LONGEST/8 tokens, then 1 to 8 turns (uniform) of an answer of LONGEST/40 and an
-observation of LONGEST/20 tokens (medians; log-normal, sigma 0.6), for as long as answers fit into
-LONGEST. Only answers are trained on. With --lengths equal all trajectories have 8 turns of the
-median lengths: no padding on either side, so this shows the gains without packing.
+A trajectory has a prompt of LONGEST/8 tokens and 1 to 8 turns (uniform), as many as fit into
+LONGEST tokens. A turn has an answer of LONGEST/40 and an observation of LONGEST/20 tokens (medians
+of log-normal draws with sigma 0.6). Only answers are trained on. With --lengths equal, all
+trajectories have 8 turns of the median lengths, so neither side has padding and packing gains
+nothing.
 
-With --whole the clock runs from prompts to new weights: each side samples, too, with its own engine
-(transformers in both) exactly 16 tokens after each of its chats, which have LONGEST tokens with
-them. Answers differ, so only the number of tokens is compared. With --model the exit code is 1 if a
-bound is missed; they are for SmolLM2 and one thread.
+With --whole, the time from prompts to new weights is measured. Each side samples exactly 16 tokens
+per chat with its own engine (both use transformers); chat and answer have LONGEST tokens together.
+Answers differ between the sides, so only the numbers of tokens are compared. With --model, the exit
+code is 1 if a bound is missed. The bounds are for SmolLM2 and one thread.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ from coevo_gym.agents.lm.models import resolve_model
 from coevo_gym.core.errors import ModelError
 
 EXAMPLES = """examples:
-  python bench/grpo_vs_trl.py                       a tiny model; shows that it runs
+  python bench/grpo_vs_trl.py                       a tiny model, for a quick test
   python bench/grpo_vs_trl.py --model smollm2       135M weights, after `coevo model fetch smollm2`
   python bench/grpo_vs_trl.py --shape 1.5b --longest 4096 --groups 8 --group-size 8      on a GPU
   python bench/grpo_vs_trl.py --whole --model smollm2 --threads 1 --groups 2 --longest 176
@@ -56,7 +59,10 @@ WANTED_WHOLE = {"seconds": None, "cpu_seconds": 0.65, "peak_bytes": 0.8}
 
 
 def compare(job: Job) -> dict[str, list[Update]]:
-    """Alternate updates of both sides, each in its process; the first of each is a warm-up."""
+    """Run the updates of both sides alternately, and return their results.
+
+    Each side has its own process. Its first update is a warm-up.
+    """
     spawn = multiprocessing.get_context("spawn")
     channels = {}
     for name, target in (("ours", run_ours), ("trl", run_trl)):
@@ -75,20 +81,20 @@ def compare(job: Job) -> dict[str, list[Update]]:
 
 
 def heard(channel: Connection, name: str) -> Any:
-    """Return the next message of a side."""
+    """Return a side's next message."""
     try:
         return channel.recv()
     except EOFError:
-        sys.exit(f"The side {name!r} has failed; its own message is above.")
+        sys.exit(f"The side {name!r} failed; see its message above.")
 
 
 def tell(line: str) -> None:
-    """Print progress, apart from the table."""
+    """Print progress to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
 def ratios(found: dict[str, list[Update]]) -> dict[str, dict[str, float]]:
-    """Return our numbers over TRL's: medians, minimum and maximum of the timed pairs, and peaks."""
+    """Return the ratios of our values to TRL's, with minimum and maximum over the timed pairs."""
     ours, theirs = found["ours"], found["trl"]
     answer = {}
     names = ["seconds", "cpu_seconds"]
@@ -109,8 +115,8 @@ def ratios(found: dict[str, list[Update]]) -> dict[str, dict[str, float]]:
 def agrees(found: dict[str, list[Update]], job: Job) -> bool:
     """Return True if both sides did the same work.
 
-    Each update must be of the same number of tokens. The first must have the same loss and a
-    gradient of the same length, or in whole steps, whose answers differ, a gradient.
+    All updates must have the same number of tokens. The first ones must have the same loss and
+    gradient norm. In whole steps, where answers differ, gradients only need to be nonzero.
     """
     ours, theirs = found["ours"][0], found["trl"][0]
     tokens = sum(len(rollout.ids) for rollout in job.batch())
@@ -118,13 +124,15 @@ def agrees(found: dict[str, list[Update]], job: Job) -> bool:
         return False
     if job.whole:
         return ours.grad_norm > 0 and theirs.grad_norm > 0
-    slack = 0.05 if job.device == "cuda" else 1e-3  # TRL adds 1e-4 to deviations, and bf16 rounds
+    slack = (
+        0.05 if job.device == "cuda" else 1e-3
+    )  # TRL adds 1e-4 to standard deviations; bf16 rounds
     same_norm = abs(ours.grad_norm - theirs.grad_norm) <= slack * theirs.grad_norm
     return abs(ours.loss - theirs.loss) <= 1e-4 and same_norm
 
 
 def facts(job: Job, model: str, found: dict[str, list[Update]]) -> dict[str, Any]:
-    """Return all results, as ``--json`` prints them."""
+    """Return all results in the form that ``--json`` prints."""
     batch = job.batch()
     tokens, padded = sum(len(r.ids) for r in batch), width_of(batch) * len(batch)
     processors = Path("/proc/cpuinfo")
@@ -153,7 +161,7 @@ def facts(job: Job, model: str, found: dict[str, list[Update]]) -> dict[str, Any
 
 
 def table(told: dict[str, Any]) -> str:
-    """Return the results as text."""
+    """Return the results as a table."""
     batch, sides = told["batch"], told["sides"]
     lines = [
         told["command"],
@@ -190,26 +198,30 @@ def table(told: dict[str, Any]) -> str:
 
 
 def missed(told: dict[str, Any]) -> list[str]:
-    """Return the names of the ratios that are beyond their bounds."""
+    """Return the names of the ratios that miss their bounds."""
     bounds = told["wanted"].items()
     return [n for n, wanted in bounds if wanted is not None and told["ratios"][n]["ratio"] > wanted]
 
 
 def aim(wanted: float | None) -> str:
-    """Return the goal for a ratio."""
+    """Return the text of a ratio's bound."""
     return "" if wanted is None else f", wanted <= {wanted}"
 
 
 def main() -> None:
-    """Measure, print, and fail if both sides did not do the same work."""
+    """Print the results; return 1 if the sides did different work or a bound is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--shape", choices=SHAPES, default="tiny", help="random weights of a shape")
-    which.add_argument("--model", help="a folder, or a fetched model's name such as smollm2")
+    which.add_argument(
+        "--shape", choices=SHAPES, default="tiny", help="shape of a model with random weights"
+    )
+    which.add_argument(
+        "--model", help="folder of a model or name of a fetched one, such as smollm2"
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--groups", type=int, default=4, help="tasks in the batch (%(default)s)")
     parser.add_argument(
@@ -220,14 +232,19 @@ def main() -> None:
     )
     parser.add_argument("--lengths", choices=("mixed", "equal"), default="mixed")
     parser.add_argument("--rows", type=int, default=4, help="TRL's micro-batch (%(default)s)")
-    parser.add_argument("--epochs", type=int, default=1, help="steps on a batch (%(default)s)")
     parser.add_argument(
-        "--updates", type=int, default=6, help="timed updates of each side (%(default)s)"
+        "--epochs", type=int, default=1, help="optimiser epochs per batch (%(default)s)"
     )
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of each side")
+    parser.add_argument(
+        "--updates",
+        type=int,
+        default=6,
+        help="updates per side, including the untimed first one (%(default)s)",
+    )
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads per side")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--whole", action="store_true", help="measure whole steps, with sampling")
-    parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     args = parser.parse_args()
     if args.groups * args.group_size % args.rows or args.updates < 2:
         parser.error("--rows must divide --groups times --group-size; --updates must be 2 or more")
@@ -237,7 +254,7 @@ def main() -> None:
         except ModelError as error:
             sys.exit(str(error))
         if not args.model:
-            tell(f"making a model of shape {args.shape}")
+            tell(f"creating a model of shape {args.shape}")
             maker = multiprocessing.get_context("spawn").Process(
                 target=make_model, args=(args.shape, folder)
             )
@@ -263,9 +280,9 @@ def main() -> None:
         told = facts(job, args.model or f"shape {args.shape}", compare(job))
     print(json.dumps(told, indent=1) if args.json else table(told))
     if not told["agree"]:
-        sys.exit("The sides have not done the same, so the times compare nothing.")
+        sys.exit("The two sides did different work, so their times are not comparable.")
     if args.whole and args.model and missed(told):
-        sys.exit(f"Beyond the bound: {', '.join(missed(told))}.")
+        sys.exit(f"Bounds missed by: {', '.join(missed(told))}.")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Number of honest drafts that the gates for substance reject.
+"""Number of honest drafts that the gates `length` and `substance` reject.
 
-The scripted explorer's drafts are honest: it describes a task and its solution in a world that
-it has explored. Drafts that earlier gates prove wrong (a purchase that never scores 1) do not
-count. The rest should pass. To check that they are honest, read them with --show.
+The scripted explorer's drafts are honest: each describes a task that it has solved in the world
+that it explored. Drafts that earlier gates prove wrong, such as a purchase that never scores 1, are
+not counted. The other drafts should pass. Read them with --show to check that they are honest.
 
 Run: python bench/honest_drafts.py [--n 50] [--show] [BENCHMARK …]
 """
@@ -25,17 +25,17 @@ from coevo_gym.curricula.gates.gates import default_gates, run_gates
 BENCHMARKS = ("webshop", "bfcl", "alfworld", "appworld")
 SUBSETS = {"webshop": "builtin", "alfworld": "builtin", "appworld": "builtin"}
 GATES = ("length", "substance")
-"""The gates to watch."""
-WALK = 10  # steps; an app of AppWorld has been looked at by then
+"""The gates whose rejections are counted."""
+WALK = 10  # steps; enough to look at one app in AppWorld
 
 
 class Judged(NamedTuple):
-    """A draft that reached the watched gates.
+    """A draft that no other gate rejected.
 
     Attributes:
         draft: the draft.
-        verdict: its verdict.
-        env_steps: env steps of building and replaying it.
+        verdict: the gates' verdict.
+        env_steps: env steps used to build and replay the draft.
     """
 
     draft: Draft
@@ -44,12 +44,12 @@ class Judged(NamedTuple):
 
     @property
     def lost(self) -> bool:
-        """Return True if one of these gates rejected the draft."""
+        """True if one of these gates rejected the draft."""
         return not self.verdict.accepted
 
 
 def judged(name: str, n: int) -> list[Judged]:
-    """Return a benchmark's first ``n`` drafts that no other gate rejects; always the same."""
+    """Return the first ``n`` drafts of a benchmark that no other gate rejects."""
     benchmark = get_benchmark(name)
     gates, found = default_gates(benchmark), list[Judged]()
     for draft in _drafts(benchmark):
@@ -83,10 +83,10 @@ def _print(one: Judged) -> None:
 
 
 def main() -> None:
-    """Judge drafts of each benchmark, and print the number of lost ones."""
+    """Judge drafts of each benchmark, and print the number of rejected ones."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("benchmarks", nargs="*", default=BENCHMARKS, metavar="BENCHMARK")
-    parser.add_argument("--n", type=int, default=50, help="drafts of each benchmark")
+    parser.add_argument("--n", type=int, default=50, help="drafts per benchmark")
     parser.add_argument("--show", action="store_true", help="print every draft")
     arguments = parser.parse_args()
     for name in arguments.benchmarks:

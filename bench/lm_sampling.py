@@ -1,12 +1,12 @@
-"""Processor time of sampling in conversations, with whole histories or new tokens only.
+"""Processor time of sampling in conversations: processing whole histories or only new tokens.
 
-A model of SmolLM2-135M's shape with random weights, since the measured times do not depend on them,
-answers with 7 tokens at each turn of 4 conversations at once. Each begins with 150 tokens and grows
-by 55 a turn, the answer among them. Both ways draw from the same seeds, and both must give the same
-answers, or the exit code is 1. fp32, one thread.
+A model with the shape of SmolLM2-135M answers with 7 tokens at each turn of 4 parallel
+conversations. Its weights are random, since they do not affect the time. Each conversation begins
+with 150 tokens and grows by 55 per turn, including the answer. Both ways use the same seeds, and
+must give the same answers; otherwise the exit code is 1. The model computes in fp32 on one thread.
 
-    python bench/lm_sampling.py                  # 6 turns: about a minute
-    python bench/lm_sampling.py --turns 6 30     # about a quarter of an hour
+Run: python bench/lm_sampling.py                  # 6 turns, about a minute
+     python bench/lm_sampling.py --turns 6 30     # about 15 minutes
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from coevo_gym.agents.lm.prefix_cache import PrefixCache
 SMOLLM2 = SHAPES["smollm2"][1]
 CONVERSATIONS, FIRST, A_TURN, ANSWER = 4, 150, 55, 7
 WANTED = {6: 2.6, 30: 8.0}
-"""Minimum ratio of the processor times, by turns."""
+"""Minimum ratio of the processor times, by number of turns."""
 
 
 class Measured(NamedTuple):
@@ -35,7 +35,7 @@ class Measured(NamedTuple):
 
     Attributes:
         cpu_s: processor time of all turns, in seconds.
-        read: tokens of prompts read.
+        read: prompt tokens that the model processed.
         answers: token ids of all answers.
     """
 
@@ -74,7 +74,7 @@ def main() -> int:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(**{**SMOLLM2, "num_hidden_layers": options.layers})).eval()
-    converse(model, 1, 0)  # the first passes of a process take longer
+    converse(model, 1, 0)  # a process's first passes take longer
     print("| turns | read | CPU s, whole histories | CPU s, new tokens only | ratio | wanted |")
     print("|---|---|---|---|---|---|")
     good = True

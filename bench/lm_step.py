@@ -1,21 +1,22 @@
 """Processor time of a whole GRPO step of SmolLM2-135M on a CPU: sampling and update.
 
-The policy plays 8 episodes of 6 turns, 4 of each of 2 tasks. A conversation begins with 150 tokens,
-those of its task, and grows by 55 a turn, of which it answers with exactly 7. Rewards are planted:
-half of the first group succeeds and all of the second fails, or half of both. There is no KL term.
+The policy plays 8 episodes of 6 turns, 4 for each of 2 tasks. A conversation begins with the 150
+tokens of its task and grows by 55 tokens per turn, including an answer of exactly 7 tokens. Rewards
+are fixed: half of the first group succeeds and all of the second group fails, or half of both
+groups succeeds. There is no KL term.
 
-"before" reads the whole conversation at every turn, each trajectory alone in the update, and also
-those whose advantage is 0. "now" is the library's present way, in fp32 and with dtype = "bfloat16".
-All ways take turns in one process with one thread, from the same weights and seed. The exit code is
-1 if a ratio is beyond its bound, or if in fp32 both ways learn other weights from the same
-episodes, or give the same answer other log-probabilities, by more than rounding. Few answers
-differ: those with a draw that rounding decides.
+"before" processes the whole conversation at every turn, and each trajectory separately in the
+update, including those with advantage 0. "now" is the library's current way, in fp32 and with dtype
+= "bfloat16". The ways take turns in one process with one thread, from the same weights and seed.
+The exit code is 1 if a ratio misses its bound. It is also 1 if, in fp32, the two ways differ by
+more than rounding in the weights learned from the same episodes, or in the log-probabilities of
+equal answers. A few answers differ, where rounding decides a draw.
 
-Below the table: how far bf16 is from fp32 on what bf16 has sampled, and its sampler from its
-learner.
+The lines below the table compare bf16 with fp32 on episodes sampled in bf16, and the sampler with
+the learner in bf16.
 
-    python bench/lm_step.py             # 7 minutes of processor time, 8 GB of memory
-    python bench/lm_step.py --shape tiny --repeats 1      # shows that it runs; no bounds
+Run: python bench/lm_step.py                           # 7 minutes of processor time, 8 GB of memory
+     python bench/lm_step.py --shape tiny --repeats 1  # a quick test without bounds
 """
 
 from __future__ import annotations
@@ -52,18 +53,18 @@ GROUPS, SIZE, TURNS = 2, 4, 6
 FIRST, A_TURN, ANSWER = 150, 55, 7
 SETTINGS = GRPOConfig(lr=1e-5, epochs=1, kl_coef=0.0, microbatch_tokens=2048)
 MOST_APART = {"answers": 1e-3, "weights": 1e-2}
-"""Maximum differences of both ways in fp32: log-probabilities of an answer, in nats, and changes of
-the weights, relatively (Adam's first step magnifies rounding)."""
+"""Maximum differences between both ways in fp32: in an answer's log-probabilities (nats), and in
+the changes of the weights (relative; Adam's first step magnifies rounding)."""
 
 
 class Way(NamedTuple):
-    """A way to make a step.
+    """A way to run a learner step.
 
     Attributes:
-        dtype: type of the model's products.
-        mixed: groups in which half of the episodes succeed; none does in the others.
-        whole: True to read everything, as before.
-        bound: maximum share of the processor time of the first way, or None.
+        dtype: data type in which the model computes.
+        mixed: number of groups in which half of the episodes succeed; the others fail.
+        whole: True to process whole conversations, as before.
+        bound: maximum ratio to the processor time of the first way, or None.
     """
 
     dtype: str
@@ -82,7 +83,7 @@ WAYS = {
 
 
 class ReadsAll(GRPO):
-    """A learner that also reads samples without effect on the update."""
+    """A learner that also processes samples that do not affect the update."""
 
     def _idle(self, batch: Batch) -> Tensor:
         return torch.zeros(len(batch.samples), dtype=torch.bool)
@@ -94,7 +95,7 @@ class Measured(NamedTuple):
     Attributes:
         sampling_s: processor time of sampling.
         update_s: processor time of the update.
-        read: tokens of prompts read in sampling.
+        read: prompt tokens that the model processed in sampling.
         groups: the episodes.
     """
 
@@ -105,12 +106,12 @@ class Measured(NamedTuple):
 
     @property
     def step_s(self) -> float:
-        """Processor time of the step."""
+        """Processor time of the whole step."""
         return self.sampling_s + self.update_s
 
 
 def measure(policy: TransformersPolicy, way: Way) -> Measured:
-    """Play episodes, and learn from them once."""
+    """Play episodes, and update the policy once."""
     started = time.process_time()
     groups = play(policy, way.mixed)
     played = time.process_time()
@@ -121,7 +122,7 @@ def measure(policy: TransformersPolicy, way: Way) -> Measured:
 
 
 def update(policy: TransformersPolicy, way: Way, groups: Sequence[Group]) -> None:
-    """Learn from episodes once."""
+    """Update the policy once from the given episodes."""
     learner = (ReadsAll if way.whole else GRPO)(policy, SETTINGS)
     with nothing_shared() if way.whole else nullcontext():
         learner.update(groups)
@@ -138,7 +139,7 @@ def play(policy: TransformersPolicy, mixed: int) -> list[Group]:
             text = chat_text(policy.format, FIRST + turn * A_TURN, rng, chats[i])
             chats[i] += (Message("user", text),)
             if turn == 0:
-                rngs[i] = np.random.default_rng((1, i))  # the later tokens are the episode's own
+                rngs[i] = np.random.default_rng((1, i))  # later tokens belong to the episode
         asked = [Prompt(chat, Sampling(1.0, ANSWER)) for chat in chats]
         for i, answer in enumerate(policy.generate(asked)):
             assert isinstance(answer.decision, TokenDecision)
@@ -168,13 +169,13 @@ def decisions(trajectory: Trajectory) -> list[TokenDecision]:
 
 
 class Precision(NamedTuple):
-    """Differences on the answers that a policy in bf16 has sampled.
+    """Differences between bf16 and fp32 on answers sampled in bf16.
 
     Attributes:
-        learner: (N,) log-probabilities of the learner in bf16, less those in fp32.
-        sampler: (N,) log-probabilities of the sampler in bf16, less those of its learner.
-        cosine: cosine of the gradients in bf16 and in fp32.
-        norm: norm of the gradient in bf16, divided by that in fp32.
+        learner: learner's log-probabilities in bf16 minus those in fp32, shape (N,).
+        sampler: sampler's log-probabilities in bf16 minus the learner's in bf16, shape (N,).
+        cosine: cosine between the gradients in bf16 and in fp32.
+        norm: gradient norm in bf16 divided by the norm in fp32.
     """
 
     learner: Tensor
@@ -184,7 +185,7 @@ class Precision(NamedTuple):
 
 
 def precision(exact: TransformersPolicy, half: TransformersPolicy) -> Precision:
-    """Compare a policy in bf16 with one of the same weights in fp32."""
+    """Compare a policy in bf16 with one that has the same weights in fp32."""
     groups = play(half, GROUPS)
     parts = [one for g in groups for t in g.trajectories for one in segments(decisions(t))]
     sampled = torch.tensor([logprob for part in parts for logprob in part.logprobs])
@@ -203,13 +204,13 @@ def precision(exact: TransformersPolicy, half: TransformersPolicy) -> Precision:
 
 @contextmanager
 def nothing_shared() -> Iterator[None]:
-    """Return a scope in which the learner reads each trajectory alone."""
+    """Context manager in which the learner processes each trajectory separately."""
     with patch.object(packing, "LEAST_SHARED", sys.maxsize):
         yield
 
 
 def policies(folder: str) -> dict[tuple[str, bool], TransformersPolicy]:
-    """Make a policy for each precision and memory, which samples answers up to their limit."""
+    """Return a policy for each data type, with and without a prefix cache."""
     found = {}
     for way in WAYS.values():
         if (way.dtype, way.whole) not in found:
@@ -222,12 +223,12 @@ def policies(folder: str) -> dict[tuple[str, bool], TransformersPolicy]:
 
 
 class Found(NamedTuple):
-    """All measurements.
+    """The results of all measurements.
 
     Attributes:
-        steps: the steps of each way.
-        apart: relative difference of both ways' changes of the weights, in fp32.
-        precision: differences of bf16 and fp32.
+        steps: measured steps by way.
+        apart: relative difference in fp32 between the weight changes of both ways.
+        precision: differences between bf16 and fp32.
     """
 
     steps: dict[str, list[Measured]]
@@ -236,7 +237,7 @@ class Found(NamedTuple):
 
 
 def run(folder: str, repeats: int) -> Found:
-    """Measure all ways in turn, several times; then compare their results."""
+    """Measure all ways in turn, several times, and compare their results."""
     made = policies(folder)
     start = made["float32", True].state_dict()
 
@@ -263,26 +264,26 @@ def run(folder: str, repeats: int) -> Found:
 
 
 def less(one: Iterable[Tensor], other: Iterable[Tensor]) -> list[Tensor]:
-    """Subtract the other tensors, one by one."""
+    """Return the differences between corresponding tensors."""
     return [a.detach() - b for a, b in zip(one, other, strict=True)]
 
 
 def dot(one: Iterable[Tensor], other: Iterable[Tensor]) -> float:
-    """Sum the products of the numbers of some tensors, in fp64."""
+    """Return the dot product of two lists of tensors, in fp64."""
     pairs = zip(one, other, strict=True)
     return sum(float(torch.dot(a.flatten().double(), b.flatten().double())) for a, b in pairs)
 
 
 def square(tensors: Sequence[Tensor]) -> float:
-    """Sum the squares of the numbers of some tensors."""
+    """Return the sum of all squared values of some tensors."""
     return dot(tensors, tensors)
 
 
 def report(steps: dict[str, list[Measured]]) -> list[str]:
-    """Print a table; return the ways that are beyond their bounds."""
+    """Print a table; return the ways that miss their bounds."""
     missed = []
     first = steps["before, fp32"]
-    print("| step | prompt tokens read | sampling | update | step | of before | bound |")
+    print("| step | prompt tokens read | sampling | update | step | ratio to before | bound |")
     print("|---|---|---|---|---|---|---|")
     for name, mine in steps.items():
         sampling, learning, whole, reference = (
@@ -307,7 +308,7 @@ def report(steps: dict[str, list[Measured]]) -> list[str]:
 
 
 def agrees(found: Found) -> bool:
-    """Print the differences of both ways in fp32; return True if they are rounding only."""
+    """Print the differences between both ways in fp32; return True if they are only rounding."""
     pairs = [
         (one, other)
         for g, h in zip(
@@ -320,23 +321,23 @@ def agrees(found: Found) -> bool:
     gap = max(abs(x - y) for a, b in same for x, y in zip(a.logprobs, b.logprobs, strict=True))
     print(
         f"fp32, before and now: {len(same)} of {len(pairs)} answers are the same, their "
-        f"log-probabilities at most {gap:.0e} apart; changes of the weights by the same episodes "
-        f"are {found.apart:.0e} apart (relative L2)."
+        f"log-probabilities differ by at most {gap:.0e}; the weight changes from the same episodes "
+        f"differ by {found.apart:.0e} (relative L2)."
     )
     return gap <= MOST_APART["answers"] and found.apart <= MOST_APART["weights"]
 
 
 def tell_precision(found: Precision) -> None:
-    """Print the differences of bf16 and fp32."""
+    """Print the differences between bf16 and fp32."""
     gaps = {"its learner and fp32": found.learner, "its sampler and its learner": found.sampler}
     for between, gap in gaps.items():
         size = gap.abs()
         print(
-            f"bf16, log-probabilities of {len(gap)} tokens between {between}: {size.mean():.3f} "
-            f"apart on average, {size.max():.2f} at most."
+            f"bf16, log-probabilities of {len(gap)} tokens: {between} differ by "
+            f"{size.mean():.3f} on average and {size.max():.2f} at most."
         )
     print(
-        f"bf16, gradient: cosine {found.cosine:.3f} to that in fp32, {found.norm:.3f} of its norm."
+        f"bf16, gradient: cosine {found.cosine:.3f} to that in fp32, norm ratio {found.norm:.3f}."
     )
 
 
@@ -345,9 +346,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", default="smollm2", help="folder or name (default: smollm2)")
-    parser.add_argument("--shape", choices=SHAPES, help="random weights of a shape; no bounds")
-    parser.add_argument("--repeats", type=int, default=3, help="steps of each way (default: 3)")
+    parser.add_argument(
+        "--model", default="smollm2", help="folder or name of a model (default: smollm2)"
+    )
+    parser.add_argument(
+        "--shape", choices=SHAPES, help="shape of a model with random weights; disables bounds"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="steps per way (default: 3)")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as scratch:
@@ -365,7 +370,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     agree = agrees(found)
     tell_precision(found.precision)
     if missed and not options.shape:
-        print(f"Beyond the bound: {'; '.join(missed)}.", file=sys.stderr)
+        print(f"Bounds missed by: {'; '.join(missed)}.", file=sys.stderr)
         return 1
     return 0 if agree else 1
 

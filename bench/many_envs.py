@@ -1,19 +1,19 @@
-"""Speed, memory and waiting time of 128 live envs, 16 groups of 8, on a few cores.
+"""Speed, memory and waiting time of 128 live envs (16 groups of 8) on a few cores.
 
-Each mode runs the same episodes of 10 steps at most. `alone` has a policy that takes no time, so
-only the envs are measured. In the others a policy answers n prompts in 1 + 0.01 n seconds, as a
-language model does that writes 100 tokens at 10 ms each and reads a prompt's new tokens in 10
-ms; it only sleeps, as if it ran on a card of its own. It waits whenever it is not answering. Its
-actions are references and, where they have ended, draws from the choices. Resets count. AppWorld's
-references are one program each, with which an episode would be over at its first step: there all
-actions are drawn.
+Each mode runs the same episodes of at most 10 steps. In mode `alone`, the policy takes no time, so
+only the envs are measured. In the other modes, the policy answers n prompts in 1 + 0.01 n seconds,
+like a language model that generates 100 tokens at 10 ms each and processes a prompt's new tokens in
+10 ms. It only sleeps, as if it ran on a separate card, and it waits whenever it is not answering.
+Its actions are those of the reference, and random choices after the end of the reference. Resets
+are included. In AppWorld all actions are random choices, because a reference there is a single
+program that would end the episode in its first step.
 
-The stock engines play on their own, one env after the other as their users step them: fewer of
-them where they are large, and memory is reported per env. Bare BFCL and AppWorld execute calls and
-code, and neither judge nor limit anything. The original WebShop cannot be installed beside this
-project: it needs Java and packages for Python 3.8.
+The original engines run without this library, one env after the other. Large engines have fewer
+envs, so memory is also reported per env. The bare engines of BFCL and AppWorld only execute calls
+and code, without judging or limits. The original WebShop is not measured: it needs Java and
+packages for Python 3.8, so it cannot be installed beside this project.
 
-Run: python bench/many_envs.py webshop      # bfcl, alfworld, appworld; minutes each
+Run: python bench/many_envs.py webshop      # or bfcl, alfworld, appworld; some minutes each
      taskset -c 0,1 python bench/many_envs.py alfworld --envs 128 --modes alone,lock_step
 """
 
@@ -45,19 +45,19 @@ MODES = ("alone", "lock_step", "async", "workers")
 
 
 class Policy:
-    """A policy that plays references, then choices, with delays.
+    """A policy that plays references, then random choices, with delays.
 
     Args:
-        tasks: tasks whose references are played, if they are longer than one step.
-        choices: returns the choices in a view.
-        first_s: seconds that an answer takes.
-        each_s: seconds more for each prompt answered at once.
+        tasks: tasks whose references are played if they are longer than one step.
+        choices: returns the choices for a view.
+        first_s: seconds per batch of answers.
+        each_s: additional seconds per prompt in the batch.
 
     Attributes:
         busy_s: seconds spent answering.
-        cpu_s: processor time spent on that.
-        n_steps: answers given.
-        held: the maximum memory that this process and those below it have held.
+        cpu_s: processor time spent answering.
+        n_steps: number of answers.
+        held: maximum memory of this process and its children.
     """
 
     def __init__(self, tasks: Sequence[Task], choices: Any, first_s: float, each_s: float) -> None:
@@ -97,13 +97,13 @@ class Row(NamedTuple):
     """The results of one mode.
 
     Attributes:
-        mode: its name.
+        mode: name of the mode.
         steps: env steps.
         seconds: wall time.
         cpu_s: processor time of all processes.
-        memory_mb: see :class:`watched.usage.Usage`, less what this process held before.
+        memory_mb: memory as in :class:`watched.usage.Usage`, minus that before the mode.
         n_envs: number of live envs.
-        waiting: share of the time in which the policy waited; nan if it took none.
+        waiting: share of the time that the policy waited; nan in mode ``alone``.
     """
 
     mode: str
@@ -116,7 +116,7 @@ class Row(NamedTuple):
 
 
 def measure(name: str, mode: str, tasks: Sequence[Task], n_envs: int) -> Row:
-    """Run each task in some envs, all of them live at once."""
+    """Run each task in several envs, with all envs live at the same time."""
     benchmark = get_benchmark(name)
     env_id = next(spec.env_id for spec in benchmark_specs() if spec.name == name)
     workers = WorkerPool(len(os.sched_getaffinity(0))) if mode == "workers" else None
@@ -157,12 +157,14 @@ def stock(name: str, tasks: Sequence[Task], n_envs: int) -> Row | None:
 
 
 def main() -> None:
-    """Measure, and print a table."""
+    """Print a table of the measurements."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("benchmark", choices=["webshop", "bfcl", "alfworld", "appworld"])
-    parser.add_argument("--envs", type=int, default=128, help="a multiple of 8")
+    parser.add_argument("--envs", type=int, default=128, help="number of envs, a multiple of 8")
     parser.add_argument("--modes", default=",".join(MODES))
-    parser.add_argument("--stock", type=int, default=8, help="envs of the stock engine; 0: none")
+    parser.add_argument(
+        "--stock", type=int, default=8, help="number of envs of the original engine; 0 skips it"
+    )
     options = parser.parse_args()
     n_tasks = options.envs // COPIES
     every = get_benchmark(options.benchmark).tasks(Split.TRAIN)
@@ -172,9 +174,9 @@ def main() -> None:
         f"load {os.getloadavg()[0]:.0f}; Python {platform.python_version()}, "
         f"{time.strftime('%Y-%m-%d')}"
     )
-    print("| mode | envs | steps/s | steps per CPU s | MB in all | MB an env | policy waits |")
+    print("| mode | envs | steps/s | steps per CPU s | total MB | MB per env | policy waits |")
     print("|---|---|---|---|---|---|---|")
-    measure(options.benchmark, "alone", tasks, options.envs)  # what is read once is read now
+    measure(options.benchmark, "alone", tasks, options.envs)  # load data that is read only once
     for mode in options.modes.split(","):
         show(measure(options.benchmark, mode, tasks, options.envs))
     if options.stock and (row := stock(options.benchmark, tasks, options.stock)):
@@ -182,7 +184,7 @@ def main() -> None:
 
 
 def show(row: Row) -> None:
-    """Print one line."""
+    """Print one row."""
     waits = "" if np.isnan(row.waiting) else f"{row.waiting:.1%}"
     memory = f"{row.memory_mb:,.0f} | {row.memory_mb / row.n_envs:,.2f}"
     memory = " | " if np.isnan(row.memory_mb) else memory

@@ -1,14 +1,16 @@
-"""Success of the unguided half of rollouts, with AgentEvolver's navigating on and off.
+"""Success of unguided rollouts, with AgentEvolver's navigating on and off.
 
 Trains the tiny policy on WebShop with the method `agentevolver`, twice per seed: with experiences
-told to half of each group, and without. Labels are off in both, so the arms differ in navigating
-alone. Compares success over the last steps: with navigating, of the rollouts without experiences
-(`memory.experiences.success_free`; of all rollouts in a step without guided ones), else of all.
-Prints per seed both rates, the learner steps with guided rollouts, and the processor time; then the
-mean difference with its 95 % interval, paired over seeds.
+in the prompts of half of each group, and without experiences. Labels are off in both, so the arms
+differ only in navigating. The benchmark compares success over the last steps: with navigating, that
+of the rollouts without experiences (`memory.experiences.success_free`, or all rollouts in a step
+without guided ones); without navigating, that of all rollouts. For each seed it prints both rates,
+the number of learner steps with guided rollouts, and the processor time. At the end it prints the
+mean difference with its 95 % interval, paired by seed.
 
-The tiny policy cannot read cues. So this checks that navigating does no harm by its bookkeeping:
-expect no difference. Whether experiences help needs a language model.
+The tiny policy cannot read cues. So the benchmark only checks that the bookkeeping of navigating
+does no harm, and there should be no difference. It cannot show if experiences help; this takes a
+language model.
 
 Run: python bench/navigating.py [--steps 100] [--seeds 3] [--last 20]
 """
@@ -60,11 +62,13 @@ def train(folder: Path, seed: int, steps: int, *, navigating: bool) -> Steps:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train all seeds and print the table."""
+    """Train all seeds, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=100, help="learner steps per run")
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 1")
-    parser.add_argument("--last", type=int, default=20, help="steps whose success is averaged")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, counted from 1")
+    parser.add_argument(
+        "--last", type=int, default=20, help="number of last steps over which success is averaged"
+    )
     options = parser.parse_args(arguments)
     print("| seed | unguided, navigating on | navigating off | difference | guided steps | CPU s |")
     print("|---|---|---|---|---|---|")

@@ -1,4 +1,4 @@
-"""Playing given actions in an env."""
+"""Playback of given actions in an env."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coevo_gym.episodes.episode import trajectory_of
 
 
 def play(env: TaskEnv, task: Task, actions: Iterable[str]) -> Trajectory:
-    """Play actions; a time limit ends the episode if they end first."""
+    """Play the actions, and return the trajectory; it is truncated if the actions run out."""
     env.reset(seed=0, options={"task": task})
     for action in actions:
         *_, terminated, truncated, _ = env.step(action)

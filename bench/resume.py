@@ -1,18 +1,19 @@
-"""Check that a run that is killed and resumed repeatedly ends as an undisturbed one does.
+"""Check that a repeatedly killed and resumed run has the same result as an undisturbed run.
 
-Trains each arm once without kills. Then trains it again, ends the process with SIGKILL at ten
-random moments, resumes it after each, and compares what both end with, bit by bit: the weights, and
-the memories of methods that have some, such as agentevolver's experiences and their utilities. A
-run that finishes before its last kill is compared, and another run is started.
+Trains each arm once without kills. Then trains it again, kills the process with SIGKILL at ten
+random times, and resumes it after each kill. The results of both runs must be equal to the last
+bit: the weights, and the memories of methods that have any, such as agentevolver's experiences and
+their utilities. If a run finishes before its last kill, its result is compared, and another run is
+started.
 
-With --analyst a server on this machine answers, by rule, the questions of methods: why episodes
-failed, and which other tasks would fail (role_agent); which steps helped, what episodes teach, and
-what of it fits a task (agentevolver). Its requests are counted, and after each kill the tape is
-read. A resumed run must not ask a question whose answer is on the tape. It does ask again what was
-in flight at a kill: requests that the server had not answered, or whose answer was not committed
-yet, and so was not used.
+With --analyst, a local server answers the methods' questions by rule: why episodes failed and which
+other tasks would fail (role_agent); which steps helped, what episodes teach, and which lessons fit
+a task (agentevolver). Its requests are counted, and the tape is read after each kill. A resumed run
+must not repeat a question whose answer is on the tape. It does repeat requests that were in flight
+at a kill: those that the server had not answered, or whose answer was not committed and thus not
+used.
 
-Run: python bench/resume.py   (two to five minutes an arm)
+Run: python bench/resume.py                  # 2 to 5 minutes per arm
      python bench/resume.py --arms role_agent --analyst
      python bench/resume.py --arms agentevolver --analyst --steps 12000
 """
@@ -58,15 +59,15 @@ ASKING = {
         "refine": True,
     },
 }
-"""Settings of methods with which they ask a model, by arm."""
+"""Settings that make a method query a model, by arm."""
 
 
 SOONER = {"agentevolver": {"loop.study_only_steps": 1, "method.update_every": 1}}
-"""Settings of arms with which a short run already tells and measures experiences."""
+"""Settings that make even a short run use and evaluate experiences, by arm."""
 
 
 def analyst(messages: Messages) -> str:
-    """Answer a study's question by rule; every third answer is useless."""
+    """Return an answer to a study's question by rule; every third answer is useless."""
     question = messages[-1]["content"]
     draw = int(digest([message["content"] for message in messages]), 16)
     if "Other tasks:" in question:
@@ -82,7 +83,7 @@ def analyst(messages: Messages) -> str:
 
 
 def _about_experiences(question: str, draw: int) -> dict[str, Any]:
-    """Answer a question of agentevolver by rule."""
+    """Return an answer to a question of agentevolver by rule."""
     if "Label each of these" in question:
         steps = re.findall(r"^\[step (\d+)\]", question, re.MULTILINE)
         labels = ["good" if (draw >> int(n)) % 2 else "bad" for n in steps]
@@ -98,7 +99,7 @@ def _about_experiences(question: str, draw: int) -> dict[str, Any]:
 
 
 def asks(url: str, arm: str) -> dict[str, Any]:
-    """Return the settings with which an arm asks a server."""
+    """Return the settings that make an arm query a server."""
     return {
         **{f"arm.{arm}.set.method.{key}": value for key, value in ASKING.get(arm, {}).items()},
         "analyst.model.kind": "openai",
@@ -109,9 +110,9 @@ def asks(url: str, arm: str) -> dict[str, Any]:
 
 
 class Counting(Endpoint):
-    """A server that answers studies at once, and counts each question.
+    """A server that answers studies without delay, and counts each question.
 
-    Each answer ends with a mark of its question, by which it is found on a tape.
+    Each answer ends with a hash of its question, so that it can be found on a tape.
     """
 
     def __init__(self) -> None:
@@ -125,7 +126,7 @@ class Counting(Endpoint):
         return f"{analyst(messages)} (question {question})"
 
     def taken(self) -> Counter[str]:
-        """Return the questions since the last call."""
+        """Return the questions that were asked since the last call."""
         found, self.questions = self.questions, Counter()
         return found
 
@@ -135,7 +136,7 @@ class End(NamedTuple):
 
     Attributes:
         weights: hash of the weights.
-        memories: hash of the memories of the method; "" if it has none.
+        memories: hash of the method's memories, or "" if it has none.
     """
 
     weights: str
@@ -143,7 +144,7 @@ class End(NamedTuple):
 
 
 class Runs:
-    """Short runs of one arm in a folder of their own, each in its own process."""
+    """Short runs of one arm in their own folder, each in a separate process."""
 
     def __init__(
         self, arm: str, arguments: argparse.Namespace, folder: Path, server: Counting | None
@@ -158,7 +159,7 @@ class Runs:
         self.sets = [word for item in sets for word in ("--set", item)]
 
     def start(self, name: str) -> subprocess.Popen[str]:
-        """Begin a run, or resume it."""
+        """Start a run, or resume it."""
         begun = (self.folder / "runs" / name / "manifest.json").is_file()
         verb = ["resume", name] if begun else ["train", "quickstart", "--name", name, "--overwrite"]
         return subprocess.Popen(
@@ -171,7 +172,7 @@ class Runs:
         )
 
     def finish(self, name: str) -> End:
-        """Let a run finish; return what it ended with."""
+        """Let a run finish, and return its result."""
         process = self.start(name)
         errors = process.communicate()[1]
         if process.returncode:
@@ -179,7 +180,7 @@ class Runs:
         return self.end(name)
 
     def end(self, name: str) -> End:
-        """Return what a finished run ended with."""
+        """Return the result of a finished run."""
         run = RunFolder(self.folder / "runs" / name)
         weights = str(read_json(run.summary)["arms"][self.arm]["weights"])
         saved = Checkpoints(run.checkpoints / self.arm).latest()
@@ -188,7 +189,7 @@ class Runs:
         return End(weights, digest(memories) if memories else "")
 
     def taped(self, name: str) -> Counter[str]:
-        """Return the questions whose answers are on the tape of a run."""
+        """Return the questions whose answers are on a run's tape."""
         database = self.folder / "runs" / name / "run.db"
         if not database.is_file():
             return Counter()
@@ -216,7 +217,7 @@ class Runs:
 def check(
     arm: str, arguments: argparse.Namespace, folder: Path, server: Counting | None
 ) -> dict[str, object]:
-    """Train an arm without kills and with kills, and compare."""
+    """Train an arm without kills and with kills, and compare the results."""
     runs, rng = Runs(arm, arguments, folder, server), np.random.default_rng(arguments.seed)
     started = time.perf_counter()
     peaceful = runs.finish("peace")
@@ -227,7 +228,7 @@ def check(
     taped = Counter[str]()
 
     def count_questions(name: str) -> None:
-        """Count the questions of a life: those that the tape had answered, too."""
+        """Count the questions since the last start, and those whose answers were on the tape."""
         nonlocal questions, known, taped
         if server is not None:
             new = server.taken()
@@ -261,15 +262,17 @@ def check(
 
 
 def main() -> None:
-    """Check all arms and print a table; return 1 if any ended otherwise."""
+    """Check all arms, and print a table; return 1 if any result differs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--arms", nargs="+", default=METHODS.names(), help="default: every method")
+    parser.add_argument(
+        "--arms", nargs="+", default=METHODS.names(), help="arms to check (default: every method)"
+    )
     parser.add_argument("--steps", type=int, default=3000, help="loop.max_env_steps")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[], help="section.key=value")
     parser.add_argument(
-        "--analyst", action="store_true", help="methods ask a server, which answers by rule"
+        "--analyst", action="store_true", help="let methods query a server that answers by rule"
     )
     parser.add_argument("--json", type=Path, help="also write the table to this file")
     arguments = parser.parse_args()

@@ -1,15 +1,15 @@
-"""The share of time that rollouts keep the policy busy: in lock step, and as a stream.
+"""Share of time that rollouts keep the policy busy, in lock step and as a stream.
 
-    python bench/rollout.py               # 7 minutes; ends with 1 if a bound is missed
-    python bench/rollout.py --stretch 4 --seconds 40    # on a busy machine: all times are 4 times
-                                          # as long, so that its own work counts less
-    python bench/rollout.py --measure     # how long engines take: what ENGINES below holds
-    python bench/rollout.py --patience    # how long a free agent should wait for more to be asked
+Runner and stream are the real ones; engines and policy only sleep. The time of an engine's step is
+drawn from measured times, and the interpreter is free during this time, as with an engine in a
+worker process. The policy takes the time that a language model would need on one H200 for the
+longest answer of a batch. The exit code is 1 if a bound is missed.
 
-Runner and stream are the real ones; engines and policy only let time pass. An engine takes as long
-as the real one did, by draws from what was measured, and does not hold the interpreter: it stands
-for one in a worker process. The policy takes as long as a language model would on one H200 by its
-physics; the longest answer of a batch decides.
+Run: python bench/rollout.py               # 7 minutes
+     python bench/rollout.py --stretch 4 --seconds 40    # for a busy machine: all times are 4 times
+                                           # as long, so that the benchmark's own work counts less
+     python bench/rollout.py --measure     # measure the engines' times for ENGINES
+     python bench/rollout.py --patience    # compare waiting times of an idle agent for more views
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes import EnvPool, EpisodeStream, Runner, TrainingEpisode, stream
 
 BUSY, IDLE = 0.9, 0.6
-"""Shares of time: if lock step keeps the policy busy for at most the second, a stream must reach
-the first."""
+"""Shares of time: where lock step keeps the policy busy for at most the second share, a stream must
+reach the first."""
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 FEWEST_STEPS = 3
 READ_RATE, FLOPS = 0.5 * 4.3e12, 0.4 * 788e12
 """Bytes read and bf16 operations per second that a policy on an H200 is assumed to reach: 45 % and
-32 % of the card's peak rates. An assumption: nothing of it was measured."""
+32 % of the card's peak rates. These shares were not measured."""
 
 
 class Engine(NamedTuple):
-    """The times of an engine.
+    """Times and episode lengths of an engine.
 
     Attributes:
-        reset_ms: times at :data:`QUANTILES` of all resets.
-        step_ms: times at :data:`QUANTILES` of all steps.
-        most_steps: maximum steps of an episode; the number is drawn log-uniformly up to it.
+        reset_ms: quantiles of the time of a reset, at :data:`QUANTILES`.
+        step_ms: quantiles of the time of a step, at :data:`QUANTILES`.
+        most_steps: maximum steps per episode; the number is drawn log-uniformly up to it.
     """
 
     reset_ms: tuple[float, ...]
@@ -86,18 +86,18 @@ ENGINES = {
         most_steps=30,
     ),
 }
-"""Measured with ``--measure`` on 2026-11-22, on 2 cores of an AMD EPYC: processor time, since the
-machine was shared, of 100 episodes (AppWorld: 20), half of them references and half at random."""
+"""Results of ``--measure`` on 2026-11-22, on 2 cores of an AMD EPYC. They are processor times of
+100 episodes (AppWorld: 20), half references and half random actions, on a shared machine."""
 
 
 class Model(NamedTuple):
-    """Times of a language model on an H200, at :data:`READ_RATE` and :data:`FLOPS`.
+    """Answering times of a language model on an H200, at :data:`READ_RATE` and :data:`FLOPS`.
 
     Attributes:
         shape: shape of the model.
-        context: tokens of an average prompt, all in the cache but the newest.
+        context: tokens of an average prompt; all except the newest are in the cache.
         news: tokens that a step adds to the prompt.
-        answer: median tokens of an answer; its logarithm has a deviation of 0.5.
+        answer: median tokens per answer; lengths are log-normal with sigma 0.5.
     """
 
     shape: ModelShape
@@ -106,7 +106,7 @@ class Model(NamedTuple):
     answer: int = 60
 
     def seconds(self, size: int, rng: Generator) -> float:
-        """Return the seconds in which the model answers a batch."""
+        """Return the seconds that the model needs to answer a batch."""
         longest = self.answer * float(np.exp(0.5 * rng.standard_normal(size)).max())
         cache = 2.0 * self.shape.kv_values_per_token * self.context * size
         decode = longest * (2.0 * self.shape.n_parameters + cache) / READ_RATE
@@ -121,12 +121,12 @@ MODELS = {
 
 
 def drawn(quantiles: Sequence[float], rng: Generator) -> float:
-    """Return a draw from a distribution that is known at :data:`QUANTILES`, in its unit."""
+    """Return a draw from a distribution given by its values at :data:`QUANTILES`."""
     return float(np.interp(rng.random(), QUANTILES, quantiles))
 
 
 class Stand(gym.Wrapper[str, str, str, str]):
-    """An engine with another engine's times and episode lengths."""
+    """An env with another engine's times and episode lengths."""
 
     def __init__(self, env: gym.Env[str, str], engine: Engine, stretch: float, seed: int) -> None:
         super().__init__(env)
@@ -151,11 +151,11 @@ class Stand(gym.Wrapper[str, str, str, str]):
 
 
 class Scale(NamedTuple):
-    """The settings for measuring a cell.
+    """Settings for the measurement of a cell.
 
     Attributes:
-        live: episodes at once.
-        wall_s: wall time of the cell.
+        live: number of concurrent episodes.
+        wall_s: wall time per cell.
         stretch: factor on all times.
     """
 
@@ -165,15 +165,15 @@ class Scale(NamedTuple):
 
 
 class Over(Exception):
-    """The time of a cell is up."""
+    """An exception raised when the time of a cell is up."""
 
 
 class Stopwatch:
-    """An agent with a model's times, which it counts.
+    """An agent that sleeps for a model's answering times, and adds them up.
 
     Args:
-        model: the model whose times it has.
-        scale: settings of the measurement.
+        model: model that determines the times.
+        scale: settings for the measurement.
     """
 
     def __init__(self, model: Model, scale: Scale) -> None:
@@ -182,7 +182,7 @@ class Stopwatch:
         self.began: float | None = None
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Wait for the time of answers to these views, and return acts."""
+        """Sleep for the time of answers to these views, and return acts."""
         started = time.monotonic()
         if self.began is None:
             self.began = started
@@ -196,12 +196,12 @@ class Stopwatch:
 
 
 class Cell(NamedTuple):
-    """The results of one way of rolling out.
+    """Results of one way to run rollouts.
 
     Attributes:
-        busy: share of wall time that the policy worked.
-        steps_per_s: env steps a second, were nothing stretched.
-        batch: mean views of a batch.
+        busy: share of the wall time that the policy was busy.
+        steps_per_s: env steps per second, corrected for ``stretch``.
+        batch: mean number of views per batch.
     """
 
     busy: float
@@ -210,12 +210,12 @@ class Cell(NamedTuple):
 
 
 class Beside(EnvPool):
-    """A group of engines that take their steps in parallel, as in worker processes."""
+    """A pool of envs that take their steps in parallel, as in worker processes."""
 
     def each(
         self, envs: Sequence[gym.Env[str, str]], jobs: Sequence[Callable[[], Any]]
     ) -> Iterator[tuple[int, Any]]:
-        """Do all jobs at once."""
+        """Run all jobs in parallel, and yield their results."""
         with ThreadPoolExecutor(len(jobs)) as threads:
             yield from enumerate(list(threads.map(lambda job: job(), jobs)))
 
@@ -224,7 +224,10 @@ WAYS = ("lock step", "own pace, staleness 0", "own pace, a stream", "lock step, 
 
 
 def cell(way: str, engine: Engine, model: Model, scale: Scale) -> Cell:
-    """Roll out for a while; all ways except the stream wait for each step's last episode."""
+    """Run rollouts for ``scale.wall_s`` seconds, and return the results.
+
+    All ways except the stream wait for the last episode of each step.
+    """
     seeds = count()
 
     def make() -> gym.Env[str, str]:
@@ -247,7 +250,7 @@ def cell(way: str, engine: Engine, model: Model, scale: Scale) -> Cell:
 
 
 def forever(way: str, envs: EnvPool, agent: Stopwatch) -> Iterator[object]:
-    """Run endless episodes; as many at once as there are envs."""
+    """Run episodes endlessly, as many at a time as there are envs."""
     task = coevo_gym.tasks("webshop", "train")[0]
     one_step = [TrainingEpisode(task, seed) for seed in range(envs.max_envs)]
     if way != WAYS[2]:
@@ -261,18 +264,18 @@ def forever(way: str, envs: EnvPool, agent: Stopwatch) -> Iterator[object]:
             yield running.next()
 
 
-# How long the engines take.
+# Times of the engines.
 
 
 def measure(name: str, n_tasks: int) -> Engine:
-    """Play episodes of a benchmark, half references and half random, one at a time."""
+    """Measure an engine in sequential episodes, half references and half random actions."""
     benchmark = coevo_gym.get_benchmark(name)
     env = cast(TaskEnv, gym.make(benchmark.env_id, disable_env_checker=True).unwrapped)
     tasks, rng = coevo_gym.tasks(name, "train"), np.random.default_rng(0)
     wanderer = RandomAgent(benchmark.choices, rng)
     resets, steps = [], []
     order = rng.permutation(len(tasks))
-    env.reset(options={"task": tasks[int(order[0])]})  # data that is read once
+    env.reset(options={"task": tasks[int(order[0])]})  # load data that is read only once
     for number, place in enumerate(order[:n_tasks]):
         task = tasks[int(place)]
         resets.append(cpu_ms(lambda task=task: env.reset(options={"task": task})))
@@ -290,7 +293,7 @@ def measure(name: str, n_tasks: int) -> Engine:
 
 
 def cpu_ms(run: Callable[[], object]) -> float:
-    """Return the processor time of this process and its children, in ms."""
+    """Return the processor time of a call in this process and its children, in ms."""
     before, started = below(), time.process_time_ns()
     run()
     own = time.process_time_ns() - started
@@ -300,7 +303,7 @@ def cpu_ms(run: Callable[[], object]) -> float:
 
 
 def below() -> dict[int, int]:
-    """Return the processor time in ns of each child process."""
+    """Return the processor time of each child process so far, in ns."""
     found: dict[int, int] = {}
     parents = [os.getpid()]
     while parents:
@@ -314,7 +317,7 @@ def below() -> dict[int, int]:
 
 def report(scale: Scale) -> bool:
     """Print the table; return True if the bound holds."""
-    print("| engine | model | rollouts | policy busy | env steps/s | views a batch |")
+    print("| engine | model | rollouts | policy busy | env steps/s | views per batch |")
     print("|---|---|---|---|---|---|")
     missed, idle = [], 0
     for name, engine in ENGINES.items():
@@ -326,12 +329,12 @@ def report(scale: Scale) -> bool:
             if cells[0].busy <= IDLE:
                 idle += 1
                 missed += [(name, model_name)] if cells[2].busy < BUSY else []
-    print(f"\nLock step leaves the policy idle in {idle} of them; missed: {missed or 'none'}.")
+    print(f"\nCases where lock step leaves the policy idle: {idle}. Missed: {missed or 'none'}.")
     return bool(idle) and not missed
 
 
 def patience(scale: Scale) -> None:
-    """Print how busy and how fast the stream is, by the patience of a free agent."""
+    """Print the stream's busy share and speed for several waiting times of an idle agent."""
     values = (0.0, 0.02, stream.PATIENCE, 0.1, 0.3)
     print("| engine | model | " + " | ".join(f"{value:.0%}" for value in values) + " |")
     print("|" + "---|" * (2 + len(values)))
@@ -346,11 +349,11 @@ def patience(scale: Scale) -> None:
 
 
 def main() -> int:
-    """Measure engines, or the share of time that rollouts keep the policy busy."""
+    """Run the requested measurement; return 1 if a bound is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--patience", action="store_true")
-    parser.add_argument("--live", type=int, default=64, help="episodes at once")
+    parser.add_argument("--live", type=int, default=64, help="number of concurrent episodes")
     parser.add_argument("--seconds", type=float, default=15.0, help="seconds per cell")
     parser.add_argument("--stretch", type=float, default=1.0, help="factor on all times")
     options = parser.parse_args()
@@ -361,7 +364,7 @@ def main() -> int:
             try:
                 print(f'    "{name}": {measure(name, 20 if name == "appworld" else 100)},')
             except CoevoError as error:
-                print(f"{name} is left out: {error}")
+                print(f"{name} is skipped: {error}")
         return 0
     if options.patience:
         patience(scale)

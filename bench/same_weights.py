@@ -1,17 +1,16 @@
-"""Check that a change leaves training unchanged to the last bit, by hashes of weights.
+"""Check by hashes of weights that a code change leaves training unchanged to the last bit.
 
-Trains `static` and `coevolve`, or the methods that --arms names, on the quickstart's settings for
-each seed, and prints the hash of the weights of each arm. Equal hashes mean equal draws, in an
-equal order, and equal arithmetic throughout.
-Weights differ between machines and versions of PyTorch, so compare on one:
+Trains `static` and `coevolve`, or the methods in --arms, with the quickstart's settings for each
+seed, and prints the hash of each arm's weights. Equal hashes mean that all random draws, their
+order and all arithmetic are equal. Weights differ between machines and versions of PyTorch, so
+compare on one machine. The script runs the `coevo` that is installed for its interpreter, so it can
+check any checkout.
 
-    python bench/same_weights.py --json before.json        # on the commit before
-    python bench/same_weights.py --against before.json     # after the change; 1 on a difference
-    python bench/same_weights.py --arms static,coevolve,ppo,gigpo,seal     # more methods
-
-It runs the `coevo` of its own interpreter, so that it can check any checkout.
-Run: python bench/same_weights.py   (about a minute a seed on one core; --steps 3000 for a short
-look, in which no round is due yet and both arms learn the same)
+Run: python bench/same_weights.py                          # about a minute per seed on one core
+     python bench/same_weights.py --json before.json       # on the commit before the change
+     python bench/same_weights.py --against before.json    # after it; exit code 1 if different
+     python bench/same_weights.py --arms static,coevolve,ppo,gigpo,seal     # more methods
+     python bench/same_weights.py --steps 3000   # shorter; no round, so both arms are equal
 """
 
 from __future__ import annotations
@@ -29,24 +28,26 @@ Hashes = dict[str, dict[str, str]]
 
 
 def weights(seed: int, arms: Sequence[str], steps: int, folder: Path) -> dict[str, str]:
-    """Train each arm in one short run, and return the hash of its weights."""
+    """Train the arms in one short run, and return the hash of each arm's weights."""
     command = [sys.executable, "-m", "coevo_gym.cli", "train", "quickstart"]
     command += ["--name", f"seed-{seed}", "--set", f"seed={seed}"]
     command += ["--set", f"arms={','.join(arms)}", "--set", f"loop.max_env_steps={steps}"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"seed {seed}: coevo train ended with {done.returncode}:\n{done.stderr}")
+        raise SystemExit(
+            f"seed {seed}: coevo train failed with exit code {done.returncode}:\n{done.stderr}"
+        )
     summary = json.loads((folder / "runs" / f"seed-{seed}" / "summary.json").read_text())
     return {arm: summary["arms"][arm]["weights"] for arm in arms}
 
 
 def differences(now: Hashes, before: Hashes) -> list[str]:
-    """Return each seed and arm that has other weights, or that only one side has."""
+    """Return a line for each seed and arm whose hash differs or is missing in ``before``."""
     shared = [seed for seed in now if seed in before]
     if not shared:
-        return [f"no seed of {', '.join(now)} is in the file"]
+        return [f"the file has none of the seeds {', '.join(now)}"]
     return [
-        f"seed {seed}, {arm}: {now[seed][arm][:12]} and not {before[seed].get(arm, 'none')[:12]}"
+        f"seed {seed}, {arm}: {now[seed][arm][:12]} instead of {before[seed].get(arm, 'none')[:12]}"
         for seed in shared
         for arm in now[seed]
         if now[seed][arm] != before[seed].get(arm)
@@ -54,9 +55,9 @@ def differences(now: Hashes, before: Hashes) -> list[str]:
 
 
 def main() -> None:
-    """Train, print a table, and compare it with a file if requested."""
+    """Print a table of hashes, and compare them with a file if requested."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=12_000, help="loop.max_env_steps of an arm")
+    parser.add_argument("--steps", type=int, default=12_000, help="loop.max_env_steps per arm")
     parser.add_argument(
         "--arms",
         type=lambda text: text.split(","),
@@ -65,11 +66,11 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--json", type=Path, help="also write the hashes to this file")
-    parser.add_argument("--against", type=Path, help="a file of --json; exit 1 on a difference")
+    parser.add_argument("--against", type=Path, help="compare with a file of --json")
     arguments = parser.parse_args()
     before = json.loads(arguments.against.read_text()) if arguments.against else None
     if before is not None and before["steps"] != arguments.steps:
-        parser.error(f"{arguments.against} is of --steps {before['steps']}")
+        parser.error(f"{arguments.against} was written with --steps {before['steps']}")
     found: Hashes = {}
     print("| seed | arm | weights |\n|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -82,7 +83,7 @@ def main() -> None:
         arguments.json.write_text(json.dumps(numbers, indent=2) + "\n")
     if before is not None:
         problems = differences(found, before["weights"])
-        print("\n".join(problems) or "the same weights")
+        print("\n".join(problems) or "The weights are equal.")
         sys.exit(bool(problems))
 
 

@@ -1,31 +1,31 @@
-"""Check that the labels of turns name the faults, on the official tasks of BFCL.
+"""Check that turns with planted faults get the documented labels, on the official BFCL tasks.
 
-All references are played: their turns are labelled `pass` or `correct_abstention`, nothing else.
-Then faults of nine kinds are planted into references, one an episode, and the turn that a fault is
-planted in must have the label that is documented for it; the turns before it must have one of the
-two, and those after a turn that fails are `not_reached`. A fault is planted only where it fits:
-where the backends, asked beside the env, say that it has the effect that it is about.
+First, all references are played: each of their turns must be labelled `pass` or
+`correct_abstention`. Then faults of nine kinds are planted into references, one per episode. The
+turn with the fault must get the label that is documented for it, the turns before it one of the two
+labels above, and the turns after a failed one `not_reached`. A fault is planted only where it fits,
+that is, where the backends show, without the env, that it has the intended effect.
 
-    fault           what is planted                                    label
-    dropped_call    a call that reads is left out, and its function    missing_tool_call
-                    is called nowhere else in the turn
-                    the same for a call that changes state             state_mismatch
-    wrong_argument  an argument of a needed call is another one        argument_mismatch
-    unreadable      the JSON of a needed call breaks off               invalid_tool_call
-    spurious_call   a call where nothing can be done                   spurious_tool_call
-    no_call         words alone where something has to be done         empty_turn_model_response
-    unrepaired      a call that fails instead of one that reads        recovery_failure
-    wrong_order     the calls in an order that leaves another state    state_mismatch
-    missing_output  the state is right, and a result is missing        response_mismatch
-    cut             the episode ends before the turn has               not_reached
+    fault           planted change                                     label
+    dropped_call    a reading call is left out, and its function       missing_tool_call
+                    is not called elsewhere in the turn
+                    the same for a call that changes the state         state_mismatch
+    wrong_argument  a needed call gets a wrong argument                argument_mismatch
+    unreadable      the JSON of a needed call is cut off               invalid_tool_call
+    spurious_call   a call in a turn where nothing can be done         spurious_tool_call
+    no_call         text without a call where calls are needed         empty_turn_model_response
+    unrepaired      a failing call in place of a reading one           recovery_failure
+    wrong_order     the calls in an order that changes the end state   state_mismatch
+    missing_output  the right state, but a result is missing           response_mismatch
+    cut             the episode ends before the turn does              not_reached
 
-Exits with 1 if a reference has another label, or a kind of fault is labelled as documented in less
-than 99 % of the tasks where it fits.
+The exit code is 1 if a reference has another label, or if a kind of fault gets the documented label
+in less than 99 % of the tasks where it fits.
 
-It also prints the time for labelling an episode of 20 steps, and for showing it through SEAL's
-interface: each step a new error, the schemas of all tools at hand, a document in each text.
+The script also prints the time to label an episode of 20 steps, and the time to render it in SEAL's
+interface, with a new error in each step, the schemas of all tools, and a document in each text.
 
-Run: python bench/seal_labels.py [--quick]     # 20 s; --quick: few tasks of each kind
+Run: python bench/seal_labels.py [--quick]     # 20 s; --quick: few tasks per kind of fault
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ WANTED = 0.99
 MOST = 200
 """Maximum tasks per kind of fault."""
 ORDERS = 12
-"""Number of orders of a turn's calls to try."""
+"""Maximum number of orders of a turn's calls to try."""
 STEPS = 20
-"""Number of steps of the timed episodes."""
+"""Number of steps in the timed episodes."""
 
 
 class After(NamedTuple):
-    """The state of the backends at the end of a turn.
+    """State of the backends at the end of a turn.
 
     Attributes:
-        state: their public attributes.
+        state: public attributes of the backends.
         results: results of all calls so far.
         latest: function and result of the turn's calls.
     """
@@ -82,12 +82,12 @@ class After(NamedTuple):
 
     @property
     def errs(self) -> bool:
-        """Return True if the last call of a function failed."""
+        """True if the last call to any function failed."""
         return any(failed(result) for result in dict(self.latest).values())
 
 
 class Reference:
-    """A task with the effects of its reference."""
+    """A task, and the effects of its reference."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -96,13 +96,13 @@ class Reference:
         self.turns: Turns = [[bind(parse_truth(text)) for text in turn] for turn in verifier.turns]
 
     def places(self, rng: random.Random) -> Iterator[tuple[int, int]]:
-        """Return turn and number of each call, in any order."""
+        """Yield the turn and index of each call, in random order."""
         found = [(t, i) for t, calls in enumerate(self.turns) for i in range(len(calls))]
         rng.shuffle(found)
         yield from found
 
     def busy(self, rng: random.Random, *, least: int = 1) -> Iterator[int]:
-        """Return the turns with a number of calls, in any order."""
+        """Yield the turns that have at least ``least`` calls, in random order."""
         found = [turn for turn, calls in enumerate(self.turns) if len(calls) >= least]
         rng.shuffle(found)
         yield from found
@@ -113,7 +113,7 @@ class Reference:
         return [self.instead(turn, calls) for turn, calls in enumerate(self.turns)]
 
     def instead(self, turn: int, calls: Sequence[Call]) -> After:
-        """Return the state after a turn with these calls; earlier turns are the reference's."""
+        """Return the state after the reference's earlier turns and a turn with these calls."""
         toolbox = Toolbox(self.world)
         before = [toolbox.call(call) for calls in self.turns[:turn] for call in calls]
         latest = [(call.name, toolbox.call(call)) for call in calls]
@@ -121,13 +121,13 @@ class Reference:
         return After(toolbox.state(), results, tuple(latest))
 
     def differs(self, turn: int, found: After) -> tuple[bool, bool]:
-        """Return two flags: the state differs from the expected one; a result is missing."""
+        """Return two flags: True if the state is wrong, and True if a result is missing."""
         should = self.after[turn]
         wanted = Counter(result for _, result in should.latest)
         return found.state != should.state, bool(wanted - Counter(found.results))
 
     def with_turn(self, turn: int, messages: Sequence[str]) -> list[str]:
-        """Return the messages of an episode, with other messages in this turn."""
+        """Return the reference's messages, with those of one turn replaced."""
         said = [_said(calls) for calls in self.turns]
         return [text for t, own in enumerate(said) for text in (messages if t == turn else own)]
 
@@ -137,13 +137,13 @@ def _said(calls: Sequence[Call]) -> list[str]:
 
 
 class Planted(NamedTuple):
-    """A fault in an episode.
+    """An episode with a planted fault.
 
     Attributes:
         messages: messages of the whole episode.
-        turn: the turn of the fault.
-        label: the expected label of the turn.
-        cut: True if the episode ends with the last message, regardless of the env.
+        turn: turn with the fault.
+        label: expected label of that turn.
+        cut: True to end the episode after the last message.
     """
 
     messages: list[str]
@@ -198,7 +198,7 @@ def unreadable(reference: Reference, rng: random.Random) -> Planted | None:
         if any(reference.differs(turn, reference.instead(turn, left))):
             blocks = [hermes([call]) for call in calls]
             blocks[i] = blocks[i].replace("}\n</tool_call>", "\n</tool_call>")
-            # A message without a single call that can be read ends its turn.
+            # A message without a readable call ends its turn.
             messages = ["\n".join(blocks), CLOSING] if left else blocks
             label = TurnLabel.INVALID_TOOL_CALL
             return Planted(reference.with_turn(turn, messages), turn, label)
@@ -267,7 +267,7 @@ def missing_output(reference: Reference, rng: random.Random) -> Planted | None:
 
 
 def _orders(calls: Sequence[Call], rng: random.Random) -> Iterator[list[Call]]:
-    """Yield other orders of a turn's calls."""
+    """Yield different orders of a turn's calls."""
     yield list(calls[::-1])
     for _ in range(ORDERS):
         yield rng.sample(calls, len(calls))
@@ -289,7 +289,7 @@ FAULTS: tuple[Fault, ...] = (
 
 
 class Bench:
-    """An env, with methods to play episodes and label them."""
+    """An env that plays episodes and labels their turns."""
 
     def __init__(self) -> None:
         self.env = BFCLEnv(split="test", scheme="all200", max_steps=200)
@@ -318,16 +318,16 @@ class Bench:
 
 
 def as_documented(labels: Sequence[str], planted: Planted) -> bool:
-    """Return True if an episode with a fault has its documented label."""
+    """Return True if an episode with a planted fault gets the documented labels."""
     turn = planted.turn
     before, own, after = labels[:turn], labels[turn], labels[turn + 1 :]
-    ends = planted.label is not TurnLabel.SPURIOUS_TOOL_CALL  # this one alone fails no turn
+    ends = planted.label is not TurnLabel.SPURIOUS_TOOL_CALL  # only this one lets later turns run
     rest = set(after) <= {str(TurnLabel.NOT_REACHED)} if ends else True
     return set(before) <= FINE and own == planted.label and rest
 
 
 def references(bench: Bench, tasks: Sequence[Task]) -> tuple[Counter[str], list[str]]:
-    """Count the labels of references' turns, and return the tasks with other labels."""
+    """Return counts of the labels of references, and the tasks with unexpected labels."""
     found, wrong = Counter[str](), list[str]()
     for number, task in enumerate(tasks, start=1):
         said = [text for calls in Reference(task).turns for text in _said(calls)]
@@ -340,14 +340,14 @@ def references(bench: Bench, tasks: Sequence[Task]) -> tuple[Counter[str], list[
 
 
 class Row(NamedTuple):
-    """The labels of a kind of fault.
+    """Results for a kind of fault.
 
     Attributes:
-        fault: its name.
-        fits: tasks that it was planted in.
-        looked_at: tasks that were tried for that.
-        said: labels of the turns with the fault.
-        wrong: tasks that are not labelled as documented, with the labels of their turns.
+        fault: name of the kind.
+        fits: number of tasks with the fault planted.
+        looked_at: number of tasks that were tried.
+        said: counts of the labels of turns with the fault.
+        wrong: episodes that are not labelled as documented, with the labels of their turns.
     """
 
     fault: str
@@ -358,12 +358,12 @@ class Row(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Return the share of the tasks that are labelled as documented."""
+        """Share of the episodes that are labelled as documented."""
         return 1.0 - len(self.wrong) / self.fits if self.fits else 0.0
 
 
 def judged(bench: Bench, fault: Fault, tasks: Sequence[Task], *, seed: int, most: int) -> Row:
-    """Plant a fault in tasks, in an order drawn by the seed, until enough have it."""
+    """Plant a fault in tasks, in an order drawn with the seed, until enough have it."""
     name = fault.__name__
     order = random.Random(f"{seed} {name}").sample(tasks, len(tasks))
     said, wrong, fits, tried = Counter[str](), list[Any](), 0, 0
@@ -388,7 +388,7 @@ def _progress(what: str, done: int, of: int) -> None:
 
 
 def costs() -> dict[str, float]:
-    """Return the milliseconds to label an episode of 20 steps, by benchmark."""
+    """Return the milliseconds to label an episode of 20 steps, for each benchmark."""
     turn = {"reached": True, "reference": True, "calls": 3, "outcome": "passed"}
     told = "Execution failed. Traceback:\nException: Response status code is 401:\n{}\n" * 40
     kinds: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -419,7 +419,7 @@ def costs() -> dict[str, float]:
 
 
 def _cost(benchmark: Diagnosable, episode: EvalTrajectory, *, times: int = 200) -> float:
-    """Return the median milliseconds to label an episode."""
+    """Return the median time to label an episode, in milliseconds."""
     taken = []
     for _ in range(times):
         start = time.perf_counter()
@@ -429,7 +429,7 @@ def _cost(benchmark: Diagnosable, episode: EvalTrajectory, *, times: int = 200) 
 
 
 def showing() -> float:
-    """Return the median milliseconds to show an episode whose steps all fail differently."""
+    """Return the median milliseconds to render an episode whose steps all fail differently."""
     interface = FailureInterface(schema_notes=True, error_hints=True, on=("state_mismatch",))
     tools = json.dumps([{"function": schema(name)} for name in functions_of()])
     info = FrozenDict({"error_kind": "call", "bfcl.tools": tools, "bfcl.reason": ""})
@@ -448,8 +448,8 @@ def showing() -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table; return 1 if a label is wrong."""
     parser = argparse.ArgumentParser(description="Labels of planted faults.")
-    parser.add_argument("--quick", action="store_true", help="few tasks of each kind")
-    parser.add_argument("--seed", type=int, default=0, help="seed of tasks and places")
+    parser.add_argument("--quick", action="store_true", help="use only a few tasks per kind")
+    parser.add_argument("--seed", type=int, default=0, help="seed for drawing tasks and places")
     parser.add_argument(
         "--show", action="store_true", help="print labels that differ from the documented ones"
     )

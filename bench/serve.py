@@ -1,4 +1,4 @@
-"""Cost of a server: CPU of an empty take and report, and env steps served, on WebShop.
+"""Cost of a curriculum server on WebShop: CPU time per empty episode, and env steps per second.
 
 Run: python bench/serve.py [--pairs 1000] [--clients 4] [--seconds 20]
 """
@@ -28,7 +28,7 @@ from coevo_gym.remote import RemoteTaskEnv, TicketClient
 
 @contextmanager
 def server(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start ``coevo serve webshop`` in its own process, without rounds; yield its address."""
+    """Start ``coevo serve webshop`` without rounds; yield its process and its address."""
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "coevo_gym.cli", "serve", "webshop", "--port", "0"),
@@ -48,13 +48,13 @@ def server(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str
 
 
 def cpu_s(pid: int) -> float:
-    """Return the seconds of CPU that a process has used, all its threads together."""
+    """Return the CPU seconds that all threads of a process have used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def play(address: str, seconds: float, seed: int, found: Any) -> None:
-    """Play random choices as one client until the time is up; return the number of steps."""
+    """Play random choices until the time is up; put steps and CPU seconds into the queue."""
     env, rng, steps = RemoteTaskEnv(address, choices=16), random.Random(seed), 0
     until, begun = time.perf_counter() + seconds, time.process_time()
     over, info = True, dict[str, Any]()
@@ -69,9 +69,9 @@ def play(address: str, seconds: float, seed: int, found: Any) -> None:
 
 
 def empty_pairs(pid: int, address: str, n: int) -> dict[str, float]:
-    """Return CPU and wall time of a take and the report of an episode without a step."""
+    """Return the CPU and wall time of taking a ticket and reporting an episode without steps."""
     client = TicketClient(address)
-    client.give_back(client.take()["id"])  # the first round is over
+    client.give_back(client.take()["id"])  # wait for the first round
     cpu, wall = cpu_s(pid), time.perf_counter()
     for _ in range(n):
         ticket = client.take()
@@ -88,7 +88,7 @@ def empty_pairs(pid: int, address: str, n: int) -> dict[str, float]:
 
 
 def served_steps(pid: int, address: str, n: int, seconds: float) -> dict[str, float]:
-    """Return the number of steps that clients in their own processes are served together."""
+    """Return the speed and the CPU time of the steps of ``n`` client processes."""
     context = multiprocessing.get_context("spawn")
     found: Any = context.Queue()
     clients = [

@@ -1,8 +1,9 @@
-"""Check a served curriculum with killed workers for lost, doubled or leftover episodes.
+"""Check that a served curriculum loses or doubles no episode when workers and server are killed.
 
-Eight spawned workers practise WebShop over HTTP. One of them is killed every few seconds, and so is
-the server now and then, both with SIGKILL; answers are thrown away and calls repeated. In the end
-every acknowledged episode is counted once, every group has closed, and no lease is left.
+Eight worker processes play WebShop over HTTP. One worker is killed every few seconds, and the
+server occasionally, both with SIGKILL. Some answers are discarded and their calls repeated. At the
+end, each acknowledged episode must be counted exactly once, all groups must be closed, and no lease
+may be left. Otherwise the exit code is 1.
 
 Run: python bench/session_faults.py [--episodes 2000] [--workers 8] [--kill-every 5]
 """
@@ -34,19 +35,19 @@ from coevo_gym.remote import TicketClient
 LEASE_S = 20.0
 GROUP_SIZE = 8
 ASKED_AGAIN = 9_000
-"""Number of latest acknowledged reports to send again: a session remembers the results of its last
-10,000 tickets. The total count shows if older ones were counted."""
+"""Number of the latest acknowledged reports to send again. A session remembers the results of its
+last 10,000 tickets; the total count shows if older ones were counted."""
 
 
 class Server:
-    """``coevo serve webshop`` in a process that can be killed and restarted on its port."""
+    """``coevo serve webshop`` in a process that can be killed and restarted on the same port."""
 
     def __init__(self, folder: Path) -> None:
         self.db, self.port, self.kills = folder / "faults.db", "0", -1
         self.start()
 
     def start(self) -> None:
-        """Start the server, on its previous port."""
+        """Start the server, on the previous port if it has one."""
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "coevo_gym.cli", "serve", "webshop", "--port", self.port),
@@ -63,14 +64,14 @@ class Server:
         self.address, self.port, self.kills = found.group(), found.group(1), self.kills + 1
 
     def kill(self) -> None:
-        """Kill the server as a crash would, and start it again on its file."""
+        """Kill the server without warning, and restart it with the same database."""
         self.process.kill()
         self.process.wait()
         self.start()
 
 
 def play(env: Any, ticket: dict[str, Any], rng: random.Random) -> dict[str, Any]:
-    """Play a ticket's episode with random actions."""
+    """Play the episode of a ticket with random actions."""
     task = Task.from_json(json.dumps(ticket["task"]))
     _, info = env.reset(seed=ticket["seed"], options={"task": task})
     over = False
@@ -81,7 +82,7 @@ def play(env: Any, ticket: dict[str, Any], rng: random.Random) -> dict[str, Any]
 
 
 def work(address: str, log: str, seed: int, stop: Any) -> None:
-    """Take, play and report until told to stop; log each acknowledged report."""
+    """Play tickets until ``stop`` is set, and log each acknowledged report."""
     rng, client = random.Random(seed), TicketClient(address)
     env = gym.make("CoEvolve-WebShop-v0", disable_env_checker=True)
     with open(log, "a", buffering=1) as acknowledged:
@@ -90,7 +91,7 @@ def work(address: str, log: str, seed: int, stop: Any) -> None:
             if "ticket" not in (answer := client.call("take", request=request)):
                 time.sleep(answer["retry_after_s"])
                 continue
-            if rng.random() < 0.1:  # the answer was lost: repeat the request
+            if rng.random() < 0.1:  # as if the answer was lost
                 assert client.call("take", request=request)["ticket"]["id"]
             ticket = answer["ticket"]
             episode = play(env, ticket, rng)
@@ -102,7 +103,7 @@ def work(address: str, log: str, seed: int, stop: Any) -> None:
 
 
 def drain(client: TicketClient) -> None:
-    """Run the remaining episodes, until no group is open."""
+    """Play the remaining episodes until all groups are closed."""
     env, rng = gym.make("CoEvolve-WebShop-v0", disable_env_checker=True), random.Random(0)
     while groups := client.save()["ledger"]["groups"]:
         left = sum(
@@ -112,7 +113,7 @@ def drain(client: TicketClient) -> None:
             ticket = client.take()
             client.report(ticket["id"], play(env, ticket, rng))
         else:
-            time.sleep(1.0)  # leases of workers that were killed
+            time.sleep(1.0)  # wait for the leases of killed workers to expire
 
 
 def run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         worker.start()
         return worker
 
-    client.give_back(client.take()["id"])  # the first round is over
+    client.give_back(client.take()["id"])  # wait for the first round
     workers = [hire(seed) for seed in range(given.workers)]
     seeds = given.workers
     while client.metrics()["tickets_reported"] < given.episodes:
@@ -178,9 +179,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--episodes", type=int, default=2000)
     parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--kill-every", type=float, default=5.0, help="seconds")
+    parser.add_argument("--kill-every", type=float, default=5.0, help="seconds between kills")
     parser.add_argument(
-        "--server-every", type=int, default=6, help="killed workers per killed server"
+        "--server-every", type=int, default=6, help="killed workers per kill of the server"
     )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,19 +1,20 @@
-"""Check that memory, open files, processes and threads stay flat in long use of an env.
+"""Check that memory, open files, processes and threads do not grow in long use of an env.
 
-One benchmark a run, in one process with some envs that take turns. A third of the episodes play the
-reference; a third draw from the choices (BFCL: from all references, and seldom from the choices,
-which cost more than the engine); a third play a reference half of whose actions are torn, doubled,
-mixed with odd characters or long. 200 times in between, the resources of this process and its
-children are written to OUT/BENCHMARK.jsonl, a line at a time.
+Each run tests one benchmark, in one process with several envs that take turns. A third of the
+episodes play the reference. A third draw random choices; in BFCL, where computing the choices is
+slower than the engine, most actions are drawn from all references. A third play a reference of
+which half of the actions are truncated, doubled, overlong or mixed with odd characters. The
+resources of this process and its children are written 200 times to OUT/BENCHMARK.jsonl, one line
+each.
 
-Growth is a slope, and neighbours in such a series are similar: after a fifth of the work,
-in which caches fill, the series is cut into 20 parts, and a line is fitted through their means. The
-95 % interval is Student's, of 18 degrees of freedom. Growth is reported for the whole amount of
-work. The exit code is 1 if a number grows by more than 2 % of its level, and the interval is above
-0.
+The first fifth of the series is dropped, because caches fill during this time. The rest is divided
+into 20 parts, since neighbouring values are correlated, and a line is fitted through the means of
+the parts. The growth over the whole amount of work is printed, with its 95 % interval by Student's
+t with 18 degrees of freedom. The exit code is 1 if a value grows by more than 2 % of its level and
+the interval is above 0.
 
-Run: python bench/soak.py webshop --out soak      # bfcl, alfworld, appworld; minutes each
-     python bench/soak.py webshop --out soak --read      # the table of a series, also an unfinished
+Run: python bench/soak.py webshop --out soak         # or bfcl, alfworld, appworld
+     python bench/soak.py webshop --out soak --read  # table of an existing series
 """
 
 from __future__ import annotations
@@ -62,15 +63,15 @@ ODD = (
 
 
 class Work(NamedTuple):
-    """The amount of work on a benchmark.
+    """The amount of work for a benchmark.
 
     Attributes:
-        env_id: its env.
-        unit: the unit of work, steps or episodes.
+        env_id: id of the env.
+        unit: unit of the amount, steps or episodes.
         amount: number of units.
         n_envs: number of envs that take turns.
-        choosing: share of the actions without a reference that are drawn from the choices; the
-            others are from references.
+        choosing: share of the random actions that are drawn from the choices; the others are drawn
+            from references.
     """
 
     env_id: str
@@ -89,19 +90,19 @@ WORK = {
 
 
 def torn(action: str, rng: Generator) -> str:
-    """Return a damaged action, as a confused user might write it."""
+    """Return a damaged copy of an action."""
     at, odd = int(rng.integers(len(action) + 1)), drawn(ODD, rng)
     head, tail = action[:at], action[at:]
     return drawn((head, tail, head + odd + tail, head + 2 * tail, action.swapcase()), rng)
 
 
 def drawn(values: Sequence[T], rng: Generator) -> T:
-    """Return one of some values."""
+    """Return a random value."""
     return values[int(rng.integers(len(values)))]
 
 
 def episode(env: TaskEnv, work: Work, rng: Generator) -> Iterator[str]:
-    """Play one episode step by step; yield after each its end, or ""."""
+    """Play an episode; yield the end reason after each step, or "" while it continues."""
     choices_in = get_benchmark(env.benchmark).choices
     task, manner = drawn(env.tasks, rng), int(rng.integers(3))
     env.reset(seed=int(rng.integers(1 << 31)), options={"task": task})
@@ -121,7 +122,7 @@ def episode(env: TaskEnv, work: Work, rng: Generator) -> Iterator[str]:
 
 
 def soak(name: str, amount: int, path: Path) -> None:
-    """Do the work of one benchmark, and write the series."""
+    """Do the work for a benchmark, and write the series."""
     work, rng = WORK[name], np.random.default_rng(0)
     makes = (gym.make(work.env_id, disable_env_checker=True) for _ in range(work.n_envs))
     envs = [cast(TaskEnv, made.unwrapped) for made in makes]
@@ -157,11 +158,11 @@ def soak(name: str, amount: int, path: Path) -> None:
 
 
 def growth(at: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """Return the growth of a series from 0 to the end of ``at``, and its interval's half width.
+    """Return a series' growth over the whole work, and half the width of its 95 % interval.
 
     Args:
-        at: (n,) work done at each value, rising; n of at least 20.
-        values: (n,) measured values.
+        at: work done before each measurement, increasing, shape (n,) with n >= 20.
+        values: measured values, shape (n,).
     """
     x, y = (
         np.array([part.mean() for part in np.array_split(np.asarray(series, float), PARTS)])
@@ -175,7 +176,7 @@ def growth(at: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
 
 
 def table(name: str, series: Sequence[dict[str, Any]]) -> bool:
-    """Print the results; return True if all series are flat."""
+    """Print the results; return True if nothing grows."""
     work, last = WORK[name], series[-1]
     print(
         f"{name}: {last['steps']:,} steps, {last['episodes']:,} episodes ({last['solved']:,} "
@@ -184,10 +185,10 @@ def table(name: str, series: Sequence[dict[str, Any]]) -> bool:
     )
     kept = [line for line in series if line[work.unit] >= FILLING * last[work.unit]]
     if len(kept) < PARTS:
-        print(f"Only {len(kept)} values after the caches have filled; {PARTS} are needed.")
+        print(f"{len(kept)} values after the caches have filled are too few; need {PARTS}.")
         return False
     flat = True
-    print(f"{'':12}{'first':>9}{'lowest':>9}{'highest':>9}{'last':>9}   growth over all of it")
+    print(f"{'':12}{'first':>9}{'lowest':>9}{'highest':>9}{'last':>9}   growth over the whole work")
     for field in Usage._fields:
         values = [line[field] for line in kept]
         more, half = growth([line[work.unit] for line in kept], values)
@@ -202,12 +203,16 @@ def table(name: str, series: Sequence[dict[str, Any]]) -> bool:
 
 
 def main() -> int:
-    """Measure, or read a series; return the exit code."""
+    """Measure or read a series; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("benchmark", choices=list(WORK))
-    parser.add_argument("--out", type=Path, default=Path("soak"), help="folder of the series")
-    parser.add_argument("--amount", type=int, help="steps or episodes; default: all of the work")
-    parser.add_argument("--read", action="store_true", help="only print the table of a series")
+    parser.add_argument("--out", type=Path, default=Path("soak"), help="folder for the series")
+    parser.add_argument(
+        "--amount", type=int, help="number of steps or episodes (default: see WORK)"
+    )
+    parser.add_argument(
+        "--read", action="store_true", help="only print the table of an existing series"
+    )
     options = parser.parse_args()
     path = options.out / f"{options.benchmark}.jsonl"
     if not options.read:

@@ -1,13 +1,13 @@
-"""Speed of the viewer with many trajectories: its first view, and each kind of filter.
+"""Speed of the viewer with many trajectories: the first view, and each kind of filter.
 
-    python bench/viewer.py                      50,000 trajectories in a temporary folder
-    python bench/viewer.py --episodes 5000      fewer
-    python bench/viewer.py --folder FOLDER      keep the run there, to measure it again
+The run is generated, with the format and texts of a real run: two arms on the built-in shop, groups
+of 8, pages as long as the shop's, with choices and advantages. All requests go to a served viewer
+over HTTP, as from a browser, and each time is the slowest of several answers. "First view" starts
+without an index, and loads the page's files, the list of runs and the run itself.
 
-The run is made up, in the format and with the texts of a real one: two arms on the built-in shop,
-groups of 8, pages as long as the shop's, choices and advantages stored. All requests go to a served
-viewer over HTTP, as a browser's do, and each number is the slowest of several answers. "First view"
-begins with no index at all, and is the page's files, the list of runs and the run itself.
+Run: python bench/viewer.py                      # 50,000 trajectories in a temporary folder
+     python bench/viewer.py --episodes 5000      # fewer trajectories
+     python bench/viewer.py --folder FOLDER      # keep the run in FOLDER to measure it again
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TRIES = 5
 
 
 def make_run(folder: RunFolder, episodes: int) -> None:
-    """Store a run with a number of episodes, as training does, step by step."""
+    """Store a run with this many episodes, step by step as in training."""
     folder.path.mkdir(parents=True)
     sets = [f"name={folder.path.name}", "store.record=all"]
     resolved = load_config("quickstart", sets=sets, environ={})
@@ -58,7 +58,7 @@ def make_run(folder: RunFolder, episodes: int) -> None:
     rng, walks = np.random.default_rng(0), {task.id: walk_of(task) for task in tasks[:400]}
     steps = episodes // (K * GROUPS_A_STEP * len(ARMS))
     with closing(RunStore(folder.database, record="all")) as store:
-        store._db.execute("PRAGMA synchronous=OFF")  # it is made once, and measured afterwards
+        store._db.execute("PRAGMA synchronous=OFF")  # a crash may lose this run
         for arm in ARMS:
             lines = []
             for step in range(1, steps + 1):
@@ -81,12 +81,12 @@ def make_run(folder: RunFolder, episodes: int) -> None:
 
 
 def numbers_of(step: int) -> dict[str, float]:
-    """Return numbers of a step, about as many as a run stores."""
+    """Return about as many metrics for a step as a real run stores."""
     return {"env_steps": 500 * step, "success": 0.5} | {f"number.{n}": n * step for n in range(40)}
 
 
 def walk_of(task: Task) -> tuple[Step, ...]:
-    """Return the reference's pages and choices."""
+    """Return the steps of a task's reference, with pages and choices."""
     session = Session(open_catalogue(task.world))  # type: ignore[arg-type]
     page, steps = session.reset(task.instruction), list[Step]()
     for action in task.solution:
@@ -107,7 +107,7 @@ def make_group(
     walks: dict[str, tuple[Step, ...]],
     rng: np.random.Generator,
 ) -> Group:
-    """Make K episodes of a task, some of which end early."""
+    """Return a group of K episodes of a random task; some episodes end early."""
     task, id = tasks[int(rng.integers(len(walks)))], f"group-{step * GROUPS_A_STEP + number}"
     episodes = []
     for _ in range(K):
@@ -135,22 +135,22 @@ class Viewer(NamedTuple):
     """A viewer in its own process.
 
     Attributes:
-        client: its HTTP client.
-        pid: id of the process.
+        client: HTTP client of the viewer.
+        pid: process id.
     """
 
     client: httpx.Client
     pid: int
 
     def cpu_s(self) -> float:
-        """Return its CPU time so far, which on a busy machine is more precise than the clock."""
+        """Return the CPU time so far, which is more precise than wall time on a busy machine."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def viewing(cwd: Path, home: Path) -> Iterator[Viewer]:
-    """Start a viewer, and end it on exit."""
+    """Start a viewer, and stop it on exit."""
     command = [sys.executable, "-m", "coevo_gym.cli", "view", "--port", "0", "--no-browser"]
     env = {**os.environ, "COEVO_HOME": str(home)}
     process = subprocess.Popen(
@@ -167,14 +167,14 @@ def viewing(cwd: Path, home: Path) -> Iterator[Viewer]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return the seconds of a function call."""
+    """Return the wall time of a function call, in seconds."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def first_view(client: httpx.Client, run: str) -> None:
-    """Request all that a browser needs to draw the list and then the run."""
+    """Send all requests that a browser needs to show the list of runs and then a run."""
     page = client.get("").raise_for_status().text
     for part in page.split('"'):
         if part.startswith("static/"):
@@ -184,7 +184,7 @@ def first_view(client: httpx.Client, run: str) -> None:
 
 
 def main() -> None:
-    """Make a run, and measure the viewer on it."""
+    """Generate a run, and measure the viewer with it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -219,7 +219,7 @@ def measure(folder: Path, temporary: Path) -> None:
         started = time.perf_counter()
         while (found := client.get(f"{at}?per_page=1").json())["read"] < 1:
             time.sleep(0.2)
-        print(f"{found['total']:,} episodes are read, so that actions can be searched, in "
+        print(f"{found['total']:,} episodes are indexed for searching actions in "
               f"{time.perf_counter() - started:.0f} s more, while pages answer")  # fmt: skip
         row = client.get(f"{at}?success=true").json()["rows"][0]
         asked = {

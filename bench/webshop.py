@@ -1,4 +1,4 @@
-"""Speed and memory of CoEvolve-WebShop-v0, on the built-in catalogue.
+"""Speed and memory of CoEvolve-WebShop-v0 with the built-in catalogue.
 
 Run: python bench/webshop.py
 """
@@ -24,7 +24,7 @@ COUNT = 10_000
 
 
 def memory_of(make: Callable[[int], object]) -> float:
-    """Return the megabytes of Python objects that 10,000 objects keep alive."""
+    """Return the megabytes of Python objects that :data:`COUNT` created objects keep alive."""
     gc.collect()
     tracemalloc.start()
     kept = [make(i) for i in range(COUNT)]
@@ -36,7 +36,7 @@ def memory_of(make: Callable[[int], object]) -> float:
 
 
 def steps_per_second(tasks: list[Task]) -> float:
-    """Return the steps per second of reference episodes through gym.make, one env, one core."""
+    """Return the steps per second of reference episodes in one env from ``gym.make``."""
     env = gym.make("CoEvolve-WebShop-v0", disable_env_checker=True)
     steps, started = 0, time.perf_counter()
     while time.perf_counter() - started < 3.0:
@@ -69,13 +69,13 @@ def main() -> None:
         made.reset(options={"task": tasks[index % len(tasks)]})
         return made
 
-    env(0)  # fills the caches that all envs share
+    env(0)  # fill the caches that all envs share
     rows = [
         ("steps per second, reference episodes", f"{steps_per_second(tasks):,.0f}", ">= 5,000"),
         (f"{COUNT:,} engine sessions", f"{memory_of(session):.1f} MB", "< 10 MB"),
-        (f"{COUNT:,} envs, made and reset", f"{memory_of(env):.1f} MB", "< 60 MB"),
+        (f"memory of {COUNT:,} envs after a reset", f"{memory_of(env):.1f} MB", "< 60 MB"),
         (f"catalogue of {len(catalogue):,} products", f"{loaded - started:.2f} s", ""),
-        ("its search index", f"{indexed - loaded:.2f} s", "< 1.5 s"),
+        ("search index of the catalogue", f"{indexed - loaded:.2f} s", "< 1.5 s"),
     ]
     print(f"Python {platform.python_version()}, {platform.machine()}, {time.strftime('%Y-%m-%d')}")
     for name, value, wanted in rows:

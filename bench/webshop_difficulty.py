@@ -1,6 +1,6 @@
 """Difficulty of the built-in WebShop: success of simple shoppers, and lengths of solutions.
 
-Run ``python bench/webshop_difficulty.py [--goals N]``; about half a minute on one core.
+Run: python bench/webshop_difficulty.py [--goals N]     # about half a minute on one core
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Shopper = Callable[[Session, ShoppingGoal], None]
 
 
 def random_shopper(rng: Generator) -> Shopper:
-    """Shop with uniform draws among a page's clicks; on the first page, among searches."""
+    """Return a shopper that picks uniformly among searches, and then among a page's clicks."""
 
     def shop(session: Session, goal: ShoppingGoal) -> None:
         for _ in range(MAX_STEPS):
@@ -44,16 +44,16 @@ def random_shopper(rng: Generator) -> Shopper:
 
 
 def first_hit_shopper(session: Session, goal: ShoppingGoal) -> None:
-    """Buy the first hit of a search for the whole instruction."""
+    """Buy the first result of a search for the whole instruction."""
     session.step(f"search[{goal.instruction}]")
     session.step(f"click[{session.results[0].asin}]")
     session.step("click[buy now]")
 
 
 def overlap_shopper(session: Session, goal: ShoppingGoal) -> None:
-    """Buy the hit whose title is most similar to the instruction, with the options it names.
+    """Buy the result whose title has most words of the instruction, with the named options.
 
-    It reads only the first page of results, without prices and feature lines.
+    Only the first page of results is used, without prices and feature lines.
     """
     told = goal.instruction.lower()
     session.step(f"search[{told}]")
@@ -63,7 +63,7 @@ def overlap_shopper(session: Session, goal: ShoppingGoal) -> None:
 
 
 def thrifty_shopper(session: Session, goal: ShoppingGoal) -> None:
-    """Buy as the overlap shopper does, but only among hits within the budget."""
+    """Buy like the overlap shopper, but prefer results within the budget."""
     told = goal.instruction.lower()
     session.step(f"search[{told}]")
     hits = session.results[:PAGE_SIZE]
@@ -72,7 +72,7 @@ def thrifty_shopper(session: Session, goal: ShoppingGoal) -> None:
 
 
 def careful_shopper(session: Session, goal: ShoppingGoal) -> None:
-    """Buy as the overlap shopper does, with all details on the pages of each hit."""
+    """Buy like the thrifty shopper, but compare all details on each result's pages."""
     told = goal.instruction.lower()
     session.step(f"search[{told}]")
     hits = session.results[:PAGE_SIZE]
@@ -106,7 +106,7 @@ def _buy(session: Session, goal: ShoppingGoal, product: Product) -> None:
 
 
 def solved(catalogue: Catalogue, goals: Sequence[ShoppingGoal], shop: Shopper) -> float:
-    """Return the share of the goals that a shopper's purchase fulfils completely."""
+    """Return the share of goals for which a shopper's purchase scores 1."""
     wins = 0
     for goal in goals:
         session = Session(catalogue)
@@ -118,7 +118,7 @@ def solved(catalogue: Catalogue, goals: Sequence[ShoppingGoal], shop: Shopper) -
 
 
 def fulfilling(catalogue: Catalogue, goal: ShoppingGoal) -> int:
-    """Return the number of products that can be bought for the full score."""
+    """Return the number of products that score 1 with suitable options."""
     return sum(_can_fulfil(goal, product) for product in catalogue)
 
 
@@ -134,7 +134,7 @@ def _can_fulfil(goal: ShoppingGoal, product: Product) -> bool:
 
 
 def report(catalogue: Catalogue, goals: Sequence[ShoppingGoal], sample: int) -> dict[str, str]:
-    """Measure everything; shoppers run on val goals, ``sample`` of them."""
+    """Return all measurements; the shoppers run on about ``sample`` val goals."""
     val = [goal for goal in goals if split_of(goal.asin) is Split.VAL]
     some = val[:: max(1, len(val) // sample)]
     lengths = [len(reference(goal, catalogue)) for goal in goals]
@@ -182,7 +182,9 @@ def _percent(share: float) -> str:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--goals", type=int, default=1_000, help="val goals to shop for")
+    parser.add_argument(
+        "--goals", type=int, default=1_000, help="number of val goals for the shoppers"
+    )
     sample = parser.parse_args().goals
     start = time.perf_counter()
     catalogue = builtin_catalogue()

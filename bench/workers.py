@@ -1,9 +1,9 @@
-"""Engines in worker processes and in one process: steps per second, cost, memory.
+"""Speed, cost and memory of envs in worker processes, compared with envs in one process.
+
+Both modes take turns in one run, with the same tasks and actions, so that other load on the machine
+affects both. Processor time per step does not depend on other load, and shows the cost of workers.
 
 Run: python bench/workers.py [--env CoEvolve-ALFWorld-v0] [--envs 8] [--workers 2] [--rounds 6]
-
-The two take turns in one run, with the same tasks and actions, so that other load on the machine
-affects both. Processor time per step does not depend on that load: it is the cost of workers.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Round(NamedTuple):
-    """The cost of some steps.
+    """The cost of a round of steps.
 
     Attributes:
         rate: env steps per second.
-        cpu_ms: processor time of all processes for an env step, in ms.
-        busiest_ms: processor time of the busiest process.
+        cpu_ms: processor time of all processes per env step, in ms.
+        busiest_ms: processor time of the busiest process per env step, in ms.
     """
 
     rate: float
@@ -43,7 +43,7 @@ class Round(NamedTuple):
 
 
 def processes(envs: TaskVectorEnv) -> list[int]:
-    """Return this process and the workers of some envs."""
+    """Return the process ids of this process and of the workers."""
     pids = envs.workers.pids if envs.workers is not None else ()
     return [os.getpid(), *(pid for pid in pids if pid is not None)]
 
@@ -55,14 +55,14 @@ def cpu_s(pid: int) -> float:
 
 
 def memory_mb(pid: int) -> tuple[float, float]:
-    """Return a process's own memory, and that with its share of shared memory."""
+    """Return a process's private memory and its proportional set size, in MB."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     kb = {line.split(":")[0]: int(line.split()[1]) for line in rollup[1:]}
     return (kb["Private_Clean"] + kb["Private_Dirty"]) / 1e3, kb["Pss"] / 1e3
 
 
 def play(envs: TaskVectorEnv, tasks: Sequence[Task], n_steps: int, seed: int) -> Round:
-    """Play episodes that take turns, with random choices."""
+    """Step all envs together with random choices, and return the cost."""
     choices, rng = get_benchmark(tasks[0].benchmark).choices, random.Random(seed)
     envs.reset(options={"tasks": list(tasks)})
     before = {pid: cpu_s(pid) for pid in processes(envs)}
@@ -90,7 +90,7 @@ def main() -> None:
     chosen = list(tasks[:: max(1, len(tasks) // wanted.envs)][: wanted.envs])
     here = TaskVectorEnv(wanted.env, wanted.envs, mode="in_process")
     there = TaskVectorEnv(wanted.env, wanted.envs, n_workers=wanted.workers)
-    play(here, chosen, 1, 0)  # fills the caches on disk, too
+    play(here, chosen, 1, 0)  # fill all caches, including those on disk
     began = time.perf_counter()
     there.reset(options={"tasks": chosen})
     first = time.perf_counter() - began
@@ -113,18 +113,18 @@ def main() -> None:
         of = [pair[column] for pair in rounds]
         print(
             f"{name:12} {statistics.median(r.rate for r in of):7.0f} env steps/s, processor "
-            f"{statistics.median(r.cpu_ms for r in of):.2f} ms a step in all, "
+            f"{statistics.median(r.cpu_ms for r in of):.2f} ms per step in total, "
             f"{statistics.median(r.busiest_ms for r in of):.2f} ms in the busiest process"
         )
     ratios = sorted(pair[1].rate / pair[0].rate for pair in rounds)
     print(
         f"ratio        {statistics.median(ratios):.2f} (from {ratios[0]:.2f} to {ratios[-1]:.2f})"
     )
-    print(f"first reset of all, with the start of workers: {first:.1f} s")
-    print(f"a step in which a lost worker is replaced, its episodes played again: {again:.2f} s")
+    print(f"first reset, including the start of workers: {first:.1f} s")
+    print(f"step that replaces a lost worker and replays its episodes: {again:.2f} s")
     for pid in processes(there)[1:]:
         own, shared = memory_mb(pid)
-        print(f"worker: {own:.0f} MB of its own, {shared:.0f} MB with its share of the rest")
+        print(f"worker: {own:.0f} MB private, {shared:.0f} MB with its share of shared pages")
     here.close()
     there.close()
 

@@ -1,4 +1,4 @@
-"""The card and its software, its peak rates in this run, and timing on it."""
+"""The device's name and software, its peak rates in this run, and timing on it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 
 class Peaks(NamedTuple):
-    """The peak rates of a device in this run.
+    """Peak rates of a device, measured in this run.
 
     Attributes:
         dtype: type of the matrices.
         flops: matrix operations per second.
-        data_sheet: the maker's number, None if unknown.
-        bandwidth: bytes of memory per second, reads and writes of a copy.
+        data_sheet: matrix operations per second in the data sheet, or None if unknown.
+        bandwidth: bytes per second that a copy reads and writes.
     """
 
     dtype: str
@@ -43,14 +43,14 @@ class Peaks(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """A result, and the seconds until it was available."""
+    """A function's result, and the seconds until it was available."""
 
     result: Any
     seconds: float
 
 
 def timed(device: str, run: Callable[[], T]) -> Timed:
-    """Call a function, and wait until the device has finished."""
+    """Call a function, wait for the device, and return the result with its time."""
     _wait(device)
     started = perf_counter()
     result = run()
@@ -59,7 +59,7 @@ def timed(device: str, run: Callable[[], T]) -> Timed:
 
 
 def free(device: str) -> None:
-    """Free unreferenced memory, and reset the peak."""
+    """Free unreferenced memory, and reset the peak memory."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
@@ -67,12 +67,12 @@ def free(device: str) -> None:
 
 
 def peak_memory(device: str) -> int | None:
-    """Return the most bytes in use since :func:`free`; None if the device has no counter."""
+    """Return the peak bytes in use since :func:`free`, or None if the device has no counter."""
     return torch.cuda.max_memory_allocated() if device == "cuda" else None
 
 
 def measure_peaks(device: str, size: Size) -> Peaks:
-    """Time a large product of matrices and a large copy; the median of 20."""
+    """Time a large matrix product and a large copy, and return rates from medians of 20."""
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     generator = torch.Generator(device).manual_seed(0)
     n = size.matrix
@@ -89,12 +89,12 @@ def measure_peaks(device: str, size: Size) -> Peaks:
 
 
 def card_name(device: str) -> str:
-    """Return the card's name, or the processor's kind if there is no card."""
+    """Return the card's name, or the processor's name on a CPU."""
     return torch.cuda.get_device_name() if device == "cuda" else f"CPU, {platform.machine()}"
 
 
 def software(device: str) -> dict[str, str | None]:
-    """Return the versions of all software that the numbers depend on; None for missing packages."""
+    """Return the versions of all software that affects the results; None if missing."""
     found: dict[str, str | None] = {
         "python": platform.python_version(),
         "driver": _driver() if device == "cuda" else None,

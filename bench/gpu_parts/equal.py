@@ -1,4 +1,4 @@
-"""Comparison of a GRPO step on the device and on the CPU in fp32: loss, gradient and its norm."""
+"""Comparison of a GRPO step's loss and gradient on the device with the CPU in fp32."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from coevo_gym.trainers.settings import GRPOConfig
 
 N_GROUPS, K = 2, 4
 OFF_POLICY = 0.15
-"""Deviation in nats of the noise on recorded log-probabilities, so that some ratios are clipped."""
+"""Standard deviation in nats of noise on recorded log-probabilities, so that some are clipped."""
 
 
 class Tolerance(NamedTuple):
-    """Maximum differences: absolute for the loss, relative to the CPU's for the others."""
+    """Maximum differences: absolute for the loss, relative to the CPU's values for the others."""
 
     loss: float
     grad_norm: float
@@ -40,7 +40,7 @@ TOLERANCES = {
 
 
 class Gradient(NamedTuple):
-    """The outcome of one step, on the CPU in fp32."""
+    """The result of one step, as fp32 tensors on the CPU."""
 
     loss: float
     norm: float
@@ -50,7 +50,7 @@ class Gradient(NamedTuple):
 def measure_equal(
     subject: Subject, size: Size, device: str, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Return a row per precision; ``ok`` is True if all differences are within the tolerance."""
+    """Return one row per precision; ``ok`` is True if all differences are within tolerance."""
     exact = TransformersPolicy(ModelConfig(path=subject.folder, device="cpu"))
     groups = sampled_groups(exact, size)
     wanted = gradient(exact, groups)
@@ -77,7 +77,7 @@ def measure_equal(
 
 
 def sampled_groups(policy: TransformersPolicy, size: Size) -> list[Group]:
-    """Return a small batch that the policy itself samples, the same every time."""
+    """Return a small batch that the policy samples itself; it is always the same."""
     rng = np.random.default_rng(0)
     answer = (max(1, size.checked // 4), size.checked)
     task, groups = coevo_gym.tasks("webshop", "train")[0], []
@@ -97,7 +97,7 @@ def sampled_groups(policy: TransformersPolicy, size: Size) -> list[Group]:
 def trajectories(
     task_id: str, decided: Sequence[Sequence[TokenDecision]]
 ) -> tuple[Trajectory, ...]:
-    """Return episodes of these decisions, every second one solved."""
+    """Return episodes made of these decisions; every second one is solved."""
     return tuple(
         Trajectory(
             task_id=task_id,
@@ -111,7 +111,7 @@ def trajectories(
 
 
 def gradient(policy: LearnablePolicy, groups: Sequence[Group]) -> Gradient:
-    """Return loss and gradient of one step, which is too small to change the weights noticeably."""
+    """Return loss and gradient of a step that is too small to change the weights noticeably."""
     config = GRPOConfig(lr=1e-12, epochs=1, kl_coef=0, max_grad_norm=1e9, microbatch_tokens=16_384)
     metrics = GRPO(policy, config).update(groups)
     grads = [p.grad for p in policy.parameters()]

@@ -1,9 +1,9 @@
-"""Learning of a language model on ALFWorld within minutes, on an evolving and on a fixed set.
+"""Short training of a language model on ALFWorld, with an evolving and with a fixed task set.
 
-Each arm is a run of its own, with half of the minutes and the same seed: warm-up by imitation,
-first task set, GRPO. It stops at the step boundary after its time is over, and its saved policy
-is evaluated; evaluation is not timed. The second arm stops, at the latest, at the env steps
-that the first one spent.
+Each arm is a separate run with half of the minutes and the same seed: warm-up by imitation, initial
+tasks, GRPO. It stops after the step during which its time runs out, and its saved policy is
+evaluated. Evaluation time does not count. The second arm takes at most as many env steps as the
+first one.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ SETTINGS = (
     "store.record=none",
     "store.checkpoint_every_steps=1000",
 )
-"""Settings on top of the preset ``alfworld``; not tuned."""
+"""Untuned settings on top of the preset ``alfworld``."""
 
 
 class Deadline(StopRequest):
-    """A callable that requests a stop after a time, and reports its progress ten times.
+    """A callable that requests a stop when the time is up, and reports progress ten times.
 
     Args:
-        seconds: time until the stop.
-        tell: called with the progress.
+        seconds: seconds until the stop.
+        tell: prints a progress message.
     """
 
     def __init__(self, seconds: float, tell: Callable[[str], None]) -> None:
@@ -63,7 +63,7 @@ class Deadline(StopRequest):
         self._begun, self._tenths = monotonic(), 0
 
     def __call__(self) -> bool:
-        """Return True to stop at the next boundary."""
+        """Return True if the run should stop after the current step."""
         passed = monotonic() - self._begun
         tenths = int(10 * min(1.0, passed / self._seconds)) if self._seconds > 0 else 10
         if tenths > self._tenths:
@@ -80,7 +80,7 @@ def measure_learning(
     folder: Path,
     tell: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """Return a row for each arm: success on held-out tasks before and after GRPO."""
+    """Return one row per arm, with success on held-out tasks before and after GRPO."""
     rows: list[dict[str, Any]] = []
     spent: list[str] = []
     for arm in ARMS:

@@ -1,4 +1,4 @@
-"""The picture: speed of training over tokens a pass, speed of sampling over answers at a time."""
+"""Charts of training speed by tokens per pass, and of sampling speed by batch size."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from coevo_gym.view.numbers import compact, percent
 
 SIZE = (812.0, 250.0)
 LINE = 125
-"""Characters in a line of text."""
+"""Maximum characters per line of text."""
 Row = Mapping[str, Any]
 
 
 def picture(found: Mapping[str, Any]) -> str:
-    """Return an SVG file: charts for each part with rows to draw, a line for each other part."""
+    """Return an SVG file with charts of each measured part and a line for each other part."""
     title = f"{found['card']}, {found['date']}, PyTorch {found['software']['torch']}"
     charts = [
         *_charts(found["train"], "train", _training_name, "budget_tokens", _TRAINING),
@@ -29,7 +29,7 @@ def picture(found: Mapping[str, Any]) -> str:
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """Return the results that the charts do not show, in lines that fit."""
+    """Return the results that the charts do not show, wrapped into lines."""
     said = [*found["notes"], "; ".join(map(described, found["models"]))]
     equal = _measured(found["equal"])
     if equal:
@@ -37,7 +37,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         said.append(f"equal: {good} of {len(equal)} precisions within the tolerances")
     for row in _measured(found["train"]):
         if row.get("out_of_memory"):
-            tokens = f"{row['budget_tokens']:,} tokens a pass"
+            tokens = f"{row['budget_tokens']:,} tokens per pass"
             said.append(f"train: {_training_name(row)}, {tokens}: out of memory")
     for row in _measured(found["rollout"]):
         if "remark" in row:
@@ -52,28 +52,28 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _measured(part: object) -> Sequence[Row]:
-    """Return the rows of a part; none if it was skipped."""
+    """Return the rows of a part, or no rows if it was skipped."""
     return part if isinstance(part, list) else []
 
 
 _TRAINING = (
-    ("tokens a second, in steps", "step_tokens_per_s", compact),
+    ("tokens per second, in steps", "step_tokens_per_s", compact),
     ("MFU", "mfu", percent),
 )
 _ROLLOUT = (
-    ("sampled tokens a second", "tokens_per_s", compact),
+    ("sampled tokens per second", "tokens_per_s", compact),
     ("share of the decode roofline", "roofline_share", percent),
 )
 _LABELS = {
     "train": ("Training: GRPO updates", "tokens in a forward pass"),
-    "rollout": ("Rollouts: sampling", "answers at a time"),
+    "rollout": ("Rollouts: sampling", "answers per batch"),
 }
 
 
 def _charts(
     rows: object, part: str, name: Callable[[Row], str], over: str, measures: Any
 ) -> Iterator[str]:
-    """Yield one chart for each measure of a part, with a line for each setting."""
+    """Yield a chart for each measure of a part, with one line per setting."""
     measured = [row for row in _measured(rows) if over in row]
     title, x_label = _LABELS[part]
     for label, key, write in measures:

@@ -1,8 +1,8 @@
-"""Speed of sampling, against plain ``generate`` and against the time of reading memory.
+"""Sampling speed, compared with plain ``generate`` and with the time needed to read memory.
 
-Every answer has a limit of its own, as answers of agents have lengths of their own. Plain
-``generate`` continues until the longest answer of a batch is over; for all engines, only tokens
-within an answer's limit and up to its end are counted.
+Each answer has its own length limit, because an agent's answers differ in length. Plain
+``generate`` continues until the longest answer of a batch ends. For all engines, only tokens within
+an answer's limit and up to its end are counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from coevo_gym.core.seams import Prompt, Sampling
 from coevo_gym.core.trajectory import TokenDecision
 
 NAIVE = "generate"
-_SLACK = 64  # a text that was cut to a length may be read as a few tokens more
+_SLACK = 64  # a truncated text may be tokenized into a few more tokens
 Lengths = list[tuple[int, int]]
 Engine = Callable[[Sequence[Prompt]], Lengths]
 
@@ -35,9 +35,9 @@ class Speed(NamedTuple):
     """The speed of one engine on one batch.
 
     Attributes:
-        seconds: time of prompts and answers.
-        prefill_s: time of other prompts of such lengths, with one token each.
-        lengths: lengths of each prompt and its answer.
+        seconds: time for prompts and answers.
+        prefill_s: time for other prompts of the same lengths with one-token answers.
+        lengths: number of tokens of each prompt and of its answer.
     """
 
     seconds: float
@@ -48,7 +48,7 @@ class Speed(NamedTuple):
 def measure_rollouts(
     subject: Subject, size: Size, device: str, peaks: Peaks, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Return a row for each engine and batch."""
+    """Return one row per engine and batch size."""
     naive = plain_speeds(subject, size, device)
     free(device)
     found = {NAIVE: naive, **policy_speeds(subject, size, device)}
@@ -64,26 +64,26 @@ def measure_rollouts(
 
 
 def decode_s(shape: ModelShape, lengths: Lengths, bandwidth: float, item_bytes: int) -> float:
-    """Return the seconds of an ideal engine for the tokens after the first of each answer.
+    """Return the seconds that an ideal engine needs for all tokens after each answer's first.
 
-    All sequences are decoded side by side. A step reads all weights but those of an untied
-    embedding, and the keys and values of every sequence that is not over; nothing else takes time.
+    All sequences are decoded together. A step reads all weights except an untied embedding, and the
+    keys and values of every unfinished sequence. Nothing else takes time.
 
     Args:
         shape: shape of the model.
-        lengths: tokens of each prompt and its answer.
-        bandwidth: bytes a second.
-        item_bytes: bytes of a weight, and of a number in the cache.
+        lengths: number of tokens of each prompt and of its answer.
+        bandwidth: bytes per second.
+        item_bytes: bytes per weight and per number in the cache.
     """
     unread = 0 if shape.tied else shape.vocabulary * shape.hidden
     weights = (max(n for _, n in lengths) - 1) * (shape.n_parameters - unread)
-    # Step t of an answer, 1 to n - 1, reads the cache of its prompt and of t tokens.
+    # In step t (1 to n - 1), an answer reads the cache of its prompt and of t tokens.
     cached = sum((n - 1) * p + n * (n - 1) // 2 for p, n in lengths)
     return (weights + shape.kv_values_per_token * cached) * item_bytes / bandwidth
 
 
 def plain_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
-    """Measure Hugging Face's ``generate`` on left-padded batches, weights in bf16 on a GPU."""
+    """Measure Hugging Face's ``generate`` on left-padded batches, in bf16 on a GPU."""
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
@@ -119,7 +119,7 @@ def plain_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
 
 
 def policy_speeds(subject: Subject, size: Size, device: str) -> dict[str, dict[int, Speed]]:
-    """Measure ``TransformersPolicy``; return speeds by the name of its sampling engine."""
+    """Measure ``TransformersPolicy``, and return speeds by the name of its sampling engine."""
     config = ModelConfig.model_validate({"path": subject.folder, "device": device})
     policy = TransformersPolicy(config)
     found = _speeds(_engine(policy), policy.format, policy.tokenizer, size, device)
@@ -128,7 +128,7 @@ def policy_speeds(subject: Subject, size: Size, device: str) -> dict[str, dict[i
 
 
 def vllm_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
-    """Measure ``VLLMPolicy`` in its own process, whose end frees vLLM's memory."""
+    """Measure ``VLLMPolicy`` in its own process, so that vLLM's memory is freed at the end."""
     from coevo_gym.agents.lm.vllm_policy import VLLMPolicy
 
     longest = size.prompt[1] + size.answer[1] + _SLACK
@@ -150,10 +150,10 @@ def _engine(policy: TransformersPolicy) -> Engine:
 def _speeds(
     run: Engine, form: ChatFormat, tokenizer: Any, size: Size, device: str
 ) -> dict[int, Speed]:
-    """Run each batch once to warm up, then its prompts alone, then with answers."""
+    """Run each batch to warm up, then measure its prompts alone, then prompts with answers."""
     found = {}
     for batch in size.batches:
-        # The same texts for every engine.
+        # All engines get the same texts.
         rng = np.random.default_rng(batch)
         first, alone, asked = (
             prompts(form, tokenizer, batch, rng, prompt=size.prompt, answer=size.answer)
@@ -216,14 +216,14 @@ def _row(subject: Subject, engine: str, speed: Speed, peaks: Peaks, naive: Speed
 
 
 def _counted(ids: Sequence[int], stops: set[int]) -> int:
-    """Count the tokens up to the first that ends an answer, including it."""
+    """Return the number of tokens up to and including the first one that ends an answer."""
     return next((i + 1 for i, token in enumerate(ids) if token in stops), len(ids))
 
 
 def _said(row: dict[str, Any]) -> str:
     share = row["roofline_share"]
     return (
-        f"{row['model']}, {row['engine']}, {row['batch']} at a time: "
+        f"{row['model']}, {row['engine']}, batch of {row['batch']}: "
         f"{row['tokens_per_s']:,.0f} tokens/s, {row['against_generate']:.1f} x generate"
         + ("" if share is None else f", {share:.1%} of the decode roofline")
     )

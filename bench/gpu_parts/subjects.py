@@ -1,4 +1,4 @@
-"""The subjects of measurements: models, amounts of work, and texts."""
+"""Models, amounts of work and texts for the measurements."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
-"""Models with random weights: family, and fields of its transformers config.
+"""Models with random weights, as a family and fields of its transformers config.
 
-``1.5b`` has the shape of Qwen2.5-1.5B, ``smollm2`` that of SmolLM2-135M.
+``1.5b`` has the shape of Qwen2.5-1.5B, and ``smollm2`` that of SmolLM2-135M.
 """
 
 
 class Size(NamedTuple):
-    """The amount of work; lengths are in tokens, ranges from minimum to maximum.
+    """The amount of work. Lengths are in tokens; ranges are (minimum, maximum).
 
     Attributes:
-        budgets: tokens in one forward pass of training.
-        update_tokens: tokens in an update, about.
+        budgets: numbers of tokens per forward pass in training.
+        update_tokens: approximate number of tokens per update.
         segment: length of a training segment.
-        updates: updates that are timed, after one that is not.
-        batches: answers sampled at a time.
+        updates: number of timed updates, after one for warm-up.
+        batches: numbers of answers to sample together.
         prompt: length of a prompt.
-        answer: maximum tokens of an answer, drawn for each.
-        checked: maximum tokens of an answer of the batch that ``equal`` uses.
-        matrix: rows of the square matrices that the peak is measured with.
-        copied: bytes of the block that the bandwidth is measured with.
+        answer: range from which the maximum length of each answer is drawn.
+        checked: maximum length of an answer in ``equal``.
+        matrix: rows of the square matrices used to measure the peak rate.
+        copied: bytes of the block used to measure the bandwidth.
     """
 
     budgets: tuple[int, ...]
@@ -105,16 +105,16 @@ SIZES = {
         copied=2**24,
     ),
 }
-"""Sizes by device; on a CPU only enough for a check that all parts run."""
+"""Sizes by device; those for a CPU only suffice to check that all parts run."""
 
 
 class Subject(NamedTuple):
     """A model to measure.
 
     Attributes:
-        name: its name, for people.
-        folder: its folder, for transformers.
-        shape: its shape.
+        name: the name to print.
+        folder: folder from which transformers loads it.
+        shape: shape of the model.
         random: True if its weights are random.
     """
 
@@ -124,17 +124,17 @@ class Subject(NamedTuple):
     random: bool = False
 
     def described(self) -> dict[str, Any]:
-        """Return its description for the results."""
+        """Return the model's entry in the results."""
         return {"name": self.name, "random": self.random, "parameters": self.shape.n_parameters}
 
 
 class Chosen(NamedTuple):
-    """Models to measure.
+    """The models to measure.
 
     Attributes:
         checked: the model for ``equal`` and ``learn``.
         timed: the models for ``train`` and ``rollout``.
-        notes: sentences about differences from the request.
+        notes: sentences that say where the models differ from the requested ones.
     """
 
     checked: Subject
@@ -143,21 +143,21 @@ class Chosen(NamedTuple):
 
 
 def chosen(model: str, shape: str, folder: Path) -> Chosen:
-    """Load the named model, and make the one with random weights.
+    """Return the named model and a model with random weights.
 
-    If the named one is not on this machine, random weights of the shape of SmolLM2-135M are
-    checked in its place (tiny ones with a tiny shape). Their speed is measured only if there is no
-    other model.
+    If the named model is not on this machine, a model with random weights and the shape of
+    SmolLM2-135M is checked in its place (a tiny one if ``shape`` is tiny). Its speed is only
+    measured if there is no other model.
 
     Args:
         model: folder or name of a model, or ``none``.
         shape: one of :data:`SHAPES`, or ``none``.
-        folder: folder for models with random weights.
+        folder: folder where models with random weights are saved.
     """
     shaped = None if shape == "none" else random_weights(shape, folder / shape)
     if model == "none":
         if shaped is None:
-            raise SystemExit("There is nothing to measure: --model and --shape are both none.")
+            raise SystemExit("--model and --shape are both none, so there is nothing to measure.")
         return Chosen(shaped, [shaped], [])
     try:
         named = given(model)
@@ -169,20 +169,20 @@ def chosen(model: str, shape: str, folder: Path) -> Chosen:
 
 
 def given(model: str) -> Subject:
-    """Return a model with its own weights.
+    """Return a trained model that is on this machine; nothing is downloaded.
 
     Raises:
-        ModelError: if it is not in a folder on this machine, as nothing is downloaded.
+        ModelError: if the model is not in a folder on this machine.
     """
     folder = resolve_model(model)
     shape = shape_of(folder) if Path(folder).is_dir() else None
     if shape is None:
-        raise ModelNotFound(f"No language model is in a folder {model} on this machine.")
+        raise ModelNotFound(f"There is no language model in a folder {model} on this machine.")
     return Subject(Path(model).name, folder, shape)
 
 
 def byte_tokenizer() -> Any:
-    """Return a tokenizer of bytes, with a chat template."""
+    """Return a byte tokenizer with a chat template."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -202,7 +202,7 @@ def byte_tokenizer() -> Any:
 
 
 def random_weights(name: str, folder: Path) -> Subject:
-    """Save and return a model of one of :data:`SHAPES` with random weights and a byte tokenizer."""
+    """Save a model of one of :data:`SHAPES` with random weights and a byte tokenizer; return it."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -227,7 +227,7 @@ def prompts(
     prompt: tuple[int, int],
     answer: tuple[int, int],
 ) -> list[Prompt]:
-    """Return single-message chats, all different, of drawn lengths and with drawn limits."""
+    """Return different single-message chats with random lengths and answer limits."""
     frame = len(form.prompt_ids((Message("user", "."),)))
     found = []
     for _ in range(n):
@@ -240,13 +240,13 @@ def prompts(
 
 
 def prompt_ids(form: ChatFormat, asked: Sequence[Prompt]) -> list[tuple[int, ...]]:
-    """Return the token ids of each prompt."""
+    """Return the prompt's token ids for each chat."""
     return [form.prompt_ids(prompt.messages) for prompt in asked]
 
 
 @contextmanager
 def half_on(device: str) -> Iterator[None]:
-    """Make models in this scope compute in bf16 on this kind of device, as on a GPU."""
+    """Context manager in which models compute in bf16 on this device type, as on a GPU."""
     before = language_model.HALF_ON
     language_model.HALF_ON = device
     try:

@@ -1,4 +1,4 @@
-"""The results as a page of Markdown, made without packages, so that it can list missing ones."""
+"""The results as a Markdown page. It needs no packages, so that it can list missing ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Column = tuple[str, Callable[[Row], str]]
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """Return the content of ``gpu_grpo.json`` as Markdown."""
+    """Return the results, as stored in ``gpu_grpo.json``, as Markdown."""
     parts = [f"# {found.get('card', 'Nothing measured')}, {found['date']}", f"`{found['command']}`"]
     if "card" in found:
         parts += _about(found)
@@ -25,7 +25,7 @@ def table(found: Mapping[str, Any]) -> str:
 
 
 def described(model: Row) -> str:
-    """Return a model's name, size, and a remark if its weights are random."""
+    """Return a model's name and size, and say if its weights are random."""
     size = f"{model['name']}: {model['parameters'] / 1e6:,.1f} M weights"
     return f"{size}, all of them random" if model["random"] else size
 
@@ -51,7 +51,7 @@ def _rows(rows: Iterable[Row], columns: Sequence[Column]) -> str:
 
 
 def _cell(write: Callable[[Row], str], row: Row) -> str:
-    """Return a cell; a dash if the row has no such number."""
+    """Return the text of a cell, or a dash if the row has no such number."""
     try:
         text = write(row)
     except (KeyError, TypeError):
@@ -85,7 +85,7 @@ _COLUMNS: dict[str, Sequence[Column]] = {
     ),
     "train": (
         _MODEL,
-        ("tokens a pass", lambda row: f"{row['budget_tokens']:,}"),
+        ("tokens per pass", lambda row: f"{row['budget_tokens']:,}"),
         ("checkpointing", lambda row: "yes" if row["checkpointing"] else "no"),
         ("tokens/s", lambda row: f"{row['tokens_per_s']:,.0f}"),
         ("in steps", lambda row: f"{row['step_tokens_per_s']:,.0f}"),
@@ -96,7 +96,7 @@ _COLUMNS: dict[str, Sequence[Column]] = {
     "rollout": (
         _MODEL,
         ("engine", lambda row: row["engine"]),
-        ("answers at a time", lambda row: f"{row['batch']:,}"),
+        ("answers per batch", lambda row: f"{row['batch']:,}"),
         ("sampled tokens/s", lambda row: f"{row['tokens_per_s']:,.0f}"),
         ("against generate", lambda row: f"{row['against_generate']:.1f} x"),
         ("decode roofline", lambda row: f"{row['roofline_share']:.1%}"),

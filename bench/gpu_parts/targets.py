@@ -1,4 +1,4 @@
-"""The targets of the measurements, with their results."""
+"""Targets of the measurements, and whether they are met."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 LARGE = 1e9
-"""Number of weights from which a model counts for the target of training."""
+"""Minimum number of weights for a model to count towards the training target."""
 
 
 class Target(NamedTuple):
-    """A target number.
+    """A target for a measured value.
 
     Attributes:
-        name: its name.
-        wanted: the target in words.
-        value: the best measured number, for limits the worst; None if it was not run.
-        met: True if the value meets the target; None if it was not run.
+        name: name of the target.
+        wanted: the required value, such as ``">= 40 %"``.
+        value: the best measured value, or the worst one for upper limits; None if not measured.
+        met: True if the value meets the target; None if not measured.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Target(NamedTuple):
 
 
 def targets(results: Mapping[str, Any]) -> list[Target]:
-    """Return all targets, from the parts' rows; a skipped part is not a list."""
+    """Return all targets. A part without rows, such as a skipped one, leaves its targets open."""
 
     def rows(part: str) -> list[dict[str, Any]]:
         found = results.get(part)

@@ -1,4 +1,4 @@
-"""Speed of GRPO updates: tokens per second, share of the matrix peak, padding, memory."""
+"""Speed of GRPO updates: tokens per second, share of the peak matrix rate, padding, memory."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from coevo_gym.trainers.settings import GRPOConfig
 
 K = 8
 ANSWERED = 3
-"""One of this many tokens is sampled; the others are prompts and observations."""
+"""One in this many tokens is sampled; the others belong to prompts and observations."""
 TURN = 96
-"""Maximum tokens of an observation and its answer."""
+"""Maximum tokens of a turn, which is an observation and an answer."""
 
 
 def measure_training(
     subject: Subject, size: Size, device: str, peaks: Peaks, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Return a row for each token budget, with and without gradient checkpointing."""
+    """Return one row per token budget, with and without gradient checkpointing."""
     groups = random_groups(subject.shape.vocabulary, size)
     rows = []
     for checkpointing in (False, True):
@@ -53,7 +53,7 @@ def measure_training(
 
 
 def random_groups(vocabulary: int, size: Size) -> list[Group]:
-    """Return episodes of several turns, of random tokens, about ``update_tokens`` in total."""
+    """Return episodes of random tokens in several turns, with about ``update_tokens`` tokens."""
     rng = np.random.default_rng(0)
     task = coevo_gym.tasks("webshop", "train")[0]
     groups: list[Group] = []
@@ -68,8 +68,8 @@ def random_groups(vocabulary: int, size: Size) -> list[Group]:
 def training_work(shape: ModelShape, tokens: int, sampled: int) -> float:
     """Return the matrix operations of a forward and a backward pass: 6 per weight and token.
 
-    The LM head sees sampled positions only. Attention between tokens, the embedding,
-    checkpointing's repeated work, and passes without gradients are not counted.
+    The LM head processes only sampled positions. Attention scores, the embedding, recomputation by
+    checkpointing, and passes without gradients are not counted.
     """
     head = shape.vocabulary * shape.hidden
     blocks = shape.n_active - head * (1 if shape.tied else 2)
@@ -109,7 +109,7 @@ def _updates(
         metrics, spent = timed(device, lambda: learner.update(groups))
         seconds.append(spent)
         steps.append(spent - metrics["reference_s"] - metrics["old_s"])
-    # A segment's last token predicts nothing, so the model need not read it.
+    # The last token of a segment predicts nothing, so the model does not process it.
     useful = int(metrics["tokens"] - metrics["samples"])
     step_s = median(steps)
     flops = training_work(subject.shape, useful, int(metrics["tokens_sampled"])) / step_s
@@ -129,7 +129,7 @@ def _updates(
 
 @contextmanager
 def _fed(policy: LanguageModel) -> Iterator[list[int]]:
-    """Yield a list of the tokens of each forward pass of the policy in the scope, with padding."""
+    """Yield a list that records the tokens, with padding, of each forward pass of the policy."""
     seen: list[int] = []
 
     def note(module: Any, args: Any, settings: dict[str, Any]) -> None:
@@ -145,7 +145,7 @@ def _fed(policy: LanguageModel) -> Iterator[list[int]]:
 def _episode(
     rng: np.random.Generator, vocabulary: int, lengths: tuple[int, int]
 ) -> list[TokenDecision]:
-    """Return the turns of one conversation, each prompt continuing all earlier turns."""
+    """Return the turns of one conversation; each prompt continues all earlier turns."""
     length = int(rng.integers(lengths[0], lengths[1], endpoint=True))
     ids = tuple(rng.integers(vocabulary, size=length).tolist())
     decisions, start = [], 0
@@ -160,7 +160,7 @@ def _episode(
 
 
 def _said(row: dict[str, Any]) -> str:
-    what = f"{row['model']}, {row['budget_tokens']:,} tokens a pass"
+    what = f"{row['model']}, {row['budget_tokens']:,} tokens per pass"
     what += ", checkpointing" if row["checkpointing"] else ""
     if row.get("out_of_memory"):
         return f"{what}: out of memory"

@@ -1,1 +1,1 @@
-"""Shared code of the benchmarks that measure whole processes."""
+"""Shared code for benchmarks that measure whole processes."""

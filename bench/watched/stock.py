@@ -1,4 +1,4 @@
-"""The original engines, as their users step them."""
+"""The original engines, stepped as their users do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coevo_gym.core.task import Task
 from watched.usage import usage
 
 Played = tuple[int, float]
-"""Number of steps, and the megabytes in use with all envs alive."""
+"""Number of steps, and the memory in MB while all envs are live."""
 
 _APPWORLD = """
 import json, sys
@@ -33,7 +33,7 @@ sys.stdin.read()
 
 
 def alfworld(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
-    """Step TextWorld's env as ALFWorld makes it, one env per task in turn, with random commands."""
+    """Step TextWorld's envs, created as in ALFWorld, in turn with random commands."""
     from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
     from textworld import EnvInfos
     from textworld.envs.pddl import PddlEnv
@@ -59,7 +59,7 @@ def alfworld(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
 
 
 def bfcl(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
-    """Step the official executor; a step is one reference call."""
+    """Step the official executor, with one reference call per step."""
     from coevo_gym.envs.bfcl.engine.wheel import official
     from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 
@@ -81,7 +81,7 @@ def bfcl(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
 
 
 def appworld(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
-    """Step the bare engine in one process per env, as it keeps state that worlds would share."""
+    """Step the bare engine in one process per env, because its worlds share global state."""
     from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_python
     from coevo_gym.envs.appworld.tasks import root_of_world
     from coevo_gym.envs.appworld.world import AppWorldWorld

@@ -1,4 +1,4 @@
-"""Resources of this process and all of its children: memory, open files, processes, threads."""
+"""Memory, open files, processes and threads of this process and all of its children."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import NamedTuple
 
 
 class Usage(NamedTuple):
-    """The resources of a tree of processes.
+    """Resources of a process tree.
 
     Attributes:
-        memory_mb: proportional set size of all processes: shared pages are divided among them.
-        own_mb: the same without pages of files, whose shares depend on other processes that have
-            them open.
-        files: open file descriptors.
-        children: processes below this one.
-        threads: threads of all processes.
+        memory_mb: proportional set size of all processes; shared pages are divided among them.
+        own_mb: the same without file-backed pages, whose shares depend on other processes.
+        files: number of open file descriptors.
+        children: number of processes below this one.
+        threads: number of threads in all processes.
     """
 
     memory_mb: float
@@ -29,7 +28,7 @@ class Usage(NamedTuple):
 
 
 def usage() -> Usage:
-    """Return the present resources of this process and its children."""
+    """Return the current resources of this process and its children."""
     found = [held for pid in tree() if (held := _held(pid)) is not None]
     memory, own, files, threads = (sum(column) for column in zip(*found, strict=True))
     return Usage(memory, own, int(files), len(found) - 1, int(threads))
@@ -46,7 +45,7 @@ def tree() -> set[int]:
 
 
 def cpu_seconds() -> float:
-    """Return the processor time of this process and its children, living or ended."""
+    """Return the processor time of this process and its children, including finished ones."""
     ticks = 0
     for pid in tree():
         try:
@@ -67,7 +66,7 @@ def _parents() -> Iterator[tuple[int, int]]:
 
 
 def _held(pid: int) -> tuple[float, float, int, int] | None:
-    """Return memory, own memory, files and threads of one process; None if it has ended."""
+    """Return memory, own memory, files and threads of a process, or None if it has ended."""
     folder = Path(f"/proc/{pid}")
     try:
         memory = _numbers(folder / "smaps_rollup")
@@ -80,6 +79,6 @@ def _held(pid: int) -> tuple[float, float, int, int] | None:
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """Return the numbers in a file of /proc by their names."""
+    """Return the values in a file of /proc, by name."""
     found = (re.match(r"(\w+):\s+(\d+)", line) for line in path.read_text().splitlines())
     return {match[1]: int(match[2]) for match in found if match}

@@ -1,4 +1,4 @@
-// Bars: columns (stacked or side by side, histograms too) and rows with their numbers at the ends;
+// Bar charts: columns (stacked, side by side, or a histogram), rows with their numbers at the ends,
 // and rows of values with intervals.
 "use strict";
 
@@ -18,7 +18,7 @@
 
   const BOX = { x1: "x1", x2: "x2", y1: "y1", y2: "y2" };
 
-  /** A mark for the boxes of each fill, and its hatch over it. */
+  /** A mark for the boxes of each fill, with its hatch on top. */
   const filled = (boxes, fills) =>
     fills.flatMap((fill, k) => {
       const mine = boxes.filter((box) => box.k === k);
@@ -29,7 +29,7 @@
 
   let pictures = 0;
 
-  /** The picture with its hatches: slanted lines, dots, level lines. They tell fills without colour. */
+  /** Add hatches to a chart: slanted lines, dots, level lines. They distinguish fills without colour. */
   const hatched = (svg) => {
     const id = `chart-${(pictures += 1)}-hatch`;
     const defs = d3.select(svg).insert("defs", ":first-child");
@@ -48,10 +48,10 @@
   // ---- columns ------------------------------------------------------------------------------
 
   /**
-   * What kind "columns" takes:
-   *   columns  [{label, values: [one for each fill], href}]
+   * Vertical bars. Properties of the kind "columns":
+   *   columns  [{label, values: [one per fill], href}]
    *   fills    [{label, style, colour, hatch}]
-   *   stacked  whether the bars of a column stand on one another; else side by side
+   *   stacked  true to stack the bars of a column, else they are side by side
    *   x, y     axes
    */
   kinds.columns = {
@@ -103,7 +103,7 @@
     },
   };
 
-  /** Bars of one column, in units of columns to the right and of the axis upwards. */
+  /** Bars of one column; x is in columns, y in units of the axis. */
   const boxesOf = ({ fills, stacked, x, y }, { label, values, href }, i) => {
     const wide = stacked ? 0.8 : 0.8 / fills.length;
     let base = 0;
@@ -119,10 +119,10 @@
   };
 
   /**
-   * Columns of a histogram of whole numbers, for kind "columns".
+   * Columns of a histogram of whole numbers, for the kind "columns".
    *
-   * @param groups the numbers of each fill.
-   * @param most columns at most.
+   * @param groups lists of numbers, one per fill.
+   * @param most maximum number of columns.
    */
   const histogram = (groups, most = 20) => {
     const all = groups.flat().filter(given);
@@ -139,7 +139,7 @@
 
   // ---- rows ---------------------------------------------------------------------------------
 
-  /** Where rows stand: their names to the left, or above them where there is little room. */
+  /** Positions of rows; names are to the left of their rows, or above them in a narrow chart. */
   const frameOf = (rows, width, tall) => {
     const above = width < NARROW;
     const step = tall + (above ? 17 : 0);
@@ -162,8 +162,8 @@
   };
 
   /**
-   * Horizontal bars, from the top as they come. What kind "rows" takes:
-   *   rows   [{label, values: [one for each fill], href}]
+   * Horizontal bars, in the given order. Properties of the kind "rows":
+   *   rows   [{label, values: [one per fill], href}]
    *   fills  [{label, style, colour, hatch}]
    *   x      the axis
    */
@@ -211,10 +211,10 @@
   };
 
   /**
-   * A value with its interval on each line, over one axis. What kind "intervals" takes:
+   * One value with its interval per row. Properties of the kind "intervals":
    *   rows  [{label, value, low, high, said, href, style}]: `said` is a remark beside the value
    *   x     the axis
-   *   at    a value to compare with, drawn across all rows
+   *   at    a reference value, drawn as a line across all rows
    */
   kinds.intervals = {
     empty: ({ rows }) => !rows.some(({ value }) => given(value)),

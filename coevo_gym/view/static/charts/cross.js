@@ -1,4 +1,4 @@
-// A table of two by two: which tasks two policies solve.
+// A 2×2 table of the tasks that two policies solve.
 "use strict";
 
 (() => {
@@ -12,12 +12,12 @@
   };
 
   /**
-   * How many tasks both solve, one alone, or neither.
+   * Numbers of tasks that both policies solve, only one solves, or neither solves.
    *
-   * @param a name of the one side, whose outcomes are the rows.
-   * @param b name of the other, whose outcomes are the columns.
-   * @param both, onlyA, onlyB, neither how many tasks.
-   * @param hrefs places of the lists of these tasks, under the same names; each may be missing.
+   * @param a name of the side whose outcomes are the rows.
+   * @param b name of the side whose outcomes are the columns.
+   * @param both, onlyA, onlyB, neither numbers of tasks.
+   * @param hrefs links to the lists of these tasks, with the same names; each may be missing.
    */
   coevo.Cross = ({ a, b, both, onlyA, onlyB, neither, hrefs = {} }) => {
     const of = both + onlyA + onlyB + neither;

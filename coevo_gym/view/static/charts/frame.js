@@ -1,20 +1,20 @@
-// Charts: plain descriptions in, SVG by Observable Plot out. A page draws one with
+// Charts: converts plain descriptions to SVG with Observable Plot. A page draws a chart with
 //
 //   html`<${coevo.Chart} kind="lines" title="…" series=${…} x=${…} y=${…} />`
 //
-// Every chart has a title, a legend that names its parts by mark and pattern as well as by colour,
-// and its numbers as a table behind "Numbers". Colours are custom properties of charts.css, so that
-// dark, light and print need no new drawing. What all kinds take:
+// Every chart has a title, a legend that distinguishes its parts by mark, pattern and colour, and a
+// table of its values behind "Numbers". Colours are custom properties in charts.css, so charts need not
+// be redrawn for dark mode, light mode or printing. All kinds of charts have the properties
 //
-//   title   what the chart shows
-//   note    a sentence below it, or nothing
-//   none    said instead of an empty chart
-//   height  of the plot in pixels, where the kind lets one choose
+//   title   the title
+//   note    an optional sentence below the chart
+//   none    text in place of an empty chart
+//   height  height of the plot in pixels, for kinds with a variable height
 //
 // Axes are {label, format, domain}. A format is a name in coevo.charts.formats or a function from
-// number to text. A number that is null or NaN is missing and leaves a gap. What each kind takes
-// beside that stands above it: lines (lines.js), columns, rows, intervals (bars.js), heat and lineage
-// (tasks.js). coevo.Cross is a table of two by two (cross.js).
+// number to text. A number that is null or NaN is missing and leaves a gap. Further properties are
+// documented with each kind: lines (lines.js); columns, rows and intervals (bars.js); heat and lineage
+// (tasks.js). coevo.Cross is a 2×2 table (cross.js).
 "use strict";
 
 (() => {
@@ -22,14 +22,14 @@
 
   const kinds = {};
 
-  /** Width in pixels below which a name stands above what it names, on a line of its own. */
+  /** Width in pixels below which names are above their rows, on separate lines. */
   const NARROW = 520;
 
   // ---- numbers and words --------------------------------------------------------------------
 
   const signed = (value, digits) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${coevo.fixed(Math.abs(value), digits)}`;
 
-  /** How numbers are written, by name. */
+  /** Number formats by name. */
   const formats = {
     count,
     compact: (value) => {
@@ -43,13 +43,13 @@
     number: (value) => `${+value.toPrecision(3)}`,
   };
 
-  /** Text of a number; a dash where there is none. */
+  /** A number as text, or a dash if it is missing. */
   const write = (format, value) => {
     if (!given(value)) return coevo.NONE;
     return typeof format === "function" ? format(value) : formats[format || "number"](value);
   };
 
-  /** Text of a round number on an axis: without digits that say nothing. */
+  /** The text of an axis tick, without trailing zeros. */
   const tick = (format, value) => {
     const digits = +(100 * value).toFixed(1) % 1 ? 1 : 0;
     if (format === "percent") return coevo.percent(value, digits);
@@ -60,14 +60,14 @@
   const interval = (format, { low, high }) =>
     given(low) && given(high) ? `${write(format, low)} to ${write(format, high)}` : coevo.NONE;
 
-  /** Rough width in pixels of a text; wide scripts count double. */
+  /** Approximate width of a text in pixels; wide scripts count double. */
   const textWidth = (text, size = 12) => {
     let units = 0;
     for (const char of `${text}`) units += char.codePointAt(0) >= 0x1100 ? 1 : 0.56;
     return units * size;
   };
 
-  /** A label that fits so many pixels. */
+  /** A label, shortened to a width in pixels. */
   const shorten = (text, width, size = 12) => {
     const flat = Array.from(plain(text, 400).trim());
     if (textWidth(flat.join(""), size) <= width) return flat.join("");
@@ -75,7 +75,7 @@
     return `${flat.join("").trimEnd()}…`;
   };
 
-  /** At most so many of the items, evenly from the first to the last. */
+  /** At most `most` items, evenly spaced from the first to the last. */
   const spread = (items, most) => {
     if (items.length <= most) return items;
     const step = (items.length - 1) / (most - 1);
@@ -88,15 +88,15 @@
   const SYMBOLS = ["circle", "square", "triangle", "diamond", "circle", "times"];
   const HOLLOW = [false, false, false, false, true, true];
 
-  /** Look of the series with this number. Colour, pattern and mark differ together up to six; after
-   * that the same colours come with other patterns and marks. */
+  /** The look of the series with this number. The first six differ in colour, pattern and mark; later
+   * ones repeat the colours with other patterns and marks. */
   const look = (style) => {
     const turn = (style + Math.floor(style / 6)) % 6;
     const colour = `var(--chart-${style % 6})`;
     return { colour, dash: DASHES[turn], symbol: SYMBOLS[turn], hollow: HOLLOW[turn] };
   };
 
-  /** Fill and stroke of the marks of a style, as Plot takes them. */
+  /** Fill and stroke of a style's marks, as options for Plot. */
   const marked = (style, colour = look(style).colour) => {
     const { symbol, hollow } = look(style);
     const paper = "var(--chart-paper)";
@@ -106,7 +106,7 @@
     }; // prettier-ignore
   };
 
-  /** Number of the style of each name: the one that matters most first, then as they come. */
+  /** Style numbers by name; the most important name has the first style. */
   const styles = (names, focus) => {
     const order = focus === undefined ? names : [focus, ...names];
     const known = [...new Set(order)].filter((name) => names.includes(name));
@@ -115,7 +115,7 @@
 
   // ---- drawing ------------------------------------------------------------------------------
 
-  /** Ends of an axis with round numbers that hold all values, and zero. */
+  /** Round limits of an axis that include zero and all values. */
   const domainOf = (values, axis) => {
     if (axis.domain) return axis.domain;
     const known = values.filter(given);
@@ -128,20 +128,20 @@
     return d3.scaleLinear().domain([low, high]).nice(5).domain();
   };
 
-  /** Round numbers on an axis, about `n` of them; whole ones where it counts things. */
+  /** About `n` round ticks of an axis; only whole numbers if the axis shows counts. */
   const ticksOf = (domain, n, format) => {
     const all = d3.ticks(...domain, n);
     return format === "count" || format === "compact" ? all.filter(Number.isInteger) : all;
   };
 
-  /** What the horizontal and the vertical axis of all charts have in common. */
+  /** Shared options of all axes. */
   const axisX = (label, more) => ({
     label, labelArrow: "none", labelAnchor: "center", labelOffset: 36, tickSize: 0, tickPadding: 7, ...more,
   }); // prettier-ignore
   const axisY = (label, more) => ({ label, labelArrow: "none", tickSize: 0, ...more });
 
-  /** As Plot.plot, without the style element that the page's Content-Security-Policy forbids: its
-   * rules are in charts.css. Links in a picture are for the pointer, those in its table for keys. */
+  /** Plot.plot without its style element, which the page's Content-Security-Policy forbids; the rules
+   * are in charts.css. Links in a chart are for the pointer, and those in its table for the keyboard. */
   const plot = (options) => {
     const svg = Plot.plot({ className: "coevo-plot", ...options, figure: false });
     svg.querySelector("style")?.remove();
@@ -150,7 +150,7 @@
     return svg;
   };
 
-  /** What is said of the item next to the pointer: what its `tip()` gives, in lines. */
+  /** The tooltip of the item nearest to the pointer; `tip()` returns its lines. */
   const tips = (items, places, pointer = Plot.pointer) =>
     Plot.tip(
       items,
@@ -162,7 +162,7 @@
 
   // ---- the frame ----------------------------------------------------------------------------
 
-  /** A chart of any kind, as wide as what holds it. */
+  /** A chart of any kind, as wide as its container. */
   const Chart = (spec) => {
     const kind = kinds[spec.kind];
     const [hidden, setHidden] = useState(() => new Set());
@@ -183,7 +183,7 @@
     </figure>`;
   };
 
-  /** The picture. It is drawn anew when its data or its width changes. */
+  /** The drawing, which is redrawn when its data or its width changes. */
   const Drawing = ({ kind, spec, hidden }) => {
     const box = useRef(null);
     const [width, setWidth] = useState(0);
@@ -203,8 +203,8 @@
     return html`<div class="chart-drawing" ref=${box}></div>`;
   };
 
-  /** Names of a chart's parts, each with a sample; of lines, buttons that take one away. A single
-      part is named where it is one `alone` of what could be stacked. */
+  /** The legend: names of a chart's parts with samples. Lines have buttons that hide them. A single
+      part is named only with `alone`, that is, in a stacked chart. */
   const Legend = ({ parts, alone, hidden, toggle }) => {
     if (parts.length < (alone ? 1 : 2)) return null;
     return html`<ul class="chart-legend">
@@ -220,7 +220,7 @@
 
   const HATCHES = [null, "M-2 8L8 -2M2 14L18 -2M8 14L18 4", "M4 3h.1M12 3h.1M8 6h.1M4 9h.1M12 9h.1", "M0 3.5h16M0 8.5h16"];
 
-  /** What a part of a chart looks like: a line with its mark, a mark, or a bar. */
+  /** A sample of a chart's part: a line with its mark, a mark, or a bar. */
   const Sample = ({ style = 0, sample, colour = look(style).colour, hatch }) => {
     if (sample === "bar") {
       return html`<svg class="chart-sample" width="16" height="12" aria-hidden="true">
@@ -237,10 +237,10 @@
       <path d="M-22 0H22" stroke=${colour} stroke-width="2" stroke-dasharray=${look(style).dash} />${mark}</svg>`;
   };
 
-  /** Rows of a table of numbers; of more, as many are shown, evenly spread. */
+  /** Maximum number of rows in a table of numbers; if there are more, a selection is shown. */
   const MOST_ROWS = 200;
 
-  /** The numbers behind a chart as a table, made when it is asked for. */
+  /** The values of a chart as a table, which is created when it is opened. */
   const Numbers = ({ kind, spec }) => {
     const [open, setOpen] = useState(false);
     return html`<details class="chart-numbers" onToggle=${(event) => setOpen(event.target.open)}>

@@ -1,24 +1,24 @@
-// Lines over a shared axis, with intervals as bands and rounds of evolution as ticks below it.
+// Line charts, with intervals as bands and evolution rounds as ticks below the axis.
 "use strict";
 
 (() => {
   const { given } = coevo;
   const { kinds, write, tick, interval, textWidth, shorten, look, marked, domainOf, ticksOf, axisX, axisY, plot, tips } = coevo.charts;
 
-  /** Points that a line may have before they are no longer marked one by one. */
+  /** Maximum number of points of a line that are marked individually. */
   const MOST_MARKS = 60;
-  /** Height of one lane of ticks. */
+  /** Height of a lane of ticks in pixels. */
   const LANE = 9;
 
   const known = (point) => given(point.x) && given(point.y);
   const styled = (spec) => spec.series.map((one, i) => ({ ...one, style: one.style ?? i }));
 
   /**
-   * What kind "lines" takes:
-   *   series  [{label, points: [{x, y, low, high, href}], style, bold, steps}]: `bold` is what the
-   *           chart is about, `steps` holds a value until the next point
-   *   x, y    axes; `x.axis` is the format of its ticks, else "compact"
-   *   rounds  [{label, style, at: [x]}]: moments on the horizontal axis
+   * Properties of the kind "lines":
+   *   series  [{label, points: [{x, y, low, high, href}], style, bold, steps}]: `bold` emphasises the
+   *           main series, `steps` keeps a value constant until the next point
+   *   x, y    axes; `x.axis` is the format of the ticks (default: "compact")
+   *   rounds  [{label, style, at: [x]}]: ticks below the horizontal axis
    */
   kinds.lines = {
     empty: ({ series }) => !series.some(({ points }) => points.some(known)),
@@ -84,7 +84,7 @@
     },
   };
 
-  /** Marks of one line: its band, the line, its points. */
+  /** The marks of a series: its band, line and points. */
   const line = (one, right, lines) => {
     const { colour, dash } = look(one.style);
     const drawn = one.points.filter(known);
@@ -114,7 +114,7 @@
     },
   };
 
-  /** Moments as ticks in a lane below the axis. */
+  /** Ticks in a lane below the axis. */
   const lane = ({ style = 0, at }, dy) =>
     Plot.dot(at, {
       x: (value) => value, frameAnchor: "bottom", dy, symbol: TICK, r: 4, stroke: look(style).colour,

@@ -1,4 +1,4 @@
-// Charts of tasks: how success on each changed over time, and what they grew from.
+// Charts of tasks: success on each task over time, and the lineage of tasks.
 "use strict";
 
 (() => {
@@ -7,16 +7,16 @@
 
   // ---- heat ---------------------------------------------------------------------------------
 
-  /** Rows of a heat map; of more, the first ones are drawn, and the table has the others. */
+  /** Maximum number of drawn rows in a heat map; further rows are only in the table. */
   const MOST_ROWS = 40;
 
   /**
-   * Shares in a grid, such as success on each task from round to round. What kind "heat" takes:
+   * Shares in a grid, such as success on each task by round. Properties of the kind "heat":
    *   rows     [{label, href}]
    *   columns  [label]
-   *   cells    [{row, column, value, said, href}]: numbers of a row and a column, and a share in
-   *            [0, 1]; `said` in the tip, such as "3 of 8 episodes"
-   *   x, y     {label}: what the columns and the rows are
+   *   cells    [{row, column, value, said, href}]: index of the row and of the column, and a share in
+   *            [0, 1]; `said` is shown in the tooltip, such as "3 of 8 episodes"
+   *   x, y     {label}: names of the columns and of the rows
    */
   kinds.heat = {
     empty: ({ cells }) => !cells.some(({ value }) => given(value)),
@@ -100,12 +100,11 @@
   const foundIn = (round) => (typeof round === "string" ? round : round ? `round ${round}` : "D_0");
 
   /**
-   * Tasks and what they grew from, each on a line of its own below its parent. What kind "lineage"
-   * takes:
-   *   nodes  [{id, parents: [id], label, round, kind, said, href, here}]: round 0 is D_0, and a
-   *          word, such as "native", stands for itself; `kind` of the signal that it grew from;
-   *          `said` at the end of its line, such as "63 % solved"; `here` marks the task that the
-   *          page is about
+   * Tasks and their ancestors, each on a separate line below its parent. Properties of the kind
+   * "lineage":
+   *   nodes  [{id, parents: [id], label, round, kind, said, href, here}]: `round` is a number (0 for
+   *          D_0) or a word such as "native"; `kind` is the kind of the signal that led to the task;
+   *          `said` is the end of the line, such as "63 % solved"; `here` marks the page's own task
    */
   kinds.lineage = {
     empty: ({ nodes }) => !nodes.length,
@@ -142,7 +141,7 @@
       const beside = (row) => (row.said && !narrow ? textWidth(row.said, 11) + 16 : 0);
       const named = rows.map((row) => ({
         ...row,
-        name: shorten(row.label, width - x(row) - 16 - beside(row), row.here ? 13.6 : 12), // it is bold
+        name: shorten(row.label, width - x(row) - 16 - beside(row), row.here ? 13.6 : 12), // bold text is wider
         below: [foundIn(row.round), row.said].filter(Boolean).join(" · "),
         tip: () => [shorten(row.label, 900), row.kind && `reason: ${row.kind}`, row.said].filter(Boolean).join("\n"),
       }));
@@ -179,7 +178,7 @@
     },
   };
 
-  /** Tasks from the first ancestor on, each below its first parent, with its line and its depth. */
+  /** All tasks in drawing order, each below its first parent, with line number and depth. */
   const placed = (nodes) => {
     const known = new Set(nodes.map(({ id }) => id));
     const parentOf = ({ parents }) => parents.find((id) => known.has(id));
@@ -191,7 +190,7 @@
       for (const child of children.get(node.id) || []) if (known.has(child.id)) visit(child, depth + 1);
     };
     for (const root of children.get(undefined) || []) visit(root, 0);
-    for (const node of nodes) if (known.has(node.id)) visit(node, 0); // one that is its own ancestor
+    for (const node of nodes) if (known.has(node.id)) visit(node, 0); // nodes in a cycle
     return rows;
   };
 

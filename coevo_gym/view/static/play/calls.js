@@ -133,7 +133,7 @@
 
   /** The env's response: results of calls, or the user's message. */
   const Told = ({ text, most, ...props }) => html`<div ...${props}>${text
-    .split(RESULT) // each result in an odd place
+    .split(RESULT) // results have odd indices
     .map((part, i) => part && html`<p class="speaker soft small">${i % 2 ? "Result" : "User"}</p><${coevo.Prose} text=${part} most=${most} />`)}</div>`;
 
   play.boards.bfcl = ({ state, act, busy, over }) => html`<div class=${cls("board", { "two-columns": !over })}>

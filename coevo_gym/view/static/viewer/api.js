@@ -6,7 +6,7 @@
   const { useState, useEffect } = coevo;
   const MOST_KEPT = 80;
 
-  /** The packed data that an export has put into the page; null where a program answers. */
+  /** The packed data in an exported page; null if a server answers. */
   const still = () => {
     if (window.coevoExport === undefined) {
       const node = document.getElementById("coevo-export");
@@ -36,14 +36,14 @@
       if (error.name === "AbortError") throw error;
       throw problem(0, "The viewer was stopped. Start `coevo view` again, then try again.");
     }
-    if (answer.ok) return answer.json(); // cut short by `signal`, it is an error and nothing is kept
+    if (answer.ok) return answer.json(); // if `signal` aborts it, this throws and nothing is cached
     const body = await answer.json().catch(() => ({}));
     throw problem(answer.status, body.message || `The server answered with status ${answer.status}.`, body.places);
   };
 
   const kept = new Map();
 
-  /** An answer of the API: `get("runs/demo/tasks", { page: 2 })`, or its path in parts. */
+  /** Request data from the API: `get("runs/demo/tasks", { page: 2 })`; the path may also be a list. */
   const get = async (path, params = {}, signal) => {
     const parts = Array.isArray(path) ? path : path.split("/");
     const address = addressOf(parts, params);
@@ -57,7 +57,7 @@
     return found;
   };
 
-  // Changes of runs, as the program tells them.
+  // Changes of runs, as the server reports them.
 
   const followers = new Set();
   let state = null;
@@ -72,7 +72,7 @@
     if (source || still()) return;
     source = new EventSource("api/live");
     source.onopen = () => {
-      const missed = state === "off"; // what happened meanwhile is not known
+      const missed = state === "off"; // changes since then are unknown
       if (missed) kept.clear();
       say("on", missed ? {} : null);
     };
@@ -83,7 +83,7 @@
     };
   };
 
-  /** "on", "off", or "still" for an exported page; null until that is known. */
+  /** The connection: "on", "off", or "still" for an exported page; null until it is known. */
   const useLive = () => {
     const [now, setNow] = useState(still() ? "still" : state);
     useEffect(() => {
@@ -103,7 +103,7 @@
   };
   const told = (error) => ({ title: TITLES[error.status] || "Loading failed", message: error.message, places: error.places });
 
-  // Runs that do not exist, as far as requests have shown.
+  // Runs that do not exist according to earlier requests.
 
   const missing = new Set();
   const watchers = new Set();

@@ -1,5 +1,5 @@
-// What every script of the viewer builds on: one global, `coevo`, with `html` (htm over Preact) and
-// Preact's hooks. Classic scripts, no modules, so that an exported file opens from file://.
+// The base of all scripts of the viewer: the global `coevo`, with `html` (htm with Preact) and Preact's
+// hooks. The scripts are not modules, so that an exported file opens from file://.
 // Values in `html` become text nodes or properties, never markup.
 "use strict";
 
@@ -8,8 +8,8 @@
   const { h, render, Fragment, Component } = window.preact;
   Object.assign(coevo, window.preactHooks, { h, render, Fragment, Component });
 
-  // Wherever a text is put, in it every character that would not be seen is shown by a mark
-  // (text.js), or by its name where there is no room for marks.
+  // In every text, invisible characters are replaced by marks (text.js), or by their names in places
+  // without markup.
   const BARE = new Set(["option", "title", "textarea"]);
   const marked = (child) =>
     typeof child === "string" ? coevo.visible(child) : Array.isArray(child) ? child.map(marked) : child;
@@ -26,7 +26,7 @@
       ? h(type, told(props), ...children.map(BARE.has(type) ? named : marked))
       : h(type, props, ...children),
   );
-  // The name under which htm's own bundle of the two would be found; the charts go by it.
+  // The global name of htm's own bundle with Preact, which the charts use.
   window.htmPreact = { ...window.preactHooks, h, render, Fragment, Component, html: coevo.html };
   coevo.views = {};
 
@@ -60,7 +60,7 @@
     }
   };
 
-  /** `useState` whose value outlives the page. */
+  /** `useState` with a value that is kept in the browser's storage. */
   coevo.useKept = (name, fallback) => {
     const [value, set] = coevo.useState(() => coevo.kept(name, fallback));
     return [

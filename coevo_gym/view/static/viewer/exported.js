@@ -1,20 +1,21 @@
-// The responses of an exported page, from the data in and beside the page. Served pages do not
-// load this script.
+// The responses of an exported page, from the data in the page and in files beside it. Served pages
+// do not load this script.
 //
-// A part of the data is base64 of deflated lines of JSON. A line has
-//   path      what the line answers
-//   answer    the answer, with {"$t": 3} for the fourth of
-//   texts     the texts of this part so far; a line holds those that are new in it
-// and the last line of the page's own part
-//   files     of each path that another file answers, the name of that file
-//   lists     of each kind of list, by the last word of its path, its filters and its sorts
-//   left_out  what is not in this export, in sentences
+// A part of the data consists of JSON lines, compressed with deflate and encoded in base64. Each line
+// has
+//   path      the path of the request
+//   answer    the response, in which {"$t": 3} stands for the fourth text of the part
+//   texts     the texts that are new in this line
+// The last line of the page's own part has
+//   files     the name of the file for each path that is in another file
+//   lists     filters and sorts of each kind of list, by the last word of its path
+//   left_out  sentences about data that this export does not contain
 "use strict";
 
 (() => {
   const PER_PAGE = 50;
   const MOST_KEPT = 100;
-  const parts = new Map(); // files of data that are here, or on their way
+  const parts = new Map(); // data files that are loaded or being loaded
   const arrivals = new Map();
   const kept = new Map();
 
@@ -37,10 +38,10 @@
   };
 
   let own = null;
-  /** The part in the page itself; it is unpacked when it is first asked for. */
+  /** The part in the page itself, unpacked on first use. */
   const opened = (text) => (own = own || unpacked(text));
 
-  /** Called by a file of data when it is run. */
+  /** Called by a data file when it is loaded. */
   coevo.takeExport = (name, text) => arrivals.get(name)(unpacked(text));
 
   const load = (name) => {
@@ -57,7 +58,7 @@
     return parts.get(name);
   };
 
-  /** Puts texts, which are stored once, back into an answer. */
+  /** Replace the references in a response by their texts. */
   const whole = (value, texts) => {
     if (Array.isArray(value)) return value.map((one) => whole(one, texts));
     if (value === null || typeof value !== "object") return value;
@@ -96,7 +97,7 @@
   const given = (value) => [].concat(value).filter((one) => known(one) && one !== "").map(String);
 
   const sorted = (rows, key, sign) => {
-    if (key === "_place") return sign < 0 ? [...rows].reverse() : rows; // the order in which they come
+    if (key === "_place") return sign < 0 ? [...rows].reverse() : rows; // the original order
     const has = rows.filter((row) => known(fieldOf(row, key)));
     const lacks = rows.filter((row) => !known(fieldOf(row, key)));
     const order = (a, b) => (a === b ? 0 : sign * (a < b ? -1 : 1));
@@ -115,7 +116,7 @@
     return rows;
   };
 
-  /** Of drafts: how many each gate rejects of those that match all but what asks for a gate. */
+  /** Rejections by gate among the drafts that match all filters except those for the gate. */
   const gatesOf = (answer, rules, { gate, accepted, ...others }) => {
     if (!answer.gates) return {};
     const gates = {};
@@ -125,7 +126,7 @@
     return { gates: Object.fromEntries(most), accepted: rows.filter((row) => row.accepted).length };
   };
 
-  /** What the program does with a list: it filters, sorts, and gives a page. */
+  /** Filter and sort a list, and return one page, as the server does. */
   const listed = (answer, rules, params) => {
     let rows = filtered(answer.rows, rules, params);
     const by = params.sort || "";
@@ -155,7 +156,7 @@
     return { q: params.q || "", hits, totals, read: 1 };
   };
 
-  /** The answer to `parts` with `params`, as `coevo.get` asks for it, from the packed data `text`. */
+  /** The response to a request of `coevo.get`, from the packed data `text`. */
   coevo.answerFrom = async (text, parts, params = {}) => {
     const file = await opened(text);
     const path = parts.join("/");

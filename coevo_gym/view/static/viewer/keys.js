@@ -1,5 +1,5 @@
-// The keyboard. Components register keys while they are shown; the help dialog lists them. Input
-// fields keep all keys but Escape.
+// Keyboard shortcuts. Components register keys while they are shown, and the help dialog lists them.
+// In input fields, only Escape is a shortcut.
 "use strict";
 
 (() => {

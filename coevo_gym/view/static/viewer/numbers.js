@@ -6,7 +6,7 @@
   const NARROW = "\u202f";
   const given = (value) => typeof value === "number" && Number.isFinite(value);
 
-  /** 1234.5 as "1,235"; a dash where there is no number. */
+  /** 1234.5 as "1,235", or a dash if the number is missing. */
   const count = (value) => (given(value) ? Math.round(value).toLocaleString("en") : NONE);
 
   /** A number with a fixed count of decimals; ties are rounded to the even digit. */
@@ -22,7 +22,7 @@
   const percent = (share, digits = 1) =>
     given(share) ? `${fixed(100 * share, digits)}${NARROW}%` : NONE;
 
-  /** A number with a fixed count of decimals; a dash where there is none. */
+  /** A number with a fixed count of decimals, or a dash if it is missing. */
   const decimal = (value, digits = 2) => (given(value) ? fixed(value, digits) : NONE);
 
   /** A number with its sign: "+0.87", "−0.20", "0.00". */
@@ -49,10 +49,10 @@
   /** "1 task", "12 tasks". */
   const plural = (n, noun, many = `${noun}s`) => `${count(n)} ${n === 1 ? noun : many}`;
 
-  /** A long id, such as a hash, by its first characters. */
+  /** The first characters of a long id, such as a hash. */
   const brief = (id, most = 12) => (id && id.length > most ? id.slice(0, most) : id || NONE);
 
-  /** Any JSON value as one line, for people. */
+  /** Any JSON value as one readable line. */
   const inline = (value) => {
     if (value === null || value === undefined || value === "") return NONE;
     if (given(value)) return Number.isInteger(value) ? count(value) : String(+value.toFixed(4));
@@ -60,7 +60,7 @@
     return typeof value === "string" ? value : JSON.stringify(value);
   };
 
-  /** `{a: {b: 1}}` as `[["a.b", 1]]`: leaves of a JSON value with the way to each. */
+  /** `{a: {b: 1}}` as `[["a.b", 1]]`: the leaves of a JSON value with their paths. */
   const leaves = (value, prefix = "") => {
     const nested = value && typeof value === "object";
     const simple = Array.isArray(value) && value.every((item) => item === null || typeof item !== "object");

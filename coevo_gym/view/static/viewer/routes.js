@@ -1,5 +1,5 @@
-// Places: every page, filter and step has an address of its own behind the `#`, so that a link
-// leads there, and the browser's back and forward work.
+// Routing: every page, filter and step has its own address after the `#`, so that links and the
+// browser's back and forward buttons work.
 "use strict";
 
 (() => {
@@ -7,8 +7,8 @@
   const routes = [];
 
   /**
-   * Let `pattern`, such as "runs/:run/tasks/:task", be shown by the component `view`. It is given
-   * the named parts, and the filters behind `?` as `params`.
+   * Register the component `view` for a pattern, such as "runs/:run/tasks/:task". It gets the named
+   * parts, and the filters after `?` as `params`.
    */
   const route = (pattern, view) => {
     const names = [];
@@ -28,14 +28,14 @@
     }
   };
 
-  /** Kinds of pages that this file lacks, as an export names them: "search", or "groups/" for single
-   * groups. Parts of an address alternate between a kind and an id. */
+  /** Kinds of pages that an exported file lacks, such as "search", or "groups/" for single groups.
+   * The parts of an address alternate between kinds and ids. */
   const { home, without: lacking = "" } = document.documentElement.dataset;
   const without = lacking.split(" ").filter(Boolean);
   const lacks = (...parts) =>
     parts.some((part, i) => i % 2 === 0 && (without.includes(part) || (i + 1 < parts.length && without.includes(`${part}/`))));
 
-  /** The way to a place: `link(["runs", "a b"], { page: 2 })` is "#/runs/a%20b?page=2". */
+  /** The link to a page: `link(["runs", "a b"], { page: 2 })` is "#/runs/a%20b?page=2". */
   const link = (parts, params = {}) => {
     if (lacks(...parts)) return undefined;
     const path = parts.map((part) => coevo.encode(part)).join("/");
@@ -49,7 +49,7 @@
     return `#/${path}${text && `?${text}`}`;
   };
 
-  /** Where a hash leads: its parts, its filters, and the view with its named parts. */
+  /** The page of a hash: its parts, its filters, and the view with its named parts. */
   const placeOf = (hash) => {
     const [path, query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
     const bare = path.replace(/\/+$/, "");
@@ -70,13 +70,13 @@
   let shown = window.location.hash;
   let here = null;
 
-  // How far each entry of the history was scrolled. A new place begins at its top; the way back
-  // leads to where one was, as soon as what was there is long enough again.
+  // Scroll positions of the history entries. A new page begins at the top; going back restores the
+  // position as soon as the page is long enough again.
   window.history.scrollRestoration = "manual";
   const scrolls = new Map();
   let entry = 0;
 
-  /** Give this entry of the history a number, if it has none; whether it is a new one. */
+  /** Number the current history entry if it has no number, and return true if it is new. */
   const enter = () => {
     const known = window.history.state?.coevo;
     entry = known ?? Date.now() + Math.random();
@@ -101,7 +101,7 @@
   const changed = () => {
     if (window.location.hash === shown) return;
     const before = here;
-    scrolls.set(entry, window.scrollY); // what was there is still drawn
+    scrolls.set(entry, window.scrollY); // the old page is still drawn
     shown = window.location.hash;
     here = placeOf(shown);
     const fresh = enter();
@@ -114,7 +114,7 @@
   window.addEventListener("hashchange", changed);
   window.addEventListener("popstate", changed);
 
-  // "#signals" is a part of the page that one is on, not a place.
+  // "#signals" is a section of the current page, not another page.
   document.addEventListener("click", (event) => {
     const anchor = event.target instanceof Element && event.target.closest("a[href^='#']:not([href^='#/'])");
     if (!anchor || event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -126,7 +126,7 @@
     node.focus({ preventScroll: true });
   });
 
-  /** Go to a place; with `replace`, without a new history entry. */
+  /** Go to an address; with `replace`, without a new history entry. */
   const go = (href, { replace = false } = {}) => {
     if (!replace) {
       window.location.hash = href;
@@ -136,7 +136,7 @@
     changed();
   };
 
-  /** The current place; components that use it are drawn again when it changes. */
+  /** The current page's address; components that use it are redrawn when it changes. */
   const usePlace = () => {
     const [place, setPlace] = useState(() => (here = here || placeOf(window.location.hash)));
     useEffect(() => {
@@ -146,7 +146,7 @@
     return place;
   };
 
-  /** Change some filters; "" removes one. Any change but the page number returns to the first page. */
+  /** Change some filters; "" removes one. Changes other than the page number go to the first page. */
   const setParams = (changes, { replace = true } = {}) => {
     const place = placeOf(window.location.hash);
     const kept = "page" in changes ? place.params : { ...place.params, page: "" };

@@ -1,4 +1,4 @@
-// Lists: a table whose rows are links, one page at a time. j and k go from row to row, Enter opens.
+// Lists: a table of links, one page at a time. The keys j and k move between rows, and Enter opens one.
 "use strict";
 
 (() => {

@@ -1,11 +1,10 @@
-// The terms of the measures: a page that defines them, links to it, and the bar of sections that
-// stays on a long page.
+// Terms: a page that defines them, links to it, and the bar of sections on long pages.
 "use strict";
 
 (() => {
   const { html, link, useEffect } = coevo;
 
-  /** Each term by its name in links: the words that stand for it, and its definition. */
+  /** Words and definition of each term, by its name in links. */
   const TERMS = {
     accepted: ["accepted drafts", "Drafts that passed every gate. Their tasks join the arm's pool."],
     arm: ["arm", "One method in a run. All arms of a run share the benchmark, the initial policy, the first task set and the evaluation."],
@@ -50,7 +49,7 @@
     <//>`;
   };
 
-  /** The sections of a long page, as pairs of an id and words; the bar stays while one scrolls. */
+  /** A bar with the sections of a long page, as pairs of an id and words; it does not scroll away. */
   const Contents = ({ of }) => html`<nav class="contents" aria-label="On this page">${of.filter(Boolean).map(([id, words]) => html`<a key=${id} href=${`#${id}`}>${words}</a>`)}</nav>`;
 
   coevo.views.Terms = Terms;

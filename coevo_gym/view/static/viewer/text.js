@@ -1,11 +1,11 @@
-// Display of untrusted text: isolated plain text. Characters that are invisible or change the
-// direction of writing are drawn as small marks.
+// Display of untrusted text as isolated plain text. Characters that are invisible or change the
+// writing direction are shown as small marks.
 "use strict";
 
 (() => {
   const { html, useState } = coevo;
 
-  // C0 and C1 controls but tab and line feed; soft hyphen; Arabic letter mark; Hangul and Khmer
+  // C0 and C1 controls except tab and line feed; soft hyphen; Arabic letter mark; Hangul and Khmer
   // fillers; zero-width and direction marks; line and paragraph separators; variation of
   // formatting; byte-order mark; interlinear marks; tag characters; lone surrogates.
   const HIDDEN =
@@ -22,7 +22,7 @@
   const code = (piece) => piece.codePointAt(0);
   const nameOf = (piece) => NAMES[code(piece)] || code(piece).toString(16).toUpperCase();
 
-  /** The text in pieces: strings, and a mark for each invisible character. */
+  /** The pieces of a text: strings, and a mark for each invisible character. */
   const visible = (text) => {
     if (!HIDDEN.test(text)) return text;
     const pieces = [];
@@ -41,8 +41,8 @@
   };
 
   /**
-   * The text on one line, with names in place of invisible characters: for places without markup,
-   * such as options of a field and the window title.
+   * The text on one line, with names in place of invisible characters, for places without markup, such
+   * as options of a field and the window title.
    */
   const plain = (text, most = 300) => {
     const flat = cut(asText(text), most).replace(/[\t\n ]+/g, " ");
@@ -51,7 +51,7 @@
 
   const asText = (value) => (typeof value === "string" ? value : value == null ? "" : String(value));
 
-  /** The first `most` characters, not ending in half a character. */
+  /** The first `most` characters, without splitting a surrogate pair. */
   const cut = (text, most) => {
     if (text.length <= most) return text;
     const half = /[\ud800-\udbff]/.test(text[most - 1]);
@@ -70,7 +70,7 @@
   const CHUNK = 20000;
 
   /**
-   * Untrusted text with its line breaks. Text after `most` characters is folded and unfolds in
+   * Untrusted text with its line breaks. Text after `most` characters is hidden and can be shown in
    * pieces, so that a megabyte does not block the page.
    */
   const Prose = ({ text, most = 2400, class: name, label }) => {

@@ -1,5 +1,5 @@
-// Advice: the texts that an arm's memories hold, how useful each was over time, and the episodes
-// that were told one.
+// Advice: the texts in an arm's memories, their usefulness over time, and the episodes that received
+// them.
 "use strict";
 
 (() => {
@@ -8,13 +8,13 @@
   const inWords = (name) => name.replaceAll("_", " ");
   const capital = (name) => name.charAt(0).toUpperCase() + name.slice(1);
 
-  /** The name of what an arm's memories hold, such as "Experiences". */
+  /** The name of an arm's advice, such as "Experiences". */
   const nameOf = (rows) => {
     const names = [...new Set(rows.map(({ memory }) => inWords(memory)))];
     return names.length === 1 ? capital(names[0]) : "Advice";
   };
 
-  /** The text that tells what to do: by its name, or the first one. */
+  /** The text of the advice itself: the one with a known name, or the first one. */
   const textOf = (texts) => texts.content ?? Object.values(texts)[0] ?? "";
   const whenOf = (texts) => texts.when_to_use ?? "";
 
@@ -45,10 +45,10 @@
   const Rows = ({ run, arm, rows, keys, label }) => html`<${Table} label=${label} rows=${rows} columns=${columns()} keys=${keys}
     keyOf=${(row) => `${row.memory} ${row.id}`} href=${(row) => placeOf(run, arm, row.id)} />`;
 
-  /** Rows that the page of an arm shows. */
+  /** Number of rows on an arm's page. */
   const FEW = 6;
 
-  /** The advice of an arm on its page; nothing if it has none. */
+  /** The section with an arm's advice; nothing if the arm has none. */
   const ArmAdvice = ({ run, arm }) => {
     const found = coevo.useData(["runs", run, "arms", arm, "advice"], {}, { run });
     if (!found.error && !found.data?.rows.length) return null;
@@ -83,7 +83,7 @@
 
   const MOST_TOLD = 30;
 
-  /** The stored episodes that were told a piece of advice, the latest first. */
+  /** The stored episodes that received a piece of advice, latest first. */
   const Told = ({ run, arm, id }) => {
     const kinds = coevo.useKinds();
     const filters = { arm, advice: id };
@@ -122,7 +122,7 @@
     <//>`;
   };
 
-  /** The advice that an episode was told, with its texts. */
+  /** The advice that an episode received, with its texts. */
   const ToldAdvice = ({ episode }) => {
     const { advice } = episode;
     if (!advice?.length) return null;

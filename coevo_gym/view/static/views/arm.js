@@ -28,7 +28,7 @@
       empty=${html`<${Empty} title="This arm has no evolution rounds."><p>Its task set is fixed.</p><//>`} />`}<//>`;
   };
 
-  /** Success in training and signals over the arm's steps, and any other logged number. */
+  /** Training success, signals and any other logged metric over the arm's steps. */
   const StepCharts = ({ table, metric, kinds }) => {
     const names = useMemo(() => Object.keys(table.series).sort(), [table]);
     const [success, signals, chosen] = useMemo(() => {

@@ -51,7 +51,7 @@
     episodes: ({ a, b }) => a.episodes + b.episodes,
   };
 
-  /** Tasks that one of two arms practised, with both results; by default, the largest difference first. */
+  /** Training tasks of two arms with both results; by default, the largest difference first. */
   const sortedTasks = (tasks, pair, { q = "", sort = "" }) => {
     const words = q.toLowerCase().split(/\s+/).filter(Boolean);
     const rows = tasks
@@ -69,7 +69,7 @@
     return [...d3.sort(known, (row) => sign * key(row)), ...rows.filter((row) => key(row) === null)]; // prettier-ignore
   };
 
-  /** The tasks that two arms practised, with the result of each. */
+  /** The training tasks of two arms, with the results of each arm. */
   const TrainingTasks = ({ run, detail, pair, params }) => {
     const found = coevo.useRows(["runs", run, "tasks"], detail);
     if (!found) return html`<p class="soft" role="status">Loading…</p>`;

@@ -12,7 +12,7 @@
   const points = (value) => (given(value) ? `${formats.points(value)}` : coevo.NONE);
   const chance = (p) => (!given(p) ? coevo.NONE : p >= 0.001 ? p.toFixed(3) : p.toExponential(1));
 
-  // ---- what is compared -----------------------------------------------------------------------
+  // ---- choice of the sides --------------------------------------------------------------------
 
   /** The link to one side: `runs/{run}/{arm}` or `evals/{name}`. */
   const placeOf = (place) => {

@@ -12,7 +12,7 @@
 
   // ---- by type ------------------------------------------------------------------------------
 
-  /** Maximum number of drawn types; those with the most tasks. */
+  /** Maximum number of drawn types; the ones with the most tasks are drawn. */
   const MOST_TYPES = 24;
 
   /** Success by task type, one kind of type at a time. */

@@ -1,5 +1,5 @@
-// Measures of a whole run: what its arms practised, what evolution cost and yielded, how long
-// episodes are, what models were asked, and how the task sets of its arms differ.
+// Measures of a whole run: training episodes of its arms, cost and yield of evolution, episode
+// lengths, model usage, and differences between the task sets of its arms.
 "use strict";
 
 (() => {
@@ -10,7 +10,7 @@
   const share = (n, of) => (given(n) && of ? n / of : NaN);
   const whole = (numbers) => sum([numbers.steps_all_fail, numbers.steps_mixed, numbers.steps_all_pass]);
 
-  /** Lines of a table: the term, the value of an arm, and how it is written. */
+  /** Lines of a table: the term, the value for an arm, and its format. */
   const PRACTICE = [
     ["group", ({ numbers }) => numbers.groups, count, "groups"],
     ["mixed", ({ numbers }) => numbers.mixed_groups, percent, "mixed groups"],
@@ -51,7 +51,7 @@
     })),
   ]; // prettier-ignore
 
-  /** The usage rows, and their sum below them. */
+  /** The rows of model usage, with their sum in the last row. */
   const withTotal = (rows) => {
     const usage = {};
     for (const row of rows) for (const [name, n] of Object.entries(row.usage)) usage[name] = (usage[name] || 0) + n;
@@ -77,7 +77,7 @@
     <p class="note">Scored once, after the last step of training, on tasks that are not used for anything else. Whole scenarios: share of the scenarios in which all tasks are solved.</p>`;
   };
 
-  /** What was measured on held-out tasks beside the success rates. */
+  /** Results on held-out tasks other than success rates. */
   const HeldOut = ({ run }) => {
     const found = coevo.useData(["runs", run.id, "measures"], {}, { run: run.id }).data;
     return found ? html`<${Cross} of=${found.cross} /><${Final} of=${found.final} />` : null;
@@ -89,7 +89,7 @@
       x=${{ label: "imitation step" }} y=${{ label: "loss" }} height=${200} /><//>`;
   };
 
-  /** Sections of a run's page, see IDS. */
+  /** Sections of a run's page; see IDS. */
   const RunMeasures = ({ run }) => {
     const found = coevo.useData(["runs", run.id, "measures"], {}, { run: run.id });
     return html`<${Loaded} of=${found} lines=${3}>${({ arms, lengths, usage, warmup_loss: losses }) => {
@@ -107,10 +107,10 @@
     }}<//>`;
   };
 
-  /** The sections of a run's page, for its contents. */
+  /** The sections of a run's page, for its table of contents. */
   const IDS = [["success", "Success"], ["curriculum", "Curriculum"], ["practice", "Training"], ["evolution", "Evolution"], ["lengths", "Episodes"], ["notes", "Notes"], ["settings", "Settings"]];
 
-  /** Signals by kind, a bar for each arm. */
+  /** Signals by kind, with a bar per arm. */
   const signalBars = (run, kinds) => {
     const arms = run.arms.filter((arm) => arm.trained);
     const style = styles(arms.map(({ name }) => name), arms[arms.length - 1]?.name); // prettier-ignore
@@ -146,7 +146,7 @@
       <p class="note"><${Term} name="similarity" />: bars near 1 mean that some tasks almost repeat a held-out task.</p>`;
   };
 
-  /** How the task sets of the arms grew, by the words of the tasks. */
+  /** Growth of the arms' task sets, measured by the words of the tasks. */
   const TaskSets = ({ run }) => {
     const found = coevo.useData(["runs", run, "task-set"], {}, { run });
     return html`<${Section} title="The task sets as a whole" id="task-sets">

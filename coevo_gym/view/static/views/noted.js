@@ -5,9 +5,9 @@
 (() => {
   const { html, link, useMemo, Words, Section, Loaded, Table, Tag, Facts, Chart, count, percent, given, plural } = coevo;
 
-  /** Labels with bars of their own; all other labels share one. */
+  /** Maximum number of labels with their own bar; all other labels share one. */
   const MOST_DRAWN = 8;
-  /** Lines of an interface that are shown unfolded. */
+  /** Number of lines of an interface that are shown at first. */
   const MOST_OPEN = 6;
 
   const inWords = (name) => name.replaceAll("_", " ");
@@ -15,7 +15,7 @@
 
   // ---- an arm's labels ----------------------------------------------------------------------
 
-  /** The labels to draw: those that name failures, or all of a kind that names none. */
+  /** The labels to draw: those that name failures, or all labels if none of them does. */
   const drawnOf = (of) => {
     const failures = of.labels.filter(({ failure }) => failure);
     return failures.length ? failures : of.labels;
@@ -63,7 +63,7 @@
     ].filter(Boolean); // prettier-ignore
   };
 
-  /** The number of tasks of a label's notes; unfolded, some of them in order of their latest note. */
+  /** The number of tasks with a label; when unfolded, some of them by their latest note. */
   const LabelTasks = ({ run, of }) => html`<details class="label-tasks"><summary>${plural(of.n_tasks, "task")}</summary>
     <ul class="plain">${of.tasks.map(({ task, n, step }) => html`<li key=${task.id}><a href=${link(["runs", run, "tasks", task.id])}><${Words} text=${task.instruction || task.name || task.id} most=${110} /></a>
       <span class="soft">${plural(n, "note")}, latest at step ${count(step)}</span></li>`)}</ul>
@@ -110,7 +110,7 @@
 
   // ---- its interfaces -----------------------------------------------------------------------
 
-  /** The lines that an interface adds; those after the first `most` are folded. */
+  /** The lines that an interface adds; lines after the first `most` are folded. */
   const Lines = ({ of, most = MOST_OPEN }) => {
     if (!of.says.length) return html`<span class="soft">Adds nothing to the env's text.</span>`;
     const list = (lines) => html`<ul class="says">${lines.map((line, i) => html`<li key=${i}><${Words} text=${line} most=${600} /></li>`)}</ul>`;
@@ -152,7 +152,7 @@
 
   // ---- labels of all steps ------------------------------------------------------------------
 
-  /** How a study found the labels of an episode's steps, by the label of its note. */
+  /** The origin of the labels of an episode's steps, by the label of the study's note. */
   const FOUND = {
     examined: "Found by replaying the episode without single steps.",
     left_out: "Not labelled: the episode was skipped to limit the replays of this learner step.",
@@ -166,7 +166,7 @@
   /** The notes with a label for each step of an episode. */
   const labelled = (episode) => episode.notes.filter((note) => note.labels?.length);
 
-  /** A study's labels of all steps as marks in a row, and how they were found. */
+  /** A study's labels of all steps as marks in a row, with the origin of the labels. */
   const AllLabels = ({ note, hrefOfStep }) => {
     const n = (label) => note.labels.filter((one) => one === label).length;
     return html`<div class="card" key=${note.kind}><h3><${Words} text=${inWords(note.kind)} most=${60} /></h3>
@@ -178,7 +178,7 @@
       })}</nav></div>`;
   };
 
-  /** The labels of a step as marks for a list of steps; null without a study that labels all steps. */
+  /** A step's labels as marks for a list of steps; null if no study labels all steps. */
   const StepMarks = ({ episode, number }) => {
     const notes = labelled(episode);
     return notes.length > 0 && html`<span class="step-marks">${notes.map((note, i) => {
@@ -187,7 +187,7 @@
     })}</span>`;
   };
 
-  /** The notes about an episode, kind by kind. */
+  /** The notes about an episode, grouped by kind. */
   const EpisodeNotes = ({ episode, hrefOfStep }) => {
     if (!episode.notes.length) return null;
     const whole = labelled(episode);
@@ -224,7 +224,7 @@
     return html`<${Chart} kind="lines" title=${`Expected and observed: ${inWords(kind)}`} series=${series} x=${x} y=${y} height=${200} />`;
   };
 
-  /** The env's own text after the n-th step of an episode; null past its end. */
+  /** The env's text after the n-th step of an episode, or null after its end. */
   const cameOf = (episode, number) => {
     const next = episode.steps[number];
     if (next) return next.raw ?? next.observation;

@@ -7,7 +7,7 @@
 
   // ---- data ---------------------------------------------------------------------------------
 
-  /** Several responses at once, requested again when `turn` changes; null until loaded. */
+  /** Several responses together, requested again when `turn` changes; null until loaded. */
   const useSeveral = (places, turn) => {
     const [found, setFound] = useState(null);
     useEffect(() => {
@@ -48,7 +48,7 @@
 
   const share = (label) => ({ label, format: "percent" });
 
-  /** Numbers of the steps to draw, if the run logged them. */
+  /** Metrics to draw if the run logged them. */
   const MEASURES = [
     ["curriculum.pool_size", "Pool size", { label: "tasks", format: "count" }],
     ["curriculum.mixed_groups_recent", "Mixed groups", share("share of the last 64 groups")],
@@ -78,9 +78,9 @@
   };
 
   /**
-   * Numbers of each arm's curriculum over env steps, with rounds as ticks.
+   * Curriculum metrics of each arm over env steps, with rounds as ticks.
    *
-   * @param run the answer of runs/{run}; arms are asked for again with each new one.
+   * @param run the response of runs/{run}; each new response requests the arms again.
    */
   const ArmsOverTime = ({ run }) => {
     const arms = run.arms.filter((arm) => arm.trained).map((arm) => arm.name);
@@ -125,7 +125,7 @@
     return { periods, label: "learner steps" };
   };
 
-  /** Success on each task by period, and its change until the last period with episodes. */
+  /** Success on each task by period, and the change in the last period with episodes. */
   const byTask = (groups, periods) => {
     const starts = periods.map(({ from }) => from);
     const tasks = new Map();
@@ -154,7 +154,7 @@
    * Success on an arm's tasks from round to round as a map of shades.
    *
    * @param run id of the run.
-   * @param table the answer of runs/{run}/arms/{arm}/steps; groups are asked for with each new one.
+   * @param table the response of runs/{run}/arms/{arm}/steps; each new one requests the groups again.
    */
   const RoundsMap = ({ run, table }) => {
     const [order, setOrder] = useState("fell");

@@ -39,7 +39,7 @@
     }}<//>`;
   };
 
-  /** Success on each task of the pool up to a step and after it, largest fall first. */
+  /** Success on each task of the pool up to a step and after it, with the largest fall first. */
   const aroundStep = (groups, step) => {
     const tasks = new Map();
     for (const group of groups) {

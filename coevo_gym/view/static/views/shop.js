@@ -49,10 +49,10 @@
     done: "Receipt",
   };
 
-  /** Names on the receipt, with a label each; the shop leaves all its other fields blank. */
+  /** Fields of the receipt with their labels; the shop leaves all other fields blank. */
   const BOUGHT = { asin: "Product", options: "Options", "Your score (min 0.0, max 1.0)": "Score" };
 
-  /** What was bought, and the score; the texts as they are if they are of another form. */
+  /** The purchase and the score; texts in an unknown format are shown unchanged. */
   const Receipt = ({ texts }) => {
     const purchased = texts.indexOf("Purchased");
     const facts = {};

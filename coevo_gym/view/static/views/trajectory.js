@@ -172,7 +172,7 @@
     ${episode.of === "training" && episode.task.id && html`<a class="button" href=${link(["runs", episode.run, "tasks", episode.task.id])}>Task</a>`}
     ${episode.siblings.length > 1 && html`<a class="button" href=${sideHref(episode)}>Compare with another episode</a>`}`;
 
-  /** The link to this episode beside one of its group with another outcome, or any other one. */
+  /** The link to this episode next to one of its group, if possible with another outcome. */
   const sideHref = (episode) => {
     const others = episode.siblings.filter((one) => one.id !== episode.id);
     const other = others.find((one) => one.success !== episode.grade.success) || others[0];
