@@ -133,8 +133,8 @@ TWO = ["Make 'plan.txt'.", "Go on."]
 BAD: dict[str, tuple[str, dict[str, Any]]] = {
     "another scenario": ("no official entry in multi_turn_10", {"scenario": "multi_turn_10"}),
     "no scenario": ("no official entry in multi_turn_999 has", {"scenario": "multi_turn_999"}),
-    "other backends": ("starts with these backends", {"world": {"classes": ("TicketAPI",)}}),
-    "another state": ("starts with these backends", {"world": {"config": {}}}),
+    "other backends": ("has this initial state", {"world": {"classes": ("TicketAPI",)}}),
+    "another state": ("has this initial state", {"world": {"config": {}}}),
     "held out": ("held-out", {"world": {"held_out": ((1, ("ls",)),)}}),
     "callable though held out": ("held-out", {"world": {"unlisted": ("ls",)}}),
     "a silent user": ("turn 2 has no user message", {"words": (WORDS[0], "  ")}),

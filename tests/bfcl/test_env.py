@@ -190,7 +190,7 @@ def test_the_official_protocol_passes_over_a_broken_block() -> None:
         (say("cd()"), "call", "missing 1 required positional argument: 'folder'"),
         (say("cd(path='a')"), "call", "unexpected keyword argument 'path'"),
         (say("cd(folder=3)"), "call", "object has no attribute 'rstrip'"),
-        (block('{"name": "cd", "arguments": {"folder": NaN}}'), "call", "holds nan, which JSON"),
+        (block('{"name": "cd", "arguments": {"folder": NaN}}'), "call", "contains nan, which JSON"),
         (block('{"name": "cd", "arguments": {"folder": "\\ud800"}}'), "call", "surrogates not"),
         (block('{"name": "ls", "arguments": {"\\ud800": 1}}'), "call", "surrogates not"),
         (say("cd(folder='a\\0')"), "call", "cd: 'a\\u0000': No such"),
