@@ -22,7 +22,7 @@ _HINT = "Set COEVO_WEBSHOP_DATA to a complete folder, or run `coevo install webs
 
 
 class _Files(NamedTuple):
-    """Paths of a catalogue's files. The path of a missing optional file is ""."""
+    """Paths to a catalogue's files. The path of a missing optional file is ""."""
 
     items: str
     attributes: str
