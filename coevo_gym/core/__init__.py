@@ -1,1 +1,1 @@
-"""Data types and Protocols shared by the whole package: tasks, trajectories, rounds, benchmarks."""
+"""Data types and Protocols shared by the whole package, such as tasks, rounds and benchmarks."""

@@ -175,11 +175,11 @@ class Benchmark(Protocol):
         ...
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """Return actions that solve the task, to be imitated. :meth:`choices` must offer them."""
+        """Return a demonstration: actions that solve the task. :meth:`choices` must offer them."""
         ...
 
     def symbol(self, step: Step) -> str:
-        """Encode a step as symbols, separated by spaces. Behaviour patterns consist of symbols.
+        """Encode a step as space-separated symbols. Behaviour patterns consist of symbols.
 
         The patterns are used to detect rare signals. Most benchmarks return one symbol, or "" for a
         step without behaviour and "!" for a failed step. The method must return a string for any
@@ -301,7 +301,7 @@ def _check(spec: BenchmarkSpec) -> None:
 
 
 def _take(name: str, found: object) -> None:
-    """Register an entry point's benchmark."""
+    """Register the benchmark that an entry point provides."""
     made = found() if callable(found) else found
     if isinstance(made, BenchmarkSpec):
         register_benchmark(made)

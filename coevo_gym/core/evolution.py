@@ -1,4 +1,4 @@
-"""The data of one round of evolution: signal → context → draft → verdict.
+"""Data models for one round of evolution: signal → context → draft → verdict.
 
 All models are frozen and convert to and from JSON, so that a round can be stored and replayed.
 """
@@ -134,7 +134,7 @@ class Context(FrozenModel):
 
 
 class Walk(FrozenModel):
-    """An explorer's run that starts from a context.
+    """One run of an explorer, starting from a context.
 
     Attributes:
         context_id: id of the context.
@@ -211,7 +211,7 @@ class Draft(FrozenModel):
 
 
 class Check(NamedTuple):
-    """A gate (a check) that a task draft has passed.
+    """A gate that a task draft has passed.
 
     Attributes:
         gate: name of the gate.
@@ -249,7 +249,7 @@ class Verdict(FrozenModel):
 
 
 def asked_for(draft: Mapping[str, Any], proposal: Mapping[str, Any]) -> str:
-    """Return the latest instruction of a JSON draft. Return "" if there is none."""
+    """Return the instruction found in a JSON draft or its proposal. Return "" if there is none."""
     turns = " / ".join(map(str, proposal.get("turns", ())))
     found = draft.get("instruction") or turns or proposal.get("description") or draft.get("text")
     return str(found or "")

@@ -1,4 +1,4 @@
-"""Single questions to a model, and the model's answers.
+"""Single questions for a model, and the model's answers.
 
 The calling code knows only an :class:`Advisor`. It does not know the model, the protocol, the
 possible cost, or whether the answer was recorded earlier.
@@ -22,9 +22,9 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 _SAMPLE = Sampling()
 
 Scope = Callable[[str], AbstractContextManager[Spent]]
-"""A scope for a named piece of work, such as ``round-3/explore-0``, that is completed or repeated
+"""A scope for a named unit of work, such as ``round-3/explore-0``, that is completed or repeated
 as a whole. Model queries inside the scope are recorded and counted under its name. Entering a name
-again restarts that piece of work: equal questions get their earlier answers. Inside ``round-3``,
+again restarts that unit of work: equal questions get their earlier answers. Inside ``round-3``,
 ``explore-0`` and ``round-3/explore-0`` are the same name."""
 
 
@@ -36,7 +36,7 @@ def no_scope(name: str) -> Iterator[Spent]:
 
 @dataclass(frozen=True, slots=True)
 class Inquiry(Generic[ModelT]):
-    """One question to a model.
+    """A question for a model.
 
     Attributes:
         prompt: name of the prompt file, such as ``"coevolve/summary"``.
@@ -99,7 +99,7 @@ class Analyst:
     sampling: Sampling = _SAMPLE
 
     def studying(self, kind: str, groups: Sequence[Group]) -> AbstractContextManager[Spent]:
-        """Return the scope for a study of one learner step's groups.
+        """Return the scope for a study's questions about the groups of one learner step.
 
         A resumed run has the same group ids, so a repeated study gets the earlier answers. The caps
         per round apply to each study separately.
@@ -112,7 +112,7 @@ class StoredAnswer(NamedTuple):
 
     Attributes:
         key: hash of the complete request.
-        scope: the piece of work that the request was part of.
+        scope: the unit of work that the request was part of.
         template: the prompt file behind the request, such as ``"webshop@1"``; or "".
         completion: the policy's answer.
     """

@@ -42,7 +42,7 @@ class Registry:
 
     @property
     def default(self) -> str:
-        """The default name, used if the user does not specify another name."""
+        """The name that is used if the user does not specify one."""
         return str(load_object(self._default))
 
     @cached_property
@@ -117,7 +117,7 @@ def _origin(kind: str, entry_point: EntryPoint) -> str:
 
 
 class BrokenPlugin(NamedTuple):
-    """An entry point that cannot be loaded, and the name and version of its package."""
+    """A plug-in that cannot be loaded, and the reason."""
 
     name: str
     distribution: str

@@ -126,7 +126,7 @@ class Interface(Protocol):
 
     @property
     def version(self) -> str:
-        """A unique identifier of the transformation, or "" for the env's own text."""
+        """A unique identifier for the transformation, or "" if the text is not transformed."""
         ...
 
     def show(self, view: View) -> View:
@@ -153,7 +153,7 @@ IDENTITY: Interface = _AsItIs()
 
 
 class Guidance(NamedTuple):
-    """The guidance for one episode: an interface and cues. Neither changes during the episode.
+    """Guidance for one episode: a text transformation and cues. Neither changes during the episode.
 
     Attributes:
         interface: transformation of the env's text.
@@ -184,7 +184,7 @@ class Selector(Memory, Protocol):
     """
 
     def added(self, tasks: Sequence[Task]) -> None:
-        """Record that the given tasks joined the pool, in this order."""
+        """Record that the given tasks have joined the pool, in the given order."""
         ...
 
     def weights(self) -> NDArray[np.float64] | None:
@@ -197,7 +197,7 @@ class Selector(Memory, Protocol):
 
 
 class Growth(Memory, Protocol):
-    """An I/O-free strategy that decides when a round explores and from which contexts."""
+    """An I/O-free strategy that decides when to evolve new tasks, and from which contexts."""
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
         """Record finished groups of training episodes, and return the signals they triggered."""
@@ -395,7 +395,7 @@ class TrainablePolicy(Policy, Protocol):
     version: int
 
     def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities of the sampled tokens or choices under the current weights.
+        """Return the log-probabilities of the sampled tokens or choices under the current weights.
 
         Returns:
             (B, T) log-probabilities of the sampled positions of each sample, in order and padded to

@@ -27,7 +27,7 @@ def kind_of(model: type[BaseModel]) -> str:
 
 
 def variant(models: Sequence[type[BaseModel]], kind: Any) -> type[BaseModel] | None:
-    """Return the settings model with this kind, or None."""
+    """Return the settings model for the given kind, or None."""
     if len(models) == 1:
         return models[0]
     return next((model for model in models if kind_of(model) == kind), None)

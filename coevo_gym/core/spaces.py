@@ -77,7 +77,7 @@ def visible(text: str) -> str:
 
 
 def spaced(name: str) -> str:
-    """Split a name in snake or camel case into words.
+    """Split a name in ``snake_case`` or ``CamelCase`` into words.
 
     Example:
         >>> spaced("file_name"), spaced("SongLike"), spaced("cityA")
@@ -102,7 +102,7 @@ class UnicodeText(Space[str]):
         super().__init__(dtype=str, seed=seed)
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
-        """Draw a short string (at most 64 characters) from a mixed alphabet."""
+        """Draw a random string of at most 64 characters from a mixed alphabet."""
         if mask is not None or probability is not None:
             raise ValueError("UnicodeText.sample does not accept mask or probability")
         length = int(self.np_random.integers(0, min(64, self.max_length) + 1))

@@ -70,7 +70,7 @@ class Usage(FrozenModel):
 
     @property
     def requests(self) -> int:
-        """Number of requests answered, by a model or from a tape."""
+        """Number of requests answered by a model or from a tape."""
         return self.calls + self.cached
 
     @property
@@ -94,7 +94,7 @@ Spent = Callable[[], Mapping[str, Usage]]
 
 
 class Cost(FrozenModel):
-    """The env steps and model costs of a piece of work. Costs can be added with ``+``.
+    """The env steps and model costs of a unit of work. Costs can be added with ``+``.
 
     Attributes:
         env_steps: env steps, including exploration and gate replays.
@@ -112,12 +112,12 @@ class Cost(FrozenModel):
         return Cost(**{name: value + getattr(other, name) for name, value in self})
 
     def less(self, other: Cost) -> Cost:
-        """Return the difference from another cost, with negative fields set to 0."""
+        """Subtract another cost, setting negative fields to 0."""
         return Cost(**{name: max(0, value - getattr(other, name)) for name, value in self})
 
     @classmethod
     def of(cls, env_steps: int, *usages: Usage) -> Cost:
-        """Create a cost from env steps and model usages."""
+        """Create a cost from env steps and model usage."""
         return cls(
             env_steps=env_steps,
             requests=sum(usage.requests for usage in usages),
@@ -133,7 +133,7 @@ class Prices(NamedTuple):
     completion: float = 0.0
 
     def usd(self, prompt: int, completion: int) -> float:
-        """Return the price of prompt and completion tokens, in US dollars.
+        """Return the price of the given numbers of prompt and completion tokens, in US dollars.
 
         Example:
             >>> Prices(0.5, 2.0).usd(1_000_000, 500_000)
@@ -176,7 +176,7 @@ def allow(
     usd: float | None,
     prices: Prices = FREE,
 ) -> int:
-    """Count the requests at the start of a batch that may be sent without exceeding a cap.
+    """Return the number of requests in a batch that can be sent without exceeding a cap.
 
     The first request that might exceed a cap and all later requests are not sent, even if a later
     request is small enough. A request is given by the maximum tokens of its prompt and answer. The
@@ -200,14 +200,14 @@ def allow(
 
 
 class Meter:
-    """A meter that counts model costs per piece of work and purpose, and enforces the caps.
+    """A meter that tracks model costs by unit of work and purpose, and enforces cost caps.
 
-    A round consists of all work whose name has the same first part. Entering a piece of work again
+    A round consists of all work whose name has the same first part. Entering a unit of work again
     resets its cost, because a tape repeats the answers. The caps on the whole run still count the
     earlier cost, and the repeated answers are not counted twice. A round that finished without an
-    error has the cost of its pieces; entering the round again resets all of them.
+    error has the cost of its units; entering the round again resets all of them.
 
-    The state converts to and from JSON. After loading, the pieces of an unfinished round start
+    The state converts to and from JSON. After loading, the units of an unfinished round start
     again. Threads and event loops may share a meter. A tape shares its meter's scopes.
     """
 
@@ -226,7 +226,7 @@ class Meter:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[Spent]:
-        """Open a scope for a piece of work. Yield a function that returns its usage of models."""
+        """Open a scope for a unit of work. Yield a function that returns its usage of models."""
         with self.scopes(name) as path:
             yield lambda: self.usage(path)
         if "/" not in path:
@@ -249,7 +249,7 @@ class Meter:
             return found
 
     def counted(self, round: str, usage: Mapping[str, Usage]) -> None:
-        """Count a finished round's stored usage. Further calls for the round have no effect."""
+        """Count the model usage stored for a finished round. Later calls for it have no effect."""
         with self._lock:
             if round not in self._spent:
                 for purpose, cost in usage.items():
@@ -288,10 +288,10 @@ class Meter:
 
     @contextmanager
     def hold(self, requests: Sequence[Tokens], prices: Prices = FREE) -> Iterator[int]:
-        """Reserve the maximum cost of as many requests as the caps allow, and yield their number.
+        """Reserve budget for as many requests as the caps allow, and yield their number.
 
         If only requests in flight fill the caps, wait for these: only actual spending rejects a
-        request.
+        request. The budget is each request's maximum cost.
         """
         while isinstance(held := self._reserve(requests, prices), Future):
             held.result()
@@ -302,14 +302,14 @@ class Meter:
     async def hold_async(
         self, requests: Sequence[Tokens], prices: Prices = FREE
     ) -> AsyncIterator[int]:
-        """Reserve a cost as :meth:`hold` does, but without blocking the event loop."""
+        """Reserve budget as :meth:`hold` does, but without blocking the event loop."""
         while isinstance(held := self._reserve(requests, prices), Future):
             await asyncio.wrap_future(held)
         with self._held_while_open(held) as n:
             yield n
 
     def count(self, purpose: str, usage: Usage, capped: Usage | None = None) -> None:
-        """Count a cost or a question's outcome in this thread's current scope.
+        """Record model usage in this thread's current scope.
 
         ``capped`` counts towards the caps on the whole run, if it differs from ``usage``.
         """
@@ -320,7 +320,7 @@ class Meter:
     def _reserve(
         self, requests: Sequence[Tokens], prices: Prices
     ) -> tuple[str, Cost] | Future[None]:
-        """Reserve the maximum cost of as many requests as the caps allow.
+        """Reserve budget for as many requests as the caps allow.
 
         Returns:
             The round and the reserved cost; or, if other requests must be counted first, a future

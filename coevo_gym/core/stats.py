@@ -193,7 +193,7 @@ def _below(angle: float, df: int) -> float:
 
 
 def sign_test(differences: Sequence[float]) -> float:
-    """Compute the two-sided sign test's p-value, ignoring ties.
+    """Compute the p-value of a two-sided sign test, ignoring ties.
 
     Returns:
         The p-value; 1 if all differences are ties.
@@ -213,7 +213,7 @@ def sign_test(differences: Sequence[float]) -> float:
 
 
 def sign_flip(differences: Sequence[float], *, n_samples: int = 100_000, seed: int = 0) -> float:
-    """Compute the sign-flip test's two-sided p-value for a mean difference of 0.
+    """Run a two-sided sign-flip test for a mean difference of 0, and return the p-value.
 
     For up to 16 differences, all assignments of signs are enumerated. For more, ``n_samples``
     assignments are drawn, and the observed assignment is added.
@@ -266,7 +266,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def paired_shares_interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Compute the adjusted Wald interval for the difference between paired success rates.
+    """Compute the adjusted Wald interval for the difference between two paired success rates.
 
     The level is 95 %, two-sided. The adjustment adds two tasks, one in favour of each side, so that
     the width stays positive even if no task differs.

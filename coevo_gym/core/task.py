@@ -168,7 +168,7 @@ class Verifier(FrozenModel):
 
 
 class NothingAsked(Verifier):
-    """The verifier of open tasks, which have no goal and cannot be solved."""
+    """A verifier for open tasks, which have no goal and cannot be solved."""
 
 
 class UnknownWorld(World):
@@ -190,12 +190,12 @@ _LOOKS: list[Callable[[str], object]] = []
 
 
 def register_models(benchmark: str, *, world: str, verifier: str) -> None:
-    """Register a benchmark's world and verifier models as ``"module:Class"``, loaded on demand."""
+    """Register the import paths (``"module:Class"``) of a benchmark's world and verifier models."""
     _MODELS[benchmark] = (world, verifier)
 
 
 def find_models_by(look: Callable[[str], object]) -> None:
-    """Register a callback that is given the name of each benchmark whose models are unknown."""
+    """Register a callback that can find the data models of a benchmark, given its name."""
     _LOOKS.append(look)
 
 

@@ -35,7 +35,7 @@ class TaskList(tuple[Task, ...]):
 
 
 def described(tasks: Sequence[Task]) -> str:
-    """Summarise tasks by count, benchmark, split, and first and last name."""
+    """Return a one-line summary of tasks."""
     if not tasks:
         return "<no tasks>"
     first, last = tasks[0], tasks[-1]
@@ -62,7 +62,7 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
 
 
 def task_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield a task file's non-empty lines, with line numbers from 1.
+    """Yield the non-empty lines of a task file, with line numbers starting at 1.
 
     Raises:
         TaskError: if the file cannot be read.

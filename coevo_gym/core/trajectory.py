@@ -1,4 +1,4 @@
-"""Records of episodes, and the view that an agent gets.
+"""Records of episodes, and the view that an agent receives.
 
 A :class:`View` is the only input of agents, of a scorer's choices and of chat histories. It does
 not contain the task, so ground truth cannot leak through it. Training episodes are
@@ -229,7 +229,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeRecord:
-    """A finished episode as its env records it. It has no agent, group or policy version.
+    """A finished episode as recorded by its env. It has no agent, group or policy version.
 
     Attributes:
         task_id: id of the task.
@@ -321,7 +321,7 @@ class Group:
 
     @property
     def staleness(self) -> int:
-        """Age of the oldest policy that acted, counted in policy versions."""
+        """Age of the oldest policy that acted in the group, measured in policy versions."""
         versions = {version for t in self.trajectories for version in t.policy_versions}
         if versions and self.policy_version is not None:
             versions.add(self.policy_version)

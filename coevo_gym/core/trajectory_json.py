@@ -1,4 +1,4 @@
-"""Conversion of trajectories to and from JSON, so that incomplete groups survive a restart."""
+"""Code that converts trajectories to and from JSON, so that incomplete groups survive a restart."""
 
 from __future__ import annotations
 

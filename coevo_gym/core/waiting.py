@@ -45,7 +45,7 @@ def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 def only_looking() -> AbstractContextManager[None]:
-    """Create a context that forbids slow preparation. Code must raise an error instead."""
+    """Create a context manager that forbids slow setup work. Code must raise an error instead."""
     return _set(_looking, True)
 
 
@@ -55,12 +55,12 @@ def is_only_looking() -> bool:
 
 
 def followed_by(follower: HowFar) -> AbstractContextManager[None]:
-    """Create a context in which slow operations report their progress to ``follower``."""
+    """Create a context manager that sends the progress of slow operations to ``follower``."""
     return _set(_follower, follower)
 
 
 def how_far(what: str, done: int, total: int) -> None:
-    """Report progress to the current follower, if there is one. The call is cheap.
+    """Report progress to the callback set by :func:`followed_by`, if any. The call is cheap.
 
     ``what`` names the operation with its unit, such as ``"making the world (MB)"``.
     """
@@ -69,7 +69,7 @@ def how_far(what: str, done: int, total: int) -> None:
 
 
 def watched_by(watcher: Acted) -> AbstractContextManager[None]:
-    """Create a context that passes the reported env steps and tokens to ``watcher``."""
+    """Create a context manager that reports env steps and tokens to ``watcher``."""
     return _set(_watcher, watcher)
 
 

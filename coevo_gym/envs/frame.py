@@ -1,4 +1,4 @@
-"""Data types passed between an engine, its env and the grader: frames, info, grades."""
+"""Data types passed between an engine, its env and the grader: frames, info and grades."""
 
 from __future__ import annotations
 

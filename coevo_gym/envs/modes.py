@@ -1,4 +1,4 @@
-"""Failure modes of episodes, and rules for finding them that all benchmarks share.
+"""Failure modes of episodes, and the detection rules shared by all benchmarks.
 
 Each benchmark lists its modes in ``Diagnosable.modes``. Its ``diagnose`` returns the modes that a
 failed episode shows, most informative first. Modes found by the benchmark's own rules come

@@ -1,4 +1,4 @@
-"""Short tags that describe a task and can be counted.
+"""Short tags that describe a task, so that tasks can be counted by topic.
 
 A tag has the form ``kind:value``, such as ``scene:FloorPlan12`` or ``goal:heat``. Tags are computed
 from a task's scenario, world and instruction only. They never depend on its verifier or solution,
@@ -58,7 +58,7 @@ def asks_nothing(task: Task | Draft) -> bool:
 
 
 def scenario_tags(task: Task | Draft) -> tuple[str, ...]:
-    """Return the default tags of a task: a single tag with its scenario."""
+    """Return a task's default tags: a single tag that names its scenario."""
     return tags_from([("scenario", task.scenario)])
 
 

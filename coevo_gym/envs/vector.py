@@ -101,7 +101,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
 
     @property
     def over(self) -> NDArray[np.bool_]:
-        """A (num_envs,) bool array that is True where no episode is running."""
+        """A bool array of shape (num_envs,) that is True where no episode is running."""
         return self._over.copy()
 
     @property

@@ -90,7 +90,7 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return observation, reward, terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Return a (max_choices,) bool array that is True for each valid index."""
+        """Return a bool array of shape (max_choices,) that is True for each valid index."""
         return np.arange(self._size) < len(self.choices)
 
     def _offer(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -105,7 +105,7 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """A wrapper that replaces text with (dim,) unit vectors of hashed word counts.
+    """A wrapper that replaces text with unit vectors of hashed word counts, of shape (dim,).
 
     Each page is hashed together with the agent's current instruction, because most pages do not
     repeat the instruction. Instruction words are hashed separately from page words, and both parts
@@ -159,7 +159,7 @@ class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
         return _unit(self._counts(value) + goal).astype(np.float32)
 
     def _counts(self, text: str, place: str = "") -> NDArray[np.float64]:
-        """Return a text's hashed word counts as a (dim,) unit vector.
+        """Return a string's hashed word counts as a unit vector of shape (dim,).
 
         ``place`` is a prefix that keeps these words distinct from words in other places.
         """

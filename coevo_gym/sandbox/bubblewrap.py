@@ -85,7 +85,7 @@ def launch(program: Program) -> Sandboxed:
             return pid
 
         def release() -> None:
-            """Wait until the program is certain to exit with this process, then let it start."""
+            """Let the program start once it is certain to be killed when this process exits."""
             ours.settimeout(PATIENCE_S)
             if not ours.recv(1):
                 raise ProcessLookupError("bubblewrap exited")

@@ -91,7 +91,7 @@ CHECKED: dict[str, Numbers] = {
 
 
 class ArgumentTest(NamedTuple):
-    """A test of one system call argument.
+    """A test for one argument of a system call.
 
     Attributes:
         argument: index of the argument, from 0.
@@ -109,7 +109,7 @@ class ArgumentTest(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A system call that is denied if all tests of its arguments pass."""
+    """A rule that denies a system call whose arguments pass all of the given tests."""
 
     call: str
     tests: tuple[ArgumentTest, ...]

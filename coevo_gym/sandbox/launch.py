@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def probe() -> tuple[Finding, ...]:
-    """Return the availability of each isolation level on this machine, strongest first."""
+    """Check which isolation levels work on this machine, from the strongest to the weakest."""
     nothing = Finding(Level.NONE, False, f"limits only, without isolation. {_ACCEPT}")
     return (bubblewrap.finding(), landlock.finding(), nothing)
 
@@ -100,7 +100,7 @@ def _finding(wanted: Level | None, *, accept_risk: bool) -> Finding:
 
 @cache
 def _warn(found: Finding) -> None:
-    """Log one warning if a weaker isolation level is used."""
+    """Warn once that a weaker isolation level is in use."""
     logger.warning("model-written code runs at a weaker level=%s: %s", found.level, found.detail)
 
 

@@ -28,7 +28,7 @@ class Level(StrEnum):
 
 
 class ResourceLimits(NamedTuple):
-    """Resource limits of a sandboxed program.
+    """Resource limits for a sandboxed program.
 
     Attributes:
         memory_bytes: total memory of all its processes, including files in the scratch folder, and
@@ -49,7 +49,7 @@ DEFAULT_LIMITS = ResourceLimits()
 
 
 class Finding(NamedTuple):
-    """The availability of an isolation level on this machine.
+    """An isolation level, and whether it works on this machine.
 
     Attributes:
         level: the level.

@@ -212,7 +212,7 @@ def start(
 
 
 def counts_threads() -> bool:
-    """Return True if the kernel caps threads per user namespace (Linux 5.14, non-root users)."""
+    """Return True if the kernel caps threads per user namespace (Linux 5.14+, non-root users)."""
     release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
     return os.geteuid() != 0 and release >= (5, 14)
 

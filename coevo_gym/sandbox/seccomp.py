@@ -1,4 +1,4 @@
-"""The filter program that denies system calls to sandboxed programs.
+"""A filter program that denies dangerous system calls to sandboxed programs.
 
 It is a deny list: namespaces and mounts isolate files, processes and networks. The filter denies
 calls that could undo this isolation, calls to the most vulnerable parts of the kernel, and calls on
@@ -25,7 +25,7 @@ def supported() -> bool:
 
 
 def numbers() -> dict[str, int]:
-    """Map each system call that the filter checks to its number on this machine."""
+    """Return this machine's numbers for the system calls that the filter checks."""
     _, column = calls.MACHINES[os.uname().machine]
     table = calls.DENIED | calls.DENIED_WITHOUT_NAMESPACES | calls.DENIED_WITHOUT_CAPS
     table |= calls.MISSING | calls.MISSING_WITHOUT_NAMESPACES | calls.CHECKED
@@ -67,7 +67,7 @@ def program(*, namespaces: bool, processes: bool) -> bytes:
 
 
 def _refuse(number: int, tests: tuple[calls.ArgumentTest, ...]) -> list[bytes]:
-    """Return filter code that denies a call if all tests of its arguments pass."""
+    """Return filter code that denies a call whose arguments pass all of the given tests."""
     code = [_op(_RETURN, _ERRNO | EPERM)]
     for test in reversed(tests):
         code = [*_test(test, len(code)), *code]
@@ -75,7 +75,7 @@ def _refuse(number: int, tests: tuple[calls.ArgumentTest, ...]) -> list[bytes]:
 
 
 def _test(test: calls.ArgumentTest, otherwise: int) -> list[bytes]:
-    """Return filter code that tests an argument and, on failure, skips some instructions."""
+    """Return filter code that tests an argument, and skips some instructions if the test fails."""
     code = [_op(_LOAD, _ARGUMENTS + 8 * test.argument + 4 * test.upper)]
     for left in reversed(range(len(test.values))):
         match = left + (0 if test.found else otherwise)

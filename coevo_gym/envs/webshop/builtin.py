@@ -353,7 +353,7 @@ def _wishes(product: Product, rivals: Sequence[_Rival], draw: _Draw) -> list[_Wa
 
 
 def _wish(product: Product, wanted: int, draw: _Draw) -> _Wanted:
-    """Draw attributes, option values and a price cap that the product fulfils."""
+    """Draw attributes, option values and a price cap that the product satisfies."""
     title = product.title.lower()
     shown = [a for a in product.attributes if a in title]
     hidden = [a for a in product.attributes if a not in title]
@@ -371,7 +371,7 @@ def _wish(product: Product, wanted: int, draw: _Draw) -> _Wanted:
 
 
 def _goal(family: _Family, product: Product, wish: _Wanted, draw: _Draw) -> ShoppingGoal:
-    """Turn a wish (a goal without an instruction) into a goal with an instruction."""
+    """Complete a wish (a goal without an instruction) by adding an instruction."""
     words = _words()
     form, join = draw.pick(words["option_joins"])
     ask = str(draw.pick(words["asks"] if wish.options else words["plain_asks"]))

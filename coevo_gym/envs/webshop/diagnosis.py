@@ -1,4 +1,4 @@
-"""Diagnosis of failed WebShop episodes, based on the actions and the parts of the score."""
+"""Code that diagnoses failed WebShop episodes from their actions and partial scores."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CHOSEN = ("webshop.r_option", "webshop.r_att", "webshop.r_price")
 
 
 def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
-    """Label an episode as a success or with the first failure label that applies.
+    """Label an episode as successful, or with the first failure label that applies.
 
     ``empty_turn_model_response``: no action was taken. ``invalid_tool_call``: an action was
     unreadable or impossible. ``missing_tool_call``: nothing was bought. ``argument_mismatch``: the
@@ -115,6 +115,6 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _short(report: Mapping[str, Any], part: str) -> bool:
-    """Return True if a requested part of the score is below 1. Unrequested parts are -1."""
+    """Return True if a part of the score is below 1, unless it is -1 (not requested)."""
     share = report.get(part, -1.0)
     return isinstance(share, (int, float)) and 0.0 <= share < 1.0

@@ -22,7 +22,7 @@ _HINT = "Set COEVO_WEBSHOP_DATA to a complete folder, or run `coevo install webs
 
 
 class _Files(NamedTuple):
-    """Paths of a catalogue's files. The path of a missing optional file is ""."""
+    """Paths to a catalogue's files. The path of a missing optional file is ""."""
 
     items: str
     attributes: str
@@ -107,7 +107,7 @@ def _load(
 
 
 def _find(root: Path, pattern: str, *, needed: bool = True) -> str:
-    """Return a file that matches the pattern. Prefer the file with 1,000 products."""
+    """Return the path of a file that matches a pattern. Prefer the file with 1,000 products."""
     found = sorted(path for path in root.glob(pattern) if path.is_file())
     if not found and needed:
         raise BenchmarkNotInstalled(f"The WebShop data folder {root} has no {pattern}. {_HINT}")

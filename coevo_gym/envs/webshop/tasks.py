@@ -213,7 +213,7 @@ def _native(catalogue: Catalogue, split: Split, subset: str | None) -> Sequence[
 
 @lru_cache(maxsize=4)
 def _goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...]:
-    """Return all goals in a catalogue, with their indices among the goals of the same kind."""
+    """Return all goals in a catalogue, each with its index among goals of the same kind."""
     if catalogue.name == BUILTIN:
         kinds: list[tuple[ShoppingGoal, ...]] = [builtin_goals(catalogue)]
     else:
@@ -237,7 +237,7 @@ def _reserved(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
 def _is_reserved(
     catalogue: Catalogue, wanted: ShoppingGoal | WebShopVerifier, instruction: str
 ) -> bool:
-    """Return True if a goal is in the original WebShop's test split or copied from there."""
+    """Return True if a goal is in the original WebShop's test split or copied from it."""
     reserved = _reserved(catalogue)
     return bool(reserved) and not reserved.isdisjoint(_keys(wanted, instruction))
 
@@ -300,7 +300,7 @@ def is_named(text: str, phrase: str) -> bool:
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return the tags ``category:``, ``family:`` and ``option:`` of a task or task draft.
+    """Return the ``category:``, ``family:`` and ``option:`` tags of a task or task draft.
 
     A family consists of all products under the same search words. There is one ``option:`` tag per
     product option of which the instruction names a value.

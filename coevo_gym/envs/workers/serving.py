@@ -152,7 +152,7 @@ def _carried_out(seats: dict[int, Seat], order: Order) -> Reply:
 
 
 def _clear(seats: dict[int, Seat], seat: int) -> None:
-    """Release and drop an env, if it exists. Errors are only logged."""
+    """Remove an env, if it exists, and release its engine. Errors are only logged."""
     if (left := seats.pop(seat, None)) is not None:
         try:
             left.release()

@@ -1,4 +1,4 @@
-"""Connections that send Python values over a socket between our own processes.
+"""Connections that send Python values over a socket between this package's processes.
 
 Values are pickled, so both ends must trust each other. Model-written code never runs at either end;
 it runs in a sandbox with a protocol of its own.
@@ -91,7 +91,7 @@ class Wire:
         self._socket.close()
 
     def close(self) -> None:
-        """Close this end. Copies in other processes stay open."""
+        """Close this end of the connection. Copies in other processes stay open."""
         self._socket.close()
 
     def _read(self, n: int, deadline: float | None) -> bytes:

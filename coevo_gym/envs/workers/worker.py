@@ -60,7 +60,7 @@ class Worker:
 
     @property
     def running(self) -> int | None:
-        """The :meth:`generation` number of the running process, or None if none is running."""
+        """The :meth:`generation` number of the process, or None if it is not running."""
         return None if self._process is None else self._generation
 
     def seat(self) -> int:
@@ -68,7 +68,7 @@ class Worker:
         return next(self._seats)
 
     def generation(self, what: str) -> int:
-        """Return the generation number of the process. Start a process if none is running.
+        """Start the process if it is not running, and return its generation number.
 
         Raises:
             EnvBackendError: if the process does not start.

@@ -141,7 +141,7 @@ class Zygote:
 
 
 def _settle_in(order: Fork, zygote: int) -> None:
-    """Detach a forked process, and give it the environment of the requesting process."""
+    """Detach a forked process, and give it the requesting process's environment variables."""
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != zygote:

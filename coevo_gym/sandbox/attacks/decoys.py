@@ -99,7 +99,7 @@ class Decoys:
         }
 
     def changed(self, path: Path) -> bool:
-        """Return True if a file is gone or its status has changed since the start."""
+        """Return True if a file has been deleted or its status has changed."""
         return not path.exists() or _status(path) != self.before[path]
 
     def victim_lives(self) -> bool:

@@ -193,7 +193,7 @@ def _sandboxed(channel: socket.socket, targets: Decoys, level: Level) -> Iterato
 
 @contextmanager
 def _careless(channel: socket.socket, targets: Decoys, _: Level) -> Iterator[_Running]:
-    """Start an unprotected subprocess, in a process group that can be cleaned up."""
+    """Start a subprocess without a sandbox, in a process group of its own."""
     for descriptor in (channel.fileno(), *targets.pass_fds):
         os.set_inheritable(descriptor, True)
     output = targets.folder / "output"

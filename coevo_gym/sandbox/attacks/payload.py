@@ -50,7 +50,7 @@ def payloads(
     signs: Mapping[str, Callable[[Seen], bool]] = {},
     claimed: Mapping[str, Callable[[Level], bool]] = {},
 ) -> tuple[Payload[Seen], ...]:
-    """Parse attacks from text.
+    """Parse the attack payloads in a string.
 
     Args:
         text: for each attack, a line ``## name: goal``, then its code.
@@ -74,7 +74,7 @@ def payloads(
 
 
 class AttackRun(NamedTuple):
-    """The result of running a payload once: its success and its last output."""
+    """The result of running a payload once: whether it succeeded, and its last output."""
 
     worked: bool
     detail: str
@@ -119,7 +119,7 @@ class AttackRow(NamedTuple):
 
 
 class Suite(NamedTuple):
-    """Payloads, with a function that creates the setup in which they run."""
+    """A set of payloads, and a function that creates the setup for running them."""
 
     name: str
     payloads: tuple[Payload[Any], ...]

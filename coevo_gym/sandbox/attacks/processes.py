@@ -1,4 +1,4 @@
-"""Attacks on the host's processes, and on resources that a sandboxed process receives."""
+"""Attacks on the host's processes, and on resources passed to a sandboxed process."""
 
 from __future__ import annotations
 

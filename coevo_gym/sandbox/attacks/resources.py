@@ -1,4 +1,4 @@
-"""Attacks that exhaust resources or run forever, but are too small to harm the host."""
+"""Attacks that try to exhaust resources or run forever, at a scale too small to harm the host."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class ShoppingGoal:
 
 @lru_cache(maxsize=4)
 def synthetic_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
-    """Return one goal per product and combination of options, in the original order.
+    """Return one goal per product and combination of options, in the original WebShop's order.
 
     The position of a goal is its number in the original (order seed 233). Price caps are the same
     as in the original after ``random.seed(catalogue.seed)``.
@@ -98,7 +98,7 @@ def human_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
 
 
 def _after_prices(catalogue: Catalogue) -> random.Random:
-    """Return a random generator from which all prices have been drawn. Price caps come next."""
+    """Return a random generator after using it to draw all prices. Price caps come next."""
     rng = twister(catalogue.seed)
     draw_prices(catalogue, rng)
     return rng

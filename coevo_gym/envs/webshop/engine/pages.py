@@ -121,7 +121,7 @@ def done_text(asin: str, options: Mapping[str, str], reward: float | None = None
 
 
 def _options_json(options: Mapping[str, str]) -> str:
-    """Return the options as HTML-safe JSON, as a template engine would produce it."""
+    """Return the options as HTML-safe JSON, as Jinja's ``tojson`` filter does."""
     text = json.dumps(options, sort_keys=True)
     for char in "<>&'":
         text = text.replace(char, f"\\u{ord(char):04x}")

@@ -59,7 +59,7 @@ def _ends_double(word: str) -> bool:
 
 
 def _ends_short(word: str) -> bool:
-    """Return True if a word ends in consonant-vowel-consonant, but not in w, x or y."""
+    """Return True if a word ends in consonant-vowel-consonant, but not in the letter w, x or y."""
     return _shape(word)[-3:] == "cvc" and word[-1] not in "wxy"
 
 

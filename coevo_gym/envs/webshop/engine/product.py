@@ -35,7 +35,7 @@ FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 
 
 def title_nouns(title: str) -> tuple[str, ...]:
-    """Return all nouns in a title in lower case. Their order and repeats are kept.
+    """Return the nouns in a title, in lower case. Their order and repeats are kept.
 
     Example:
         >>> title_nouns("Fir-wood console table for the hall, 6.5 ft (2 pack)")
@@ -185,7 +185,7 @@ def _bullets(item: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _prices(item: Mapping[str, Any]) -> tuple[float, ...]:
-    """Parse "$9.99", "$9.99$14.99" or "$1,299.00 - $1,499.00". A missing price counts as $100."""
+    """Parse a price or price range, such as "$9.99$14.99". A missing price counts as $100."""
     pricing = item.get("pricing")
     if not pricing:
         return (NO_PRICE,)

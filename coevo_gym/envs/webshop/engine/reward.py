@@ -30,7 +30,7 @@ _SIMILAR = 85
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The score of a purchase and its parts.
+    """A purchase's total score and partial scores.
 
     Attributes:
         reward: the score in [0, 1].
@@ -98,7 +98,7 @@ def similar(first: str, second: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Reduce a text to lower-case letters and digits. Accented Latin letters are removed."""
+    """Reduce a string to lower-case letters and digits. Accented Latin letters are removed."""
     return default_process(text.translate(_LATIN_1))
 
 

@@ -121,7 +121,7 @@ class Session:
         return self.observation()
 
     def step(self, action: str) -> StepResult:
-        """Execute ``search[words]`` or ``click[thing]``. An impossible action has no effect."""
+        """Execute a ``search[words]`` or ``click[thing]`` action. Invalid actions do nothing."""
         if self.page is Page.DONE or not self._begun:
             return self._refuse("finished", "The session is over: nothing more can be done.")
         verb, argument = parse_action(action)
@@ -156,7 +156,7 @@ class Session:
         return pages.done_text(product.asin, self._chosen, self.score.reward)
 
     def targets(self) -> dict[str, Target]:
-        """Return a page's clickable items, keyed by the text to click, in the original order.
+        """Return a page's clickable items, keyed by click text, in the original WebShop's order.
 
         The first page lists ``search`` as the original does, although clicking it does nothing.
         """
