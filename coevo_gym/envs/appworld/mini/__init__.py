@@ -1,1 +1,1 @@
-"""The built-in world: scripts that create it with the real engine, in the engine's own Python."""
+"""Scripts that create the built-in world with the real engine."""

@@ -24,7 +24,7 @@ def _top_payer(w: Asker) -> str:
 
 
 def _bill_amounts(w: Asker, name: str) -> dict[str, float]:
-    """Map the paths of the supervisor's bills whose name starts with ``name`` to their amounts."""
+    """Map each matching bill's path to its amount."""
     return {
         file.path: float(file.content.partition("$")[2].split()[0])
         for file in w.own("file_system.File")

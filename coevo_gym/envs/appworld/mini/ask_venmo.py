@@ -15,7 +15,7 @@ def _received(w: Asker) -> float:
 
 
 def _paid(w: Asker, amounts: list[tuple[int, float]], **fields: Any) -> Changes:
-    """Return the changes for payments from the supervisor's Venmo balance to other users."""
+    """Return the database changes that payments from the supervisor to other users cause."""
     me = w.user_id("venmo")
     balances = {user.id: user.venmo_balance for user in w.models.venmo.User.all()}
     for user_id, amount in amounts:
@@ -46,7 +46,7 @@ def _approvals(w: Asker) -> Changes:
 
 
 def _requested(w: Asker, amounts: dict[str, float]) -> Changes:
-    """Return the changes for a Venmo request to each of these people, with the task's note."""
+    """Return the database changes caused by Venmo requests to the named people."""
     ids = {name: w.user_id("venmo", name) for name in amounts}
     asked = [
         {

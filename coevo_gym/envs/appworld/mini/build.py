@@ -18,7 +18,7 @@ ALL_APPS = tuple(get_all_apps())
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a JSON file, and create its parent folders."""
+    """Write a JSON file, creating its parent folders if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
@@ -54,7 +54,7 @@ def build_base(data: Path, docs: ApiDocCollection) -> None:
 
 
 def save(models: ModelCollection, folder: Path, form: str) -> None:
-    """Write the databases to a folder, ``full`` or only their ``changes``, and close them."""
+    """Write the databases to a folder, and close them."""
     models.save(
         db_home_path=str(folder),
         format=form,

@@ -23,7 +23,7 @@ HUES = ("green", "blue", "orange")
 
 
 def add_words(models: Any) -> None:
-    """Create data for Simple Note, Todoist, the file system, the phones and Gmail."""
+    """Create data for Simple Note, Todoist, File System, Phone and Gmail."""
     rng = Random("mini world: words")  # noqa: S311 - content, nothing secret
     titles = [song.title for song in models.spotify.Song.all()]
     for person in PEOPLE:

@@ -33,7 +33,7 @@ class Person(NamedTuple):
 
     @property
     def email(self) -> str:
-        """The email address that this person uses in all accounts."""
+        """The email address that this person uses for all accounts."""
         return f"{self.first}.{self.last}@gmail.com".lower()
 
     def login(self, app: str) -> dict[str, str]:
@@ -86,17 +86,17 @@ def account(models: Any, app: str, name: str) -> Any:
 
 
 def password(person: Person, app: str) -> str:
-    """Return a person's password for an app, which reveals nothing about other passwords."""
+    """Return a person's password for an app. It reveals nothing about other passwords."""
     return f"{_drawn(person, app):016x}"[:10]
 
 
 def _drawn(person: Person, what: str) -> int:
-    """Return a 64-bit hash of a person's email address and ``what``, identical on all machines."""
+    """Return a 64-bit hash of ``what`` and a person's email address, equal on all machines."""
     return int(hashlib.sha256(f"{person.email} {what}".encode()).hexdigest()[:16], 16)
 
 
 def add_people(models: Any) -> None:
-    """Create every person with an account in each app, a card and a contact book."""
+    """Create all people, each with app accounts, a payment card and contacts."""
     for company in APPS:
         CompanyNotifier(company.replace("_", " ")).create_accounts(skip_if_exists=True)
     for number, person in enumerate(PEOPLE, 1):

@@ -46,7 +46,7 @@ Changes = dict[str, Change]
 
 @dataclass(frozen=True)
 class Asker:
-    """A view of the base world for one person's task.
+    """One person's view of the base world, for a task.
 
     Attributes:
         models: the models of all apps, on the base databases.
@@ -63,7 +63,7 @@ class Asker:
         return int(account(self.models, app, name or self.name).id)
 
     def own(self, table: str, **fields: Any) -> list[Any]:
-        """Return the supervisor's rows in a table (like ``phone.Alarm``) that match ``fields``."""
+        """Return the supervisor's rows that match ``fields`` in a table such as ``phone.Alarm``."""
         app, _, model = table.partition(".")
         rows: list[Any] = self.models[app][model].find_all(user_id=self.user_id(app), **fields)
         return rows

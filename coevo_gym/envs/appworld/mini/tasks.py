@@ -27,7 +27,7 @@ class MiniWorldError(Exception):
 
 
 def write_task(data: Path, scenario: Scenario, task_id: str) -> None:
-    """Write all files of a task, then run it to fill in the measured values.
+    """Write a task's files, then run the task to measure the remaining values.
 
     Raises:
         MiniWorldError: if the reference solution fails, or doing nothing passes.
@@ -95,7 +95,7 @@ def _add_supervisor(tables: Any, person: Any, instruction: str) -> None:
 
 
 def _measure(truth: Path, task_id: str, difficulty: int) -> None:
-    """Grade an idle run and the reference run; write the measured labels, counts and apps."""
+    """Grade an idle run and the reference run, and write the measured values."""
     code = (truth / "compiled_solution.py").read_text(encoding="utf-8")
     with AppWorld(task_id, experiment_name=EXPERIMENT) as world:
         world.execute("apis.supervisor.complete_task()")
