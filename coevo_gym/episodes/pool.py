@@ -52,7 +52,7 @@ class EnvPool:
 
     @contextmanager
     def open(self) -> Iterator[Callable[[], gym.Env[str, str]]]:
-        """Context manager that lends envs and closes any that have not been returned at the end."""
+        """Context manager that lends envs and, on exit, closes any that were not returned."""
         scope = object()
 
         def take() -> gym.Env[str, str]:
@@ -74,7 +74,7 @@ class EnvPool:
         self._idle.append(env)
 
     def drop(self, env: gym.Env[str, str]) -> None:
-        """Close a lent env whose engine has failed."""
+        """Close an env whose engine has failed, so that it is not used again."""
         self._lent.pop(id(env), None)
         env.close()
 

@@ -110,7 +110,7 @@ class ViewReader(RunReader):
         return found
 
     def trajectory(self, arm: str, group: str, position: int) -> Trajectory | None:
-        """Return a stored episode, or None if it is not stored."""
+        """Return an episode's trajectory, or None if the episode is not stored."""
         rows = self._rows(
             "SELECT body FROM trajectories WHERE arm = ? AND group_id = ? AND position = ?",
             *(arm, group, position),

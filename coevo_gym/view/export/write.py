@@ -1,4 +1,4 @@
-"""Writers for reports and exports: they pack responses into a page or into files beside it.
+"""Code that writes reports and exports, either as one file or as pages with data files.
 
 A report is an export of one run without episodes and walks, small enough to keep in the run folder.
 """
@@ -70,7 +70,7 @@ class DataFile:
 
     @property
     def packed(self) -> int:
-        """Return the size of the lines in bytes after compression and base64 encoding."""
+        """Return the size of the file's lines, in bytes, after compression and base64 encoding."""
         return len(self._packed) * 4 // 3
 
     def add(self, path: str, value: Any, room: float = math.inf) -> bool:
