@@ -81,7 +81,7 @@ class EnvPool:
     def each(
         self, envs: Sequence[gym.Env[str, str]], jobs: Sequence[Callable[[], ResultT]]
     ) -> Iterator[tuple[int, ResultT]]:
-        """Run a job for each lent env, in parallel if there are workers.
+        """Run one job for each of the given envs, in parallel if there are workers.
 
         Yields:
             Indices and results, in order: one at a time, or, with workers, once all jobs are done.

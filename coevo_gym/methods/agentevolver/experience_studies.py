@@ -131,7 +131,7 @@ _STEP_CHARS = 2_000
 _CHARS = 60_000
 """Maximum number of characters per model query, which are divided equally among its rollouts."""
 _MOST_CHARS = 1_000
-"""Maximum number of characters stored for each text of an experience."""
+"""Maximum number of characters stored for each field of an experience."""
 _ORDER: tuple[Source, ...] = ("pair", "success", "failure")
 
 

@@ -117,4 +117,4 @@ AGENTEVOLVER: Mapping[str, Formula] = {
     "question.mixture": _mixture,
     "question.judge_score": lambda v: judge_score(**v),
 }
-"""AgentEvolver's formulas by name."""
+"""AgentEvolver's formulas, keyed by name."""

@@ -12,7 +12,7 @@ from coevo_gym.runs.experiments.definition import Experiment, Row
 from coevo_gym.runs.experiments.results import TableLine
 
 Measured = Mapping[str, Mapping[int, Mapping[str, Any]]]
-"""Measurements of finished cells, by row key and seed."""
+"""Measurements of finished cells, keyed by row key and seed."""
 
 CROSS, CURVES, QUESTIONS, ROUNDS = "cross", "curves", "questions", "rounds"
 

@@ -41,7 +41,7 @@ from coevo_gym.view.shelf import Shelf
 from coevo_gym.view.shell import STATIC
 
 _SHORT = 40
-"""Minimum length of a text that is stored separately."""
+"""Minimum length of a string that is stored separately."""
 
 
 class DataFile:
