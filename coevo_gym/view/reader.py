@@ -230,7 +230,7 @@ class ViewReader(RunReader):
         return set(self._rows_of("evaluations", query, policy))
 
     def _text(self, value: Any) -> str:
-        """Return the text that a JSON value contains directly or refers to by its hash."""
+        """Return the string that a JSON value contains, or that it refers to by hash."""
         if not isinstance(value, Mapping):
             return str(value)
         rows = self._rows("SELECT body FROM texts WHERE hash = ?", value["text"])

@@ -128,7 +128,7 @@ def _points(cell: Mapping[str, Any]) -> list[tuple[float, float]]:
 
 
 def _gain(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float]:
-    """Return the mean difference on tasks that both sides finished, and its 95 % interval."""
+    """Return the mean difference in success on shared tasks, and its 95 % interval."""
     pairs = zip(ours["tasks"], theirs["tasks"], strict=True)
     differences = [a - b for a, b in pairs if a is not None and b is not None]
     low, high = paired_shares_interval(differences)

@@ -42,7 +42,7 @@ class ArmMeasures(Shape):
 
 
 class PurposeUsage(Shape):
-    """The model requests, tokens and cost spent on one purpose.
+    """The number of model requests, tokens used and cost for one purpose.
 
     Attributes:
         arm: name of the arm; ``D_0`` for the first task set, which all arms share.
