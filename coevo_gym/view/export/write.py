@@ -86,7 +86,7 @@ class DataFile:
         return True
 
     def to_text(self, **more: Any) -> str:
-        """Complete the file and return its contents as base64 (see ``static/viewer/exported.js``).
+        """Finish the data file, and return it as base64 (see ``static/viewer/exported.js``).
 
         Args:
             more: further data for the file, besides the responses.
