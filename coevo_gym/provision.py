@@ -204,7 +204,7 @@ def _installer(python: Path | None) -> list[str]:
 
 
 def digest(files: Iterable[Path]) -> str:
-    """Return a SHA-256 hex digest computed from the SHA-256 digests of all files."""
+    """Return a SHA-256 hex digest computed from the SHA-256 digests of the given files."""
     whole = hashlib.sha256()
     for file in files:
         whole.update(hashlib.sha256(file.read_bytes()).digest())

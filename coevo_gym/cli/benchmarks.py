@@ -202,7 +202,7 @@ def install(
 
 
 def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:
-    """Return an env's table row. Each key has the same type in all rows."""
+    """Return the table row for an env. Each key has the same type in all rows."""
     from coevo_gym import tasks
 
     counts, missing = dict.fromkeys(_SPLITS, -1), ""

@@ -180,7 +180,7 @@ def _check_options(
 
 
 def _chosen(source: PlaySource, task: str | None, seed: int | None) -> Task | None:
-    """Return the task that the options select, or None."""
+    """Return the task that ``--task`` or ``--seed`` selects, or None."""
     if task is not None:
         return source.find(task)
     return None if seed is None else source.drawn(seed)

@@ -234,7 +234,7 @@ def _listing(kind: str, *columns: str) -> Table:
 
 
 def _add(drawn: Table, row: RunRow | TableOfRuns | EvalRow, *cells: str) -> None:
-    """Add a row: name, state, the given cells, size, and time of the last write."""
+    """Add a row with a name, state, the given cells, a size and the time of the last write."""
     assert row.on_disk is not None
     state = _state(row.on_disk.state, row.on_disk.progress)
     changed = row.on_disk.changed[:16].replace("T", " ")

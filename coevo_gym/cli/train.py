@@ -58,7 +58,7 @@ def train(
     ignore_memory: IgnoreMemory = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a policy with each arm of a preset and compare them on held-out tasks.
+    """Train a policy with each arm of a preset, and compare the arms on held-out tasks.
 
     Everything is saved in runs/NAME. Ctrl-C stops after the current step; `coevo resume` continues.
     If the run uses a model that may cost money, the command prints an estimate and asks you first.

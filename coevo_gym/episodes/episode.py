@@ -48,7 +48,7 @@ class Episode(Protocol[RecordT_co]):
         ...
 
     def shown(self, view: View) -> View:
-        """Convert a view of the env to the view that the agent gets."""
+        """Convert an env's view into the view that the agent gets."""
         ...
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> RecordT_co:

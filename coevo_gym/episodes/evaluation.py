@@ -33,8 +33,8 @@ SUBSET = "subset"
 Parts = Iterable[tuple[Agent, Sequence[Task]]]
 """Agents, each with the tasks that it runs."""
 Players = Callable[[int, int, Sequence[Task]], AbstractContextManager[Parts]]
-"""A function that is called with a sample's index from 0, the number of its episodes already
-stored, and the remaining tasks; it returns a context in which agents run these tasks."""
+"""A function that takes a sample's index (from 0), the number of its episodes already
+stored, and the remaining tasks. It returns a context in which agents run these tasks."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ SELDOM = 1_000
 
 @contextmanager
 def rare_full_collections() -> Iterator[None]:
-    """Context manager that makes full garbage collections rare.
+    """Context manager that makes full garbage collections less frequent.
 
     Envs and policies keep hundreds of thousands of objects and drop many others, which are freed at
     once because they are not in a cycle. Python counts the dropped objects as if they still

@@ -52,7 +52,7 @@ class EnvPool:
 
     @contextmanager
     def open(self) -> Iterator[Callable[[], gym.Env[str, str]]]:
-        """Context manager that lends envs and closes any that have not been returned at the end."""
+        """Context manager that lends envs and, on exit, closes any that were not returned."""
         scope = object()
 
         def take() -> gym.Env[str, str]:
@@ -74,14 +74,14 @@ class EnvPool:
         self._idle.append(env)
 
     def drop(self, env: gym.Env[str, str]) -> None:
-        """Close a lent env whose engine has failed."""
+        """Close an env whose engine has failed, so that it is not used again."""
         self._lent.pop(id(env), None)
         env.close()
 
     def each(
         self, envs: Sequence[gym.Env[str, str]], jobs: Sequence[Callable[[], ResultT]]
     ) -> Iterator[tuple[int, ResultT]]:
-        """Run a job for each lent env, in parallel if there are workers.
+        """Run one job for each of the given envs, in parallel if there are workers.
 
         Yields:
             Indices and results, in order: one at a time, or, with workers, once all jobs are done.

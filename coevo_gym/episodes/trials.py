@@ -36,7 +36,7 @@ from coevo_gym.store.eval_folder import EvalLine, Key
 
 @dataclass(frozen=True, slots=True)
 class TrialEpisode:
-    """A trial of a task from any split, in which the agent gets the lessons from earlier trials.
+    """One trial of a task from any split, with the lessons from earlier trials.
 
     Raises:
         TaskError: if the task is an open task.
@@ -146,7 +146,7 @@ class Trials:
 
     @property
     def last(self) -> tuple[EvalLine, ...]:
-        """The final episode of each task: the one that solved it, or its last trial.
+        """The final episode for each task: the trial that solved the task, or the last trial.
 
         Tasks with a lost episode to repeat are left out, so the success rate of these episodes is
         the last of :attr:`rates`.

@@ -13,7 +13,7 @@ from coevo_gym.core.trajectory import PastStep, TokenDecision, View
 from coevo_gym.envs.base import OBSERVATION_CAP
 
 SHOWN_CAP = 2 * OBSERVATION_CAP
-"""Maximum length of a text from an interface in characters; longer texts are truncated."""
+"""Maximum number of characters in a string from an interface; longer strings are truncated."""
 
 
 def shown_through(interface: Interface, view: View) -> View:

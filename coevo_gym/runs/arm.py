@@ -334,7 +334,7 @@ class ArmEvents(Events):
         self._log("eval", solved=solved, **{f"eval.{k}": value for k, value in numbers.items()})
 
     def evaluations(self) -> list[dict[str, float]]:
-        """Return the results of all evaluations so far, with their learner step and env steps.
+        """Return the results of all evaluations so far, each with its learner step and env steps.
 
         The first evaluation is the warm-up's. Results are read from the metrics file, so a resumed
         run still has all of them.

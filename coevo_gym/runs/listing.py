@@ -1,4 +1,4 @@
-"""Rows for task listings, and lookup of a run's tasks."""
+"""Code that creates rows for task listings and looks up a run's tasks."""
 
 from __future__ import annotations
 

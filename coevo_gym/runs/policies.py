@@ -22,7 +22,7 @@ class PolicyAgent(Agent, Protocol):
     """An agent that follows a policy and can convert reference actions into decisions."""
 
     def greedy(self) -> Agent:
-        """Return an equivalent agent without randomness."""
+        """Return a deterministic version of this agent."""
         ...
 
     def demonstrate(self, view: View, action: str) -> Decision | None:

@@ -206,7 +206,7 @@ def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
 
 
 def _told(evolver: Evolver) -> Mapping[str, Any]:
-    """Return the identity of a customised model explorer, or {} for any other explorer."""
+    """Return the settings that identify a customised model explorer, or {} for other explorers."""
     inner = evolver.evolver if isinstance(evolver, BinnedEvolver) else evolver
     explorer = getattr(inner, "explorer", None)
     if not isinstance(explorer, ModelExplorer):

@@ -424,7 +424,7 @@ class _Run:
             return found
 
     def _place(self, arm: Arm, checkpoints: Checkpoints, start: RunStart) -> None:
-        """Restore an arm from its last checkpoint, or prepare to start it."""
+        """Restore an arm from its last checkpoint, or initialise an arm that has no checkpoint."""
         saved, events = checkpoints.latest(), arm.events
         events.rewind(saved.step if saved else -1)
         if saved:

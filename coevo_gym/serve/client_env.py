@@ -58,7 +58,7 @@ class ActionOrder(BaseModel):
 
 
 class ClientEnv:
-    """An env that answers each message from one client with a frame. Not thread-safe.
+    """An env that answers one client's messages with frames of data for an agent. Not thread-safe.
 
     A frame contains what an agent may see (:class:`~coevo_gym.core.trajectory.View`), and the
     outcome once the episode is over. It can never contain a task, verifier or solution.

@@ -244,7 +244,7 @@ class Recorded:
     def _play(
         self, at: float, state: Mapping[str, Any], n_calls: int | None = None
     ) -> tuple[int, str | None]:
-        """Load a snapshot into the new session and replay the calls after it.
+        """Load a snapshot into a new session and replay the calls that followed the snapshot.
 
         Args:
             at: time of the snapshot.
@@ -282,7 +282,7 @@ class Recorded:
         return done, None
 
     def _loaded(self, state: Mapping[str, Any]) -> tuple[CurriculumSession, dict[str, Any]]:
-        """Create a session with the given state, and return it with its state for a snapshot.
+        """Return a new session with the given state, and the state to save in a snapshot.
 
         The given state is first loaded into another session, whose own state is then used.
         """

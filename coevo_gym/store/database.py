@@ -370,14 +370,14 @@ class RunStore(RunReader):
         )
 
     def _without_texts(self, trajectory: dict[str, Any]) -> dict[str, Any]:
-        """Replace each long text in the trajectory with a hash, and store the text once."""
+        """Replace each long string in the trajectory with a hash, and store the string once."""
         for step in trajectory["steps"]:
             for field in ("observation", "shown"):
                 step[field] = self._kept(step[field])
         return trajectory
 
     def _kept(self, text: str) -> str | dict[str, str]:
-        """Return a short text unchanged, or store a long text once and return a reference to it."""
+        """Return a short string unchanged, or store a long string and return a reference to it."""
         if len(text) <= _LONG:
             return text
         hash = hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -196,7 +196,7 @@ class RunReader:
         }
 
     def joining(self, arm: str) -> list[tuple[Task, Verdict | None]]:
-        """Return the tasks that the user admitted to an arm and that have not joined it yet.
+        """Return the tasks that the user has admitted but that have not joined the arm yet.
 
         Returns:
             Each task in order of the decisions, with its verdict if it was imported.
@@ -333,7 +333,7 @@ class RunReader:
         ]
 
     def outcomes(self, arm: str, *steps: int) -> dict[str, list[bool]]:
-        """Map each task id to whether each of the task's evaluation episodes succeeded."""
+        """Return whether each evaluation episode succeeded, keyed by task id."""
         found: dict[str, list[bool]] = {}
         for step in steps:
             for episode in self.evaluation(arm, step):

@@ -139,7 +139,7 @@ class StoredNote(NamedTuple):
 
 
 def note_to_row(note: Note, *, whole: bool = True) -> tuple[Any, ...]:
-    """Convert a note to a database row, without expected observations if ``whole`` is False."""
+    """Convert a note to a database row. Omit expected observations if ``whole`` is False."""
     place = (note.task_id, note.group_id, note.index, note.step)
     evidence = note.model_dump(mode="json")["evidence"]
     if not whole:

@@ -20,7 +20,7 @@ DIGITS = 4
 Spell = Callable[[Sequence[int]], str]
 """Function that decodes token ids to text, including special tokens."""
 Keep = Callable[[str], Any]
-"""Function that stores a text and returns its JSON reference."""
+"""Function that stores a string and returns a JSON reference to it."""
 
 
 class ChoicesMade(NamedTuple):

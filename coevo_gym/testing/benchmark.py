@@ -92,7 +92,7 @@ def check_replay(name: str) -> None:
 
 
 def check_demonstration(name: str) -> None:
-    """Check that each demonstration solves its task, and that ``symbol`` accepts all its steps.
+    """Check that each demonstration solves its task, and that ``symbol`` accepts every step.
 
     If the benchmark diagnoses failures, it must not find failures in the demonstration.
     """
@@ -263,7 +263,7 @@ def _proposable(name: str) -> Proposable | None:
 
 
 def _walk(task: Task, actions: Sequence[str]) -> tuple[Trajectory, list[str]]:
-    """Play actions, and return the trajectory with all texts that the agent received."""
+    """Play actions, and return the trajectory with all the text that the agent received."""
     env = make_env(task.benchmark, task)
     shown = _texts(env.view)
     for action in actions:

@@ -262,7 +262,7 @@ def check_failed_reset(env_id: str) -> None:
 
 
 def check_reference_and_empty_agent(env_id: str) -> None:
-    """Check that the reference solution gets full score and reward, while an idle agent fails."""
+    """Check that the reference solution gets the full score and reward, and an idle agent fails."""
     for task in _sample_tasks(env_id):
         solved, idle = replay(task), replay(task, ())
         assert solved.success, f"{task.name}: the reference failed: {solved.report}"
@@ -366,7 +366,7 @@ def _sample_tasks(env_id: str, n: int = 8) -> Sequence[Task]:
 
 
 def some(tasks: Sequence[Task], n: int) -> Sequence[Task]:
-    """Return ``n`` evenly spaced tasks."""
+    """Return up to ``n`` tasks, evenly spaced in the given list."""
     return tasks[:: max(1, len(tasks) // n)][:n]
 
 

@@ -67,7 +67,7 @@ TOLERANCE = 1e-8
 
 
 class Difference(NamedTuple):
-    """An entry whose formula gives a different result or raises an error."""
+    """An entry whose formula raises an error or does not give the expected result."""
 
     id: str
     formula: str
@@ -431,7 +431,7 @@ FORMULAS: Mapping[str, Formula] = {
     **TRIALS,
     **METHODS,
 }
-"""Formulas by name."""
+"""All formulas, keyed by name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

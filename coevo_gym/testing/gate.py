@@ -1,4 +1,4 @@
-"""Contract check for a gate, given a draft that it passes and a draft that it rejects."""
+"""Contract check for a gate, given a draft that the gate accepts and one that it rejects."""
 
 from __future__ import annotations
 

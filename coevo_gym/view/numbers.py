@@ -52,7 +52,7 @@ def compact(value: float) -> str:
 
 
 def spread(n: int, most: int) -> list[int]:
-    """Return evenly spaced indices from 0 to ``n - 1``, at most ``most`` of them."""
+    """Return up to ``most`` evenly spaced indices from 0 to ``n - 1``."""
     if n <= most:
         return list(range(n))
     return [round(i * (n - 1) / (most - 1)) for i in range(most)]

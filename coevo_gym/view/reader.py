@@ -110,7 +110,7 @@ class ViewReader(RunReader):
         return found
 
     def trajectory(self, arm: str, group: str, position: int) -> Trajectory | None:
-        """Return a stored episode, or None if it is not stored."""
+        """Return an episode's trajectory, or None if the episode is not stored."""
         rows = self._rows(
             "SELECT body FROM trajectories WHERE arm = ? AND group_id = ? AND position = ?",
             *(arm, group, position),
@@ -230,7 +230,7 @@ class ViewReader(RunReader):
         return set(self._rows_of("evaluations", query, policy))
 
     def _text(self, value: Any) -> str:
-        """Return the text that a JSON value contains directly or refers to by its hash."""
+        """Return the string that a JSON value contains, or that it refers to by hash."""
         if not isinstance(value, Mapping):
             return str(value)
         rows = self._rows("SELECT body FROM texts WHERE hash = ?", value["text"])

@@ -134,7 +134,7 @@ class ShownRun:
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
-        """Context manager that lets all responses share one reader. Not thread-safe."""
+        """Context manager that lets all responses share one database reader. Not thread-safe."""
         self._reader = self.reader
         try:
             yield

@@ -37,7 +37,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""Security headers of every response, including errors."""
+"""Security headers for every response, including errors."""
 
 
 def require_server(command: str) -> None:

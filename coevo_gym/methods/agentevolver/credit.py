@@ -89,7 +89,7 @@ def allocated(
     *,
     odd: float = _ODD,
 ) -> list[list[float]]:
-    """Allocate the sign of each trajectory's outcome to its steps, according to their labels.
+    """Distribute the sign of each trajectory's outcome over the steps according to their labels.
 
     The sign is +1 if the outcome is above 0, and -1 otherwise. Steps whose label agrees with the
     sign get a full share, and other labelled steps a share of ``odd``. Without labels, all steps

@@ -65,7 +65,7 @@ class Usefulness(NamedTuple):
     groups: int = 0
 
     def after(self, difference: float, beta: float) -> Usefulness:
-        """Return a copy that is updated with the results of another group.
+        """Return the usefulness, updated with the results of another group.
 
         Args:
             difference: mean success of rollouts with the experience, minus the mean success of

@@ -107,7 +107,7 @@ def _successes(group: Group) -> Iterator[tuple[int, Trajectory]]:
 
 
 def _symbols(benchmark: Benchmark, trajectory: Trajectory, needed: Sequence[bool]) -> Iterator[str]:
-    """Yield the symbols of the steps that were needed, based only on their actions."""
+    """Yield symbols for the actions of the steps that were needed."""
     for step, counts in zip(trajectory.steps, needed, strict=True):
         if counts:
             alone = replace(step, observation="", shown="", extras=FrozenDict())
@@ -131,7 +131,7 @@ _STEP_CHARS = 2_000
 _CHARS = 60_000
 """Maximum number of characters per model query, which are divided equally among its rollouts."""
 _MOST_CHARS = 1_000
-"""Maximum number of characters stored for each text of an experience."""
+"""Maximum number of characters stored for each field of an experience."""
 _ORDER: tuple[Source, ...] = ("pair", "success", "failure")
 
 

@@ -34,7 +34,7 @@ def _elimination(v: Inputs) -> list[int]:
 
 
 def _pool(vectors: Sequence[Sequence[float]], **settings: Any) -> ExperiencePool:
-    """Create a pool with an embedder that maps an index to the vector at that index."""
+    """Create an experience pool that uses the given vectors as embeddings."""
     rows = np.asarray(vectors, dtype=np.float64)
     return ExperiencePool(lambda texts: rows[[int(text) for text in texts]], **settings)
 
@@ -117,4 +117,4 @@ AGENTEVOLVER: Mapping[str, Formula] = {
     "question.mixture": _mixture,
     "question.judge_score": lambda v: judge_score(**v),
 }
-"""AgentEvolver's formulas by name."""
+"""AgentEvolver's formulas, keyed by name."""

@@ -81,7 +81,7 @@ def phased_agent(asked: ExplorerModel, *, breadth_steps: int, depth_window: int)
 
 
 class Questioning:
-    """A growth rule that starts with an unguided round.
+    """A growth rule that starts with a round of unguided exploration.
 
     This round looks for ``n`` tasks. The growth rule ``later`` plans all later rounds.
 
@@ -97,7 +97,7 @@ class Questioning:
         return self._later.record(groups)
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
-        """Return an unguided round on the first call. Afterwards, let ``later`` plan the rounds.
+        """Return a round of unguided exploration first, and then the rounds of ``later``.
 
         If the pool is still empty after the first round, no other round is planned.
         """

@@ -1,4 +1,4 @@
-"""Formulas of self-questioning, such as the task mixture and the judge's score."""
+"""Formulas for self-questioning, such as the task mixture and the judge's score."""
 
 from __future__ import annotations
 

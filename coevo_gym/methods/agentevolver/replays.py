@@ -194,7 +194,7 @@ def _detours(whole: Replay) -> list[range]:
 
 
 def _showing_news(whole: Replay, instruction: str) -> list[int]:
-    """Return the indices of the steps whose observation had not appeared before."""
+    """Return the index of each step whose observation had not appeared before."""
     shown = {_plain(text) for text in ("", whole.opening, instruction)}
     found = []
     for step, text in enumerate(map(_plain, whole.shown)):

@@ -34,7 +34,7 @@ MOST_CANDIDATES = 30
 _MOST_FAILURES = 4
 """Maximum number of failures described in a model query about similar tasks."""
 _MOST_CHARS, _REQUEST_CHARS = 1_000, 500
-"""Maximum number of characters stored for each text in an answer and for a task's request."""
+"""Maximum number of characters stored for each field of an answer and for a task's request."""
 _NUMBER = re.compile(r"(?<![\d-])\d{1,6}")
 
 

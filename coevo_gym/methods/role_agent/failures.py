@@ -93,7 +93,7 @@ class Lesson(NamedTuple):
 
 
 class FailureMemory:
-    """A memory of how often each failure mode occurs and in which tasks it has occurred.
+    """A memory of how often each failure mode has occurred, and in which tasks.
 
     Tasks that a study has found to be similar also count as having shown the mode.
 

@@ -107,4 +107,4 @@ ROLE: Mapping[str, Callable[[Inputs], Any]] = {
     "role.rule_modes": _rule_modes,
     "role.empirical": _empirical,
 }
-"""Role-Agent's formulas by name."""
+"""Role-Agent's formulas, keyed by name."""

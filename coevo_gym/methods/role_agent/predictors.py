@@ -153,7 +153,7 @@ class EmpiricalPredictor(Predictor):
         return {"transitions": float(len(self._known)), "distinct": float(len(self._later))}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the full state as JSON, with each text stored only once."""
+        """Return the full state as JSON, with each string stored only once."""
         places: dict[str, int] = {}
 
         def stored(transition: Transition) -> list[Any]:
@@ -243,7 +243,7 @@ def predicted(said: str, horizon: int) -> list[str]:
 
 
 def numbered_texts(tag: re.Pattern[str], said: str, horizon: int) -> list[str]:
-    """Return the texts in an answer's numbered tags, in order, with "" for missing tags.
+    """Return the contents of an answer's numbered tags, in order, with "" for missing tags.
 
     Args:
         tag: a pattern with groups for a tag's number (or "" for 1) and its text.
@@ -256,7 +256,7 @@ def numbered_texts(tag: re.Pattern[str], said: str, horizon: int) -> list[str]:
 
 
 def commonest(texts: Sequence[str]) -> str:
-    """Return the most frequent text (the latest, in a tie), or "" if there is none."""
+    """Return the most frequent string (on ties, the latest), or "" if there is none."""
     counts = Counter(texts)
     most = max(counts.values(), default=0)
     return next((text for text in reversed(texts) if counts[text] == most), "")

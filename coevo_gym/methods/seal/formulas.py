@@ -69,4 +69,4 @@ SEAL: Mapping[str, Callable[[Inputs], Any]] = {
     "seal.position": lambda v: [position(turn, v["turns"]) for turn in range(v["turns"])],
     "seal.task_target": _target,
 }
-"""SEAL's formulas by name."""
+"""SEAL's formulas, keyed by name."""

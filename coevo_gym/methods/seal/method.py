@@ -53,7 +53,7 @@ class SEALSettings(FrozenModel):
     native: bool = False
     """Train on all native training tasks, as in the paper, instead of the initial tasks."""
     profile: ProfileConfig = ProfileConfig()
-    """Settings for switching cues on and off, and for moving utilities."""
+    """Settings for switching cues on and off, and for updating utilities."""
 
     @model_validator(mode="after")
     def _clip_is_a_range(self) -> Self:

@@ -85,7 +85,7 @@ class LastFailure(TableSelector):
                 self.table["failure"][row] = 1 + FAILURES.index(note.label)
 
     def weights(self) -> Numbers:
-        """Return an (n,) array of weights between 1 and 2."""
+        """Return the tasks' sampling weights, between 1 and 2, as an (n,) array."""
         seen, config = self._profile.total, self._profile.config
         targets = [
             task_target(label, seen[label], alpha=config.alpha, confident=config.confident)

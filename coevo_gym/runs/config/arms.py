@@ -144,7 +144,7 @@ def _arm_config(config: RunConfig, name: str) -> ArmConfig:
 
 
 def asks_policy(settings: ArmConfig | RunConfig) -> bool:
-    """Return True if the policy being trained takes part in rounds.
+    """Return True if the policy being trained takes part in evolution rounds.
 
     It takes part by exploring or by trying tasks.
     """

@@ -58,7 +58,7 @@ class Setting(NamedTuple):
 
 @cache
 def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
-    """Return the type of each setting, keyed by dotted key, for all kinds of every section.
+    """Return the type of each setting in every kind of section, keyed by dotted key.
 
     If several kinds share a setting, it may have the type of any of them.
     """
@@ -75,7 +75,7 @@ def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
 
 
 def annotation_of(model: type[BaseModel], key: str) -> Any | None:
-    """Return the type of a setting of a run or arm, or None if the key is unknown.
+    """Return the type of a setting, or None if the key is unknown.
 
     An arm's settings for its method may have any type here, because the method checks them.
     """
@@ -165,7 +165,7 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[SettingProb
 
 
 def _problem(model: type[BaseModel], found: ErrorDetails) -> SettingProblem:
-    """Convert a pydantic error into a problem, removing the tags that pydantic adds to keys."""
+    """Convert a pydantic error into a setting problem, without the tags that pydantic adds."""
     models: tuple[type[BaseModel], ...] = (model,)
     parts: list[str] = []
     kinds: tuple[type[BaseModel], ...] = ()

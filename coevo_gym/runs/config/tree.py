@@ -158,7 +158,7 @@ class RunConfig(FrozenModel):
 
 
 def _names_growth(curriculum: Any) -> bool:
-    """Return True if a curriculum section sets ``growth.kind``, by its current or former name."""
+    """Return True if a curriculum section sets ``growth.kind``, also under its former name."""
     if not isinstance(curriculum, Mapping):
         return False
     growth = curriculum.get("growth")

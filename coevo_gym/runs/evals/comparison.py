@@ -242,7 +242,7 @@ def _types(
 
 
 def _uneven(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Return the settings whose values differ between the two sides."""
+    """Return the settings that differ between the two sides of a comparison."""
     return [f"{key}: {a[key]} in A, {b[key]} in B" for key in a if key in b and a[key] != b[key]]
 
 

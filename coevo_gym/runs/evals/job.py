@@ -98,7 +98,7 @@ def read_arguments(env_class: type, items: Sequence[str]) -> dict[str, Any]:
 
 
 def _parameters(env_class: type) -> Iterator[tuple[str, Any]]:
-    """Yield the names and types of the keyword arguments of a class and its bases."""
+    """Yield the name and type of each keyword argument that a class or its bases accept."""
     for base in env_class.__mro__:
         init = vars(base).get("__init__")
         if not inspect.isfunction(init):

@@ -25,7 +25,7 @@ from coevo_gym.trainers.protocols import LoopState
 
 
 class Spending:
-    """The running total of the costs of warm-up, initial tasks and arms."""
+    """A running total of a run's costs: warm-up, initial tasks and arms."""
 
     def __init__(self, progress: ProgressSink) -> None:
         self._progress = progress
@@ -240,7 +240,7 @@ def _of_studies(config: RunConfig, arm: ArmConfig) -> CostEstimate:
 def _asked(
     arm: ArmConfig, model: ExplorerModelSettings, name: str, cost: Usage, endpoint: str
 ) -> CostEstimate:
-    """Return a model's cost estimate, leaving out the numbers of rounds and questions.
+    """Return a model's cost estimate, without the numbers of rounds and questions.
 
     ``endpoint`` is the settings key of the model's endpoint.
     """
@@ -268,7 +268,7 @@ def _round(config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, gui
 
 
 def _within(caps: Caps, cost: Usage) -> Usage:
-    """Limit the estimated cost of one round or study to its caps."""
+    """Limit the estimated cost of a round or study to the caps that apply per round."""
     capped, most = cost, caps.max_calls_per_round
     if most is not None and capped.calls > most:
         capped = _share(capped, most / capped.calls).model_copy(update={"calls": most})
@@ -288,12 +288,12 @@ def _priced(usage: Usage, prices: Prices) -> Usage:
 
 
 def _caps_of(caps: Caps, key: str) -> dict[str, float]:
-    """Return the caps that are set, keyed by setting."""
+    """Return the cost caps that are set, keyed by setting."""
     return {f"{key}.{name}": cap for name, cap in caps.model_dump(exclude_none=True).items()}
 
 
 def _capped(estimate: CostEstimate) -> CostEstimate:
-    """Limit the estimate to the run's overall caps."""
+    """Limit a cost estimate to the run's overall cost caps."""
     caps, cost = estimate.caps.items(), estimate.cost
     tokens = [cap for key, cap in caps if key.endswith("max_tokens_total")]
     dollars = [cap for key, cap in caps if key.endswith("max_usd_total")]

@@ -156,7 +156,7 @@ class Chosen:
         ]
 
     def shown(self) -> dict[str, list[str]]:
-        """Map each row to the parts of its runs (such as baselines) that other rows show."""
+        """Return the parts of each row's runs, such as baselines, that have rows of their own."""
         found = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:
@@ -300,7 +300,7 @@ def _settings(config: RunConfig) -> dict[str, Any]:
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """Return the first three settings that differ, as text."""
+    """Return the first three differences between two sets of settings, as text."""
     before, now = dict(flat(there)), dict(flat(here))
     found = (
         f"{key} is {before.get(key)!r} there and {now.get(key)!r} here"

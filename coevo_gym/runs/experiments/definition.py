@@ -95,7 +95,7 @@ class Budget(FrozenModel):
     set: JsonObject = FrozenDict()
 
     def over(self, other: Budget) -> Budget:
-        """Return ``other`` updated with this budget, or this budget alone if it has a preset."""
+        """Return ``other`` updated with this budget's settings. A preset replaces ``other``."""
         if self.preset:
             return self
         return Budget(preset=other.preset, set={**other.set, **self.set})

@@ -77,7 +77,7 @@ def finished(chosen: Chosen) -> ResultTable:
 
 
 def export(chosen: Chosen, path: Path) -> ResultTable:
-    """Write finished cells to a file of records, and write a table of the file's cells next to it.
+    """Write finished cells to a records file, and a table of all its cells to a second file.
 
     Other cells in the file are kept. The table is written to a file of the same name that ends in
     ``.md``.

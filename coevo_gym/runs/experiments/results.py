@@ -18,7 +18,7 @@ from coevo_gym.runs.experiments.numbers import USUAL, Numbers
 Values = Mapping[str, Mapping[int, Numbers]]
 """Numbers of finished cells, by row key and seed."""
 Printed = Mapping[str, Mapping[str, float]]
-"""Numbers printed in a paper, in its own units, by row key and name."""
+"""Numbers printed in a paper, in the paper's units, keyed by row key and name."""
 
 
 @dataclass(frozen=True)

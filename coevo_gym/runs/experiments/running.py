@@ -179,7 +179,7 @@ class _Told:
         self.progress, self.name = progress, name
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Do nothing, because a cell is not divided into parts."""
+        """Do nothing, because the parts of a cell's run are not shown."""
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
         self.progress.phase(f"{self.name}: {name}", total, done, similar=similar)

@@ -75,7 +75,7 @@ _CUDA_NAMES = {
     "NVIDIA L4": "l4",
     "NVIDIA GeForce RTX 4090": "rtx4090",
 }
-"""Known GPUs by the name that CUDA reports, excluding variants with different rates."""
+"""Known GPUs, keyed by the name that CUDA reports. Variants with other rates are excluded."""
 
 
 def find_card(name: str) -> Device:

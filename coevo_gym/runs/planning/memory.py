@@ -20,7 +20,7 @@ UNKNOWN_CONTEXT = 8192
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Estimated memory of a language model during the training of one arm.
+    """An estimate of the memory needed to train one arm's language model.
 
     All values except ``trained`` are bytes. Weights, gradients, moments, reference and average are
     exact except for norms and biases; activations are an estimate.
@@ -59,17 +59,17 @@ class MemoryEstimate:
 
     @property
     def weights(self) -> int:
-        """The size of the weights of the learner and the sampler, in bytes."""
+        """The total size, in bytes, of the learner's and the sampler's weights."""
         return self.learner + self.sampler
 
     @property
     def training(self) -> int:
-        """The memory that training needs in addition to weights and activations, in bytes."""
+        """The memory, in bytes, that training needs in addition to weights and activations."""
         return self.gradients + self.moments + self.reference + self.average
 
     @property
     def least(self) -> int:
-        """The memory that an update needs in addition to activations, in bytes."""
+        """The memory, in bytes, that an update needs in addition to activations."""
         return self._weights_and_share + self.training + self.kept
 
     @property
@@ -192,7 +192,7 @@ def _imitated(config: RunConfig, context: int) -> int:
 def _activations(
     config: RunConfig, shape: ModelShape, trained: int, tokens: int, *, half: bool
 ) -> int:
-    """Return the memory that activations take up in one pass, in bytes.
+    """Return the memory, in bytes, that activations take up in one pass.
 
     With checkpointing, only layer inputs are stored. The peak is at the end of the forward pass,
     including bf16 copies of trained weights, or while a layer is recomputed with its gradients.

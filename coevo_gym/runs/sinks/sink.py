@@ -1,4 +1,4 @@
-"""The interface of sinks, the lookup of sinks by name, and the delivery of metrics to sinks."""
+"""The interface for sinks, the lookup of sinks by name, and the delivery of metrics to sinks."""
 
 from __future__ import annotations
 

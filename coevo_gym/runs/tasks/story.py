@@ -97,7 +97,7 @@ class Story:
     elsewhere: tuple[VerdictPlace, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the history, without the task, as JSON."""
+        """Return the draft's history as JSON, without the task."""
         explored, decision = self.explored, self.decision
         return {
             "draft_id": self.verdict.draft_id,

@@ -74,7 +74,7 @@ def skill_of(tag: str) -> int:
 
 
 def scenario_of(skills: Sequence[int], split: Split = Split.TRAIN) -> str:
-    """Return a skill chain's scenario, made up of its split and first skill."""
+    """Return the name of a skill chain's scenario: its split and its first skill."""
     return f"{split}/{skills[0]}"
 
 

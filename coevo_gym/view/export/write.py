@@ -1,4 +1,4 @@
-"""Writers for reports and exports: they pack responses into a page or into files beside it.
+"""Code that writes reports and exports, either as one file or as pages with data files.
 
 A report is an export of one run without episodes and walks, small enough to keep in the run folder.
 """
@@ -41,7 +41,7 @@ from coevo_gym.view.shelf import Shelf
 from coevo_gym.view.shell import STATIC
 
 _SHORT = 40
-"""Minimum length of a text that is stored separately."""
+"""Minimum length of a string that is stored separately."""
 
 
 class DataFile:
@@ -70,7 +70,7 @@ class DataFile:
 
     @property
     def packed(self) -> int:
-        """Return the size of the lines in bytes after compression and base64 encoding."""
+        """Return the size of the file's lines, in bytes, after compression and base64 encoding."""
         return len(self._packed) * 4 // 3
 
     def add(self, path: str, value: Any, room: float = math.inf) -> bool:
@@ -86,7 +86,7 @@ class DataFile:
         return True
 
     def to_text(self, **more: Any) -> str:
-        """Complete the file and return its contents as base64 (see ``static/viewer/exported.js``).
+        """Finish the data file, and return it as base64 (see ``static/viewer/exported.js``).
 
         Args:
             more: further data for the file, besides the responses.

@@ -78,7 +78,7 @@ class ArmAdvice(Shape):
 MOST_ADVICE = 300
 """Maximum number of rows for an arm."""
 MOST_CHARACTERS = 2_000
-"""Maximum length of a text; longer texts are truncated."""
+"""Maximum length of a string; longer strings are truncated."""
 
 
 class _Story(NamedTuple):

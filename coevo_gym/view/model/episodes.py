@@ -119,7 +119,7 @@ _FORMATS: Mapping[str, dict[str, Any]] = {
     "bfcl": {"format": "json", "action": "calls"},
     "appworld": {"format": "code", "action": "code"},
 }
-"""Display formats by benchmark; all other benchmarks are displayed as plain text."""
+"""Display formats, keyed by benchmark; other benchmarks are displayed as plain text."""
 
 
 def page_behind(

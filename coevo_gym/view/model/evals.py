@@ -479,7 +479,7 @@ def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:
 
 
 def _system(config: Mapping[str, Any], episode: EvalTrajectory, asked: str) -> str | None:
-    """Return a language model's system prompt, assuming the benchmark's own prompt file."""
+    """Return a language model's system prompt, assuming it used the benchmark's prompt file."""
     chat = (config.get("settings") or {}).get("chat")
     if chat is None:
         return None

@@ -369,7 +369,7 @@ def _training(run: ShownRun) -> Iterator[Series]:
 
 
 def _added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Add up counts by name and return the sums in descending order."""
+    """Add up the counts for each name, and return the sums in descending order."""
     total = Counter[str]()
     for one in counts:
         total.update(one)

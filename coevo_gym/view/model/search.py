@@ -62,7 +62,7 @@ _MOST = 200
 
 
 def search(shelf: Shelf, query: Query) -> SearchResult:
-    """Return the search results that contain all words. Skip runs that cannot be read.
+    """Return the search results that contain all words in the query. Skip runs that cannot be read.
 
     Raises:
         BadRequest: if there are no words, or a parameter is invalid.

@@ -17,7 +17,7 @@ BUTTONS = {
     "reviews": "Reviews",
     "buy now": "Buy Now",
 }
-"""Names of the shop's buttons, by the text to click."""
+"""Names of the shop's buttons, keyed by the text to click."""
 
 
 class Thing(Shape):
