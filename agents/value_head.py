@@ -15,5 +15,5 @@ class ValueHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros((), device=device))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return fp32 value estimates for hidden states of shape (..., width) and any precision."""
+        """Return fp32 value estimates for (..., width) hidden states of any precision."""
         return hidden.float() @ self.weight + self.bias

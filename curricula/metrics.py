@@ -63,7 +63,7 @@ class EnergyDistance(NamedTuple):
 
 
 def energy_distance(x: ArrayLike, y: ArrayLike, estimator: Estimator = "v") -> EnergyDistance:
-    """Return the absolute and relative energy distance of two sets (CoEvolve, Eq. 3 and 4).
+    """Return the absolute and relative energy distance of two sets (CoEvolve, equations 3 and 4).
 
     ED = 2 E|x - y| - E|x - x'| - E|y - y'|;  ED_rel = ED / E_{i != i'}|x_i - x_i'|.
 
@@ -107,7 +107,7 @@ class SimilarityHistogram(NamedTuple):
 
 
 def max_similarity(embeddings: ArrayLike, reference: ArrayLike) -> SimilarityHistogram:
-    """Return each task's similarity to the nearest reference, and a histogram (CoEvolve, Fig. 5).
+    """Return each task's similarity to the nearest reference, and a histogram (CoEvolve, Figure 5).
 
     Args:
         embeddings: (n, dim) vectors of any norm.

@@ -220,7 +220,7 @@ class SignalDetector:
 
     @property
     def forgotten(self) -> Mapping[Reading, int]:
-        """Number of episodes that showed forgetting, for each way of summarising a visit."""
+        """Number of episodes that showed forgetting, per way of scoring a visit (max or mean)."""
         return self._forgotten
 
     @property
@@ -327,7 +327,7 @@ class SignalDetector:
                     )
 
     def _push(self, group: Group) -> None:
-        """Add the group's visit to its task's window of recent visits."""
+        """Record the group's visit in the window of recent visits to its task."""
         scores = self._scores(group)
         if not scores:
             return

@@ -129,7 +129,7 @@ class LeaveOneOut:
 
 
 class StepWorth(Protocol):
-    """A function that gives each step a value. Steps in the same state are compared by value."""
+    """A function that assigns values to steps. Steps in the same state are compared by value."""
 
     def __call__(
         self, group: Group, rewards: Sequence[float], notes: Notes

@@ -104,7 +104,7 @@ class _Reciter:
         self._agent = agent
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return one ``Act`` per view: the reference's action and the policy's decision for it."""
+        """Return the reference solution's next action for each view, with the policy's decision."""
         return [self._next(view) for view in views]
 
     def _next(self, view: View) -> Act:

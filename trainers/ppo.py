@@ -118,7 +118,7 @@ def explained_variance(values: Sequence[float], targets: Sequence[float]) -> flo
 
 
 class _Values(NamedTuple):
-    """Inputs of the value loss: one row per sample, and the divisor of the summed loss."""
+    """Inputs of the value loss: one row per sample, and the divisor for the summed loss."""
 
     old: Sequence[Tensor]
     targets: Sequence[Tensor]
@@ -235,7 +235,7 @@ class PPO(SurrogateLearner):
         return [self._known[id(t)][1] for t in trajectories]
 
     def _value_rows(self, batch: Batch) -> tuple[_Values, float]:
-        """Return the value loss's inputs, and the share of variance that the values explain."""
+        """Return the value loss's inputs, and the share of variance explained by the values."""
         old, targets, valued = (
             list(chain.from_iterable(rows))
             for rows in zip(*(e[1:] for e in self._estimates(batch.trajectories)), strict=True)
@@ -252,7 +252,7 @@ class PPO(SurrogateLearner):
         return rows, explained
 
     def _objective(self, batch: Batch) -> Objective:
-        """Return the inputs of the loss that all steps share. The loss is a mean over positions."""
+        """Return the loss inputs shared by an update's steps. The loss is a mean over positions."""
         config, n_samples = self.config, len(batch.samples)
         stale = of_older_weights(batch, self.version)
         return Objective(

@@ -55,7 +55,7 @@ class Snapshot(NamedTuple):
 
 
 def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
-    """Merge each snapshot of a context into the next snapshot if the next snapshot extends it.
+    """Merge consecutive snapshots of a context if the later one extends the earlier one.
 
     Source: AgentEvolver's merging of a context's timelines (arXiv 2511.10395).
     """

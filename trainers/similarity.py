@@ -89,7 +89,7 @@ def group_states(
 
 
 class _Leader:
-    """The first text of a state, with its character or word counts for quick comparisons."""
+    """The first text assigned to a state, with word or character counts for quick comparisons."""
 
     def __init__(self, text: str, units: Sequence[Hashable]) -> None:
         self.text, self.units = text, units

@@ -46,7 +46,7 @@ from coevo_gym.trainers.segments import n_sampled, samples
 
 
 def teaches(advantages: Iterable[Advantage]) -> bool:
-    """Return True if any of a group's advantages is not 0."""
+    """Return True if any advantage in a group is non-zero."""
     return any(teaches(a) if isinstance(a, Sequence) else a for a in advantages)
 
 

@@ -172,7 +172,7 @@ class ChatFormat:
         return tuple(ids)
 
     def ids_after(self, decision: TokenDecision, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Return the token ids of the next prompt: a decision followed by later messages.
+        """Return the token ids of a prompt that continues a decision with later messages.
 
         The ids start with the decision's ids, which are not tokenised again.
 
@@ -184,7 +184,7 @@ class ChatFormat:
         return (*decision.prompt_ids, *answer, *self._fill(bridge, messages))
 
     def answer_ids(self, text: str) -> tuple[int, ...]:
-        """Return the token ids of an unsampled answer, including the end-of-turn token."""
+        """Encode an answer that was not sampled, and append the end-of-turn token."""
         return (*self._encode(text), self.end_of_turn)
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -95,7 +95,7 @@ class Conversation:
         return tuple(cue.text for cue in self.view.cues if cue.place == place)
 
     def _at(self, step: int) -> View:
-        """Return the view at a step."""
+        """Return the view that the agent had at a step."""
         if step == self.answered:
             return self.view
         turn, history = self.view.history[step], self.view.history[:step]

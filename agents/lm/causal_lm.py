@@ -66,7 +66,7 @@ _LOGIT_SETTINGS = (
 
 
 class Loaded(NamedTuple):
-    """A model with its tokenizer and, if it has one, the adapter that wraps it."""
+    """A model, its tokenizer and, if there is one, the adapter that wraps the model."""
 
     model: PreTrainedModel
     tokenizer: Any
@@ -213,7 +213,7 @@ def head_of(model: PreTrainedModel) -> torch.nn.Linear:
 
 @torch.no_grad()
 def check_model(model: PreTrainedModel) -> None:
-    """Check on a few tokens that packed sequences get the same logits as separate sequences.
+    """Check, on a few tokens, that packing sequences does not change their logits.
 
     Raises:
         ModelError: if the logits differ, because the trained and sampled models would differ.
@@ -245,7 +245,7 @@ def own_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 @torch.no_grad()
 def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """Yield each weight's name and tensor, merging adapters in fp32 and copying nothing else."""
+    """Yield each weight's name and tensor, with adapters merged in fp32. Nothing else is copied."""
     adapted = {
         f"{name}.base_layer.weight": module
         for name, module in model.named_modules()

@@ -1,4 +1,4 @@
-"""A causal language model that can be trained and copied and that computes log-probabilities."""
+"""A causal language model that computes log-probabilities and can be trained and copied."""
 
 from __future__ import annotations
 
@@ -398,7 +398,7 @@ class FrozenAdapter:
         """Do nothing, because a frozen adapter has no training mode."""
 
     def frozen_copy(self) -> FrozenAdapter:
-        """Return this object, because it does not change."""
+        """Return this object, because a frozen adapter does not change."""
         return self
 
     def state_dict(self) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class ModelShape(NamedTuple):
 
     @property
     def n_parameters(self) -> int:
-        """Number of matrix weights. Norms and biases (well below 0.1 %) are not counted."""
+        """Number of parameters, excluding norms and biases (well below 0.1 %)."""
         return self._count(self.experts)
 
     @property
@@ -63,12 +63,12 @@ class ModelShape(NamedTuple):
         return attention + expert * self.active_experts
 
     def lora_parameters(self, rank: int) -> int:
-        """Return the weight count of an adapter of this rank on all non-expert linear layers."""
+        """Return the number of LoRA parameters at this rank, if experts have no adapters."""
         adapted = self._replace(experts=0) if self.experts > 1 else self
         return self.layers * rank * sum(rows + columns for rows, columns in adapted._matrices())
 
     def _matrices(self) -> list[tuple[int, int]]:
-        """Return the input and output widths of all matrices in a block, including all experts."""
+        """Return the input and output width of each weight matrix in a block, including experts."""
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = [(self.hidden, query), *[(self.hidden, key)] * 2, (query, self.hidden)]
         mlp = [*[(self.hidden, self.intermediate)] * 2, (self.intermediate, self.hidden)]

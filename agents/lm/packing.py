@@ -99,7 +99,7 @@ def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]
 
 
 def _first(path: Path, n: int) -> Path:
-    """Truncate a path, which locates a sequence's tokens in a row, to the first ``n`` tokens."""
+    """Truncate a path (a sequence's location in a row) to the first ``n`` tokens."""
     found = []
     for number, taken in path:
         found.append((number, min(taken, n)))
@@ -195,7 +195,7 @@ def sequence_attention(
     paths: Sequence[Path] = (),
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """Compute causal attention within each sequence of a row, in place of transformers' function.
+    """Compute causal attention within each sequence of a row, replacing transformers' attention.
 
     On a GPU in half precision, this uses PyTorch's variable-length attention, one kernel per row
     (not covered by the tests, which need no GPU). Otherwise it loops over the sequences.

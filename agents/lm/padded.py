@@ -244,7 +244,7 @@ class _Batch:
             self._cache.batch_select_indices(kept)
 
     def store(self, row: int, ids: Ids, stored: PrefixCache) -> None:
-        """Cache the processed tokens of a row, given their ids."""
+        """Add a row's processed tokens to a prefix cache, given the tokens' ids."""
         slots = self._seen[row].nonzero().squeeze(1)
         layers = [layer for layer in self._cache.layers if isinstance(layer, BatchLayer)]
         stored.put(ids, [layer.of_row(row, slots) for layer in layers])
@@ -276,7 +276,7 @@ def _attention(
     position_bias: Tensor | None = None,
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention with the signature of transformers' attention functions.
+    """Compute attention in place of transformers' own attention function.
 
     For one new token per row, query heads that share a key head are treated as several queries.
     transformers copies keys and values for each query head instead, which took 8 times as long on a
@@ -315,7 +315,7 @@ def _padded(ids: Sequence[int], length: int) -> list[int]:
 
 
 def _batches(rows: Sequence[_Row], max_read: int, max_cache: int) -> Iterator[list[int]]:
-    """Yield batches of row indices with similar prompt lengths.
+    """Yield batches of row indices, grouping rows with similar prompt lengths.
 
     ``max_read`` limits the tokens that a batch processes at once, and ``max_cache`` those in its
     cache at the end, including padding.

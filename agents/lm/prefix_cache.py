@@ -68,11 +68,11 @@ class PrefixCache:
         return sum(stored.n_bytes for stored in self._stored.values())
 
     def clear(self) -> None:
-        """Drop all sequences. Call this whenever the weights change."""
+        """Drop all cached sequences. Call this whenever the weights change."""
         self._stored.clear()
 
     def find(self, prompt: Ids) -> CachedStart:
-        """Return the longest cached start of a prompt, excluding the prompt's last token."""
+        """Return the longest cached prefix of a prompt, excluding the prompt's last token."""
         ids, best, key = np.asarray(prompt[:-1]), CachedStart(), None
         for name, stored in self._stored.items():
             n = n_shared(ids, stored.ids)
@@ -116,7 +116,7 @@ def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
     levels: dict[int, list[Ids]] = {}
 
     def divide(group: Sequence[Ids], read: int, level: int) -> None:
-        """Collect the prefixes shared by sorted prompts whose first ``read`` tokens are equal."""
+        """Collect the prefixes that sorted prompts share beyond their first ``read`` tokens."""
         if len(group) < 2:
             return
         # In a sorted group, the first and the last sequence have the shortest common prefix.
@@ -150,7 +150,7 @@ class BatchLayer(DynamicLayer):
         self._beginnings, self._length, self._room = beginnings, begun, room
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate memory for keys and values, and copy the cached keys and values."""
+        """Allocate memory for keys and values, and copy the cached ones into it."""
         self.dtype, self.device = key_states.dtype, key_states.device
         ready = self._length + min(self._room, key_states.shape[-2] + _ROOM)
         self.keys = self._filled(key_states, ready, 0)

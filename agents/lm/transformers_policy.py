@@ -254,7 +254,7 @@ class TransformersPolicy(LanguageModel):
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """Sample with another seed in a ``with`` block, then restore the previous generator.
+        """Use another random seed in a ``with`` block, then restore the previous generator.
 
         The context uses a separate prefix cache, because prefixes computed in different batches
         differ in their last bits.
@@ -318,10 +318,11 @@ class TransformersPolicy(LanguageModel):
         return self._prefixes
 
     def _sampler(self) -> Any:
-        """Return the model to sample with: a bf16 copy for autocast on a GPU, else the original.
+        """Return the model to sample from: the model itself or, on a GPU, a bf16 copy.
 
-        On a CPU, the copy would add a rounding difference between sampler and learner without
-        saving time, because autocast converts the weights once per call.
+        The copy is used if fp32 weights are trained in bf16. On a CPU, it would add a rounding
+        difference between sampler and learner without saving time, because autocast converts the
+        weights once per call.
         """
         trained_in_bf16 = self._half and self.model.dtype != torch.bfloat16
         if not trained_in_bf16 or self.device.type == "cpu":

@@ -183,7 +183,7 @@ class VLLMEngine:
 
 
 def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Return the names and shapes of a model folder's weights.
+    """Return the names and shapes of the weights in a model folder.
 
     Raises:
         ModelError: if the folder has no safetensors.
@@ -246,7 +246,7 @@ def _sampled(output: Any, ask: Ask) -> Sampled:
 
 @contextmanager
 def _process_kept() -> Iterator[None]:
-    """Set vLLM's environment variables in a ``with`` block, then restore the process's state.
+    """Set vLLM's environment variables for a ``with`` block, and undo vLLM's changes afterwards.
 
     vLLM writes to the environment (including LD_PRELOAD, which would affect every child process)
     and seeds all global random generators.

@@ -60,7 +60,7 @@ def parse(text: str) -> Text:
 
 @lru_cache(maxsize=65536)
 def bucket(word: str, buckets: int) -> int:
-    """Return a word's row in the embedding table. Every process computes the same row."""
+    """Return the index of a word's row in the embedding table. It is the same in every process."""
     return zlib.crc32(word.encode()) % buckets
 
 
@@ -246,7 +246,7 @@ def split_candidate(candidate: str) -> tuple[str, str]:
 
 
 def contexts(arguments: Sequence[str], observation: str) -> list[tuple[float, str]]:
-    """Return each argument's position in an observation and the text that follows it.
+    """Return each argument's position in an observation and the text that follows the argument.
 
     If an argument does not occur, leading words are dropped until it does ("to drawer 1",
     "drawer 1").
@@ -356,7 +356,7 @@ def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[
 
 
 def _with_relative(rows: Floats) -> Floats:
-    """Add columns that compare each candidate's features with the best among all candidates."""
+    """Add columns that compare each candidate's features with the maximum over all candidates."""
     compared = rows[:, :_N_COMPARED]
     gap = compared - compared.max(axis=0, keepdims=True)
     fresh = compared[:, :3] * (1.0 - rows[:, _N_PAGE : _N_PAGE + 1])  # 0 if chosen here before

@@ -97,12 +97,12 @@ class Scorer(nn.Module):
         return relu(self.second(torch.cat([hidden, pooled], dim=1)))
 
     def mean(self, hidden: Tensor, batch: CandidateBatch) -> Tensor:
-        """Return the (B, hidden) mean hidden state of each choice's candidates."""
+        """Return (B, hidden) states, mean-pooled over each decision's candidates."""
         zeros = hidden.new_zeros(len(batch.sizes), hidden.shape[1])
         return zeros.index_add(0, batch.owner, hidden) / batch.sizes.unsqueeze(1)
 
     def log_softmax(self, scores: Tensor, batch: CandidateBatch) -> Tensor:
-        """Return (N,) log-probabilities, normalised within each choice."""
+        """Return (N,) log-probabilities, normalised over each decision's candidates."""
         n = len(batch.sizes)
         highest = scores.detach().new_full((n,), -torch.inf)
         highest = highest.scatter_reduce(0, batch.owner, scores.detach(), "amax")
@@ -111,7 +111,7 @@ class Scorer(nn.Module):
         return shifted - total.log()[batch.owner]
 
     def _pool(self, hidden: Tensor, batch: CandidateBatch) -> list[Tensor]:
-        """Return the (B, hidden) maximum and mean hidden states of each choice's candidates."""
+        """Return (B, hidden) states, max-pooled and mean-pooled over each decision's candidates."""
         zeros = hidden.new_zeros(len(batch.sizes), hidden.shape[1])
         owner = batch.owner.unsqueeze(1).expand_as(hidden)
         # Values after relu are >= 0, so starting from 0 does not change a maximum.

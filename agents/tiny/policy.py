@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TinyConfig(FrozenModel):
-    """Size of the tiny policy.
+    """Settings for the tiny policy's network and cache.
 
     Attributes:
         buckets: number of rows of the hashed word embedding table.
@@ -127,7 +127,7 @@ class TinyPolicy:
         return self._picked(taken, batch, self._net(batch))
 
     def value_head(self) -> ValueHead:
-        """Create a head that estimates a choice's value from the mean over its candidates."""
+        """Create a head that estimates a decision's value from the mean state of its candidates."""
         from coevo_gym.agents.value_head import ValueHead
 
         return ValueHead(self.config.hidden)
@@ -174,7 +174,7 @@ class TinyPolicy:
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """Sample with another seed in a ``with`` block, then restore the previous generator."""
+        """Use another random seed in a ``with`` block, then restore the previous generator."""
         before, self._rng = self._rng, np.random.default_rng(seed)
         try:
             yield

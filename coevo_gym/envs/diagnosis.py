@@ -116,7 +116,7 @@ class TurnFacts(NamedTuple):
 
     @classmethod
     def unreached(cls, reference: bool) -> TurnFacts:
-        """Return facts that mark a turn as not reached."""
+        """Return the facts for a turn that was not reached."""
         return cls(reached=False, reference=reference, outcome="not_reached")
 
 
@@ -203,7 +203,7 @@ class Diagnosable(Benchmark, Protocol):
 
 
 def diagnosable(benchmark: Benchmark) -> Diagnosable:
-    """Check that a benchmark can diagnose why an episode failed, and return it.
+    """Return a benchmark after checking that it can diagnose why an episode failed.
 
     Raises:
         ConfigError: if the benchmark has no ``diagnose`` method.

@@ -174,7 +174,6 @@ def _batches(
 
 
 def _size(walk: Walk) -> int:
-    """Return the number of characters in a walk."""
     return len(walk.opening) + sum(map(size, walk.exchanges))
 
 

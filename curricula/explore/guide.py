@@ -42,7 +42,7 @@ def opened_for(benchmark: Benchmark, context: Context) -> Task:
 
 
 class Aim:
-    """A weighting that favours choices that mention the target.
+    """A weighting that favours choices that mention the exploration target.
 
     It sees the same choices as a policy whose instruction mentions the target, and nothing more.
 

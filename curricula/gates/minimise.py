@@ -119,7 +119,7 @@ class _Shortening:
         return False
 
     def _rebuild(self, indices: Sequence[int]) -> None:
-        """Drop the given steps if a task can be rebuilt and verified from the other steps."""
+        """Drop the given steps if a task can be rebuilt and verified from the remaining steps."""
         steps = _without(self._steps, indices)
         self._env_steps += len(steps)
         try:

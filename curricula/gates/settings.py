@@ -86,7 +86,7 @@ class SolveConfig(FrozenModel):
 
 
 class HoldConfig(FrozenModel):
-    """Rules for holding new tasks for review (`coevo tasks review`) before they are trained on.
+    """Rules for holding new tasks for review (`coevo tasks review`) before training uses them.
 
     A task is held if it matches at least one rule.
     """

@@ -1,4 +1,4 @@
-"""Similarity bins for new tasks, and an evolver that keeps only one bin."""
+"""Similarity bins for new tasks, and an evolver that keeps only the tasks in one bin."""
 
 from __future__ import annotations
 

@@ -142,6 +142,6 @@ class Sources:
             told.read(text)
 
     def feeds(self, step: int, later: Sequence[str]) -> bool:
-        """Return True if a step showed a value used in ``later`` or a count given in the answer."""
+        """Return True if a step showed a value that later actions use or a count in the answer."""
         text = "\n".join(later)
         return self._answers[step] or any(stands_in(text, value) for value in self._news[step])

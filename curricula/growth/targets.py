@@ -1,4 +1,4 @@
-"""Exploration targets that extend a pool's coverage, chosen before anything is executed."""
+"""Exploration targets that extend a pool's coverage, chosen before exploration starts."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class VectorIndex:
         return False
 
     def _propose(self, asked: NDArray[np.float32], n: int) -> NDArray[np.int64]:
-        """Return ``n`` candidates for the nearest vectors of each query, in ascending order."""
+        """Return the indices of ``n`` nearest-vector candidates per query, in ascending order."""
         removed = self._removed[: self._n]
         if n == len(self):
             return np.tile(np.flatnonzero(~removed), (len(asked), 1))
@@ -141,7 +141,7 @@ class VectorIndex:
         return np.sort(found, axis=1)
 
     def _grow(self) -> None:
-        """Insert new vectors into the graph."""
+        """Insert new vectors into the graph index."""
         if self._graph is None:
             self._graph = import_module("hnswlib").Index(space="ip", dim=self.dim)
             self._graph.init_index(self._n, M=LINKS, ef_construction=PLACED, random_seed=0)

@@ -69,7 +69,7 @@ class KnownTasks:
         return scenario in self._around
 
     def most_alike(self, draft: Draft) -> tuple[Task, float] | None:
-        """Return the most similarly worded known task from the draft's scenario.
+        """Return the known task in the draft's scenario that has the most similar wording.
 
         Returns:
             The task (in a tie, the first task) and the Jaccard index of the two sets of words, in

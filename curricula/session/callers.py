@@ -151,7 +151,7 @@ class Callers:
         return self._ended.get(ticket_id) or ""
 
     def drop(self, ticket_id: str) -> str:
-        """Count a report without an outstanding ticket, and return the reason for dropping it."""
+        """Count a report that has no outstanding ticket, and return the reason for dropping it."""
         why = _DROPPED.get(self.ended(ticket_id), "unknown")
         self._counts[why] += 1
         return why

@@ -1,4 +1,4 @@
-"""Rollouts for a remote session, in processes that do nothing else."""
+"""Functions that run rollouts for a remote session in dedicated processes."""
 
 from __future__ import annotations
 

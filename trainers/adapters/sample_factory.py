@@ -107,7 +107,7 @@ class ChooseAmongOffered(ActorCriticSharedWeights):  # type: ignore[misc]
         self.value = nn.Linear(_HIDDEN, 1)
 
     def forward_tail(self, core_output: Tensor, values_only: bool, sample_actions: bool) -> Any:
-        """Compute values and, unless ``values_only``, logits and actions sampled from them."""
+        """Compute values and, unless ``values_only``, also logits and sampled actions."""
         state, logits = core_output[:, :_HIDDEN], core_output[:, _HIDDEN:]
         result = TensorDict(values=self.value(state).squeeze())
         if not values_only:

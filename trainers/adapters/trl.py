@@ -148,7 +148,7 @@ class Environment:
         self._rollout, self._version = rollout, version
 
     def reset(self, split: str = "train", slot: str = "", task: str = "", **row: Any) -> str:
-        """Start one rollout of a row and return the messages for the model."""
+        """Start a rollout for a dataset row and return the messages for the model."""
         messages = self._rollout.begin(
             split=split, slot=slot or None, task=task or None, policy_version=self._version()
         )

@@ -56,7 +56,7 @@ def truncated_weights(
 
 
 def of_older_weights(batch: Batch, version: int) -> Tensor:
-    """Return a (D,) bool mask of samples with tokens sampled by an older policy version.
+    """Return a (D,) bool mask of the samples that contain tokens from older policy versions.
 
     It is always False if groups cannot be stale, because on-policy training needs no correction.
     """

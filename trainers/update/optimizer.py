@@ -59,7 +59,7 @@ def decayed(config: UpdateConfig, spent: float) -> float:
 
 
 class GuardedOptimizer:
-    """An optimiser that skips steps whose loss or gradient is not finite.
+    """An optimiser that skips steps with a non-finite loss or gradient.
 
     A single such step would make every weight NaN. Skipping it leaves the weights and the
     optimiser's averages unchanged and wastes only its batch. Three skipped steps in a row raise an
@@ -92,7 +92,7 @@ class GuardedOptimizer:
         self._inner.zero_grad(set_to_none=True)
 
     def step(self, loss: float) -> float | None:
-        """Update the weights, or skip the step if the loss or gradients are not finite.
+        """Update the weights, or skip the step if the loss or a gradient is non-finite.
 
         Returns:
             The gradient's norm before clipping; None if the step was skipped.

@@ -191,7 +191,7 @@ def _state(game: Game) -> str:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return a clue for each object type named in the task's goal."""
+    """Return the facts that an instruction must convey: the object types named in its goal."""
     assert isinstance(task.world, ALFWorldWorld)
     goal = goal_of(task.world)
     clues = (Clue(f"the {name.lower()}", (name.lower(),), task.instruction) for name in goal.types)

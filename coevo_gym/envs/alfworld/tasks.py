@@ -1,4 +1,4 @@
-"""Native tasks: the official games, or built-in scenes if the games are not installed."""
+"""Native tasks: the official games, or built-in games if the official ones are not installed."""
 
 from __future__ import annotations
 

@@ -154,9 +154,9 @@ def _effect(ran: Ran, before: Diff, after: Diff) -> Effect:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return clues about each app that changes, or about the question if no app changes.
+    """Return the facts that an instruction must convey: the changed apps, or else the question.
 
-    The answers in it are the answer to a question, and every call written out in full.
+    The forbidden strings are the answer to a question, and every call written out in full.
     """
     verifier = task.verifier
     assert isinstance(verifier, AppWorldVerifier)
@@ -208,7 +208,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Create up to two drafts: one repeats actions from a walk, and one asks about a list."""
+    """Create up to two drafts: one repeats part of the walk, and the other asks about a list."""
     last = FAILED if trace.steps[-1].error_kind else ""  # its full outcome is not recorded
     outcomes = [*(step.observation for step in trace.steps[1:]), last]
     walk = MoveState(list(zip(trace.actions, outcomes, strict=True)))

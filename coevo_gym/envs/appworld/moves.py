@@ -1,4 +1,4 @@
-"""Short pieces of code that sign in to an app, list the user's items, and act on one item.
+"""Code snippets that sign in to an app, list the user's items, and act on one item.
 
 These moves are for agents that cannot write code: a policy that chooses among candidates, and an
 explorer without a model. A move is identified by its text, so that a walk can be reconstructed from

@@ -78,7 +78,7 @@ def pool_of(
 
 
 def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
-    """Yield the arguments of the calls in a message, tagged with words from parameter names."""
+    """Yield the arguments of a message's calls, each with the words of its parameter's name."""
     known = {function.name: function for function in offered}
     for call in parse_message(message):
         if not isinstance(call, Call) or call.name not in known:
@@ -93,7 +93,7 @@ def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
 
 
 def column(parameter: Parameter, pool: CandidateValues) -> list[tuple[float, Any]]:
-    """Return candidate values for a parameter and their costs, cheapest first.
+    """Return (cost, value) pairs for a parameter, best value first.
 
     The value None means that the parameter is left out.
     """
@@ -114,7 +114,7 @@ def column(parameter: Parameter, pool: CandidateValues) -> list[tuple[float, Any
 
 
 def _rated(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
-    """Yield candidate values for a parameter and their costs."""
+    """Yield (cost, value) pairs for a parameter; values that fit better cost less."""
     if parameter.type == "boolean":
         yield from ((0.0, flag) for flag in (True, False))
     elif parameter.type == "array":
@@ -129,7 +129,7 @@ def _rated(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float,
 
 
 def _rated_listed(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
-    """Yield a parameter's allowed values and their costs. Values named in the request cost less."""
+    """Yield (cost, value) pairs for allowed values. Values named in the request cost less."""
     for item in parameter.listed:
         place = pool.request.find(item.lower())
         yield place / len(pool.request) if place >= 0 else 1.0, item
@@ -138,7 +138,7 @@ def _rated_listed(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple
 def _rated_plain(
     parameter: Parameter, types: Sequence[type], pool: CandidateValues
 ) -> Iterator[tuple[float, Any]]:
-    """Yield candidate strings and numbers for a parameter, with their costs."""
+    """Yield (cost, value) pairs for a parameter whose values are strings or numbers."""
     for away, value in chain.from_iterable(pool.values[kind] for kind in types):
         score = _suits(parameter, value)
         if score > 0 or value.kind != "word":
@@ -149,7 +149,7 @@ def _rated_plain(
 
 
 def _rated_arrays(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
-    """Yield candidate lists for an array parameter, with their costs."""
+    """Yield (cost, list) pairs for an array parameter."""
     types = _TYPES[parameter.items]
     if parameter.listed:
         yield _AT_HAND, list(parameter.listed)
@@ -183,7 +183,7 @@ def _suits(parameter: Parameter, value: Value) -> float:
 
 
 def rows(columns: Sequence[Sequence[tuple[float, Any]]]) -> Iterator[list[Any]]:
-    """Yield rows with one value from each column, cheapest first. Strings never repeat in a row."""
+    """Yield lists with one value per column, cheapest first. Strings never repeat within a list."""
     if not all(columns):
         return
     heap = [(sum(column[0][0] for column in columns), (0,) * len(columns))]

@@ -270,7 +270,7 @@ def _hash(toolbox: Toolbox) -> str:
 
 
 def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> bool:
-    """Return True if any result is new and does more than repeat the arguments of the calls."""
+    """Return True if any result is new and contains more than the arguments of the calls."""
     calls = [item for item in parse_message(message) if isinstance(item, Call)]
     given = [str(value) for call in calls for value in (*call.positional, *call.arguments.values())]
     return any(
@@ -286,7 +286,7 @@ def _values(result: str) -> list[str]:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return one clue for each turn that calls functions.
+    """Return the facts that the messages must convey: one for each turn that calls functions.
 
     An answer is a call written out in full, because that would reveal the solution.
     """
@@ -306,7 +306,7 @@ def evidence(task: Task) -> Evidence:
 
 
 def _names(call: Call) -> Iterator[str]:
-    """Yield the words in a call's purpose, function name, class name and non-default values."""
+    """Yield the words and values that describe a call, except default values."""
     owner = functions_of()[call.name].removesuffix("API")
     for text in (purpose(call.name), spaced(call.name), spaced(owner)):
         yield from text.split()
@@ -356,7 +356,7 @@ def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
 
 
 def _made(trace: Trajectory) -> Iterator[Call]:
-    """Yield the calls that an exploration walk ran, except long or unrepeatable ones."""
+    """Yield the calls made in an exploration walk, except long or unrepeatable calls."""
     for step in trace.steps:
         for item in parse_message(step.action):
             if isinstance(item, Malformed) or item.name not in {*step.calls} - UNREPEATABLE:

@@ -128,7 +128,7 @@ def _kinds(words: frozenset[str]) -> Iterator[str]:
 
 
 def _mentioned(description: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the allowed values and the example values in a parameter's description."""
+    """Return the allowed values and the example values listed in a parameter's description."""
     enum, either = _ENUM.search(description), _EITHER.search(description)
     if enum:
         return tuple(item.strip(' "[].') for item in enum[1].split(",")), ()

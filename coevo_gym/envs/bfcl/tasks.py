@@ -36,7 +36,7 @@ _REMEMBERED = 1024
 
 
 def scenario_of(index: int) -> str:
-    """Return the scenario of the official entries numbered ``index``."""
+    """Return the scenario to which all official entries at ``index`` belong."""
     return f"multi_turn_{index}"
 
 
@@ -213,7 +213,7 @@ def relabelled(task: Task, scheme: str) -> Task:
 
 @lru_cache(maxsize=len(CATEGORIES))
 def _entries(category: str) -> tuple[Task, ...]:
-    """Return the 200 official entries of a category, with their splits."""
+    """Return the 200 official entries in a category, with their splits."""
     file = f"BFCL_v4_multi_turn_{category}.json"
     data = root() / "data"
     entries = _json_lines(data / file)

@@ -20,7 +20,7 @@ _HUGE = 1e15
 
 
 class Value(NamedTuple):
-    """A value that could be an argument.
+    """A value that could be used as a call argument.
 
     Attributes:
         value: the value, as JSON.
@@ -45,7 +45,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 @lru_cache(maxsize=65536)
 def words_of(text: str) -> frozenset[str]:
-    """Split text or an identifier into lower-case words, removing a plural s from each.
+    """Split text or an identifier into lower-case words without a plural s.
 
     Example:
         >>> sorted(words_of("get_zipcode fanSpeed files"))
@@ -177,7 +177,7 @@ def _in_json(value: Any, near: frozenset[str]) -> Iterator[Value]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return True if a value is a string or a number that can be an argument."""
+    """Return True if a value is a number or string small enough to be used as a call argument."""
     if isinstance(value, str):
         return 0 < len(value) <= MAX_TEXT
     return type(value) in (int, float) and abs(value) < _HUGE

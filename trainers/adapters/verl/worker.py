@@ -173,7 +173,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
 
 
 DRIFT = ("importance", "importance_capped_share", "sampler_kl")
-"""Names of metrics averaged over positions, unlike the terms of the loss."""
+"""Names of metrics that are averaged over positions; the terms of the loss are summed."""
 
 
 def verl_loss(

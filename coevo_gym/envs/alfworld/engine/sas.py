@@ -203,7 +203,7 @@ class _Lines:
         return found
 
     def _effect(self, line: str) -> tuple[tuple[int, int] | None, SasEffect]:
-        """Parse an effect line. Also return the (variable, value) pair that it needs, or None."""
+        """Parse an effect from a line. Also return the (variable, value) it needs, or None."""
         found = self._effects.get(line)
         if found is None:
             _, *numbers = map(int, line.split())

@@ -64,7 +64,7 @@ class Executor:
         return self._process.pid
 
     def start(self, datetime: str, seed: int, apps: Mapping[str, Sequence[str]]) -> None:
-        """Prepare the process to run code: set its clock, random seed and API names.
+        """Prepare the process to run code: set its clock, random seed and available APIs.
 
         Raises:
             EnvBackendError: if the process does not start.

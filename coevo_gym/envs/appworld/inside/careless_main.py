@@ -57,7 +57,7 @@ def _serve(control: Channel) -> None:
 
 
 def _look(world: Any) -> dict[str, Any]:
-    """Grade the saved state as the engine's own command does. Also return changes and calls."""
+    """Grade the saved state with the engine's own grader. Also return changes and calls."""
     from appworld import evaluate_task
     from appworld.apps.model_lib import CachedDBHandler
     from appworld.task import Task

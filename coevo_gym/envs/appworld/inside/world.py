@@ -252,7 +252,7 @@ class World:
 
 
 def _in_short(diff: dict[str, Any]) -> dict[str, Any]:
-    """Return a diff, or one digest per database model if the diff is too long."""
+    """Return a database diff, or one digest per database model if the diff is too long."""
     texts = {model: json.dumps(rows, sort_keys=True).encode() for model, rows in diff.items()}
     if sum(map(len, texts.values())) <= DIFF_BYTES:
         return diff

@@ -141,7 +141,7 @@ def hermes(calls: Sequence[Call]) -> str:
 
 
 class _Unnumbered(str):
-    """A string that skips the slow counting of lines when a JSON error is raised."""
+    """A string that avoids slow line counting when a JSON error is raised."""
 
     def count(self, *_: Any) -> int:
         return 0

@@ -318,7 +318,7 @@ _GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 
 def _plain(value: Any) -> Any:
-    """Convert a public attribute to JSON that is the same in every process."""
+    """Convert a backend's public attribute to JSON that is the same in every process."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
