@@ -31,8 +31,8 @@ class AppWorldEnv(TaskEnv):
     code can reach only the public APIs of the task's apps.
 
     Observation:
-        The first observation describes the person to act for, the task, and how to look up APIs.
-        Later observations are the code's output (up to 20,000 characters),
+        The first observation describes the person that the agent acts for, the task, and how to
+        look up APIs. Later observations are the code's output (up to 20,000 characters),
         ``Execution successful.`` if there is none, or ``Execution failed. Traceback:`` and the
         error.
 
@@ -50,7 +50,7 @@ class AppWorldEnv(TaskEnv):
 
     Starting state:
         The databases of a task from the split, or of the task specified by ``options``, at the
-        task's date and time. The clock stands still.
+        task's date and time. The clock is frozen.
 
     Episode end:
         Terminated when the code has called ``complete_task``; truncated after ``max_steps`` steps

@@ -37,7 +37,7 @@ class BFCLEnv(TaskEnv):
         ``miss_func``, some become available in a later turn.
 
     Action:
-        The output of a language model. Any number of calls is parsed from
+        The output of a language model. The env parses any number of calls from
         ``<tool_call>{"name": …, "arguments": {…}}</tool_call>`` blocks, or from a Python list of
         calls such as ``[cd(folder='a'), ls()]``. Text before ``</think>`` is ignored. For OpenAI's
         assistant messages, use ``coevo_gym.envs.bfcl.openai.OpenAIToolCalls``. The env runs up to
@@ -52,8 +52,8 @@ class BFCLEnv(TaskEnv):
     Episode end:
         Terminated when the last turn ends. An episode is truncated and fails after ``max_steps``
         messages (default 30, as in CoEvolve). As in the official runner, a turn has at most 20
-        messages with calls. One more truncates the episode, which then fails unless this was its
-        last turn.
+        messages with calls. The 21st such message truncates the episode, which then fails unless
+        this was its last turn.
 
     Verdict:
         When a turn ends, the reference's calls run on a second set of backends. The turn fails if
@@ -91,14 +91,14 @@ class BFCLEnv(TaskEnv):
         ``coevo install bfcl`` (2 MB).
 
     Differences from the original:
-        Held-out functions are refused until they become available. The original only omits them.
-        Text in an argument is not changed. The original adds a prefix to every known function name
-        before a parenthesis. The env refuses numbers that would keep the original busy for seconds:
-        a precision above 1,000, rounding to more than 100,000 places before the decimal point, or a
-        numeric string of more than 300 characters with an exponent. The env also refuses integers
-        with more than 1,000 digits, file trees with more than 20,000 entries, and values that are
-        not JSON. Sets in two error messages are sorted. In ``mode="train"``, which evaluation
-        rejects, an unreadable message gets an error instead of ending the turn.
+        Held-out functions are refused until they become available, whereas the original only omits
+        them. Text in an argument is not changed, whereas the original adds a prefix to every known
+        function name before a parenthesis. The env refuses numbers that would keep the original
+        busy for seconds: a precision above 1,000, rounding to more than 100,000 places before the
+        decimal point, or a numeric string of more than 300 characters with an exponent. The env
+        also refuses integers with more than 1,000 digits, file trees with more than 20,000 entries,
+        and values that are not JSON. Sets in two error messages are sorted. In ``mode="train"``,
+        which evaluation rejects, an unreadable message gets an error instead of ending the turn.
 
     Known errors in the official data:
         Some references cannot be inferred from the conversation, such as sorted text that sorting
