@@ -24,9 +24,8 @@ _ALIAS = re.compile(r"put (.+?) (?:in/on|in|on|into|onto) (.+)")
 class ALFWorldEnv(TaskEnv):
     """A simulated home in which the agent does a household task with text commands.
 
-    The engine is TextWorld with ALFWorld's games and names. The only change is that it caches
-    results instead of computing them twice. The observations, lists of commands and outcomes are
-    the same as in the stock engine.
+    The engine is TextWorld with ALFWorld's games and names. The only change is a cache for results.
+    The observations, command lists and outcomes are the same as in the stock engine.
 
     Observation:
         The engine's text: at first the room and the task, then the result of each action.

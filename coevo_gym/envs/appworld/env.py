@@ -27,12 +27,12 @@ class AppWorldEnv(TaskEnv):
     """An env in which the agent does everyday chores by writing code against the APIs of apps.
 
     The engine is the original (``appworld`` 0.1.3.post1, in a separate venv), with its databases,
-    APIs, clock and tests. Code written by an agent runs in another process, inside a sandbox. It
-    can reach only the public APIs of the task's apps.
+    APIs, clock and tests. Code written by an agent runs in another process, inside a sandbox. This
+    code can reach only the public APIs of the task's apps.
 
     Observation:
-        The first observation describes the person to act for, the task, and how to look up APIs.
-        Later observations are the code's output (up to 20,000 characters),
+        The first observation describes the person that the agent acts for, the task, and how to
+        look up APIs. Later observations are the code's output (up to 20,000 characters),
         ``Execution successful.`` if there is none, or ``Execution failed. Traceback:`` and the
         error.
 
@@ -50,7 +50,7 @@ class AppWorldEnv(TaskEnv):
 
     Starting state:
         The databases of a task from the split, or of the task specified by ``options``, at the
-        task's date and time. The clock stands still.
+        task's date and time. The clock is frozen.
 
     Episode end:
         Terminated when the code has called ``complete_task``; truncated after ``max_steps`` steps
@@ -91,8 +91,8 @@ class AppWorldEnv(TaskEnv):
         ``0x0``, so identical runs produce identical output, including access tokens. Only codes
         that verify an account or reset a password differ from run to run, so that no agent can
         guess another user's code. Tasks that need such a code cannot be built. A token is accepted
-        only if it was issued in this episode. Code cannot log in as one of the companies that send
-        codes and receipts, whose shared password is public in the original's source. APIs respond
+        only if it was issued in this episode. Code cannot log in as the companies that send codes
+        and receipts, although the original's source reveals their shared password. APIs respond
         only while a step runs: a call from a leftover thread waits for the next step. The code
         cannot read the folders of ``COEVO_HOME``, the data and this package, or the working
         directory of this process. A call fails in these cases: an argument that is part of an API's

@@ -37,7 +37,7 @@ class BFCLEnv(TaskEnv):
         ``miss_func``, some become available in a later turn.
 
     Action:
-        The output of a language model. Any number of calls is parsed from
+        The output of a language model. The env parses any number of calls from
         ``<tool_call>{"name": …, "arguments": {…}}</tool_call>`` blocks, or from a Python list of
         calls such as ``[cd(folder='a'), ls()]``. Text before ``</think>`` is ignored. For OpenAI's
         assistant messages, use ``coevo_gym.envs.bfcl.openai.OpenAIToolCalls``. The env runs up to
@@ -52,15 +52,16 @@ class BFCLEnv(TaskEnv):
     Episode end:
         Terminated when the last turn ends. An episode is truncated and fails after ``max_steps``
         messages (default 30, as in CoEvolve). As in the official runner, a turn has at most 20
-        messages with calls. One more truncates the episode, which fails if another turn follows.
+        messages with calls. The 21st such message truncates the episode, which then fails unless
+        this was its last turn.
 
     Verdict:
         When a turn ends, the reference's calls run on a second set of backends. The turn fails if
-        it has a reference but no call was made. It also fails if a public attribute of a backend
-        differs, or if one of the reference's outputs in this turn is not among the outputs of all
-        calls so far. A turn without a reference is not checked: calls are allowed, and their effect
-        on the state remains. The first failed turn decides. Failed calls do not matter if correct
-        calls follow. ``Benchmark.diagnose`` labels the details of each turn in the grader's report.
+        it has a reference but no call was made, if a public attribute of a backend differs, or if
+        one of the reference's outputs in this turn is not among the outputs of all calls so far. A
+        turn without a reference is not checked: calls are allowed, and their effect on the state
+        remains. The first failed turn decides. Failed calls do not matter if correct calls follow.
+        ``Benchmark.diagnose`` uses the grader's report to label each turn.
 
     Options:
         ``{"task": Task}`` or ``{"task_id": id or name}``.
@@ -78,7 +79,7 @@ class BFCLEnv(TaskEnv):
     Splits and versions:
         The split depends on the number at the end of a task's name, because the four categories are
         variants of the same conversation. Of the 200 task numbers, 120 are for training, 40 for
-        validation and 40 for testing. They are drawn with a fixed seed, in equal parts from each
+        validation and 40 for testing. Each set is drawn with a fixed seed, in equal parts from each
         block of 50 (files, vehicle, trading, travel). Task numbers with equal initial states share
         a split. Each task number occurs in four subsets: ``base``, ``miss_func``, ``miss_param``
         and ``long_context``. ``scheme="agentevolver"`` trains on task numbers 0 to 99 and validates
@@ -90,14 +91,14 @@ class BFCLEnv(TaskEnv):
         ``coevo install bfcl`` (2 MB).
 
     Differences from the original:
-        Held-out functions are refused until they become available. The original only omits them.
-        Text in an argument is not changed. The original adds a prefix to every known function name
-        before a parenthesis. The env refuses numbers that would keep the original busy for seconds:
-        a precision above 1,000, rounding to more than 100,000 places before the decimal point, or a
-        numeric string of more than 300 characters with an exponent. The env also refuses integers
-        with more than 1,000 digits, file trees with more than 20,000 entries, and values that are
-        not JSON. Sets in two error messages are sorted. In ``mode="train"``, which evaluation
-        rejects, an unreadable message gets an error instead of ending the turn.
+        Held-out functions are refused until they become available, whereas the original only omits
+        them. Text in an argument is not changed, whereas the original adds a prefix to every known
+        function name before a parenthesis. The env refuses numbers that would keep the original
+        busy for seconds: a precision above 1,000, rounding to more than 100,000 places before the
+        decimal point, or a numeric string of more than 300 characters with an exponent. The env
+        also refuses integers with more than 1,000 digits, file trees with more than 20,000 entries,
+        and values that are not JSON. Sets in two error messages are sorted. In ``mode="train"``,
+        which evaluation rejects, an unreadable message gets an error instead of ending the turn.
 
     Known errors in the official data:
         Some references cannot be inferred from the conversation, such as sorted text that sorting
@@ -106,7 +107,7 @@ class BFCLEnv(TaskEnv):
         According to a report (ShishirPatil/gorilla, issue 1367), 27 of the 200 base tasks were not
         solved by any of 18 models, so a perfect score is out of reach.
         ``python bench/bfcl_suspects.py`` lists the 74 base tasks whose reference uses a word or a
-        number that did not occur before. Many of these can be computed, but not all.
+        number that no earlier text contains. Many of these values can be computed, but not all.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`; also ``mode`` (``"official"`` or ``"train"``),
