@@ -17,13 +17,13 @@ Script = Callable[[View], str] | Mapping[str, Sequence[str]] | Sequence[str]
 
 
 class ScriptedAgent:
-    """An agent that plays a script. It is stateless, so episodes may run concurrently.
+    """An agent that follows a script. It is stateless, so episodes may run concurrently.
 
     A script is a list of actions for every episode, a list per instruction, or a function of the
     view. The length of the view's history is the position in a list.
 
     Args:
-        script: script to play.
+        script: script to follow.
         after: action to repeat after the end of a list; None to raise an error instead.
 
     Example:
@@ -63,7 +63,7 @@ class ScriptedAgent:
 
 
 def references(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
-    """Return agents that play each task's own solution, as an upper bound on the success rate.
+    """Return agents that replay each task's own solution: an upper bound on the success rate.
 
     Pass this function to :func:`~coevo_gym.episodes.evaluation.evaluate` in place of an agent.
     """

@@ -63,7 +63,7 @@ class Guiding:
         self._written = Counter[str]()
 
     def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
-        """Return the guidance for each ticket's episode.
+        """Return the guidance for each episode to run.
 
         Raises:
             ConfigError: if the coach does not return one guidance per ticket.
@@ -112,7 +112,7 @@ class Guiding:
             memory.note(notes)
 
     def changes(self) -> dict[str, Sequence[AdviceState]]:
-        """Return the latest changes to each memory's advice, keyed by the memory's name."""
+        """Return the latest changes to the advice in each memory, keyed by the memory's name."""
         found = {
             name: memory.changes()
             for name, memory in self.memories.items()

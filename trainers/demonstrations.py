@@ -61,7 +61,7 @@ def demonstrate(
     *,
     seed: int = 0,
 ) -> Demonstrations:
-    """Run the reference solutions of training tasks and collect a decision for each action.
+    """Run the reference solutions to training tasks and collect a decision for each action.
 
     An episode lost to an engine fault is left out, with a warning. The seed and the task's id
     determine the env's seed.
@@ -93,7 +93,7 @@ def demonstrate(
 
 
 class _Reciter:
-    """An agent that plays a reference solution and records a policy decision for each action.
+    """An agent that follows a reference solution and records a policy decision for each action.
 
     It abandons the episode if the reference is exhausted before the episode ends.
     """

@@ -152,7 +152,7 @@ class Events:
         """Handle the notes that studies wrote about a step's groups."""
 
     def on_advice(self, changes: Mapping[str, Sequence[AdviceState]]) -> None:
-        """Handle the changes that notes made to each memory's advice. Keys are memory names."""
+        """Handle changes that notes made to the advice in each memory. Keys are memory names."""
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:
         """Handle the groups and advantages that the step is about to learn from."""

@@ -62,7 +62,7 @@ class Budgeted:
         return getattr(self.policy, "version", 0)
 
     def for_purpose(self, purpose: str) -> Budgeted:
-        """Return this policy with a different default purpose for counting usage."""
+        """Return a copy of this policy that counts usage under another default purpose."""
         return Budgeted(self.policy, self.meter, purpose=purpose, prices=self.prices)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
@@ -268,12 +268,12 @@ class _Case(Generic[ModelT]):
 
     @property
     def purpose(self) -> str:
-        """Return the purpose under which the usage is counted."""
+        """Return the purpose to which the usage is attributed."""
         return self.inquiry.purpose or self.prompt.header.name
 
     @property
     def ended(self) -> Usage:
-        """The inquiry's outcome as usage counts, which are empty if the budget was too low."""
+        """Usage counts that record the inquiry's outcome; empty if the budget was too low."""
         if self.value is not None:
             return Usage(repaired=1) if self.repairing else Usage(used=1)
         unsent = self.outcome is Finish.UNSENT and not self.repairing

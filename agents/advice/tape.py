@@ -1,4 +1,4 @@
-"""A tape of recorded model answers, so that the model never answers the same question twice."""
+"""A tape that records model answers, so that the model never answers the same question twice."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Tape:
     def _record(
         self, requests: Sequence[Request], keys: Sequence[str], store: AnswerStore
     ) -> list[Completion]:
-        """Query the policy and record the answers, each as it arrives if the policy allows this."""
+        """Query the policy and record its answers, as they arrive if the policy supports it."""
         path = self.scopes.path  # of this thread
 
         def keep(answers: Mapping[int, Completion]) -> None:

@@ -84,7 +84,7 @@ class Demonstrable(Protocol):
     """A policy that can convert a given answer to a decision to train on."""
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
-        """Return the decision to answer ``messages`` with ``text``, or None if they are too long.
+        """Return a decision that answers ``messages`` with ``text``; None if the chat is too long.
 
         Its log-probabilities are 0.
         """
@@ -187,10 +187,10 @@ class ChatAgent:
         return history.Conversation(view, self.prompt, config.thinking, config.style, memory)
 
     def _write(self, views: Sequence[View]) -> list[tuple[str, Usage]]:
-        """Let the model manage each view's history, and return the new texts and the token usage.
+        """Let the model manage each view's history; return its answers and the token usage.
 
-        The text is "" where no text is due, or where the model has not answered. Stripped cues do
-        not affect when a text is due, because the chat to train on has the same text.
+        An answer is "" if none is due, or if the model has not answered. Stripped cues do not
+        affect when an answer is due, because the chat to train on has the same answer.
         """
         config = self.config
         written = [("", NO_USAGE)] * len(views)

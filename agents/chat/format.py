@@ -31,7 +31,7 @@ _ENTRY_BYTES = 200  # approximate size of a dict entry
 
 
 class TokenCache:
-    """A tokeniser with a cache that keeps the ids of the most recently used strings.
+    """A tokenizer with a cache that keeps the ids of the most recently used strings.
 
     Threads may share a cache. Ids are below 2**31. A text that would take more than ``max_bytes``
     with its ids is not cached.
@@ -172,7 +172,7 @@ class ChatFormat:
         return tuple(ids)
 
     def ids_after(self, decision: TokenDecision, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Return the token ids of a prompt that continues a decision with later messages.
+        """Return the token ids of a decision's prompt and answer, followed by later messages.
 
         The ids start with the decision's ids, which are not tokenised again.
 

@@ -306,7 +306,7 @@ class _Desk:
                 yield self.answers[number]
 
     def _clear(self, numbers: str) -> set[int]:
-        """Remove the steps and notes with the given numbers; return the numbers that existed."""
+        """Remove the steps and notes with the given numbers; return the numbers found."""
         named = _numbers(numbers) & {*self.users, *self.notes} - {1}
         for number in named:
             for pile in (self.users, self.answers, self.notes):

@@ -301,7 +301,7 @@ class OpenAIPolicy:
         return Completion(said, None, Finish.LOST, Usage(calls=attempts))
 
     async def _attempt(self, prompt: Prompt) -> EndpointReply | Completion | _Fault:
-        """Send a prompt once. A fault is returned, because raising it might reveal the API key."""
+        """Send a prompt without retries. Return a fault, as raising it might reveal the API key."""
         body: dict[str, Any] = {
             "model": self.config.model,
             "messages": [

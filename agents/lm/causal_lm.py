@@ -89,7 +89,7 @@ def pick_device(name: str) -> torch.device:
 
 
 def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
-    """Load a model and its tokenizer, in evaluation mode and without dropout.
+    """Load a tokenizer, and a model in evaluation mode with dropout disabled.
 
     Raises:
         ModelError: if the model cannot be loaded.
@@ -125,7 +125,7 @@ def _no_progress_bars() -> Iterator[None]:
 
 
 def _no_dropout(config: Any) -> None:
-    """Set all dropout to 0, because its noise would distort the ratio of probabilities."""
+    """Set all dropout rates to 0, because dropout noise would distort probability ratios."""
     for name, value in list(vars(config).items()):
         if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
             setattr(config, name, 0.0)
@@ -235,7 +235,7 @@ def check_model(model: PreTrainedModel) -> None:
 
 
 def own_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """Yield each parameter and persistent buffer once, under its first name."""
+    """Yield each parameter and persistent buffer once, under the first of its names."""
     seen = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in seen:
@@ -262,7 +262,7 @@ def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 
 def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """Yield :func:`merged_weights` with the names and shapes of the Hugging Face checkpoint.
+    """Yield the tensors from :func:`merged_weights`, renamed and reshaped for Hugging Face.
 
     If transformers stores weights in another shape, as for some mixtures of experts, they are
     converted one layer at a time, so that only one layer is copied at once.

@@ -156,7 +156,7 @@ class LanguageModel:
     def logprobs_and_values(
         self, samples: Sequence[Sample], head: Module
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the results of :meth:`logprobs` and (B, T) fp32 values in one forward pass."""
+        """Compute the results of :meth:`logprobs` and (B, T) fp32 values in one forward pass."""
         return self._evaluated(samples, head)
 
     def _evaluated(
@@ -221,7 +221,7 @@ class LanguageModel:
         return frozen
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the version and CPU copies of the trained weights (with LoRA, the adapter's)."""
+        """Return the version and CPU copies of the trained weights (LoRA: the adapter only)."""
         weights = {n: w.detach().to("cpu", copy=True) for n, w in self._trained().items()}
         return {"version": self.version, "lora_rank": self.config.lora_rank, "weights": weights}
 
@@ -368,7 +368,7 @@ class LanguageModel:
 
 
 class FrozenAdapter:
-    """A frozen adapter copy that shares its base model with a :class:`LanguageModel`.
+    """A frozen copy of an adapter that shares its base model with a :class:`LanguageModel`.
 
     If the adapter is untrained, the copy runs without one.
     """
@@ -416,7 +416,7 @@ def _in_fp32(module: Module, inputs: object, output: Tensor) -> Tensor:
 
 
 def _predicting(segment: Segment) -> tuple[int, ...]:
-    """Return the ids up to the last id that predicts a sampled token."""
+    """Return the ids that precede the last sampled token."""
     last = max((place for place, taken in enumerate(segment.sampled) if taken), default=0)
     return segment.ids[:last]
 

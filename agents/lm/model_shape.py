@@ -39,7 +39,7 @@ class ModelShape(NamedTuple):
 
     @property
     def n_parameters(self) -> int:
-        """Number of parameters, excluding norms and biases (well below 0.1 %)."""
+        """Number of parameters, excluding norms and biases (under a thousandth of the total)."""
         return self._count(self.experts)
 
     @property
@@ -49,7 +49,7 @@ class ModelShape(NamedTuple):
 
     @property
     def kv_values_per_token(self) -> int:
-        """Number of values per token in the key-value cache."""
+        """Number of elements stored per token in the key-value cache."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
     @property
@@ -63,7 +63,7 @@ class ModelShape(NamedTuple):
         return attention + expert * self.active_experts
 
     def lora_parameters(self, rank: int) -> int:
-        """Return the number of LoRA parameters at this rank, if experts have no adapters."""
+        """Return the number of LoRA parameters at this rank, assuming experts have none."""
         adapted = self._replace(experts=0) if self.experts > 1 else self
         return self.layers * rank * sum(rows + columns for rows, columns in adapted._matrices())
 

@@ -73,7 +73,7 @@ class RowPart(NamedTuple):
 
 
 def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]:
-    """Lay out sequences one after another in a row.
+    """Place sequences end to end in one row.
 
     With ``share``, prefixes that several sequences share are computed once, if they have at least
     :data:`~coevo_gym.agents.lm.prefix_cache.LEAST_SHARED` tokens. Sequences are then sorted so that
@@ -99,7 +99,7 @@ def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]
 
 
 def _first(path: Path, n: int) -> Path:
-    """Truncate a path (a sequence's location in a row) to the first ``n`` tokens."""
+    """Return the part of a path that covers a sequence's first ``n`` tokens."""
     found = []
     for number, taken in path:
         found.append((number, min(taken, n)))

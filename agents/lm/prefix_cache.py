@@ -1,4 +1,4 @@
-"""A cache of attention keys and values, so that no token is processed twice.
+"""A cache that keeps attention keys and values, so that no token is processed twice.
 
 Import this module lazily: it requires PyTorch and transformers.
 """
@@ -116,7 +116,7 @@ def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
     levels: dict[int, list[Ids]] = {}
 
     def divide(group: Sequence[Ids], read: int, level: int) -> None:
-        """Collect the prefixes that sorted prompts share beyond their first ``read`` tokens."""
+        """Collect prefixes shared by sorted prompts; the first ``read`` tokens are already collected."""
         if len(group) < 2:
             return
         # In a sorted group, the first and the last sequence have the shortest common prefix.

@@ -254,7 +254,7 @@ class TransformersPolicy(LanguageModel):
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """Use another random seed in a ``with`` block, then restore the previous generator.
+        """Use a separate random generator with the given seed in a ``with`` block.
 
         The context uses a separate prefix cache, because prefixes computed in different batches
         differ in their last bits.

@@ -246,10 +246,10 @@ def _sampled(output: Any, ask: Ask) -> Sampled:
 
 @contextmanager
 def _process_kept() -> Iterator[None]:
-    """Set vLLM's environment variables for a ``with`` block, and undo vLLM's changes afterwards.
+    """Set vLLM's environment variables in a ``with`` block, then restore the environment.
 
     vLLM writes to the environment (including LD_PRELOAD, which would affect every child process)
-    and seeds all global random generators.
+    and seeds all global random generators, which are restored too.
     """
     environment = dict(os.environ)
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002

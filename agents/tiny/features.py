@@ -1,4 +1,4 @@
-"""Features for the tiny policy: values that describe a choice's words and text overlaps.
+"""Features for the tiny policy: a choice's words and its overlap with the instruction.
 
 The features are independent of the benchmark. A candidate consists of a leading word and the rest
 of its text (its argument). If the argument occurs in the observation, its context is the text from
@@ -84,7 +84,7 @@ class WordWeights:
         return cls(dict(sorted(counts.items())), len(distinct))
 
     def total(self, words: Iterable[str]) -> float:
-        """Return the total weight of the given words, which does not depend on their order."""
+        """Return the total weight of the given words, without order-dependent rounding errors."""
         weights, unseen = self._weights, self._unseen
         return math.fsum([weights.get(word, unseen) for word in words])
 

@@ -43,7 +43,7 @@ class TinyConfig(FrozenModel):
 
 
 class TinyPolicy:
-    """A policy that scores candidates based on hashed words and text overlaps.
+    """A policy that scores candidates by their hashed words and overlap with the instruction.
 
     It trains in seconds on one core. It sees instruction, observation, history and candidate text,
     works with any benchmark, and answers only :class:`~coevo_gym.core.seams.Choice` requests.
@@ -174,7 +174,7 @@ class TinyPolicy:
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """Use another random seed in a ``with`` block, then restore the previous generator."""
+        """Use a separate random generator with the given seed in a ``with`` block."""
         before, self._rng = self._rng, np.random.default_rng(seed)
         try:
             yield
@@ -182,7 +182,7 @@ class TinyPolicy:
             self._rng = before
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the network's weights, the word weights, the random generators and the version."""
+        """Return the network weights, word weights, random generator states and version."""
         net = {name: value.detach().clone() for name, value in self._net.state_dict().items()}
         return {
             "config": self.config.model_dump(),
