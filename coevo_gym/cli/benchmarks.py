@@ -117,7 +117,7 @@ def doctor(
         typer.Option(help="Isolation level to test (default: the strongest available)."),
     ] = None,
 ) -> None:
-    """Show the state of each benchmark and trainer, and the isolation of model-written code.
+    """Show the state of each benchmark and trainer, and how model-written code is isolated.
 
     For example: coevo doctor --attack-suite --level landlock
     """

@@ -1,4 +1,4 @@
-"""``coevo experiment``: run a whole table of results with one command."""
+"""``coevo experiment``: produce a whole table of results with one command."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def experiment(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print Markdown.")] = False,
 ) -> None:
-    """Run a paper's table, or your own, cell by cell, and print the results.
+    """Run the experiments in a paper's table, or in your own, and print the results.
 
     A cell is one row with one seed, stored as a run in runs/TABLE/ROW-SEED. Run the same command
     again to continue after Ctrl-C: finished cells are skipped, and an interrupted cell is resumed.
@@ -195,7 +195,7 @@ def experiment(
 
 
 def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
-    """Run the missing cells, write the files, and print their location."""
+    """Run a table's missing cells, write the result files, and print their location."""
     from coevo_gym.runs.experiments.making import make
     from coevo_gym.runs.planning.memory import require_memory
 
@@ -219,7 +219,7 @@ def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
 
 
 def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
-    """Print the plans and requirements of a table's cells, without repeating identical plans."""
+    """Print the plan and requirements of each run in a table, without repeating equal plans."""
     from coevo_gym.runs.experiments.making import printed_beside
     from coevo_gym.runs.experiments.needs import played
 

@@ -185,7 +185,7 @@ class ToolsHand(Hand):
 
 
 class CodeHand(Hand):
-    """A terminal interface for code. As in a Python shell, code can span several lines."""
+    """A terminal interface for actions written in Python. An action can span several lines."""
 
     hint = "code, a number, or q to leave; an empty line ends an indented block"
 

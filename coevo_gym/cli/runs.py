@@ -95,7 +95,7 @@ def remove_runs(
     ],
     yes: Yes = False,
 ) -> None:
-    """Delete runs, tables or evaluations with everything in their folders.
+    """Delete runs, tables or evaluations, along with everything in their folders.
 
     The command rejects folders that a process is writing to, and asks for confirmation. Deletion
     cannot be undone.
@@ -172,7 +172,7 @@ def _indexes() -> list[Freeable]:
 
 
 def _free(items: list[Freeable], indexes: list[Freeable]) -> int:
-    """Delete files and return their size in bytes."""
+    """Delete files and return their total size in bytes."""
     from coevo_gym.runs.folders.removing import free
     from coevo_gym.view.index.schema import remove
 
@@ -234,7 +234,7 @@ def _listing(kind: str, *columns: str) -> Table:
 
 
 def _add(drawn: Table, row: RunRow | TableOfRuns | EvalRow, *cells: str) -> None:
-    """Add a row with a name, state, the given cells, a size and the time of the last write."""
+    """Add a row with a name, a state, the given cells, a size and the time of the last write."""
     assert row.on_disk is not None
     state = _state(row.on_disk.state, row.on_disk.progress)
     changed = row.on_disk.changed[:16].replace("T", " ")

@@ -1,4 +1,4 @@
-"""Commands that train, resume and report on runs."""
+"""Commands that start, resume and report on training runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single questions for a model, and the model's answers.
+"""One-off questions to a model, and the model's answers.
 
 The calling code knows only an :class:`Advisor`. It does not know the model, the protocol, the
 possible cost, or whether the answer was recorded earlier.
@@ -99,7 +99,7 @@ class Analyst:
     sampling: Sampling = _SAMPLE
 
     def studying(self, kind: str, groups: Sequence[Group]) -> AbstractContextManager[Spent]:
-        """Return the scope for a study's questions about the groups of one learner step.
+        """Return the scope under which a study's questions about a learner step are recorded.
 
         A resumed run has the same group ids, so a repeated study gets the earlier answers. The caps
         per round apply to each study separately.

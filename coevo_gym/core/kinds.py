@@ -1,4 +1,4 @@
-"""Kinds of signals and contexts: user-extensible names, each with a label and a colour.
+"""Kinds of signals and contexts: an extensible set of names with labels and colours.
 
 A kind is any short name. Register your own kinds so that reports show them with a label and a
 colour; an unregistered kind is shown in grey with its name as the label.
@@ -27,7 +27,7 @@ _COLOUR = re.compile(r"#[0-9a-f]{6}")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of signal, or another reason to explore.
+    """A reason to explore, such as a kind of signal.
 
     Attributes:
         name: lowercase letters, digits and ``_``, as stored in signals and contexts.

@@ -28,7 +28,7 @@ class Scopes:
 
     @property
     def path(self) -> str:
-        """Full name of this thread's current scope, or "" outside all scopes."""
+        """Full name of this thread's current scope, or "" outside any scope."""
         path: str = getattr(self._here, "path", "")
         return path
 

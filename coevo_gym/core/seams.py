@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """The right to run one episode of a task in a group.
+    """Permission to run one episode of a group's task.
 
     Attributes:
         id: id that is unique within a run.
@@ -88,13 +88,13 @@ class Memory(Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state returned by :meth:`state_dict`, so that later results are identical."""
+        """Restore a state from :meth:`state_dict`. Later results match the saved object's."""
         ...
 
 
 @runtime_checkable
 class AdviceMemory(Memory, Protocol):
-    """A memory of advice. It also reports its changes, so that a run can store them."""
+    """A memory that stores advice. It also reports its changes, so that a run can store them."""
 
     def changes(self) -> Sequence[AdviceState]:
         """Return the current state of all advice that the latest notes affected."""
@@ -168,7 +168,7 @@ class Coach(Protocol):
     """A stateless component that reads memories and returns guidance for training episodes."""
 
     def guide(self, tickets: Sequence[Ticket]) -> Sequence[Guidance]:
-        """Return the guidance for each ticket, in order.
+        """Return the guidance for each episode to run, in the order of ``tickets``.
 
         Equal tickets and equal memories must give equal guidance, because lost or interrupted
         episodes are run again. The guidance must not reveal a task's solution or verifier.
@@ -309,7 +309,7 @@ class Choice:
 
 
 class Message(NamedTuple):
-    """One message of a chat.
+    """One message in a chat.
 
     Attributes:
         role: ``system``, ``user`` or ``assistant``.
@@ -352,7 +352,7 @@ Request = Choice | Prompt
 
 
 class Finish(StrEnum):
-    """The reason an answer ended."""
+    """The reason why an answer's generation stopped or never started."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -414,7 +414,7 @@ class Estimator(Protocol):
     """A pure function that estimates the advantages of a group's trajectories or steps."""
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
-        """Return one advantage per trajectory of each group. Lost rollouts have advantage 0."""
+        """Return an advantage for each trajectory in each group. Lost rollouts have advantage 0."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Sections of settings: nested pydantic models. Some sections have several kinds."""
+"""Settings sections: nested pydantic models. Some sections have several kinds."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class UnicodeText(Space[str]):
 
 
 class SharedTexts(Sequence[str]):
-    """The current texts of ``n`` envs, in memory that is shared between processes.
+    """The current text of each of ``n`` envs, in memory shared between processes.
 
     Each access reads the current text; a deep copy is a tuple of the current texts. The memory has
     one slot per text, with its length in bytes followed by the bytes.

@@ -70,7 +70,7 @@ class Usage(FrozenModel):
 
     @property
     def requests(self) -> int:
-        """Number of requests answered by a model or from a tape."""
+        """Number of requests answered by a model or from recorded answers."""
         return self.calls + self.cached
 
     @property
@@ -249,7 +249,7 @@ class Meter:
             return found
 
     def counted(self, round: str, usage: Mapping[str, Usage]) -> None:
-        """Count the model usage stored for a finished round. Later calls for it have no effect."""
+        """Add a finished round's stored model usage to the totals. Repeat calls have no effect."""
         with self._lock:
             if round not in self._spent:
                 for purpose, cost in usage.items():

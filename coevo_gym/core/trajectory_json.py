@@ -30,7 +30,7 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def trajectory_from_json(data: dict[str, Any]) -> Trajectory:
-    """Restore a record from :func:`trajectory_to_json`. Arrays in free-form JSON become tuples."""
+    """Restore a trajectory from JSON data. Arrays in free-form JSON become tuples."""
     return _loaded(Trajectory, data)
 
 

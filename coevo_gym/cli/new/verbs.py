@@ -104,7 +104,7 @@ def benchmark(
         typer.Argument(metavar="[FOLDER]", help="An empty or new folder; coevo-NAME by default."),
     ] = None,
 ) -> None:
-    """Write a benchmark package that works in every command once it is installed.
+    """Write a benchmark package that works with every command once it is installed.
 
     For example: coevo new benchmark kitchen
     """
@@ -121,7 +121,7 @@ def benchmark(
 
 @app.command()
 def gate(name: Name, folder: Folder = Path()) -> None:
-    """Write a file with a gate: a check that every new task must pass.
+    """Write a template file for a gate: a check that every new task must pass.
 
     For example: coevo new gate short_words
     """
@@ -132,7 +132,7 @@ def gate(name: Name, folder: Folder = Path()) -> None:
 
 @app.command()
 def method(name: Name, folder: Folder = _METHODS) -> None:
-    """Write a file with a method and the settings that an arm may change.
+    """Write a template file for a method and the settings that an arm may change.
 
     For example: coevo new method patient
     """
@@ -141,7 +141,7 @@ def method(name: Name, folder: Folder = _METHODS) -> None:
 
 @app.command()
 def curriculum(name: Name, folder: Folder = _METHODS) -> None:
-    """Write a file with a curriculum that weights tasks, and a method that uses it.
+    """Write a template file for a curriculum that weights tasks, and a method that uses it.
 
     For example: coevo new curriculum rare_first
     """

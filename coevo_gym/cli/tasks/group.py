@@ -217,7 +217,7 @@ def import_tasks(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Validate tasks from a file with the gates, and keep the tasks that pass.
+    """Run tasks from a file through the gates, and keep the tasks that pass.
 
     Each line is a task in the format of `coevo tasks export`, a draft (a task without a verifier),
     or a proposal: turns, actions, confidence, description, and the name of a training task as its

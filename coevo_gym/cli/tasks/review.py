@@ -40,7 +40,7 @@ def review(
     reason: Annotated[str, typer.Option(help="Reason to store with the rejection.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Review tasks that the gate `hold` set aside, and release or reject them.
+    """Review tasks that the `hold` gate set aside, and release or reject them.
 
     On a terminal, the command shows each task and asks for a decision. With --release, --all or
     --reject, the command does not ask; without a terminal or with --json, it lists the tasks.

@@ -1,4 +1,4 @@
-"""Code that prints the stored history of a draft."""
+"""Functions that print a draft's stored history."""
 
 from __future__ import annotations
 
