@@ -1,4 +1,4 @@
-"""The base class of all benchmark envs.
+"""The base class for all benchmark envs.
 
 A benchmark implements ``_begin`` and ``_act``, which run its engine, and ``_grade``, which judges
 the finished episode. Everything that Gymnasium, a curriculum or a trainer relies on is implemented
@@ -82,7 +82,7 @@ VectorMode = Literal["in_process", "process"]
 
 
 class TaskEnv(gym.Env[str, str]):
-    """The base class of benchmark envs. Actions and observations are text.
+    """Base class for benchmark envs. Actions and observations are text.
 
     Subclasses set the class variables and implement the three hooks.
 

@@ -86,7 +86,7 @@ class ProposableFolder:
         self._choices, self._proposals = choices, proposals
 
     def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
-        """Return the tasks of a split in :data:`NATIVE_SPLITS`; see the folder's ``tasks.py``.
+        """Return the tasks in one of :data:`NATIVE_SPLITS`; see the benchmark's ``tasks.py``.
 
         Raises:
             TaskError: if the split or subset is unknown.
@@ -105,15 +105,15 @@ class ProposableFolder:
         return self._tasks.split_of(scenario)
 
     def side_of(self, task: Task) -> Split:
-        """Return the split that a task's content belongs to; see the folder's ``tasks.py``."""
+        """Return the split that a task's content belongs to; see the benchmark's ``tasks.py``."""
         return self._tasks.side_of(task)
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-        """Turn an exploration trajectory into task drafts; see the folder's ``builder.py``."""
+        """Turn an exploration trajectory into drafts; see the benchmark's ``builder.py``."""
         return self._builder.drafts(trace, context, rng)
 
     def build(self, draft: Draft) -> Task:
-        """Build a task by running a draft's actions; see the folder's ``builder.py``."""
+        """Build a task by running a draft's actions; see the benchmark's ``builder.py``."""
         return self._builder.build(draft)
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
@@ -121,11 +121,11 @@ class ProposableFolder:
         return self._builder.replay(task.require_asked("replay"), actions, to_error=to_error)
 
     def evidence(self, task: Task) -> Evidence:
-        """Return the facts that a verdict depends on; see the folder's ``builder.py``."""
+        """Return the facts that a verdict depends on; see the benchmark's ``builder.py``."""
         return self._builder.evidence(task.require_asked("judge"))
 
     def choices(self, view: View) -> tuple[str, ...]:
-        """Return the actions a scoring policy may choose from; see the folder's ``choices.py``."""
+        """Return the actions a scoring policy may choose; see the benchmark's ``choices.py``."""
         return self._choices(view)
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ class ProposableFolder:
 
     @property
     def profile(self) -> EnvProfile:
-        """The benchmark's profile, read from the folder's ``profile.toml``.
+        """The benchmark's profile, read from its ``profile.toml``.
 
         Raises:
             ConfigError: if the folder has no valid profile.
@@ -147,10 +147,10 @@ class ProposableFolder:
         return read_profile(Path(str(module)).with_name(FILE))
 
     def open(self, task: Task) -> Task:
-        """Return an open version of a task; see the folder's ``proposals.py``."""
+        """Return an open version of a task; see the benchmark's ``proposals.py``."""
         return self._proposals.open_task(task)
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:
-        """Return the draft that a proposal describes; see the folder's ``proposals.py``."""
+        """Return the draft that a proposal describes; see the benchmark's ``proposals.py``."""
         check_context(self.name, context)
         return self._proposals.draft(proposal, context)

@@ -102,7 +102,7 @@ class HoldingOut:
         return Split.HELD_OUT if side is Split.TRAIN and self._holds(task) else side
 
     def relabelled(self, task: Task) -> Task:
-        """Return the task, with the split ``held_out`` if its scenario is held out."""
+        """Return the task, with its split set to ``held_out`` if its scenario is held out."""
         if task.split is not Split.TRAIN or not self._holds(task):
             return task
         return task.model_copy(update={"split": Split.HELD_OUT})

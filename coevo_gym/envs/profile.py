@@ -65,7 +65,7 @@ class EnvProfile(FrozenModel):
 
 
 class Preference(FrozenModel):
-    """The preferred size and difficulty of the requests that a model proposes."""
+    """Preferences for model-proposed requests: number of objects and operations, difficulty."""
 
     entities: int = Field(default=2, ge=1)
     """Approximate number of kinds of objects that a request involves."""

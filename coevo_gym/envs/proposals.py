@@ -47,7 +47,7 @@ def opened(task: Task, side: Split, instruction: str, *, world: World | None = N
 
 
 def request_of(proposal: Proposal) -> str:
-    """Return the user's message in a proposal with a single turn.
+    """Return the user message of a single-turn proposal.
 
     Raises:
         BuildError: if the proposal has several turns, or its message is empty or too long.

@@ -126,7 +126,7 @@ class TrainingEpisode:
 def episode_of(
     ticket: Ticket, seed: int, policy_version: int, guidance: Guidance
 ) -> TrainingEpisode:
-    """Create the training episode for a ticket, with the given guidance.
+    """Create a scheduled training episode, with the given guidance.
 
     Raises:
         SplitLeakError, ConfigError: as :class:`TrainingEpisode`.
@@ -234,7 +234,7 @@ def eval_trajectory_of(env: gym.Env[Any, Any], acts: Sequence[Act] = ()) -> Eval
 
 @dataclass(frozen=True, slots=True)
 class Finished(Generic[RecordT]):
-    """An episode that ran to its end.
+    """An episode that ran to completion.
 
     Attributes:
         index: the episode's index among the episodes to run.

@@ -39,7 +39,7 @@ stored, and the remaining tasks. It returns a context in which agents run these 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """An agent's results on some tasks.
+    """An agent's results on a set of tasks.
 
     Attributes:
         tasks: the tasks to run, all of one split.
@@ -62,7 +62,7 @@ class Evaluation:
 
     @cached_property
     def by_task(self) -> Mapping[str, Sequence[EvalLine]]:
-        """The finished episodes of each task, keyed by id, omitting tasks without any."""
+        """The finished episodes, keyed by task id. Tasks without finished episodes are omitted."""
         return by_task(self.lines)
 
     @cached_property
@@ -76,7 +76,7 @@ class Evaluation:
 
     @property
     def success_rate(self) -> float:
-        """Success rate over tasks, without the interval of :attr:`rate`."""
+        """Success rate over tasks; :attr:`rate` adds a confidence interval."""
         return self.rate.success
 
     @property
@@ -148,7 +148,7 @@ class Evaluation:
 
 
 class FinishedEpisodes:
-    """An evaluation's finished episodes in memory, keyed by task id and sample."""
+    """In-memory storage for an evaluation's finished episodes, keyed by task id and sample."""
 
     def __init__(self) -> None:
         self.lines: dict[Key, EvalLine] = {}

@@ -120,7 +120,7 @@ class EpisodeStream(Generic[RecordT]):
 
     @property
     def n_live(self) -> int:
-        """Number of episodes that have begun and whose outcome has not been returned yet."""
+        """Number of episodes that have begun but whose outcomes have not been returned yet."""
         return len(self._live)
 
     @property
@@ -134,7 +134,7 @@ class EpisodeStream(Generic[RecordT]):
         return sum(live.env_steps for live in self._live)
 
     def begin(self, index: int, episode: Episode[RecordT]) -> None:
-        """Begin an episode whose outcome will have this index. Call this only if there is room."""
+        """Begin an episode and assign the index to its outcome. Call this only if there is room."""
         live = LiveEpisode(index, episode, self._take())
         self._live.add(live)
         self._crew.send(live, live.begin, alone=live.begins_alone)
@@ -180,7 +180,7 @@ class EpisodeStream(Generic[RecordT]):
             self._asking.append(live)
 
     def _is_time(self) -> bool:
-        """Return True if the agent should act, because all episodes are waiting or time is up."""
+        """Return True if the agent should act: all episodes are waiting or time is up."""
         if not self._asking:
             return False
         return len(self._asking) == len(self._live) or monotonic() >= self._ask_at

@@ -1,4 +1,4 @@
-"""The views that an agent gets in an episode, as an interface presents them."""
+"""The views that an agent receives in an episode, as presented by an interface."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN_CAP = 2 * OBSERVATION_CAP
 
 
 def shown_through(interface: Interface, view: View) -> View:
-    """Return a view as an interface shows it to the agent.
+    """Return the view in the form that an interface presents to the agent.
 
     Returns:
         The view with the interface's observation and info texts, safe to send and store.

@@ -127,7 +127,7 @@ def check_words(instruction: str, goal: RoomGoal) -> None:
 
 
 def names(text: str, name: str) -> bool:
-    """Return True if lower-case text contains a type name, singular or plural."""
+    """Return True if the lower-case text contains a type name, singular or plural."""
     return re.search(rf"\b{name.lower()}(?:e?s)?\b", text) is not None
 
 
@@ -258,7 +258,7 @@ def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[RoomGoal]]:
 
 
 def _met(trace: Trajectory) -> frozenset[str]:
-    """Return the words that occur in an exploration walk, except in its first observation."""
+    """Return the words in an exploration walk, ignoring its first observation."""
     told = [step.observation for step in trace.steps[1:]]
     return frozenset(re.findall("[a-z]+", " ".join([*trace.actions, *told]).lower()))
 

@@ -294,7 +294,7 @@ class _State:
         return self.holds("cancontain", _type(goal.receptacle), _type(goal.object))
 
     def is_in(self, thing: str, type_: str, apart_from: str = "") -> bool:
-        """Return True if an object is in a receptacle of this type, ignoring ``apart_from``."""
+        """Return True if an object is in a receptacle of this type other than ``apart_from``."""
         return any(
             self.holds("receptacletype", place, _type(type_))
             for place in self.places[thing]

@@ -101,7 +101,7 @@ def _missing() -> str:
 
 
 def _lacking() -> str:
-    """Return what is missing to compile the engine, or "" if nothing is missing."""
+    """Return the missing requirements for compiling the engine, or "" if there are none."""
     lacking = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if sys.version_info >= (3, 13):
         lacking.append(f"Python below 3.13 (this is {sys.version_info[0]}.{sys.version_info[1]})")

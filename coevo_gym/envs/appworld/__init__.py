@@ -31,7 +31,7 @@ class AppWorldBenchmark(ProposableFolder):
         return tasks.SUBSETS if data_folder("appworld") else (tasks.BUILTIN,)
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """Return the solution of an evolved task, or () for a native task."""
+        """Return the solution to an evolved task, or () for a native task."""
         return task.solution if task.origin == "evolved" else ()
 
     def symbol(self, step: Step) -> str:

@@ -79,7 +79,7 @@ def build(draft: Draft) -> Task:
 
 
 def _check_place(scenario: str, world: AppWorldWorld) -> None:
-    """Check that the world is a training world of the claimed scenario."""
+    """Check that the world belongs to the claimed scenario and to the training split."""
     actual = scenario_of(world.data, world.base)
     if scenario != actual:
         raise BuildError(f"the draft names scenario {scenario}, but its world belongs to {actual}")
@@ -154,7 +154,7 @@ def _effect(ran: Ran, before: Diff, after: Diff) -> Effect:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return the facts that an instruction must convey: the changed apps, or else the question.
+    """Return the facts that an instruction must convey: the changes or, if none, the question.
 
     The forbidden strings are the answer to a question, and every call written out in full.
     """
@@ -208,7 +208,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Create up to two drafts: one repeats part of the walk, and the other asks about a list."""
+    """Create up to two drafts: one repeating part of the walk, one asking about a list."""
     last = FAILED if trace.steps[-1].error_kind else ""  # its full outcome is not recorded
     outcomes = [*(step.observation for step in trace.steps[1:]), last]
     walk = MoveState(list(zip(trace.actions, outcomes, strict=True)))

@@ -151,7 +151,7 @@ def _mode(kind: str, raised: Mapping[str, str | None]) -> str:
 
 
 def _unrepaired(steps: list[_Ran]) -> _Ran | None:
-    """Return the last failed step, unless a later step repaired the failure."""
+    """Return the last failed step, unless a later step fixed the problem."""
     worked: set[str] = set()
     for step in reversed(steps):
         if step.failing is not None:

@@ -24,7 +24,7 @@ _BLOCK = re.compile(r"```(?:python|py)[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 class AppWorldEnv(TaskEnv):
-    """An env in which the agent does everyday chores by writing code against the APIs of apps.
+    """An env in which the agent does everyday chores by writing code against app APIs.
 
     The engine is the original (``appworld`` 0.1.3.post1, in a separate venv), with its databases,
     APIs, clock and tests. Code written by an agent runs in another process, inside a sandbox. This

@@ -78,7 +78,7 @@ def pool_of(
 
 
 def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
-    """Yield the arguments of a message's calls, each with the words of its parameter's name."""
+    """Yield the arguments of a message's calls, each with the words in its parameter's name."""
     known = {function.name: function for function in offered}
     for call in parse_message(message):
         if not isinstance(call, Call) or call.name not in known:
@@ -167,7 +167,7 @@ def _rated_arrays(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple
 
 
 def _suits(parameter: Parameter, value: Value) -> float:
-    """Score how well a value fits a parameter, by the value's kind and the words near it."""
+    """Score how well a value fits a parameter, based on its kind and the words near it."""
     if value.kind in parameter.kinds:
         score = 2.0 - 0.5 * parameter.kinds.index(value.kind)
     else:

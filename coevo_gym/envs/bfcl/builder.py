@@ -133,7 +133,7 @@ def calls_of(message: str, where: str, world: BFCLWorld) -> list[Call]:
 
 
 def _named(call: Call, where: str, world: BFCLWorld) -> Call:
-    """Name all arguments of a call, after checking that the called function exists."""
+    """Convert a call's positional arguments to keyword arguments; the function must exist."""
     if call.name not in functions_of(world.classes):
         raise BuildError(f"{where}: there is no function {call.name!r}")
     try:
@@ -189,7 +189,7 @@ def _state(toolbox: Toolbox) -> Any:
 
 
 def _check_known(world: BFCLWorld, turns: Turns, outputs: Sequence[Sequence[str]]) -> None:
-    """Check that the agent can know every argument from the text that it saw before the call.
+    """Check that the agent can infer every argument from text that it saw before the call.
 
     This text consists of the user's messages, the results of earlier calls, and the function's
     documentation. A documented default value is always known.
@@ -270,7 +270,7 @@ def _hash(toolbox: Toolbox) -> str:
 
 
 def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> bool:
-    """Return True if any result is new and contains more than the arguments of the calls."""
+    """Return True if any result is new and does more than repeat the calls' arguments."""
     calls = [item for item in parse_message(message) if isinstance(item, Call)]
     given = [str(value) for call in calls for value in (*call.positional, *call.arguments.values())]
     return any(
@@ -340,7 +340,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
 
 
 def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
-    """Rerun a walk's calls and return those that changed something or showed something new."""
+    """Rerun an exploration walk's calls; return those with an effect or new information."""
     toolbox = Toolbox(world)
     state, seen = _state(toolbox), set(_SAYS_NOTHING)
     kept = []
@@ -366,7 +366,7 @@ def _made(trace: Trajectory) -> Iterator[Call]:
 
 
 def _draft(calls: Sequence[Call], begin: int, context: Context, rng: Generator) -> Draft:
-    """Create a draft from consecutive calls, phrased as user requests."""
+    """Create a draft from consecutive calls by phrasing the calls as user requests."""
     world = context.task.world
     assert isinstance(world, BFCLWorld)
     most = min(len(calls) - begin, MAX_TURNS * MAX_CALLS_PER_TURN)

@@ -237,7 +237,7 @@ class BFCLEnv(TaskEnv):
         )
 
     def _tell(self) -> None:
-        """Store the current request and tools of the dialogue."""
+        """Store the dialogue's current request and tools."""
         self._request, self._tools = self._dialogue.request, self._dialogue.tools
 
     def _frame_of(self, reply: DialogueReply) -> Frame:

@@ -46,7 +46,7 @@ class Parameter(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A function available to the model, with the words of its name and description.
+    """A function available to the model, and the words in its name and description.
 
     The required parameters come first, in the order of positional arguments.
     """

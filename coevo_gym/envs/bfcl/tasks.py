@@ -36,7 +36,7 @@ _REMEMBERED = 1024
 
 
 def scenario_of(index: int) -> str:
-    """Return the scenario to which all official entries at ``index`` belong."""
+    """Return the scenario shared by all official entries numbered ``index``."""
     return f"multi_turn_{index}"
 
 

@@ -45,7 +45,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 @lru_cache(maxsize=65536)
 def words_of(text: str) -> frozenset[str]:
-    """Split text or an identifier into lower-case words without a plural s.
+    """Split text or an identifier into lower-case words, stripping any plural "s".
 
     Example:
         >>> sorted(words_of("get_zipcode fanSpeed files"))
@@ -161,7 +161,7 @@ def _in_one(text: str) -> list[Value]:
 
 
 def _in_json(value: Any, near: frozenset[str]) -> Iterator[Value]:
-    """Yield the values in a decoded result, each with the words of its JSON key."""
+    """Yield the values in a decoded result, each with the words in its JSON key."""
     if isinstance(value, dict):
         for key, item in value.items():
             if len(str(key)) <= MAX_KEY:

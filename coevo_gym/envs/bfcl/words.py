@@ -46,7 +46,7 @@ def request(calls: Sequence[Call], rng: Generator, *, opening: bool = True) -> s
 
 
 def wish(call: Call) -> str:
-    """Phrase one call: its purpose, and the arguments that differ from their defaults.
+    """Phrase one call as text: its purpose and its non-default arguments.
 
     Example:
         >>> wish(Call("tail", {"file_name": "log.txt", "lines": 3})).removeprefix(purpose("tail"))

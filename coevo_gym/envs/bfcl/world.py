@@ -60,7 +60,7 @@ class BFCLWorld(World):
 
     @cached_property
     def setup_calls(self) -> tuple[Call, ...]:
-        """The calls in ``setup``, parsed.
+        """The parsed calls from ``setup``.
 
         Raises:
             TaskError: if an entry is not a call with literal arguments.

@@ -242,7 +242,7 @@ def _draft(product: Product, catalogue: Catalogue, context: Context, rng: Genera
 
 
 def _query(instruction: str, product: Product, catalogue: Catalogue) -> str:
-    """Choose a search query that lists the product on the first page of results."""
+    """Choose a search query that returns the product on the first page of results."""
     for query in searches(instruction):
         if product in catalogue.search(query)[:PAGE_SIZE]:
             return query

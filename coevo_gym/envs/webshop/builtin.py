@@ -61,7 +61,7 @@ class _Draw:
         return values[self.below(len(values))]
 
     def sample(self, values: Sequence[T], n: int) -> list[T]:
-        """Draw up to n distinct values, in the order drawn."""
+        """Return up to n distinct random values, in random order."""
         left = list(values)
         return [left.pop(self.below(len(left))) for _ in range(min(n, len(left)))]
 
@@ -273,7 +273,7 @@ def _title(family: _Family, draft: _Draft, brand: str, draw: _Draw) -> str:
 
 
 def _headline(phrase: str) -> str:
-    """Capitalise a phrase as a title."""
+    """Convert a phrase to title case."""
     spelled = {word: word for word in _MINOR_WORDS}
     spelled |= {word: word.upper() for word in _words()["acronyms"]}
     return " ".join(spelled.get(word, word.capitalize()) for word in phrase.split(" "))
@@ -342,7 +342,7 @@ class _Rival(NamedTuple):
 
 
 def _wishes(product: Product, rivals: Sequence[_Rival], draw: _Draw) -> list[_Wanted]:
-    """Draw up to four goals without instructions. No two differ only in their price cap."""
+    """Sample up to four goals to write instructions for. No two differ only in their price cap."""
     kept: dict[tuple[Values, tuple[tuple[str, str], ...]], _Wanted] = {}
     for _ in range(draw.pick(_GOALS_EACH if product.options else _PLAIN_GOALS_EACH)):
         wanted = 0 if draw.chance(14) or not product.options else 1 + draw.below(2)

@@ -20,7 +20,7 @@ _PRICE = re.compile(r"[^,.;]*\d+(?:\.\d+)?\s*(?:dollars|\$)|[^,.;]*\$\s*\d+(?:\.
 
 
 def choices(view: View) -> tuple[str, ...]:
-    """Return the sensible actions on the current page, in page order.
+    """Return the actions worth taking on the current page, in page order.
 
     These are searches derived from the instruction on the search page, and clicks on other pages.
     """

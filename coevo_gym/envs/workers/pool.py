@@ -28,7 +28,7 @@ def cores() -> int:
 
 
 class WorkerPool:
-    """A pool of worker processes that run the engines of envs.
+    """A pool of worker processes that run env engines.
 
     The processes start when an env is reset. Each has its own process group and exits together with
     the process that created the pool, even if that process is killed. A worker that dies, hangs or

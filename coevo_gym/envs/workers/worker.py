@@ -60,7 +60,7 @@ class Worker:
 
     @property
     def running(self) -> int | None:
-        """The :meth:`generation` number of the process, or None if it is not running."""
+        """The process's generation number (see :meth:`generation`), or None if not running."""
         return None if self._process is None else self._generation
 
     def seat(self) -> int:

@@ -1,4 +1,4 @@
-"""Worlds in which attacks run: the unmodified stock engine and coevo_gym's sandboxed world."""
+"""Worlds in which attacks run: the stock engine's world and coevo_gym's sandboxed world."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Executor:
             ) from error
 
     def run(self, code: str, time_limit_s: float, max_chars: int) -> tuple[str, bool]:
-        """Run code and wait until it ends.
+        """Run code and wait for it to finish.
 
         Returns:
             The printed output or the error, and True if the code ended in an error.

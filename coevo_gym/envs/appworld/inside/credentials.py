@@ -84,7 +84,7 @@ def guard() -> tuple[Tokens, ...]:
     log_in = api_lib.access_token_from
 
     def access_token_from(*arguments: Any, **named: Any) -> Any:
-        """Log in as a company on behalf of the engine."""
+        """Log in to a company account on behalf of the engine."""
         with _Inside.entered():
             return log_in(*arguments, **named)
 

@@ -1,4 +1,4 @@
-"""Guards that check the route of each app request and limit its load."""
+"""Guards that check each app request's route and limit its resource use."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class Dialogue:
         return DialogueReply("\n".join(lines), tuple(ran), kind, reason, tuple(shown))
 
     def _run_one(self, item: Call | Malformed, number: int) -> tuple[str, str]:
-        """Run one call and return the kind of error and the result."""
+        """Run one call and return the kind of error ("" if none) and the result."""
         if isinstance(item, Malformed):
             return "parse", f"{ERROR}{item.reason}"
         result: str | None = None

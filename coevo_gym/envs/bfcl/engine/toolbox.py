@@ -196,7 +196,7 @@ _UNORDERED = {
 
 
 def _own(value: Any) -> Any:
-    """Return a copy that does not share any container with the original.
+    """Return a copy that shares no containers with the original.
 
     Raises:
         ValueError: if it contains a value that JSON cannot represent.

@@ -1,4 +1,4 @@
-"""The texts and clickable items of the shop's pages. The texts equal the original WebShop's.
+"""The text and clickable items of the shop's pages. The text equals the original WebShop's.
 
 The original renders HTML, parses it and joins the visible texts with `` [SEP] ``. This has three
 consequences, which are reproduced here: texts are stripped; a text of blanks becomes an empty part,

@@ -1,4 +1,4 @@
-"""The Porter stemmer, in Lucene's variant.
+"""Lucene's variant of the Porter stemmer.
 
 Porter's algorithm (1980) with its author's two later rules: ``bli`` becomes ``ble``, and ``logi``
 becomes ``log``. Every step works on ASCII letters; other characters count as consonants.
@@ -41,7 +41,7 @@ def stem(word: str) -> str:
 
 
 def _shape(word: str) -> str:
-    """Spell a word with v for vowels (including y after a consonant) and c for consonants."""
+    """Replace a word's vowels (including y after a consonant) with v, and its consonants with c."""
     shape = ""
     for letter in word:
         vowel = letter in "aeiou" or (letter == "y" and shape[-1:] == "c")

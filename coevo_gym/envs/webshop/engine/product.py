@@ -1,4 +1,4 @@
-"""Products of the shop, and a reader for the original WebShop's raw items."""
+"""The shop's products, and a reader for the original WebShop's raw items."""
 
 from __future__ import annotations
 
