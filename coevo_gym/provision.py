@@ -52,7 +52,7 @@ SENTENCES = "minilm"
 
 
 def models_home() -> Path:
-    """Return the folder for fetched models, which may not exist yet."""
+    """Return the folder for downloaded models; the folder may not exist yet."""
     return home() / "models"
 
 

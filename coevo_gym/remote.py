@@ -105,7 +105,7 @@ class TicketClient:
         return str(self.call("give_back", ticket=ticket_id, reason=reason)["ended"])
 
     def renew(self, ticket_id: str) -> bool:
-        """Renew a ticket's lease; return False if the server no longer waits for the episode."""
+        """Renew a ticket's lease; return False if the episode is no longer needed."""
         return bool(self.call("renew", ticket=ticket_id)["out"])
 
     def save(self) -> dict[str, Any]:

@@ -288,7 +288,7 @@ class ArmEvents(Events):
         self.store.add_notes(self.arm.name, self.arm.loop.state.step + 1, notes)
 
     def on_advice(self, changes: Mapping[str, Sequence[AdviceState]]) -> None:
-        """Store the current step's changes to each memory's advice."""
+        """Store the advice that each memory added or changed in the current step."""
         self.store.add_advice(self.arm.name, self.arm.loop.state.step + 1, changes)
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:

@@ -121,7 +121,7 @@ class Assembly:
         return () if path is None else read_demonstrations(Path(path), self.benchmark)
 
     def warmup_tasks(self) -> Sequence[Task]:
-        """Return the training tasks for the warm-up: demonstrations first, then native tasks."""
+        """Return the warm-up's training tasks: demonstrations, then the benchmark's own tasks."""
         tasks = [task for task in self.train_tasks if self.benchmark.demonstration(task)]
         n = min(self.config.warmup.n_tasks, len(tasks))
         drawn = self.rng("warm-up tasks").choice(len(tasks), size=n, replace=False) if n else ()
@@ -204,7 +204,7 @@ class Assembly:
 
     @cached_property
     def arms(self) -> Mapping[str, ArmConfig]:
-        """The settings of each arm, keyed by name and in order.
+        """The settings of each arm, in order, keyed by name.
 
         Raises:
             ConfigError: if a method cannot be found, or an arm sets a key that it may not set.
@@ -235,7 +235,7 @@ class Assembly:
         return spec(arm.settings, self.kit(arm, on_verdict))
 
     def kit(self, arm: ArmConfig | None, on_verdict: OnVerdict | None = None) -> Kit:
-        """Return the kit for an arm's method, or for the initial rounds if ``arm`` is None."""
+        """Return the parts for an arm's method, or for the initial rounds if ``arm`` is None."""
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         check_gates(settings, reads=self.config.policy.kind != "tiny")
         prompt = prompt_of(self.config.policy, self.benchmark.name)
@@ -330,7 +330,7 @@ class Assembly:
         tasks: Sequence[Task] | None = None,
         on_done: Callable[[int], None] | None = None,
     ) -> Evaluation:
-        """Evaluate an agent on the held-out tasks, or on other tasks of one split.
+        """Evaluate an agent on the held-out tasks, or on the given tasks of a single split.
 
         The result is only returned, not stored.
         """

@@ -181,7 +181,7 @@ class RunStore(RunReader):
                 self._insert("notes", arm, step, number, *row)
 
     def add_advice(self, arm: str, step: int, changes: Mapping[str, Iterable[AdviceState]]) -> None:
-        """Store a step's changes to each memory's advice, replacing earlier changes."""
+        """Store a step's changes to the advice in each memory, replacing earlier changes."""
         with self._transaction():
             self._db.execute("DELETE FROM advice WHERE arm = ? AND step = ?", (arm, step))
             for memory, states in changes.items() if self.record != "none" else ():

@@ -306,7 +306,7 @@ class ModelAttribution:
 
 
 class _Shown:
-    """An episode and the numbers of the steps that are shown to the model."""
+    """An episode and the positions of the steps that the model sees."""
 
     def __init__(self, instruction: str, trajectory: Trajectory) -> None:
         self._instruction, self._trajectory = instruction, trajectory

@@ -117,7 +117,7 @@ class ExperienceCoach:
         self._usage: dict[str, Usage] = {}
 
     def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
-        """Return the guidance for each ticket; see :class:`~coevo_gym.core.seams.Coach`."""
+        """Return the guidance for each episode to run; see :class:`~coevo_gym.core.seams.Coach`."""
         if self._pool.steps < self._build_steps:
             return [Guidance()] * len(tickets)
         asked = {t.task.instruction for t in tickets if t.index in self._places}
@@ -131,7 +131,7 @@ class ExperienceCoach:
         ]
 
     def spent(self) -> Mapping[str, Usage]:
-        """Return the cost of the model queries made since the previous call, per purpose."""
+        """Return the cost, by purpose, of the model queries made since the previous call."""
         found, self._usage = self._usage, {}
         return found
 

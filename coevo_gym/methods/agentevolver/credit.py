@@ -89,7 +89,7 @@ def allocated(
     *,
     odd: float = _ODD,
 ) -> list[list[float]]:
-    """Distribute the sign of each trajectory's outcome over the steps according to their labels.
+    """Compute each step's advantage from its label and the sign of the trajectory's outcome.
 
     The sign is +1 if the outcome is above 0, and -1 otherwise. Steps whose label agrees with the
     sign get a full share, and other labelled steps a share of ``odd``. Without labels, all steps

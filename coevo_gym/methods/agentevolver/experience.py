@@ -144,7 +144,7 @@ def experience_note(
 
 
 def _values(texts: Iterable[str]) -> set[str]:
-    """Return the ids and long numbers that occur in the given texts, in lower case."""
+    """Return the lower-cased ids and long numbers that occur in the given texts."""
     found = set()
     for text in texts:
         for token in _TOKEN.findall(text.casefold()):

@@ -1,4 +1,4 @@
-"""Studies that write experiences and measure their benefit."""
+"""Studies that derive experiences from rollouts and measure how much they help."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _successes(group: Group) -> Iterator[tuple[int, Trajectory]]:
 
 
 def _symbols(benchmark: Benchmark, trajectory: Trajectory, needed: Sequence[bool]) -> Iterator[str]:
-    """Yield symbols for the actions of the steps that were needed."""
+    """Yield the benchmark's symbols for the actions that were needed to solve the task."""
     for step, counts in zip(trajectory.steps, needed, strict=True):
         if counts:
             alone = replace(step, observation="", shown="", extras=FrozenDict())
@@ -136,7 +136,7 @@ _ORDER: tuple[Source, ...] = ("pair", "success", "failure")
 
 
 class Lessons(BaseModel):
-    """The experiences that a model wrote about a set of rollouts.
+    """The experiences that a model derived from a set of rollouts.
 
     Attributes:
         lessons: objects with the tasks that an experience is for as ``when``, and its ``advice``.
@@ -174,13 +174,13 @@ class EpisodeBatch:
 
     @property
     def source(self) -> Source:
-        """Return the kind of rollouts in this batch: a pair, a success or a failure."""
+        """Return the kind of this batch: ``pair``, ``success`` or ``failure``."""
         outcomes = {rollout.success for rollout in self.rollouts}
         return "pair" if len(outcomes) == 2 else "success" if True in outcomes else "failure"
 
 
 def batches(group: Group, most: int = MAX_ATTEMPTS) -> list[EpisodeBatch]:
-    """Split a group's rollouts, except lost rollouts, into batches for model queries.
+    """Split a group's rollouts, excluding lost ones, into batches for model queries.
 
     Pairs of a success and a failure come first, then the remaining successes or failures.
 
@@ -200,7 +200,7 @@ def batches(group: Group, most: int = MAX_ATTEMPTS) -> list[EpisodeBatch]:
 
 
 class ModelExperiences:
-    """A study that asks a model to write experiences about each group's rollouts.
+    """A study that asks a model to derive experiences from each group's rollouts.
 
     A question shows at most 8 rollouts of one task, and its answer may contain up to 3 experiences.
     Experiences that reveal a solution are refused
@@ -369,7 +369,7 @@ def difference(guided: Sequence[float], free: Sequence[float]) -> float | None:
 
 
 class ExperienceUse:
-    """A study that compares rollouts with and without an experience in the same group.
+    """A study that compares a group's rollouts with and without an experience.
 
     It writes a note for each experience. The note's value is the difference in success rates; its
     label is ``helped``, ``harmed`` or ``even``; and its evidence has the ``experience``'s id and

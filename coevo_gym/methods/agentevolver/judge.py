@@ -40,7 +40,7 @@ _ACHIEVED = 0.6
 
 
 class ScoreAnswer(BaseModel):
-    """A judge's answer about a rollout.
+    """A judge's assessment of a rollout.
 
     Attributes:
         reason: the judge's reason, in one or two sentences.

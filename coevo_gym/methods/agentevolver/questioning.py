@@ -186,7 +186,7 @@ class Mixture(TableSelector):
 
 
 class Scaled:
-    """A transform that multiplies the advantages of evolved tasks by a factor of at least 0.
+    """A transform that multiplies the advantages of evolved tasks by a non-negative factor.
 
     Source: AgentEvolver's published code, in which it is off by default.
     """

@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"(?<![\d-])\d{1,6}")
 
 
 class ModeAnswer(BaseModel):
-    """A model's answer about a failed episode.
+    """A model's diagnosis of a failed episode.
 
     Attributes:
         mode: a failure mode from the benchmark's list.
@@ -192,7 +192,7 @@ class FailureModes:
 
 
 class SimilarFailures:
-    """A study that finds other tasks that are likely to show a step's most common failure modes.
+    """A study that finds other tasks likely to share a step's most common failure modes.
 
     A model chooses from the latest tasks that have a stored lesson and have not shown the mode. The
     note's evidence contains the chosen ids as ``tasks``. Without a choice, there is no note.
@@ -244,7 +244,7 @@ class SimilarFailures:
         return Findings(tuple(notes), usage)
 
     def _candidates(self, mode: str) -> list[str]:
-        """Return the ids of candidate tasks, sorted from the most recent lesson to the oldest."""
+        """Return the ids of candidate tasks, sorted by latest lesson, newest first."""
         shown = {note.task_id for note in self._failures.latest if note.label == mode}
         shown |= self._memory.buckets.get(mode, {}).keys()
         return [task for task in reversed(self._memory.lessons) if task not in shown][

@@ -185,7 +185,7 @@ class Draws(Policy, Protocol):
     """A policy that samples tokens in this process, optionally with a separate seed."""
 
     def drawing(self, seed: int) -> AbstractContextManager[None]:
-        """Return a context manager in which the policy samples with a separate seed."""
+        """Return a context manager that makes the policy sample with a separate seed."""
         ...
 
 

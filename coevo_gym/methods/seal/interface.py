@@ -181,7 +181,7 @@ def _error_in(view: View) -> str:
 
 
 def _more(hint: Hint, found: Mapping[str, str], view: View) -> str:
-    """Return a hint's additional text, or "" if it contains an unknown name."""
+    """Return a hint's additional text, or "" if the text uses a placeholder without a value."""
     if not hint.more:
         return ""
     words = dict(found)
@@ -288,7 +288,7 @@ class FailureInterface:
 
 @lru_cache(maxsize=256)
 def noted_tools(text: str) -> str:
-    """Return a JSON list of tool schemas with notes added, or any other text unchanged."""
+    """Add notes to a JSON list of tool schemas; return any other text unchanged."""
     try:
         tools = json.loads(text)
     except (ValueError, RecursionError):
@@ -305,7 +305,7 @@ def _noted_tool(tool: Any) -> Any:
 
 
 def _explained(noted: dict[str, Any]) -> dict[str, Any]:
-    """Add an explanation of ``[required]`` to API documentation that uses this mark."""
+    """Add an explanation of ``[required]`` to API documentation that uses this marker."""
     described = noted.get("description")
     if "[required]" not in json.dumps(noted.get("parameters")) or not isinstance(described, str):
         return noted
@@ -375,7 +375,7 @@ class InterfaceCoach:
         return self._latest
 
     def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
-        """Return the guidance for each ticket; see :class:`~coevo_gym.core.seams.Coach`."""
+        """Return the guidance for each episode to run; see :class:`~coevo_gym.core.seams.Coach`."""
         interface = self.interface
         nothing = interface == FailureInterface()
         guidance = Guidance() if nothing else Guidance(interface, interface.cues)

@@ -336,7 +336,7 @@ class FailureProfile:
         self.evolutions += 1
 
     def metrics(self) -> dict[str, float]:
-        """Return the numbers of finished windows and active cues, and the share of each label."""
+        """Return the numbers of evolutions and active cues, and each label's share of turns."""
         seen = self.window
         turns = sum(label.turns for label in seen.values())
         return {

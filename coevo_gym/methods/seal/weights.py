@@ -58,7 +58,7 @@ def task_target(
 
 
 class LastFailure(TableSelector):
-    """A selector that favours tasks whose last failure mode has a low success rate.
+    """A selector that favours tasks whose latest failure mode is rarely followed by success.
 
     A task has weight 1 if it was never trained on, had no failure at its last visit, or had a
     failure that is too rare for statistics.
@@ -97,7 +97,7 @@ class LastFailure(TableSelector):
         return weights[self.table["failure"].astype(np.int64)]
 
     def metrics(self) -> dict[str, float]:
-        """Return the share of tasks that failed on their last visit."""
+        """Return the share of tasks whose last visit ended in failure."""
         failed = self.table["failure"] > 0
         return {"failed": float(failed.mean()) if len(failed) else 0.0}
 
@@ -188,7 +188,7 @@ _UNCLIPPED: Clip = (-math.inf, math.inf)
 
 
 class Weighing:
-    """A memory that computes metrics on trajectory weights in the latest learner step."""
+    """A memory of the latest learner step's trajectory weights, reported as metrics."""
 
     def __init__(self) -> None:
         self._forget()
@@ -211,7 +211,7 @@ class Weighing:
         self._clipped += clipped
 
     def note(self, notes: Notes) -> None:
-        """Clear the weights for a new step; see :class:`~coevo_gym.core.seams.Memory`."""
+        """Clear trajectory weights for a new step; see :class:`~coevo_gym.core.seams.Memory`."""
         self._forget()
 
     def metrics(self) -> dict[str, float]:
@@ -232,11 +232,11 @@ class Weighing:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return an empty dict, because weights are not kept between steps."""
+        """Return an empty dict, because trajectory weights are not kept between steps."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Clear the weights, because a saved state contains none."""
+        """Clear the trajectory weights, because a saved state contains none."""
         self._forget()
 
 

@@ -1,4 +1,4 @@
-"""Settings of arms: a method for each arm, and the settings in which arms may differ."""
+"""Arm settings: each arm's method, and the settings in which arms may differ."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ class ArmConfig(FrozenModel):
 
     @property
     def shows_solutions(self) -> bool:
-        """Return True if a study shows the analyst the solutions of training tasks."""
+        """Return True if a study shows the analyst the solutions to training tasks."""
         return bool(getattr(self.settings, "shows_solutions", False))
 
 
 def arm_configs(config: RunConfig) -> dict[str, ArmConfig]:
-    """Return the settings of each arm, keyed by name and in order.
+    """Return the settings of each arm, in order, keyed by name.
 
     Raises:
         ConfigError: if a method does not exist or cannot be loaded, or if an arm sets a key that
@@ -174,7 +174,7 @@ def _check_models(settings: ArmConfig | RunConfig, policy: str) -> None:
 
 
 def _check_analyst(arm: ArmConfig, policy: str) -> None:
-    """Reject the trained policy as the analyst if it cannot write text or would see solutions."""
+    """Check that the trained policy can be the analyst: it writes text and sees no solutions."""
     if not arm.questions_per_step or arm.analyst.model.kind != "policy":
         return
     if arm.shows_solutions:
@@ -206,7 +206,7 @@ def _spec(name: str, key: str) -> MethodSpec:
 
 
 def _check(key: str, where: str, spec: MethodSpec) -> None:
-    """Reject a key that does not exist, or that must be the same for all arms."""
+    """Reject a key that does not exist or whose value must be the same for all arms."""
     section, _, inner = key.partition(".")
     if section == "method":
         if inner not in leaves(spec.settings):

@@ -129,7 +129,7 @@ class EvaluationSettings(FrozenModel):
 
     @property
     def manner(self) -> str:
-        """Describe how the policy samples: ``"greedily, in one episode per task"``, for example."""
+        """Describe how the policy samples, such as ``"greedily, in one episode per task"``."""
         how = f"at temperature {self.temperature:g}" if self.temperature else "greedily"
         episodes = "one episode" if self.samples == 1 else f"{self.samples} episodes"
         return f"{how}, in {episodes} per task"
@@ -192,7 +192,7 @@ class ExplorerModelSettings(FrozenModel):
 
 
 class ExplorerSettings(ExplorerConfig):
-    """The explorer, a component that looks for new tasks in the environment, and its model."""
+    """Settings for the explorer, which looks for new tasks in the environment."""
 
     model: ExplorerModelSettings = ExplorerModelSettings()
     """The explorer's model. This setting and those below apply only to ``kind = model``."""
@@ -241,7 +241,7 @@ class EvolverSettings(FrozenModel):
 
 
 class TapeSettings(FrozenModel):
-    """Settings for the tape of model answers. Runs that do not query models have no tape."""
+    """Settings for recording and replaying model answers in runs that query models."""
 
     mode: Literal["off", "record", "replay", "fill"] = "fill"
     """``off`` queries the model without storing answers, and ``record`` stores them. ``replay``

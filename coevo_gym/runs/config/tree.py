@@ -92,7 +92,7 @@ class RunConfig(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Complete a settings tree with section kinds, the training limit and derived settings.
+        """Fill in a settings tree's section kinds, training limit and derived settings.
 
         Settings that older versions stored are accepted as well.
         """
@@ -158,7 +158,7 @@ class RunConfig(FrozenModel):
 
 
 def _names_growth(curriculum: Any) -> bool:
-    """Return True if a curriculum section sets ``growth.kind``, also under its former name."""
+    """Return True if a curriculum section sets ``growth.kind`` or its former name ``evolve``."""
     if not isinstance(curriculum, Mapping):
         return False
     growth = curriculum.get("growth")

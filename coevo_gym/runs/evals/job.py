@@ -191,7 +191,7 @@ class EvalJob:
 
     @property
     def temperature(self) -> float | None:
-        """Return the sampling temperature, or None if no model samples."""
+        """Return the sampling temperature, or None if there is no model to sample from."""
         if not self.model:
             return None
         return _temperature(self.assembly.config, self.samples)

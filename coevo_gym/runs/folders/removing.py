@@ -144,7 +144,7 @@ def freeable() -> list[Freeable]:
 
 
 def free(items: list[Freeable]) -> int:
-    """Delete the given files and folders, and return their size in bytes.
+    """Delete the given files and folders, and return their total size in bytes.
 
     Folders that a process has started to write to since are skipped.
 

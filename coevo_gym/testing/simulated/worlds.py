@@ -12,7 +12,7 @@ from coevo_gym.core.task import FrozenModel
 
 
 class WorldConfig(FrozenModel):
-    """Settings of a simulated world.
+    """Settings for a simulated world.
 
     A task is a chain of skills. A step with skill k succeeds with probability
     sigmoid(strength of k + memory of the task - difficulty of the task). The first failed step ends
