@@ -1,4 +1,4 @@
-"""Share of time that rollouts keep the policy busy, in lock step and as a stream.
+"""Share of time that rollouts keep the policy busy, in lockstep and as a stream.
 
 Runner and stream are the real ones; engines and policy only sleep. The time of an engine's step is
 drawn from measured times, and the interpreter is free during this time, as with an engine in a
@@ -41,7 +41,7 @@ from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes import EnvPool, EpisodeStream, Runner, TrainingEpisode, stream
 
 BUSY, IDLE = 0.9, 0.6
-"""Shares of time: where lock step keeps the policy busy for at most the second share, a stream must
+"""Shares of time: where lockstep keeps the policy busy for at most the second share, a stream must
 reach the first."""
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 FEWEST_STEPS = 3

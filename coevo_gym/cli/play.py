@@ -119,8 +119,7 @@ def play(
 
     You see what an agent sees, and typos do not cost a step. In the terminal, choose actions by
     number or type them; put a multi-line action between lines of three backticks. `coevo tasks`
-    lists the tasks. --web opens pages on this machine, with a shop to click through, functions
-    with their documentation, and an editor for code.
+    lists the tasks. --web opens a local page, such as a shop to click through or a code editor.
 
     With --name, you play the same tasks as `coevo eval` in the same order, and your first episode
     on each task counts, so that you can compare evals/NAME with any policy. With --keep, your

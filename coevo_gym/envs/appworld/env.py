@@ -87,14 +87,14 @@ class AppWorldEnv(TaskEnv):
     Differences from the original:
         The code runs outside the engine's process, so ``requester`` can only call public APIs, and
         importing ``appworld`` fails. The clock is also frozen for the agent's code, but not in the
-        process that calls this env. Output is truncated at a limit and shows object addresses as
-        ``0x0``, so identical runs produce identical output, including access tokens. Only codes
-        that verify an account or reset a password differ from run to run, so that no agent can
-        guess another user's code. Tasks that need such a code cannot be built. A token is accepted
-        only if it was issued in this episode. Code cannot log in as the companies that send codes
-        and receipts, although the original's source reveals their shared password. APIs respond
-        only while a step runs: a call from a leftover thread waits for the next step. The code
-        cannot read the folders of ``COEVO_HOME``, the data and this package, or the working
+        process that calls this env. Long output is truncated, and object addresses are shown as
+        ``0x0``. Identical runs produce identical output, including access tokens. Only codes that
+        verify an account or reset a password differ from run to run, so that no agent can guess
+        another user's code. Tasks that need such a code cannot be built. A token is accepted only
+        if it was issued in this episode. Code cannot log in as the companies that send codes and
+        receipts, although the original's source reveals their shared password. APIs respond only
+        while a step runs: a call from a leftover thread waits for the next step. The code cannot
+        read these folders: ``COEVO_HOME``, the data folder, this package's folder, and the working
         directory of this process. A call fails in these cases: an argument that is part of an API's
         address is empty, ``.`` or ``..``, or contains a slash, a backslash, a control character, a
         brace or one of ``?#%``; an argument contains a lone surrogate, or a number that is not

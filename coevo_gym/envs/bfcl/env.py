@@ -79,13 +79,14 @@ class BFCLEnv(TaskEnv):
     Splits and versions:
         The split depends on the number at the end of a task's name, because the four categories are
         variants of the same conversation. Of the 200 task numbers, 120 are for training, 40 for
-        validation and 40 for testing. Each set is drawn with a fixed seed, in equal parts from each
-        block of 50 (files, vehicle, trading, travel). Task numbers with equal initial states share
-        a split. Each task number occurs in four subsets: ``base``, ``miss_func``, ``miss_param``
-        and ``long_context``. ``scheme="agentevolver"`` trains on task numbers 0 to 99 and validates
-        on 100 to 199. This scheme applies only to the env: pools, sessions and samplers accept only
-        tasks with the 120 training numbers. ``scheme="all200"`` makes every task a test task, for
-        comparison with the leaderboard and CoEvolve. v0: first version.
+        validation and 40 for testing. Each set contains the same number of tasks from each block of
+        50 (files, vehicle, trading, travel), drawn with a fixed seed. Task numbers with equal
+        initial states share a split. Each task number occurs in four subsets: ``base``,
+        ``miss_func``, ``miss_param`` and ``long_context``. ``scheme="agentevolver"`` trains on task
+        numbers 0 to 99 and validates on 100 to 199. This scheme applies only to the env: pools,
+        sessions and samplers accept only tasks with the 120 training numbers. ``scheme="all200"``
+        makes every task a test task, for comparison with the leaderboard and CoEvolve. v0: first
+        version.
 
     Installation:
         ``coevo install bfcl`` (2 MB).

@@ -66,8 +66,8 @@ class WebShopEnv(TaskEnv):
     Splits and versions:
         Tasks are split by product (by a hash of its asin): 60% train, 20% val, 20% test. The
         subsets are ``synthetic``, ``human`` (official data only), ``official_test`` (the original's
-        500 test goals, for evaluation only) and ``builtin`` (the built-in catalogue, available even
-        with official data). v0: first version.
+        500 test goals, for evaluation only) and ``builtin`` (the built-in catalogue, which remains
+        available with official data). v0: first version.
 
     Installation:
         The built-in shop needs no installation. ``coevo install webshop --from DIR`` installs the
