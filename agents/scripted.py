@@ -1,4 +1,4 @@
-"""Agents without a policy: they follow a script or a reference solution, or act at random."""
+"""Agents without a policy, which follow a script or a reference solution, or act at random."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def soak(name: str, amount: int, path: Path) -> None:
 
 
 def growth(at: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """Return a series' growth over the whole work, and half the width of its 95 % interval.
+    """Return a series' growth over the whole work, and half the width of its 95% interval.
 
     Args:
         at: work done before each measurement, increasing, shape (n,) with n >= 20.

@@ -1,4 +1,4 @@
-"""Code that runs a method's coach, studies and memories, which guide training episodes."""
+"""Guidance for training episodes from a method's coach, studies and memories."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNGUIDED = Guidance()
 
 
 class Guiding:
-    """A runner for a method's coach, studies and memories, all of which are optional.
+    """The parts of a method that guide training: a coach, studies and memories (all optional).
 
     Args:
         coach: supplies guidance for episodes; None for no guidance.
@@ -63,7 +63,7 @@ class Guiding:
         self._written = Counter[str]()
 
     def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
-        """Return the guidance for each episode to run.
+        """Return the guidance for each requested episode.
 
         Raises:
             ConfigError: if the coach does not return one guidance per ticket.
@@ -200,7 +200,7 @@ class MethodParts:
 
 
 class GuidedEpisode:
-    """A sampler's episode whose guidance may change the text that the agent sees.
+    """A training episode with guidance that may change the text that the agent sees.
 
     Attributes:
         changes: True if the guidance has an interface.
@@ -246,13 +246,13 @@ class GuidedEpisode:
         return shown.observation, {**told, **texts}
 
     def record(self, env: TaskEnv) -> Trajectory:
-        """Return the trajectory of the episode that has ended in ``env``."""
+        """Return the trajectory of the episode that just ended in ``env``."""
         shown = self._seen.texts[: len(env.view.history)]
         return self._episode.record(env, (), shown)
 
 
 class GroupStudies:
-    """A runner that lets studies examine closed groups and passes on their notes once per step.
+    """A collector of notes on finished groups; the curriculum receives the notes once per step.
 
     Args:
         guiding: the studies and the memories.

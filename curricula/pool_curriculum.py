@@ -136,7 +136,7 @@ class PoolCurriculum:
         self._signals = Counter[str]()
 
     def next(self, n: int, rng: Generator) -> list[Task]:
-        """Draw tasks with the selector's weights, without repetition if there are enough tasks.
+        """Draw tasks by the selector's weights, without replacement if there are enough tasks.
 
         Raises:
             ConfigError: if the pool is empty, or the selector's weights are invalid.
@@ -198,7 +198,7 @@ class PoolCurriculum:
         return self._planned
 
     def apply(self, result: RoundResult) -> None:
-        """Add a round's tasks to the pool, unless the round was already applied.
+        """Add a round's tasks to the pool, unless the round has already been applied.
 
         Raises:
             SplitLeakError: if an accepted task is not a training task; then the round is not

@@ -1,4 +1,4 @@
-"""Code that creates curricula by method name, for samplers that are not part of a run."""
+"""Functions that create curricula by method name, for samplers that are not part of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that validates saved states when they are loaded.
+"""Validation of saved states when they are loaded.
 
     self.n_groups = read(Count, state["n_groups"])
 

@@ -179,7 +179,7 @@ def _check(*outcomes: float) -> None:
 
 
 class DetectorConfig(FrozenModel):
-    """Settings for the signal detector, which runs with every kind of growth."""
+    """Settings for the signal detector. The detector runs with every ``growth`` setting."""
 
     signals: tuple[SignalName, ...] = Field(default=ALL_SIGNALS, min_length=1)
     """Signals to detect."""
@@ -220,7 +220,7 @@ class SignalDetector:
 
     @property
     def forgotten(self) -> Mapping[Reading, int]:
-        """Number of episodes that showed forgetting, per way of scoring a visit (max or mean)."""
+        """Number of episodes that showed forgetting, keyed by visit score (max or mean)."""
         return self._forgotten
 
     @property

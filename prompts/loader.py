@@ -105,7 +105,7 @@ class PromptTemplate(PromptFile[Header]):
         return write_block(self.text, TASKS, {}, self.header.name, "Does the block use an input?")
 
     def system(self, view: View, *, thinking: bool = False, style: AnswerStyle = "plain") -> str:
-        """Return the system message for an episode's first view, or "" if there is none.
+        """Return the system message for the start of an episode, or "" if there is none.
 
         The cues replace the input ``cues`` if the file declares it, or else are added at the end.
         """
@@ -116,11 +116,11 @@ class PromptTemplate(PromptFile[Header]):
         return "\n\n".join(filter(None, [text, _told(view.cues)]))
 
     def first(self, view: View, *, thinking: bool = False, style: AnswerStyle = "plain") -> str:
-        """Return the user message for an episode's first view."""
+        """Return the user message for the start of an episode."""
         return self._render("first", view, thinking, style)
 
     def turn(self, view: View, *, thinking: bool = False, style: AnswerStyle = "plain") -> str:
-        """Return the user message for a view after the first one."""
+        """Return the user message for any later turn of an episode."""
         return self._render("turn", view, thinking, style)
 
     def _render(self, block: str, view: View, thinking: bool, style: AnswerStyle) -> str:

@@ -1,4 +1,4 @@
-"""Code that parses and renders prompt files with a TOML header and Jinja2 blocks.
+"""Parsing and rendering of prompt files with a TOML header and Jinja2 blocks.
 
 Values are inserted unchanged: text from other sources is never read as a template, and nothing is
 escaped.
@@ -31,7 +31,7 @@ _HEADER = re.compile(r"\A\{#-?(.*?)-?#\}", re.DOTALL)
 
 
 class PromptHeader(FrozenModel):
-    """The header of every prompt file.
+    """Header fields that all prompt files share.
 
     Attributes:
         name: name of the benchmark, or folder and file name, such as ``"coevolve/guide"``.

@@ -104,7 +104,7 @@ class GroupRelative:
     normalise_std: bool = True
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
-        """Return the advantages relative to each group's mean.
+        """Return each trajectory's advantage: its reward relative to its group's mean reward.
 
         See :func:`~coevo_gym.trainers.advantages.relative_to_group`.
         """
@@ -203,7 +203,7 @@ class Similar:
     _told: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> list[list[int]]:
-        """Assign a number to each step's state. Similar observations share a number."""
+        """Assign a state ID (an integer) to each step. Similar observations share an ID."""
         observations = exact(trajectories)
         texts = [text for one in observations for text in one]
         found = group_states(texts, threshold=self.threshold, measure=self.measure)

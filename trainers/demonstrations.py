@@ -39,7 +39,7 @@ class Demonstrations(NamedTuple):
 
     @property
     def texts(self) -> list[str]:
-        """Instructions and observations of all choices, used to compute word weights."""
+        """Instructions and observations that the policy saw at each choice, for word weights."""
         decisions = [decision for task in self.decisions for decision in task]
         views = [d.context for d in decisions if isinstance(d, ChoiceDecision)]
         return [text for view in views for text in (view.instruction, view.observation)]
@@ -104,7 +104,7 @@ class _Reciter:
         self._agent = agent
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return the reference solution's next action for each view, with the policy's decision."""
+        """Return the solution's next action for each view, recorded as a decision of the policy."""
         return [self._next(view) for view in views]
 
     def _next(self, view: View) -> Act:

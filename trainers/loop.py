@@ -1,4 +1,4 @@
-"""The training loop: it learns from groups of episodes and runs rounds and evaluations.
+"""The training loop, which learns from groups of episodes and runs rounds and evaluations.
 
 One step: open a step → take tickets → guide → roll out → report → close the step (the curriculum
 records the groups) → study (curriculum and memories receive notes) → advantages → update. At
@@ -197,7 +197,7 @@ class Loop:
         self.guiding.load_state_dict(state)
 
     def _begin_round(self) -> None:
-        """Run a due round, or launch it if rounds run concurrently with training."""
+        """Run the round that is due, or start it in the background if rounds are concurrent."""
         round = self.session.plan()
         if round is None:
             return

@@ -118,7 +118,7 @@ def explained_variance(values: Sequence[float], targets: Sequence[float]) -> flo
 
 
 class _Values(NamedTuple):
-    """Inputs of the value loss: one row per sample, and the divisor for the summed loss."""
+    """Inputs to the value loss: one row per sample, and the divisor for the summed loss."""
 
     old: Sequence[Tensor]
     targets: Sequence[Tensor]

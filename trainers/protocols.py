@@ -146,22 +146,22 @@ class Events:
     """Hooks for the training loop to call. Subclasses override the hooks they need."""
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
-        """Handle a step's recorded groups and the signals that they triggered."""
+        """Receive a step's recorded groups and the signals that they triggered."""
 
     def on_notes(self, notes: Notes) -> None:
-        """Handle the notes that studies wrote about a step's groups."""
+        """Receive the analysis notes about a step's groups."""
 
     def on_advice(self, changes: Mapping[str, Sequence[AdviceState]]) -> None:
-        """Handle changes that notes made to the advice in each memory. Keys are memory names."""
+        """Receive the advice that changed in each memory. Keys are memory names."""
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:
-        """Handle the groups and advantages that the step is about to learn from."""
+        """Receive the groups and advantages that the step is about to learn from."""
 
     def on_round(self, round: Round, result: RoundResult) -> None:
-        """Handle an applied evolution round."""
+        """Receive an applied evolution round."""
 
     def on_eval(self, evaluation: Evaluation) -> None:
-        """Handle a finished evaluation."""
+        """Receive a finished evaluation."""
 
     def on_step(self, metrics: Metrics) -> None:
         """Handle the end of a step, after its round and evaluation."""
@@ -190,7 +190,7 @@ class LoopState:
     usage: dict[str, Usage] = field(default_factory=dict)
 
     def count(self, result: RoundResult | Findings) -> None:
-        """Add the cost of an evolution round, or of the studies after a learner step."""
+        """Add the cost of a round, or of the studies after a learner step, to the totals."""
         self.env_steps += result.env_steps
         for purpose, usage in result.usage.items():
             self.usage[purpose] = self.usage.get(purpose, NO_USAGE) + usage
@@ -217,7 +217,7 @@ class LoopState:
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> LoopState:
-        """Restore a state from :meth:`to_json`, even if it was saved before usage was counted."""
+        """Restore a state from :meth:`to_json`, including older states without usage counts."""
         usage = {name: Usage.model_validate(used) for name, used in state.get("usage", {}).items()}
         return cls(**{**state, "usage": usage})
 

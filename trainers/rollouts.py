@@ -287,7 +287,7 @@ class _Step:
         return min(size - len(self.kept), size * (1 + self.resamples) - tried)
 
     def add(self, group: Group) -> None:
-        """Count a closed group."""
+        """Add a closed group to the counts."""
         self.n_closed += 1
         if not group.whole:
             return
@@ -299,7 +299,7 @@ class _Step:
             self.kept.add(group.id)
 
     def check(self) -> None:
-        """Raise an error if enough groups closed to fill a step but no episode has finished."""
+        """Raise an error if a step's groups have closed but none of their episodes finished."""
         if not self.n_finished and self.n_closed >= self.config.groups_per_step:
             first = self.lost[0].error
             raise all_lost(len(self.lost), first) from first

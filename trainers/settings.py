@@ -125,7 +125,7 @@ class GRPOConfig(UpdateConfig):
 
     @property
     def clips_never_act(self) -> bool:
-        """True if every ratio of new to old probabilities is 1, so that clipping has no effect."""
+        """True if every ratio of new to old probabilities is 1, so clipping has no effect."""
         return self.old_logprobs == "recomputed" and self.epochs * self.minibatches == 1
 
 
@@ -229,7 +229,7 @@ class RestConfig(FrozenModel):
 
 
 def _kind(data: Any) -> str | None:
-    """Return a learner section's ``kind``."""
+    """Return the ``kind`` given in a learner's settings."""
     if isinstance(data, Mapping):
         return str(data.get("kind", "pg"))
     return getattr(data, "kind", None)

@@ -1,4 +1,4 @@
-"""Code that converts messages to token ids and back, and keeps the ids of earlier answers.
+"""Functions that convert messages to token ids and back, and keep the ids of earlier answers.
 
 A tokenizer's chat template renders a conversation as one text. Tokenising this text again at every
 turn would change sampled tokens, and templates render old and new messages differently. This

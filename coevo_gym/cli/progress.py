@@ -76,7 +76,7 @@ class RunProgress:
         self._tokens = 0
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """Begin a phase; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
+        """Report the start of a phase; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
         self._name, self._shown = name, done * _PLAIN_LINES // max(1, total)
         self._facts = self._expected = ""
         self._pace = PhasePace(total, done)
@@ -181,7 +181,7 @@ class _Spinning(ProgressSink):
         self._tell, self._name, self._total, self._shown = tell, "", 0, 0
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """Begin a phase."""
+        """Report the start of a phase."""
         if self._name:  # the context manager has started its own phase
             self._tell(name)
         self._name, self._total, self._shown = name, total, 0

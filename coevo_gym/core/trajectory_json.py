@@ -1,4 +1,4 @@
-"""Code that converts trajectories to and from JSON, so that incomplete groups survive a restart."""
+"""Conversion of trajectories to and from JSON, so that incomplete groups survive a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that evaluates agents in raw envs, without any learning.
+"""Evaluation of agents in raw envs, without any learning.
 
 Runs and ``coevo eval`` share one function, :func:`evaluate`. Its episodes are
 :class:`EvalTrajectory`, a type that code for recording, training or exploring does not accept. Any

@@ -82,7 +82,7 @@ engines, waiting costs no more than this share. ``bench/rollout.py --patience`` 
 
 
 class EpisodeStream(Generic[RecordT]):
-    """A stream that runs episodes: it steps envs in threads and batches the agent's views.
+    """A stream that runs episodes, stepping envs in threads and batching the agent's views.
 
     Batches form automatically: episodes whose engines finish while the agent works join the next
     batch. A batch has at most ``envs.max_envs`` views.

@@ -1,4 +1,4 @@
-"""Code that trains one arm of a run and saves its checkpoints and records."""
+"""Training of one arm of a run, including its checkpoints and records."""
 
 from __future__ import annotations
 

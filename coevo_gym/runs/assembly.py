@@ -1,4 +1,4 @@
-"""Code that creates a run's parts from its config: benchmark, envs, policy and evaluations."""
+"""Functions that create a run's parts from its config: benchmark, envs, policy and evaluations."""
 
 from __future__ import annotations
 

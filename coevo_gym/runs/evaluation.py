@@ -1,4 +1,4 @@
-"""Code that evaluates the policies of runs and untrained models."""
+"""Evaluation of the policies of runs and of untrained models."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
 
 
 def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two evaluations, each as ``key: VALUE there, VALUE now``."""
+    """Return one line per difference between two evaluations, with the old and the new value."""
     before, after = (
         {_RENAMED.get(key, key): value for key, value in flat(found)} for found in (there, now)
     )

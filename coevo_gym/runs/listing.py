@@ -1,4 +1,4 @@
-"""Code that creates rows for task listings and looks up a run's tasks."""
+"""Functions for listing tasks and looking up a run's tasks."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def model_id(config: RunConfig) -> str:
 
 
 def prompt_id(config: RunConfig) -> dict[str, Any]:
-    """Identify a policy's prompts by name, version and hash, or return {} if there is no prompt."""
+    """Return the name, version and hash of a policy's prompts, or {} if it has none."""
     prompt = prompt_of(config.policy, config.benchmark.name)
     if prompt is None:
         return {}

@@ -56,7 +56,7 @@ class PresetCost:
     fits: Mapping[str, Fit]
 
     def in_words(self) -> str:
-        """Return the cost in one line."""
+        """Return the cost as one line of text."""
         asked = [f"at most {n:,} requests to {model}" for model, n in self.requests.items()]
         steps = f"{self.env_steps:,} env steps per arm"
         if not self.model:

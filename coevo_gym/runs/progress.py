@@ -1,4 +1,4 @@
-"""The progress of runs, both on the command line and in ``progress.json``."""
+"""Progress reports for runs, on the command line and in ``progress.json``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ProgressSink(Protocol):
     """A receiver of progress reports. An implementation may ignore any of them."""
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Begin a part of the command, such as a cell of a table. Each part has its own phases.
+        """Report the start of a part of the command, such as a cell. Each part has its own phases.
 
         Args:
             number: number of the part, from 1.
@@ -42,7 +42,7 @@ class ProgressSink(Protocol):
         return
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """Begin a phase.
+        """Report the start of a phase.
 
         Args:
             name: name of the phase.
@@ -57,7 +57,7 @@ class ProgressSink(Protocol):
 
         Args:
             steps: the maximum.
-            words: the same in words, such as ``"3 episodes × up to 15 steps"``.
+            words: the same as text, such as ``"3 episodes × up to 15 steps"``.
             whole: True if the phase spends all of its time on these steps.
         """
         return
@@ -83,7 +83,7 @@ class ProgressSink(Protocol):
 
 
 def episodes_ahead(n: int, steps: int) -> tuple[int, str]:
-    """Return the maximum number of env steps in ``n`` episodes, as a number and in words.
+    """Return the maximum number of env steps in ``n`` episodes, as a number and as text.
 
     Example:
         >>> episodes_ahead(3, 15)

@@ -148,7 +148,7 @@ class DrawnAside:
 
 
 class StoredLandings:
-    """A record of the steps at which rounds that ran in parallel with training were applied.
+    """A record of the training step at which each concurrent round was applied.
 
     The run's database stores the steps. If models are queried, the tape stores them as well, so a
     replay applies rounds at the same steps. ``by`` returns the hash of the settings that a round's

@@ -1,4 +1,4 @@
-"""Code that trains a whole run: baselines, warm-up, initial tasks (D_0), then each arm.
+"""The whole training run: baselines, warm-up, initial tasks (D_0), then each arm.
 
 Every phase saves its result and skips work that is already saved. An interrupted run is therefore
 resumed by running it again, and finishes as if it had never stopped.

@@ -1,4 +1,4 @@
-"""The warm-up: imitation of reference solutions. It can resume between optimiser steps."""
+"""The warm-up phase, which trains a policy to imitate solutions. It can resume between steps."""
 
 from __future__ import annotations
 

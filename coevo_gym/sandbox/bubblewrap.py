@@ -85,7 +85,7 @@ def launch(program: Program) -> Sandboxed:
             return pid
 
         def release() -> None:
-            """Let the program start once it is certain to be killed when this process exits."""
+            """Start the program after confirming that it will die with this process."""
             ours.settimeout(PATIENCE_S)
             if not ours.recv(1):
                 raise ProcessLookupError("bubblewrap exited")

@@ -60,7 +60,7 @@ class ControlGroup:
             folder.mkdir()
 
     def cap(self, limits: ResourceLimits) -> None:
-        """Cap the total resources of all processes in the control group."""
+        """Cap the total resources used by all processes in the control group."""
         for folder in self._folders:
             for file, value in _caps(limits):
                 if (folder / file).exists():

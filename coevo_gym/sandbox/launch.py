@@ -86,7 +86,7 @@ def strongest() -> Finding:
 
 
 def _finding(wanted: Level | None, *, accept_risk: bool) -> Finding:
-    """Check the requested isolation level or, by default, the strongest available level."""
+    """Check that the requested isolation level (by default, the strongest) is available."""
     found = {finding.level: finding for finding in probe()}
     if wanted is None:
         wanted = next((level for level in Level if found[level].holds), Level.NONE)

@@ -25,7 +25,7 @@ def supported() -> bool:
 
 
 def numbers() -> dict[str, int]:
-    """Return this machine's numbers for the system calls that the filter checks."""
+    """Return this architecture's syscall numbers for the calls that the filter checks."""
     _, column = calls.MACHINES[os.uname().machine]
     table = calls.DENIED | calls.DENIED_WITHOUT_NAMESPACES | calls.DENIED_WITHOUT_CAPS
     table |= calls.MISSING | calls.MISSING_WITHOUT_NAMESPACES | calls.CHECKED

@@ -58,9 +58,9 @@ class ActionOrder(BaseModel):
 
 
 class ClientEnv:
-    """An env that answers one client's messages with frames of data for an agent. Not thread-safe.
+    """An env that replies to one client's messages with data for that client. Not thread-safe.
 
-    A frame contains what an agent may see (:class:`~coevo_gym.core.trajectory.View`), and the
+    A reply (frame) shows what an agent may see (:class:`~coevo_gym.core.trajectory.View`), and the
     outcome once the episode is over. It can never contain a task, verifier or solution.
 
     Args:

@@ -1,4 +1,4 @@
-"""The envs API: third-party agents access envs through OpenEnv's protocol.
+"""The envs API, through which third-party agents use envs over OpenEnv's protocol.
 
 Each WebSocket connection has one env. A client sends
 ``{"type": "reset" | "step" | "state" | "close", "data": {…}}`` and receives one message of type

@@ -20,7 +20,7 @@ _FILES = 8192
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """Limits on a server's clients. If a client exceeds a limit, only that client gets an error.
+    """Limits that a server imposes on its clients. Only a client that exceeds one gets an error.
 
     Attributes:
         sessions: maximum number of envs open at a time.

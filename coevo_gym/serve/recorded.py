@@ -282,7 +282,7 @@ class Recorded:
         return done, None
 
     def _loaded(self, state: Mapping[str, Any]) -> tuple[CurriculumSession, dict[str, Any]]:
-        """Return a new session with the given state, and the state to save in a snapshot.
+        """Return a session restored from a state, and the session's own state for a snapshot.
 
         The given state is first loaded into another session, whose own state is then used.
         """

@@ -18,7 +18,7 @@ MakeEnv = Callable[[str], gym.Env[str, str]]
 
 
 class EnvShelf:
-    """A thread-safe pool of envs for each split. It resets envs instead of rebuilding them.
+    """Thread-safe pools of envs, one per split. Envs are reset instead of being rebuilt.
 
     Engines run in this process. If engines share data while an episode starts, their episodes start
     one at a time. Envs of a benchmark whose ``vector_mode`` is ``"process"`` run in worker

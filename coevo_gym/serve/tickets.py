@@ -46,7 +46,7 @@ class Take(_Message):
 
 
 class Report(_Message):
-    """A request that reports an episode.
+    """A request to report an episode.
 
     Attributes:
         ticket: id of the ticket.

@@ -171,7 +171,7 @@ class RunStore(RunReader):
                     self._db.execute(query, (step, mean, body, arm, group.id, position))
 
     def add_notes(self, arm: str, step: int, notes: Iterable[Note]) -> None:
-        """Store the notes from studies of a step's groups, replacing earlier notes."""
+        """Store the notes that were written about a step's groups, replacing earlier notes."""
         with self._transaction():
             self._db.execute("DELETE FROM notes WHERE arm = ? AND step = ?", (arm, step))
             query = "SELECT DISTINCT group_id FROM trajectories WHERE arm = ? AND step = ?"
@@ -181,7 +181,7 @@ class RunStore(RunReader):
                 self._insert("notes", arm, step, number, *row)
 
     def add_advice(self, arm: str, step: int, changes: Mapping[str, Iterable[AdviceState]]) -> None:
-        """Store a step's changes to the advice in each memory, replacing earlier changes."""
+        """Store the advice that a step changed in each memory, replacing earlier records."""
         with self._transaction():
             self._db.execute("DELETE FROM advice WHERE arm = ? AND step = ?", (arm, step))
             for memory, states in changes.items() if self.record != "none" else ():
@@ -278,7 +278,7 @@ class RunStore(RunReader):
                 self._insert("decisions", None, *decision[:-1], verdict)
 
     def add_landing(self, arm: str, round: Round, step: int, *, by: str = "") -> None:
-        """Store the step at which a round that ran alongside training is about to be applied."""
+        """Store the step at which a concurrent round is about to be applied."""
         with self._transaction():
             self._insert("landings", arm, _key(round, by), step)
 

@@ -46,7 +46,7 @@ class RunFolder:
 
     @property
     def manifest(self) -> Path:
-        """File with the run's settings and versions."""
+        """File with the run's settings and package versions."""
         return self.path / "manifest.json"
 
     @property
@@ -81,7 +81,7 @@ class RunFolder:
 
     @classmethod
     def of(cls, run: str) -> RunFolder:
-        """Return the folder of an existing run, by its name under ``runs/`` or its path.
+        """Return the folder of an existing run, given its name under ``runs/`` or its path.
 
         Raises:
             ConfigError: if the run does not exist.
@@ -111,7 +111,7 @@ class RunFolder:
 
     @staticmethod
     def names() -> list[str]:
-        """Return the names of the runs under ``runs/``, excluding runs that belong to tables."""
+        """Return the names of the runs under ``runs/``, excluding runs made for results tables."""
         return sorted(path.parent.name for path in RUNS.glob("*/manifest.json"))
 
     @staticmethod
@@ -211,7 +211,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _lock(handle: int) -> None:
-    """Lock an open file, with retries because :func:`in_use` briefly locks it as well."""
+    """Lock an open file, retrying in case :func:`in_use` is briefly holding the lock."""
     for tries_left in range(_TRIES - 1, -1, -1):
         try:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -31,7 +31,7 @@ class StoredRound(NamedTuple):
 
     @property
     def is_first(self) -> bool:
-        """True if the round found the arm's initial tasks (D_0)."""
+        """True if this round produced the arm's initial tasks (D_0)."""
         return self.step == 0 and (self.round.n_enough > 0 or not self.round.contexts)
 
 
@@ -111,7 +111,7 @@ COLUMNS = "task_id, group_id, position, step_of_episode, kind, label, value, sou
 
 
 class NoteCount(NamedTuple):
-    """The number of an arm's notes with the same learner step, kind and label."""
+    """A count of an arm's notes that share a learner step, kind and label."""
 
     arm: str
     step: int
@@ -121,7 +121,7 @@ class NoteCount(NamedTuple):
 
 
 class TurnCount(NamedTuple):
-    """The number of an arm's notes with the same kind, label, turn and episode length."""
+    """A count of an arm's notes that share a kind, label, turn and episode length."""
 
     arm: str
     kind: str

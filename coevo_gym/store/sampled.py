@@ -102,7 +102,7 @@ def sampled_ids(trajectory: Trajectory) -> set[int]:
 
 
 def advantage_to_json(advantage: Advantage) -> tuple[float, str]:
-    """Return the mean advantage, and all advantages as JSON (one number, or one per step)."""
+    """Return the mean advantage, and the advantage as JSON: one number, or one number per step."""
     if not isinstance(advantage, Sequence):
         return float(advantage), json.dumps(round(advantage, DIGITS))
     steps = [fmean(one) if isinstance(one, Sequence) else float(one) for one in advantage]
@@ -111,7 +111,7 @@ def advantage_to_json(advantage: Advantage) -> tuple[float, str]:
 
 
 def encodable_text(text: str) -> str:
-    """Replace each lone surrogate with a question mark, because files cannot contain surrogates."""
+    """Replace each lone surrogate with a question mark, because UTF-8 cannot encode surrogates."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""Code that redacts secrets in settings before they are stored, shown or compared."""
+"""Redaction of secrets in settings before they are stored, shown or compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The named formulas of all methods, for verifying values that other programs computed.
+"""This package's formulas, by name, for verifying values that other programs computed.
 
 ```bash
 python -m coevo_gym.testing.formulas numbers.json --only rloo,ppo

@@ -1,4 +1,4 @@
-"""The pytest plugin with the fixture ``coevo_env``."""
+"""The pytest plugin that provides the ``coevo_env`` fixture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descriptions of episode grades in words."""
+"""Plain-language descriptions of episode grades."""
 
 from __future__ import annotations
 

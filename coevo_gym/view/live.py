@@ -28,7 +28,7 @@ State = Mapping[tuple[str, str], Stamps]
 
 
 def state_of(shelf: Shelf) -> State:
-    """Return the file stamps of each run and evaluation, to detect changes."""
+    """Return the times and sizes of each run's and evaluation's files, to detect changes."""
     runs = {
         ("run", id): stamps(
             *(run.metrics, run.database, run.summary, run.path / PROGRESS),

@@ -23,7 +23,7 @@ class ApiProblem(Shape):
 
 
 class Refusal(Exception):
-    """An error that makes a request fail. Its message is shown to the user.
+    """Base class for errors that abort a request. The message is shown to the user.
 
     Attributes:
         status: HTTP status of the response.

@@ -1,4 +1,4 @@
-"""Code that removes secrets and held-out tasks' ground truth from responses.
+"""Redaction of secrets and of held-out tasks' ground truth in responses.
 
 Secrets are removed from every response, by their typical patterns and by the values in this
 process's environment; secrets in settings are also recognized by key name. Ground truth is
@@ -75,7 +75,7 @@ class Censor:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] | None = None) -> Censor:
-        """Create a censor for environment variables whose names suggest secrets."""
+        """Create a censor that redacts values of environment variables with secret-like names."""
         found = os.environ if environ is None else environ
         return cls(value.strip() for name, value in found.items() if names_secret(name))
 

@@ -119,7 +119,7 @@ class ShownRun:
 
     @property
     def reader(self) -> ViewReader:
-        """Return a reader of the run's database.
+        """Return a reader for the run's database.
 
         Raises:
             NotFound: if there is no database yet.
@@ -210,7 +210,7 @@ class ShownRun:
         return TaskBrief(id=id, name=name, instruction=instruction, origin=origin)
 
     def kept(self, name: str, make: Callable[[], T], *, until: object = None) -> T:
-        """Return the result of ``make()``, cached until the index (or ``until``) changes."""
+        """Return the result of ``make()``, cached until ``until`` (default: the index) changes."""
         with told_as_damaged():
             revision = self.index.refresh() if until is None else until
         known = self._kept.get(name)
@@ -259,7 +259,7 @@ class ShownEval:
 
     @property
     def reader(self) -> ViewReader:
-        """Return a reader of the evaluation's episodes.
+        """Return a reader for the evaluation's episodes.
 
         Raises:
             NotFound: if the episodes are not stored.
@@ -292,7 +292,7 @@ class ShownEval:
 
 
 class _Lines:
-    """An incremental reader of a growing JSON Lines file."""
+    """An incremental reader for a growing JSON Lines file."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()

@@ -28,7 +28,7 @@ MAX_LEFT_OUT = 1_000
 
 
 class Idea(BaseModel):
-    """A task idea, in the JSON format of a model's answer.
+    """A task idea, in the JSON format that the model must answer in.
 
     Attributes:
         walk: number of the walk that demonstrates the task, starting at 1.
@@ -163,7 +163,7 @@ def _by_task(walks: Sequence[tuple[Context, Walk]]) -> list[list[int]]:
 def _batches(
     places: Sequence[int], walks: Sequence[tuple[Context, Walk]]
 ) -> Iterator[tuple[int, ...]]:
-    """Yield batches of walk indices such that each batch fits into one question."""
+    """Yield batches of walk indices such that each batch fits into one prompt."""
     batch: list[int] = []
     for place in places:
         if batch and sum(_size(walks[p][1]) for p in (*batch, place)) > EVIDENCE_CHARS:

@@ -1,4 +1,4 @@
-"""The gated evolver: it explores a round's contexts and checks the resulting drafts."""
+"""The gated evolver, which explores a round's contexts and checks the resulting drafts."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def _told(context: Context, known: KnownTasks) -> Context:
 
 
 def _rng(round: Round, *key: int) -> Generator:
-    """Create a random generator from a round's seed and a key, such as a context's index."""
+    """Create a random number generator from a round's seed and a key, such as a context's index."""
     return np.random.default_rng(SeedSequence(round.seed, spawn_key=key))
 
 

@@ -1,4 +1,4 @@
-"""Explorers: they revisit tasks where the agent is weak, and propose new tasks as drafts."""
+"""Explorers, which revisit tasks where the agent is weak and propose new tasks as drafts."""
 
 from __future__ import annotations
 

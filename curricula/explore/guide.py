@@ -94,7 +94,7 @@ MIN_SAME = 2
 
 
 class Guide:
-    """A guide that writes cues for explorers from a context, its weakness and the known tasks.
+    """A guide that writes explorers' cues, based on a context's weakness and the known tasks.
 
     Args:
         prompt: name of the prompt file.

@@ -43,7 +43,7 @@ class HoldTask(Rejected):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A proposal that passes through the gates.
+    """A proposal that the gates are checking.
 
     Attributes:
         proposal: the input: a model's proposal, a draft, or the raw JSON text of a draft.
@@ -139,7 +139,7 @@ class Gate(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the gate in verdicts."""
+        """The gate's name as it appears in verdicts."""
         ...
 
     def check(self, candidate: Candidate) -> Candidate:

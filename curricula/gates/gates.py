@@ -194,7 +194,7 @@ _SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class SubstanceGate:
-    """A gate that rejects trivial tasks and tasks that their instructions do not describe.
+    """A gate that rejects trivial tasks and tasks with unrelated or revealing instructions.
 
     It rejects a task if its reference contains unnecessary steps, if its reference neither changes
     nor reads the engine's state, if its instruction contains the answer or the whole reference, if
@@ -238,7 +238,7 @@ def _given_away(evidence: Evidence, solution: Sequence[str]) -> str:
 
 
 def _unrelated(clues: Sequence[Clue]) -> str:
-    """Describe the problem if the instruction does not mention a part of the solution."""
+    """Describe the problem if the instruction omits a part of the solution."""
     for clue in clues:
         if not any(tells_of(clue.said, name) for name in clue.names):
             return f"its instruction has nothing to do with its solution: no word of {clue.about}"
@@ -285,7 +285,7 @@ class ParseGate:
 
 @dataclass(frozen=True, slots=True)
 class SchemaGate:
-    """A gate that requires the right benchmark, an instruction and a minimum number of actions."""
+    """A gate that checks a draft's benchmark, world, instruction and number of actions."""
 
     benchmark: Benchmark
     min_steps: int = MIN_STEPS
@@ -412,7 +412,7 @@ class DuplicateGate:
 
 @dataclass(frozen=True, slots=True)
 class ReplayGate:
-    """A gate that replays the reference solution twice and rejects any errors or differences."""
+    """A gate that replays the solution twice and rejects tasks with errors or differences."""
 
     benchmark: Benchmark
     name: str = "replay"

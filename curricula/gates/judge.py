@@ -47,7 +47,7 @@ def ask_judge(
     opening: str = "",
     reference: Sequence[str] = (),
 ) -> Answer[Judgement]:
-    """Ask a judge whether the given actions fulfil the instruction of the candidate's task.
+    """Ask a judge whether the given actions satisfy the instruction of the candidate's task.
 
     The opening is the observation before the first action. If ``done`` contains other actions, pass
     actions that are known to be correct as the reference.
@@ -73,7 +73,7 @@ def ask_judge(
 
 @dataclass(frozen=True, slots=True)
 class JudgeGate:
-    """A gate that asks a model whether the reference solution's effects fulfil the instruction.
+    """A gate that asks a model whether the reference solution's effects satisfy the instruction.
 
     The answer is stored but never used as a reward. Without an answer, the candidate passes.
     """

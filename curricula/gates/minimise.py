@@ -108,7 +108,7 @@ class _Shortening:
         return bool(listed) and following in listed[index + 1] - listed[index]
 
     def _drop(self, indices: Sequence[int]) -> bool:
-        """Drop some steps if a replay shows that they are not needed."""
+        """Drop the given steps if a replay shows that they are not needed."""
         if not self._left:
             return False
         steps = _without(self._steps, indices)
@@ -119,7 +119,7 @@ class _Shortening:
         return False
 
     def _rebuild(self, indices: Sequence[int]) -> None:
-        """Drop the given steps if a task can be rebuilt and verified from the remaining steps."""
+        """Drop the given steps if the task can be rebuilt and verified without them."""
         steps = _without(self._steps, indices)
         self._env_steps += len(steps)
         try:

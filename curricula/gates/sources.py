@@ -78,7 +78,7 @@ class ShownValues:
         self._values |= self.news(text)
 
     def news(self, text: str) -> set[str]:
-        """Return the values in a string that were not shown before."""
+        """Return the values in a string that have not been shown before."""
         return {
             value
             for value in set(values(text)) - self._values
@@ -142,6 +142,6 @@ class Sources:
             told.read(text)
 
     def feeds(self, step: int, later: Sequence[str]) -> bool:
-        """Return True if a step showed a value that later actions use or a count in the answer."""
+        """Return True if a step showed a count for the answer, or a value for later actions."""
         text = "\n".join(later)
         return self._answers[step] or any(stands_in(text, value) for value in self._news[step])

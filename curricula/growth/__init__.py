@@ -1,1 +1,1 @@
-"""Growth rules: they decide when a round explores and which contexts it starts from."""
+"""Growth rules, which decide when a round explores and which contexts it starts from."""

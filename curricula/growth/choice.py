@@ -234,7 +234,7 @@ class ByProgress(Ranked):
 
 
 class ByCoverage(ContextChoice):
-    """A rule that chooses the recently trained tasks that are least similar to explored tasks."""
+    """A rule that chooses the recent training tasks that are least similar to explored tasks."""
 
     looks_back = True
 

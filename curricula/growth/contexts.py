@@ -120,13 +120,13 @@ def commonest(patterns: Mapping[Pattern, int], n: int = MAX_USUAL) -> tuple[str,
 
 
 def _contrast(rollout: Trajectory, group: Group) -> tuple[str, ...]:
-    """Return the actions of the group's first rollout with another outcome, or () if all agree."""
+    """Return the actions of the first rollout whose success differs from ``rollout``'s, or ()."""
     others = (other for other in group.trajectories if other.success is not rollout.success)
     return next((other.actions for other in others), ())
 
 
 def drawn(contexts: Sequence[Context], n: int, rng: Generator) -> list[Context]:
-    """Draw ``n`` contexts uniformly, without repetition if there are enough contexts."""
+    """Draw ``n`` contexts uniformly, without replacement if there are enough contexts."""
     rows = rng.choice(len(contexts), size=n, replace=n > len(contexts))
     return [contexts[int(row)] for row in rows]
 

@@ -211,7 +211,7 @@ class _RoundsFromPractice(_Rounds):
 
 
 class AnywhereGrowth(_Rounds):
-    """Settings for rounds that explore any training scenario until enough drafts are tried."""
+    """Settings for exploring any training scenario until enough drafts have been tried."""
 
     kind: Literal["anywhere"] = "anywhere"
 

@@ -28,7 +28,7 @@ def require_train(task: Task, action: str) -> Task:
 
 
 def require_trainable(task: Task, action: str, benchmark: Benchmark | None = None) -> Task:
-    """Return ``task`` if its label, scenario and content allow training; otherwise raise an error.
+    """Return ``task`` if its label, scenario and content permit training on it; otherwise raise.
 
     ``benchmark`` provides the held-out tasks; None stands for the task's own benchmark. If that
     benchmark is not registered, the task cannot run, so only its label is checked.
@@ -132,7 +132,7 @@ class TaskPool:
         return {"tasks": [task.to_json() for task in self._order]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replace the tasks with the tasks in a state from :meth:`state_dict`.
+        """Replace the tasks with those in a state from :meth:`state_dict`.
 
         Raises:
             SplitLeakError, TaskError, BenchmarkNotInstalled: see the constructor; the pool is

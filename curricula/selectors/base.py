@@ -75,7 +75,7 @@ class TableSelector(ABC):
 
 
 def draw(weights: NDArray[np.float64], n: int, rng: Generator) -> NDArray[np.int64]:
-    """Draw indices in proportion to weights, without repetition if enough weights are positive.
+    """Draw indices by weight, without replacement if enough weights are positive.
 
     Indices are drawn one by one, in proportion to the remaining weights. With fewer positive
     weights than ``n``, each of their indices is drawn once, then more with replacement.
@@ -134,10 +134,10 @@ class Uniform:
         """Return None, which stands for uniform weights."""
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Do nothing, because the probabilities of tasks do not depend on outcomes."""
+        """Do nothing, because task probabilities do not depend on outcomes."""
 
     def note(self, notes: Notes) -> None:
-        """Do nothing, because the probabilities of tasks do not depend on notes."""
+        """Do nothing, because task probabilities do not depend on notes."""
 
     def metrics(self) -> dict[str, float]:
         """Return an empty dict, because there are no metrics."""

@@ -1,4 +1,4 @@
-"""A selector of tasks whose pass rate is changing, based on learning progress."""
+"""A selector that uses learning progress to favour tasks whose pass rate changes."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class ProgressConfig(FrozenModel):
 
 
 class Progress(TableSelector):
-    """A selector that weights tasks by their learning progress and makes some uniform draws.
+    """A selector that weights tasks by their learning progress and sometimes draws uniformly.
 
     Tasks that were never visited come first, because their progress is unknown. A visit's outcome
     is the mean success of its episodes.

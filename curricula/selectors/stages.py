@@ -45,7 +45,7 @@ def stage_members(
 
 
 class StagesConfig(FrozenModel):
-    """Settings for a selector with stages of tasks, ordered by the pass rate of first attempts."""
+    """Settings for a selector that draws tasks in stages, by the pass rate of first attempts."""
 
     kind: Literal["stages"] = "stages"
     stages: int = Field(default=3, ge=1)
@@ -72,7 +72,7 @@ class Stages(RatedSelector):
 
     @property
     def progress(self) -> float:
-        """Completed share of the schedule. It exceeds 1 after the schedule's end."""
+        """The fraction of the schedule that is complete. It exceeds 1 after the schedule's end."""
         return self.practised / (self.config.stages * self.config.groups_per_stage)
 
     def rated_weights(self) -> Numbers:

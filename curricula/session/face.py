@@ -12,7 +12,7 @@ from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 
 @runtime_checkable
 class SessionFace(Protocol):
-    """Interface for a local session, or for the proxy of a remote one.
+    """The interface shared by local sessions and proxies for remote sessions.
 
     A proxy may be used in any process, including worker processes.
     :class:`~coevo_gym.curricula.session.session.CurriculumSession` documents the calls.
@@ -30,7 +30,7 @@ class SessionFace(Protocol):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of tickets taken, and number of tickets ended for each reason."""
+        """Number of tickets taken, and number of ended tickets by reason."""
         ...
 
     @property
@@ -69,7 +69,7 @@ class SessionFace(Protocol):
         ...
 
     def evolve(self) -> RoundResult | None:
-        """Run the due round or wait for the running round; return None if there is neither."""
+        """Run the round that is due, or wait for the round in progress; otherwise return None."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

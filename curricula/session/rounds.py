@@ -62,7 +62,7 @@ class Rounds:
         return flight is not None and self._idle.wait_for(flight.found.done, wait_s)
 
     def plan(self) -> Round | None:
-        """Return the current or due round, or None if there is neither."""
+        """Return the round that is running or due, or None if there is neither."""
         with self._lock:
             if self._flight is not None:
                 return self._flight.round

@@ -132,7 +132,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
 
     @property
     def ticket(self) -> Ticket | None:
-        """The running episode's ticket, or None if no recorded episode is running."""
+        """The running episode's ticket; None between episodes, or if the caller chose the task."""
         return self._ticket
 
     def reset(
@@ -225,7 +225,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Report the episode that ends in a ``with`` block, even after an engine failure."""
+        """Report the episode when the ``with`` block ends, even after an engine failure."""
         ended, self._ticket = self._ticket, None
         try:
             yield

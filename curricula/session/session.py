@@ -1,4 +1,4 @@
-"""Sessions: they issue a curriculum's tasks, record episodes and run evolution rounds.
+"""Sessions, which issue a curriculum's tasks, record episodes and run evolution rounds.
 
     ticket = session.take()                    # a task to run, and the group of its episode
     session.report(ticket.id, trajectory)      # the result; the K-th one closes the group
@@ -30,7 +30,7 @@ from coevo_gym.envs.checks import is_positive_int
 
 
 class Seeds(NamedTuple):
-    """Seeds for the parts of a session.
+    """Seeds for drawing tasks, planning rounds and running episodes.
 
     Attributes:
         draws: seed for drawing tasks.
@@ -379,7 +379,7 @@ class CurriculumSession:
     # Rounds.
 
     def plan(self) -> Round | None:
-        """Return the current or due round, or None if there is neither."""
+        """Return the round that is running or due, or None if there is neither."""
         return self._rounds.plan()
 
     def run_round(self, round: Round) -> RoundResult:
@@ -414,7 +414,7 @@ class CurriculumSession:
         self._rounds.call_off()
 
     def evolve(self) -> RoundResult | None:
-        """Run the due round or wait for the current round; return None if there is neither."""
+        """Run the round that is due, or wait for the round in progress; otherwise return None."""
         round = self.plan()
         return None if round is None else self.run_round(round)
 
@@ -473,7 +473,7 @@ class CurriculumSession:
     # The methods below run under the lock.
 
     def _take_in_lapsed(self) -> int:
-        """Reclaim tickets and slots whose leases have expired, and return their number."""
+        """Reclaim tickets and slots with expired leases, and return how many were reclaimed."""
         tickets = self._callers.leases.take_lapsed()
         for id in tickets:
             ticket = self._ledger.ticket(id)

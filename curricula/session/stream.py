@@ -75,11 +75,11 @@ class TaskStream:
 
     @property
     def guiding(self) -> Guiding | None:
-        """The method's coach, studies and memories, or None if there is no method."""
+        """The method's guidance (coach, studies and memories), or None without a method."""
         return None if self._studies is None else self._studies.guiding
 
     def take(self, *, slot: str | None = None, policy_version: int = 0) -> Ticket:
-        """Return the next ticket. If rounds run inline, run any due round first.
+        """Return the next ticket. If rounds run inline, first run a round if one is due.
 
         Uses one request name for both attempts, so that a proxy can safely retry.
 
@@ -117,7 +117,7 @@ class TaskStream:
                 self.session.renew(ticket.id)
 
     def guide(self, tickets: Sequence[Ticket]) -> list[GuidedEpisode | None]:
-        """Return each ticket's guided episode. Without a method, return None for each ticket."""
+        """Return each ticket's episode with its guidance; None for all if there is no method."""
         if self._studies is None:
             return [None] * len(tickets)
         return [
@@ -170,7 +170,7 @@ class TaskStream:
         return result
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the session's state and, if there is a method, the state of its memories."""
+        """Return the session's state, and the method's state if there is a method."""
         state = self.session.state_dict()
         if self._studies is not None:
             begun = self._first_round is None
@@ -197,7 +197,7 @@ class TaskStream:
 
 
 class StreamSampler:
-    """Base class for the single-env and vector-env samplers, with access to their stream."""
+    """Base class for the single-env and vector-env samplers."""
 
     _stream: TaskStream
 
@@ -216,12 +216,12 @@ class StreamSampler:
 
     @property
     def guiding(self) -> Guiding | None:
-        """The method's coach, studies and memories, or None if there is no method."""
+        """The method's guidance (coach, studies and memories), or None without a method."""
         return self._stream.guiding
 
     @property
     def notes(self) -> Notes:
-        """The notes that the method's studies wrote about the latest completed step."""
+        """The analysis notes about the latest completed step; empty without a method."""
         return self._stream.notes
 
     def evolve(self) -> RoundResult | None:
@@ -229,7 +229,7 @@ class StreamSampler:
         return self._stream.evolve()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the stream's full state as JSON; running episodes will run again."""
+        """Return the stream's full state as JSON. Running episodes start over after a restore."""
         return self._stream.state_dict()
 
 
@@ -297,7 +297,7 @@ def session_of(
 
 
 def require_reason(reason: EndReason) -> EndReason:
-    """Check that a reason is valid for ending an episode early, and return the reason.
+    """Check that a reason for ending an episode early is valid, and return it.
 
     Raises:
         ConfigError: if the reason marks the episode as lost.

@@ -97,7 +97,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
 
     @property
     def tickets(self) -> tuple[Ticket | None, ...]:
-        """The ticket of each env's running episode, or None if the env has no recorded episode."""
+        """Each env's ticket; None if no episode is running or the caller chose the task."""
         return tuple(self._tickets)
 
     def reset(

@@ -1,4 +1,4 @@
-"""Code that updates weights: batches, losses and optimisers (requires PyTorch)."""
+"""Updates of weights: batches, losses and optimisers (requires PyTorch)."""
 
 from coevo_gym.provision import extra_advice
 

@@ -183,7 +183,7 @@ def trajectory_weights(owner: Tensor, lengths: Tensor) -> Tensor:
 
 
 def parts(rows: NDArray[np.int64], tokens: NDArray[np.int64], most: int) -> list[NDArray[np.int64]]:
-    """Split ``rows`` into parts of at most ``most`` tokens. A longer row becomes its own part."""
+    """Split ``rows`` into chunks of up to ``most`` tokens. A longer row becomes its own chunk."""
     cuts, inside = [], 0
     for place, row in enumerate(rows):
         if inside and inside + tokens[row] > most:

@@ -1,4 +1,4 @@
-"""An optimiser with warm-up that skips non-finite steps, and a moving average of the weights."""
+"""A moving average of weights, and an optimiser with warm-up that skips non-finite steps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fuses(weights: Iterable[torch.nn.Parameter]) -> bool:
 def guarded_adamw(
     config: UpdateConfig, *parts: tuple[Sequence[torch.nn.Parameter], float]
 ) -> GuardedOptimizer:
-    """Create an AdamW optimiser for groups of weights with their own learning rates."""
+    """Create an AdamW optimiser for parameter groups with their own learning rates."""
     adamw = torch.optim.AdamW(
         [{"params": list(weights), "lr": lr} for weights, lr in parts],
         weight_decay=config.weight_decay,

@@ -1,4 +1,4 @@
-"""Code that analyses functions and the values that their parameters expect."""
+"""Analysis of functions and the values that their parameters expect."""
 
 from __future__ import annotations
 

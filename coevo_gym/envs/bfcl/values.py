@@ -1,4 +1,4 @@
-"""Code that extracts possible arguments from the user's messages and the results of calls."""
+"""Functions that extract possible arguments from the user's messages and the results of calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that phrases calls as user messages and extracts known values from text.
+"""Functions that phrase calls as user messages and extract known values from text.
 
 Messages are composed from the functions' own documents. They are plain, and every argument appears
 in them verbatim, so that they determine the calls.

@@ -1,4 +1,4 @@
-"""Code that turns exploration trajectories into drafts, and drafts into verified tasks."""
+"""Functions that turn exploration trajectories into drafts, and drafts into verified tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code that diagnoses failed WebShop episodes from their actions and partial scores."""
+"""Diagnosis of failed WebShop episodes from their actions and partial scores."""
 
 from __future__ import annotations
 

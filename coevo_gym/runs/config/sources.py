@@ -1,4 +1,4 @@
-"""Code that loads settings from all sources and explains errors in them."""
+"""Functions that load settings from all sources and explain errors in them."""
 
 from __future__ import annotations
 

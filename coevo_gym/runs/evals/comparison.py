@@ -140,7 +140,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """The result in words. It is about these two policies, not about their methods."""
+        """The result as text. It is about these two policies, not about their methods."""
         if self.low > 0 or self.high < 0:
             found = f"On tasks like these, B does {'better' if self.low > 0 else 'worse'} than A."
             differ = (

@@ -1,4 +1,4 @@
-"""Code that finds the two sides of a comparison: evaluations, or arms of runs."""
+"""Functions that find the two sides of a comparison: evaluations, or arms of runs."""
 
 from __future__ import annotations
 

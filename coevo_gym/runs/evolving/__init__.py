@@ -1,1 +1,1 @@
-"""The models that a run's rounds query, and the cost of these models."""
+"""The models that a run's rounds query, and the cost of the queries."""

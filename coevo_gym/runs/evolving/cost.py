@@ -70,7 +70,7 @@ _AGAIN = 2
 
 
 class CostEstimate(FrozenModel):
-    """The maximum cost of one model, in a run's rounds and studies or in an evaluation.
+    """The maximum cost of querying one model in rounds and studies, or in an evaluation.
 
     Attributes:
         model: the model, with its location.

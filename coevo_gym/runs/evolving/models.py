@@ -237,7 +237,7 @@ class Models:
         )  # fmt: skip
 
     def _asks(self, model: ExplorerModelSettings, *, thinking: bool) -> Policy | None:
-        """Return the policy to query, or None for a replay, because a replay queries no policy."""
+        """Return the policy to query, or None for a replay, which queries no policy."""
         if model.kind == "policy":
             return self._policy()
         if self.config.tape.mode == "replay":

@@ -156,7 +156,7 @@ class Chosen:
         ]
 
     def shown(self) -> dict[str, list[str]]:
-        """Return the parts of each row's runs, such as baselines, that have rows of their own."""
+        """Return the parts of each row's runs (such as baselines) that have their own rows."""
         found = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:
@@ -177,7 +177,7 @@ def choose(
     metric: str | None = None,
     kept: Path | None = None,
 ) -> Chosen:
-    """Return the user's choices, completed with the table's defaults.
+    """Return the user's choices, with the table's defaults filled in.
 
     The name of the folder includes benchmark and budget unless they are the table's defaults. In a
     simulated table, the benchmark is a world, or ``simulated`` for all worlds. ``kept`` is a file

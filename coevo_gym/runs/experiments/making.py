@@ -1,4 +1,4 @@
-"""Functions that make a table: they run its cells, collect finished cells and write its files."""
+"""Functions that run a table's cells, collect finished cells and write the table's files."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def finished(chosen: Chosen) -> ResultTable:
 
 
 def export(chosen: Chosen, path: Path) -> ResultTable:
-    """Write finished cells to a records file, and a table of all its cells to a second file.
+    """Write finished cells to a records file, and a table of all recorded cells to a second file.
 
     Other cells in the file are kept. The table is written to a file of the same name that ends in
     ``.md``.

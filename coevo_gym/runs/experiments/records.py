@@ -51,7 +51,7 @@ class CellRecord:
 
     @property
     def row_and_seed(self) -> tuple[str, int]:
-        """Row and seed of the cell."""
+        """The row and seed of the cell."""
         row, _, seed = self.name.rpartition("-")
         return row, int(seed)
 

@@ -1,4 +1,4 @@
-"""Additional parts of a table: questions, curves, cross tables and rounds."""
+"""Additional parts of a table: questions, curves, cross-tabulations and rounds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def parts_of(
 
 
 def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[str, Any]]:
-    """Return the planned comparisons with raw and adjusted p-values, or [] if one is missing."""
+    """Return planned comparisons with raw and adjusted p-values, or [] if a p-value is missing."""
     found = {(line.key, one.baseline): one.p for line in lines for one in line.comparisons}
     known = [p for question in experiment.questions if (p := found.get(question)) is not None]
     if len(known) < len(experiment.questions):
@@ -51,7 +51,7 @@ def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[
 
 
 def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None:
-    """Count the tasks solved by both, one or neither of two rows (arXiv 2604.15840, Table 8)."""
+    """Count the tasks solved by both rows, only one, or neither (arXiv 2604.15840, Table 8)."""
     ours, theirs = measured.get(row.key, {}), measured.get(baseline, {})
     pairs = [
         (theirs[seed]["solved"], ours[seed]["solved"])
@@ -128,7 +128,7 @@ def _points(cell: Mapping[str, Any]) -> list[tuple[float, float]]:
 
 
 def _gain(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float]:
-    """Return the mean difference in success on shared tasks, and its 95 % interval."""
+    """Return the mean difference in success on shared tasks, with its 95% confidence interval."""
     pairs = zip(ours["tasks"], theirs["tasks"], strict=True)
     differences = [a - b for a, b in pairs if a is not None and b is not None]
     low, high = paired_shares_interval(differences)

@@ -28,7 +28,7 @@ PROOF = "replay"
 
 
 def in_worlds(rows: Sequence[Row], worlds: Sequence[str]) -> tuple[Row, ...]:
-    """Return a copy of each row for every world that it is simulated in, grouped by world.
+    """Return copies of each row, one for every world it is simulated in, grouped by world.
 
     Raises:
         ConfigError: if a world is unknown.
@@ -110,7 +110,7 @@ def run_batches(
 
 
 def over_worlds(lines: Sequence[TableLine]) -> Iterator[str]:
-    """Yield sentences that say in how many worlds a row is better or worse than a baseline.
+    """Yield sentences that count the worlds in which a row beats or trails a baseline.
 
     Control worlds are not counted. For the null world, in which no row can be better, the spread of
     the means is reported.

@@ -64,7 +64,7 @@ def as_csv(table: ResultTable) -> str:
 
 
 def markdown(table: ResultTable) -> str:
-    """Return a table as Markdown, with separate grey columns for a paper's results."""
+    """Return a table as Markdown, with the paper's results in separate grey columns."""
     about = f"{table.benchmark}, budget {table.budget}"
     parts = [
         f"# {table.title}",

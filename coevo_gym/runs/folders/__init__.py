@@ -1,1 +1,1 @@
-"""Code that lists and deletes runs, tables and evaluations."""
+"""Functions for listing and deleting runs, tables and evaluations."""

@@ -58,14 +58,14 @@ def _state(folder: RunFolder | EvalFolder, *, stored: bool) -> State:
 
 
 def size_of(path: Path) -> int:
-    """Return the size of a file or of a folder's files in bytes, without following links."""
+    """Return the size in bytes of a file or folder, without following links."""
     if path.is_symlink() or not path.is_dir():
         return _bytes(path)
     return sum(_bytes(file) for file in path.rglob("*") if file.is_symlink() or not file.is_dir())
 
 
 def changed_at(folder: Path) -> str:
-    """Return the time of the last write in a folder (UTC, ISO 8601), or "" if it has no files."""
+    """Return the time of the last write to a folder (UTC, ISO 8601), or "" if it has no files."""
     times = []
     for path in folder.iterdir():
         try:

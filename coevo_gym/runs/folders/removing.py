@@ -1,4 +1,4 @@
-"""Code that deletes whole runs, tables and evaluations."""
+"""Functions for deleting whole runs, tables and evaluations."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ _CUDA_NAMES = {
 
 
 def find_card(name: str) -> Device:
-    """Return a known GPU by its name in :data:`CARDS`, ignoring case.
+    """Look up a known GPU by name in :data:`CARDS`, ignoring case.
 
     Raises:
         ConfigError: if the GPU is unknown.

@@ -277,7 +277,7 @@ def shortfall(
 
 
 def gib(size: float) -> str:
-    """Return a size in words, such as ``15 GiB``."""
+    """Return a size in bytes as text, such as ``15 GiB``."""
     if 0 < size < GIB:
         return f"{size / 2**20:.0f} MiB"
     digits = 0 if size >= 10 * GIB else 1

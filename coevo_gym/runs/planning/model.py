@@ -28,7 +28,7 @@ sampling."""
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """Upper bounds on the memory (bytes) and time (seconds) of a language model on one device.
+    """Upper bounds on the memory (bytes) and time (seconds) for training a model on one device.
 
     Attributes:
         device: the device for training and sampling.

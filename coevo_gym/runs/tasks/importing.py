@@ -1,4 +1,4 @@
-"""Code that imports tasks from a file. Each task has to pass the gates.
+"""Functions for importing tasks from a file. Each task has to pass the gates.
 
 Each line of the file is a task, a draft, or a proposal in words whose ``source`` is the name of the
 training task to start from. The import does not trust the claims in a line: it runs the actions,
@@ -76,7 +76,7 @@ class ImportedLine:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """The parsed task from one line of an import file."""
+    """The task parsed from one line of an import file."""
 
     content: Draft | Proposal
     benchmark: str

@@ -62,7 +62,7 @@ class HeldDraft:
 
 
 def held_tasks(folder: RunFolder) -> list[HeldDraft]:
-    """Return the tasks that a run put on hold, without duplicates, in the order of discovery."""
+    """Return the tasks that a run put on hold, without duplicates, in order of discovery."""
     reader = RunReader(folder.database)
     decisions, found = reader.decisions(), dict[str, HeldDraft]()
     for held in reader.held():
@@ -82,7 +82,7 @@ def held_tasks(folder: RunFolder) -> list[HeldDraft]:
 
 
 def chosen(held: Sequence[HeldDraft], ids: Iterable[str]) -> list[HeldDraft]:
-    """Return the tasks on hold with the given ids, without duplicates, in the order of the ids.
+    """Return the held tasks with the given ids, without duplicates, in the order given.
 
     An id may be the name of a task, or the start of the id of a task or of its draft.
 

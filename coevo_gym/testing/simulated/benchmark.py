@@ -64,7 +64,7 @@ def use(skill: int) -> str:
 
 
 def tag_of(skill: int) -> str:
-    """Return the tag of tasks that require a skill, such as ``skill:7``."""
+    """Return the tag for tasks that require a skill, such as ``skill:7``."""
     return f"skill:{skill}"
 
 
@@ -264,7 +264,7 @@ def _step(at: int, action: str, last: float) -> Step:
 
 @functools.cache
 def _fumbles(at: int, wander_steps: int, success: bool) -> tuple[Step, ...]:
-    """Create a failed step and the steps that follow it."""
+    """Create ``1 + wander_steps`` failed steps. The last one ends the episode."""
     texts = [_shown(at), *[LOST] * wander_steps]
     ends = [*[False] * wander_steps, True]
     return tuple(

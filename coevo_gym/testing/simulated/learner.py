@@ -41,7 +41,7 @@ class Rollouts(NamedTuple):
 
     @property
     def n_used(self) -> Rows:
-        """The number of skills that succeeded in each episode, as a (G, K) array."""
+        """The number of skills used successfully in each episode, as a (G, K) array."""
         counted: Rows = self.passed.sum(axis=2)
         return counted
 

@@ -1,1 +1,1 @@
-"""Code that exports the viewer's pages and their JSON to files that open without a server."""
+"""Export of the viewer's pages and their JSON to files that open without a server."""

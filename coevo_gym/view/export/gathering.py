@@ -1,4 +1,4 @@
-"""Code that collects the responses that an export contains."""
+"""Functions that collect the API responses for an export."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Json = dict[str, Any]
 
 
 class Response(NamedTuple):
-    """A response in an export.
+    """An API response that is stored in an export.
 
     Attributes:
         path: the response's path, without ``/api/``.

@@ -25,7 +25,7 @@ MOST_TASKS = 200
 
 
 def plain_pages(shelf: Shelf) -> Iterator[str]:
-    """Yield plain HTML pages of the runs that can be read, up to a maximum number of pages."""
+    """Yield a plain HTML page for each readable run, up to a maximum number."""
     for run in shelf.runs()[:MOST_RUNS]:
         try:
             yield shelf.censor.clean(plain_page(run))

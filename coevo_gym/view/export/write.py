@@ -1,4 +1,4 @@
-"""Code that writes reports and exports, either as one file or as pages with data files.
+"""Functions that write reports and exports, either as one file or as pages with data files.
 
 A report is an export of one run without episodes and walks, small enough to keep in the run folder.
 """

@@ -1,4 +1,4 @@
-"""Code that exports a run's trained language model to a folder that transformers can load."""
+"""Export of a run's trained language model to a folder that transformers can load."""
 
 from __future__ import annotations
 

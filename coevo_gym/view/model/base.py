@@ -124,7 +124,7 @@ class TaskBrief(Shape):
 
 
 class SignalView(Shape):
-    """A signal that an episode shows a weakness.
+    """A signal that an episode reveals a weakness of the policy.
 
     Attributes:
         kind: kind of the signal.

@@ -1,4 +1,4 @@
-"""Evaluations, both in their own folders and within runs."""
+"""Views of evaluations, whether stored in their own folders or within runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 
 class EvalRow(FolderRow):
-    """A list row for an evaluation, with the success rate averaged over its tasks.
+    """A row in the list of evaluations, with the success rate averaged over the tasks.
 
     Attributes:
         source: the run or benchmark that was evaluated.
@@ -114,7 +114,7 @@ class EvalDetail(Shape):
 
 
 class EpisodeRow(Sibling):
-    """A list row for an episode of an evaluation.
+    """A row in the list of an evaluation's episodes.
 
     Filters: ``success`` (``true`` or ``false``), ``end`` (reason), ``type`` (``kind:value``),
     ``sample``, ``task`` (id), ``q`` (words of name, id and instruction). Sorts: ``name`` (default),

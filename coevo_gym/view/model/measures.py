@@ -70,7 +70,7 @@ class Lengths(Shape):
 
 
 class CrossRow(Shape):
-    """Counts of held-out tasks solved by an arm, by the last arm, by both or by neither.
+    """Counts of held-out tasks solved by both of two arms, by only one arm, or by neither.
 
     Attributes:
         baseline: name of the first arm.
@@ -138,7 +138,7 @@ class Similarity(Shape):
 
 
 class TaskSet(Shape):
-    """A comparison of the task sets of evolving arms, by the words in their instructions.
+    """A comparison of evolving arms' task sets, based on the words in task instructions.
 
     Attributes:
         arms: one entry per arm with evolution rounds.
@@ -187,7 +187,7 @@ def usage_of(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ..
 
 
 def unused_answers(usage: Sequence[PurposeUsage]) -> Iterator[str]:
-    """Yield warnings if most of the model's answers for a purpose were unusable."""
+    """Yield a warning for each purpose, such as judging, for which most answers were unusable."""
     asked_by: dict[str, dict[str, Mapping[str, int]]] = {}
     for row in usage:
         asked_by.setdefault(row.arm, {}).update(answers_of({row.purpose: row.usage}))

@@ -1,4 +1,4 @@
-"""Notes that studies wrote about an arm's episodes or about a single episode."""
+"""Analysis notes about an arm's episodes or about an individual episode."""
 
 from __future__ import annotations
 
@@ -434,7 +434,7 @@ def note_views(notes: list[Note], split: str) -> tuple[NoteView, ...]:
 
 
 def interface_of(reader: ViewReader, arm: str, version: str) -> InterfaceRow | None:
-    """Return the list row of an interface version. Return None if no notes mention the version."""
+    """Return an interface version's row, or None if no notes mention the version."""
     known = _interfaces(reader, arm, {})
     return next((one for one in known if version in (one.version, one.name)), None)
 

@@ -1,4 +1,4 @@
-"""Progress of runs, and whether a process is still working on each run."""
+"""The progress of runs, and a check that a process is still working on each run."""
 
 from __future__ import annotations
 

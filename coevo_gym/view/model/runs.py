@@ -26,7 +26,7 @@ from coevo_gym.view.shelf import Line, Shelf, ShownRun, told_as_damaged
 
 
 class RunRow(FolderRow):
-    """A list row for a run, with the success rate of its last arm on held-out tasks.
+    """A row in the list of runs, with the success rate of the last arm on held-out tasks.
 
     Attributes:
         preset: its preset or settings file; "" for settings from Python.

@@ -164,7 +164,7 @@ def group_page(run: ShownRun, arm: str, query: Query) -> GroupPage:
 
 
 def group_rows(run: ShownRun, arm: str) -> list[GroupRow]:
-    """Return the list rows of all groups of an arm."""
+    """Return a row for each group of an arm."""
     return groups_where(run, "g.arm = ?", arm)
 
 

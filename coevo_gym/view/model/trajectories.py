@@ -1,4 +1,4 @@
-"""Details of single training episodes."""
+"""Details of individual training episodes."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Sibling(ListRow):
 
 
 class TrajectoryRow(Sibling):
-    """A list row for a training episode.
+    """A row in the list of training episodes.
 
     Filters: ``arm``, ``step``, ``step_from``, ``step_to``, ``group``, ``task`` (id), ``success``
     (``true`` or ``false``), ``signal`` (kind, ``any`` or ``none``), ``end`` (reason),
@@ -182,7 +182,7 @@ def _row(
     advantage: float | None, task: str, name: str | None, instruction: str | None,
     origin: str | None,
 ) -> TrajectoryRow:  # fmt: skip
-    """Return an episode's list row. The task's name is empty if the task no longer exists."""
+    """Return an episode's list entry. The task's name is empty if the task no longer exists."""
     return TrajectoryRow(
         id=f"{arm}.{group}.{position}",
         arm=arm,

@@ -389,7 +389,7 @@ class Desk:
 
 
 def _row(task: Task) -> Json:
-    """Return a task's list row, including a family name shared by all variants of the task."""
+    """Return a task's row in the task list, with a family name that its variants share."""
     stem = task.name.rpartition("_")[0]
     return {
         "id": task.id,

@@ -119,7 +119,7 @@ class PlayedGame:
 
     @property
     def under_way(self) -> bool:
-        """Return True if the episode is running and its engine works, so that the agent can act."""
+        """Return True if the agent can act: the episode is running and its engine works."""
         return self._live is not None and self.played is None
 
     def begin(self) -> None:
@@ -186,7 +186,7 @@ class PlayedGame:
         return outcome
 
     def _refused(self) -> RefusedAction | None:
-        """Return the refused action if the last action had no effect."""
+        """Return a refusal if the last action had no effect."""
         bare = self._bare
         info = bare.info
         if info["action_valid"] or bare.calls:

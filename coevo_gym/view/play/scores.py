@@ -1,4 +1,4 @@
-"""A user's score: an evaluation folder with the episodes that the user has played."""
+"""A user's scores, stored as an evaluation of the episodes that the user played."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Scores:
         self._kept.lose(task, 0, Lost(0, reason, EnvBackendError(why), steps))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the score's folder and the numbers of tasks played, solved and available."""
+        """Return the evaluation's folder and the numbers of tasks played, solved and available."""
         lines = list(self._kept.lines.values())
         solved = sum(line.success for line in lines)
         return {
@@ -91,7 +91,7 @@ class Scores:
 
 @contextmanager
 def open_scores(name: str, benchmark: str, split: str) -> Iterator[Scores]:
-    """Open or create the user's score with the given name, and lock it against other writers.
+    """Open or create a user's evaluation by name, and lock it against other writers.
 
     Raises:
         ConfigError: if another evaluation has that name, or the name is invalid.

@@ -118,7 +118,7 @@ class PlayFace:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _told(self, answer: Callable[[Request], Awaitable[Any]]) -> Answer:
-        """Return a route that checks the token and responds with JSON, even to failed requests."""
+        """Return a route that checks the token and responds with JSON, even after an error."""
 
         async def route(request: Request) -> Response:
             sent = request.headers.get(TOKEN, "")

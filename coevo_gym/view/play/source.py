@@ -66,7 +66,7 @@ class PlaySource:
 
     @property
     def title(self) -> str:
-        """Return a one-line title of the benchmark."""
+        """Return a one-line title for the benchmark."""
         spec = find_spec(self.benchmark)
         return spec.title if spec else self.benchmark
 

@@ -32,7 +32,7 @@ def apps_of(view: View) -> tuple[str, ...]:
 
 
 def read_docs(view: View) -> dict[str, Any]:
-    """Return the API documentation that the episode has printed so far.
+    """Return the API documentation that has been printed in the episode so far.
 
     Returns:
         ``apps`` (app names), ``apis`` (for each requested app, name and description of its APIs)

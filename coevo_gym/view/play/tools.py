@@ -1,4 +1,4 @@
-"""Documentation for the functions a user can call, and a parser for typed calls."""
+"""Documentation for the functions a user can call, and a parser for calls that the user enters."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> ToolPara
 
 
 def meant(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
-    """Convert a typed line to a message, or explain why it cannot be sent.
+    """Convert a line from the user to a message, or explain why it cannot be sent.
 
     Only two kinds of lines are sent: calls of offered functions, with or without the surrounding
     brackets, and the command ``end``, alone or followed by words for the user, which ends the turn.
@@ -141,7 +141,7 @@ def _closing(words: str | None) -> str | RefusedAction:
 
 
 def _why_not(said: str, calls: Sequence[Call | Malformed], offered: Mapping[str, Tool]) -> str:
-    """Explain why a typed line is not a valid call."""
+    """Explain why a line from the user is not a valid call."""
     named = _NAME.match(said)
     name, called = (named[1], bool(named[2])) if named else ("", False)
     names = [call.name for call in calls if isinstance(call, Call)]

@@ -1,4 +1,4 @@
-"""Code that converts samples to the layout that verl's engine expects.
+"""Functions that convert samples to the layout that verl's engine expects.
 
 In verl, the log-probability and the mask at a position refer to the next token.
 """
@@ -21,7 +21,7 @@ from torch import Tensor
 
 
 class SegmentRow(NamedTuple):
-    """A segment with n sampled tokens, truncated after its last sampled token."""
+    """A segment, truncated after its last sampled token; n is the number of sampled tokens."""
 
     ids: tuple[int, ...]
     at: Tensor  # (n,) positions before the sampled tokens
