@@ -69,8 +69,7 @@ class GRPOConfig(UpdateConfig):
         states: (gigpo) steps to compare: those with equal observations (``exact``) or with
             observations whose similarity is above 0.9 (``similar``).
         state_likeness: similarity measure for observations: characters in order (``lcs``), blocks
-            of characters (``difflib``), or words in order (``words``). Of these, ``words``
-            separates observations most sharply.
+            of characters (``difflib``), or words in order (``words``, the strictest measure).
         state_rewards: (gigpo) rewards of the steps: the outcome for the last step only
             (``at_the_end``), or the env reward for each step (``earned``).
         outcome_weight: (gigpo) weight of the trajectory's advantage.

@@ -115,7 +115,7 @@ class AgentEvolverSettings(FrozenModel):
     """(attributing) Divide labels by the square root of an episode's steps, so that they do not
     outweigh the outcome of a long episode."""
     attribution: bool = True
-    """(attributing) Use labels; without labels, the outcome reaches all steps."""
+    """(attributing) Use labels; without labels, all steps get the outcome."""
     outcome: bool = True
     """(attributing) Use outcomes; without outcomes, only labels count."""
     scheme: Scheme = "decoupled"

@@ -103,8 +103,8 @@ class EvaluationSettings(FrozenModel):
     not affect sampling in training."""
     samples: int = Field(default=1, ge=1)
     """Episodes per task in each evaluation of a run, including the random baseline's; more than 1
-    requires a temperature above 0. Each task counts once in the success rate and its interval, with
-    the task's share of successful episodes. For `coevo eval`, use --samples instead."""
+    requires a temperature above 0. The success rate and its interval treat each task's share of
+    successful episodes as one value. For `coevo eval`, use --samples instead."""
     last: int = Field(default=1, ge=1)
     """Number of last evaluations that are averaged into an arm's result, excluding the warm-up's. A
     value of 1 uses only the last evaluation."""
