@@ -49,7 +49,7 @@ class ChoiceAgent:
     def _request(self, view: View) -> Choice:
         options = self.choices(view)
         if not options:
-            raise TaskError(f"There is no action to choose after {view.observation[:200]!r}.")
+            raise TaskError(f"No action is available after {view.observation[:200]!r}.")
         return Choice(view, options, self.sampling)
 
 

@@ -57,7 +57,7 @@ class ScriptedAgent:
         if self._after is None:
             raise ConfigError(
                 f"The script has only {len(actions)} actions, but the episode continues. "
-                "Pass after=… to set the action after its end."
+                "Pass after=… to set the action for all further steps."
             )
         return self._after
 
@@ -95,5 +95,5 @@ class RandomAgent:
     def _draw(self, view: View) -> str:
         options = self._choices(view)
         if not options:
-            raise TaskError(f"There is no action to choose after {view.observation[:200]!r}.")
+            raise TaskError(f"No action is available after {view.observation[:200]!r}.")
         return options[int(self._rng.integers(len(options)))]

@@ -103,7 +103,7 @@ def _check_wings(package: Path) -> None:
             f"{package / broken[0]} is not a folder, because the checkout has no symbolic links "
             f"({', '.join(broken)} should link to the folders with these names next to coevo_gym). "
             "Clone again with `git config --global core.symlinks true` "
-            "(on Windows inside WSL), or install the wheel."
+            "(on Windows, inside WSL), or install the wheel."
         )
 
 

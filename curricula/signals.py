@@ -189,7 +189,7 @@ class DetectorConfig(FrozenModel):
     """Outcome of a past visit when detecting forgetting. max: the largest outcome in its group, so
     that a single success counts, as in the paper's text. mean: the mean outcome."""
     theta: float = Field(default=5.0, gt=0, le=100)
-    """A behaviour is rare if its share of all episodes is below this value, in percent."""
+    """Share of all episodes, in percent, below which a behaviour is rare."""
     n_min: int = Field(default=64, gt=0)
     """Minimum number of episodes before any behaviour is called rare."""
     min_support: int = Field(default=1, gt=0)

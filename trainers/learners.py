@@ -29,7 +29,7 @@ def make_learner(
     """
     if credit is not None and not isinstance(settings, GRPOConfig):
         raise ConfigError(
-            f"A learner of kind {settings.kind!r} does not use a credit assignment. "
+            f"A learner of kind {settings.kind!r} does not use credit assignment. "
             "Omit credit, or set learner.kind=pg."
         )
     if isinstance(settings, PPOConfig):

@@ -42,10 +42,10 @@ class LoopConfig(FrozenModel):
             engine's thread, which keeps the policy busy when engines are slow, but sampling then
             differs between runs.
         max_staleness: (async) maximum number of policy updates between a group's first sample and
-            the step that learns from the group. Above 0, episodes continue while the policy is
-            updated. Older groups are excluded from learning and from the boundary signal. In other
-            groups, for tokens sampled by older weights, the old policy is the policy before the
-            update, and ``learner.importance_cap`` limits their importance weights.
+            the step that trains on the group. Above 0, episodes continue while the policy is
+            updated. Groups above the maximum are excluded from training and from the boundary
+            signal. For tokens from older weights in other groups, the old policy is the policy
+            before the update, and ``learner.importance_cap`` limits the importance weights.
         study_only_steps: number of initial steps that only roll out, record and study, without
             learning, for example to measure the initial policy's pass rates or to fill memories.
             These steps count towards the env-step budget like all other steps.
@@ -57,10 +57,10 @@ class LoopConfig(FrozenModel):
             training follows.
         evaluate_every_steps: steps between evaluations; 0 evaluates only at the start and the end.
         evaluate_from: share of the budget that must be spent before intermediate evaluations start.
-        seed: seed for the episodes' envs and for the plan of a run's evolution rounds.
-        seed_of_order: extra seed for the order in which tasks are drawn. Change it to repeat a run
-            with the same warm-up and initial tasks but a different task order. An arm may override
-            it.
+        seed: seed for the episodes' envs and for planning the run's evolution rounds.
+        seed_of_order: extra seed for the order in which tasks are drawn. A different value repeats
+            a run with the same warm-up and initial tasks, but draws the tasks in a different order.
+            An arm may override the seed.
     """
 
     max_steps: int | None = Field(default=None, ge=0)

@@ -34,7 +34,7 @@ class UpdateConfig(FrozenModel):
             one token. The gradient does not depend on this value.
         clip_low: lower clip range; probability ratios below ``1 - clip_low`` are clipped.
         clip_high: upper clip range; probability ratios above ``1 + clip_high`` are clipped.
-        kl_coef: weight of the KL term towards the frozen reference; 0 disables the reference.
+        kl_coef: weight of the KL penalty against the frozen reference policy; 0 for no penalty.
         max_grad_norm: maximum norm of the gradient; larger gradients are clipped.
         importance_cap: upper bound on importance weights (truncated importance sampling). If a
             token was not sampled by the old policy, its surrogate is weighted by its probability
@@ -69,8 +69,7 @@ class GRPOConfig(UpdateConfig):
         states: (gigpo) steps to compare: those with equal observations (``exact``) or with
             observations whose similarity is above 0.9 (``similar``).
         state_likeness: similarity measure for observations: characters in order (``lcs``), blocks
-            of characters (``difflib``), or words in order (``words``), which separates observations
-            more sharply.
+            of characters (``difflib``), or words in order (``words``, the strictest measure).
         state_rewards: (gigpo) rewards of the steps: the outcome for the last step only
             (``at_the_end``), or the env reward for each step (``earned``).
         outcome_weight: (gigpo) weight of the trajectory's advantage.
@@ -93,8 +92,8 @@ class GRPOConfig(UpdateConfig):
             stripped; None for the value of ``clip_high``.
         old_logprobs: source of the ratio's old log-probabilities: ``recorded`` by the sampler, or
             ``recomputed`` by the learner before its first step. Use ``recomputed`` for a sampler
-            with different numerics, whose tokens then all get importance weights (see
-            ``importance_cap``), and for samples from which cues were stripped.
+            with different numerics and for samples from which cues were stripped. All tokens then
+            get importance weights (see ``importance_cap``).
     """
 
     kind: Literal["pg"] = "pg"
@@ -146,8 +145,8 @@ class ImitationConfig(FrozenModel):
             one token. Gradients are accumulated, so the result does not depend on this value.
         max_grad_norm: maximum norm of the gradient; None to disable clipping.
         max_epochs: maximum number of passes over the demonstrations.
-        holdout: share of the tasks that are held out to monitor the loss.
-        min_improvement: relative decrease in the monitored loss that counts as progress.
+        holdout: share of the tasks to hold out for monitoring the loss.
+        min_improvement: minimum relative decrease in the monitored loss that counts as progress.
         patience_epochs: number of epochs without progress after which training stops.
     """
 
@@ -174,7 +173,7 @@ class PPOConfig(UpdateConfig):
         gamma: discount factor, applied per decision or per token.
         lam: lambda of generalised advantage estimation: 1 uses only observed rewards; 0 bootstraps
             from the value estimates (one-step TD).
-        value_clip: maximum change of a value within an update; the value loss clips larger changes.
+        value_clip: maximum change in a value estimate per update; larger changes are clipped.
         value_weight: weight of the value loss.
         value_lr: AdamW's learning rate for the value head; None for the policy's default.
     """

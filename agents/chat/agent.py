@@ -33,20 +33,20 @@ class ChatConfig(FrozenModel):
         window_turns: number of past steps that ``window`` and ``recent`` show in full; None for as
             many as fit into 24,000 characters.
         managed_chars: prompt length in characters above which ``self_managed`` asks the model to
-            make room.
-        memory: ``model`` sends separate requests about older steps: with ``window``, for notes each
-            time the window has moved by its length; with ``self_managed``, for marks before each
-            step whose prompt is too long. These requests are sampled greedily, are not trained on,
-            and do not count towards ``max_episode_tokens``. ``rule`` lists older actions, and reads
-            marks from ordinary answers.
+            shorten the history.
+        memory: method of shortening the history. With ``rule``, ``window`` lists the older actions,
+            and ``self_managed`` lets the model mark steps to drop or shorten in its answers. With
+            ``model``, separate requests ask for notes each time the window has moved by its length,
+            or for marks before each step whose prompt is too long. These requests are sampled
+            greedily, are not trained on, and do not count towards ``max_episode_tokens``.
         thinking: True to let the model think before it answers. The prompt asks for thoughts, and
             a ``RunConfig`` also sets the chat template's thinking switch.
         style: answer style. With ``react``, the prompt asks for a line ``Thought: …`` before each
             action. Unlike text in ``<think>`` tags, this line stays in the history. ``react``
             needs ``thinking = false`` and a prompt file with the input ``style``.
         max_answer_tokens: maximum tokens per answer, including thoughts.
-        max_episode_tokens: maximum sampled tokens per episode; None for no limit. Policies without
-            token ids are not limited.
+        max_episode_tokens: maximum sampled tokens per episode; None for no limit. The limit has no
+            effect on policies that do not return token ids.
         temperature: sampling temperature; 0 is greedy.
     """
 

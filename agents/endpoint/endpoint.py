@@ -49,7 +49,7 @@ class EndpointConfig(FrozenModel):
     ``max_completion_tokens``."""
     send_temperature: bool = True
     """Send the temperature with each request. Set this to false for OpenAI's reasoning models,
-    which accept only their own temperature. Greedy evaluations then also sample."""
+    which accept only their own temperature. Even greedy evaluations then sample."""
     max_concurrency: int = Field(default=16, ge=1)
     """Maximum number of concurrent requests."""
     timeout_s: float = Field(default=120.0, gt=0)
@@ -57,7 +57,7 @@ class EndpointConfig(FrozenModel):
     max_attempts: int = Field(default=5, ge=1)
     """Maximum number of attempts per request."""
     backoff_base_s: float = Field(default=0.5, gt=0)
-    """Maximum wait in seconds before the second attempt; it doubles with each further attempt."""
+    """Maximum wait in seconds before the second attempt, doubled with each further attempt."""
     backoff_cap_s: float = Field(default=30.0, gt=0)
     """Maximum wait in seconds, even if the server asks for a longer wait."""
     usd_per_million_prompt_tokens: float = Field(default=0.0, ge=0)

@@ -82,7 +82,7 @@ def pick_device(name: str) -> torch.device:
     found = torch.cuda.is_available()
     if name == "cuda" and not found:
         raise ConfigError(
-            "device is 'cuda', but PyTorch finds no GPU. Set it to 'auto' or 'cpu', or install "
+            "device is 'cuda', but PyTorch finds no GPU. Set device to 'auto' or 'cpu', or install "
             "PyTorch for CUDA."
         )
     return torch.device("cuda" if name != "cpu" and found else "cpu")
@@ -229,8 +229,8 @@ def check_model(model: PreTrainedModel) -> None:
     if not gap.item() < (1e-3 if own.dtype == torch.float32 else 0.1):
         raise ModelError(
             f"{type(model).__name__} gives different logits when sequences share a row (relative "
-            f"difference {gap.item():.1e}), so it cannot be trained on packed sequences. Use a "
-            "model with plain attention, such as Llama, Qwen2, Qwen3 or Mistral."
+            f"difference {round(gap.item(), 4)}), so it cannot be trained on packed sequences. Use "
+            "a model with plain attention, such as Llama, Qwen2, Qwen3 or Mistral."
         )
 
 

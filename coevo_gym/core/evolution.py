@@ -74,7 +74,7 @@ class ContextBrief(FrozenModel):
     Attributes:
         summary: summary of the rollout, based on its evidence.
         failure_cause: cause of its failure; "" if it succeeded.
-        instability_pattern: reason outcomes vary between attempts.
+        instability_pattern: reason why outcomes vary between attempts.
         focus_pattern: operations to focus on.
         exploration_objectives: concrete things to try.
         do_not_repeat: approaches that did not work.

@@ -165,7 +165,7 @@ class Caps(FrozenModel):
     max_tokens_total: int | None = Field(default=None, ge=1)
     """Maximum tokens over the whole run, read and written; None for no cap."""
     max_usd_total: float | None = Field(default=None, gt=0)
-    """Maximum cost of the whole run in US dollars; None for no cap. It requires endpoint prices."""
+    """Maximum cost of the whole run in US dollars, based on endpoint prices; None for no cap."""
 
 
 def allow(

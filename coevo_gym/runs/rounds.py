@@ -51,7 +51,7 @@ def stack(
         if drawing is None:
             raise ConfigError(
                 f"{type(policy).__name__} cannot explore in evolution rounds: it has no method "
-                "drawing(seed), which must return a context manager that seeds its sampling."
+                "drawing(seed), which must return a context manager that seeds the sampling."
             )
         evolver = DrawnAside(evolver, drawing)
     name = "" if arm is None else arm.name

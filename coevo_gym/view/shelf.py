@@ -185,7 +185,7 @@ class ShownRun:
             found = read_json(self.folder.summary)
         if not isinstance(found, dict) or not isinstance(found.get("table"), list):
             raise Damaged(
-                f"{self.folder.summary} contains no table. Run `coevo resume` to rewrite it."
+                f"{self.folder.summary} contains no table. Run `coevo resume` to rewrite the file."
             )
         return found
 

@@ -38,7 +38,7 @@ def breakable(benchmark: Benchmark) -> Breakable:
     if not hasattr(benchmark, "broken"):
         raise ConfigError(
             f"explorer.kind = 'noisy' needs broken tasks, but {benchmark.name} cannot create "
-            "them. Set explorer.broken = 0, choose webshop, or add a broken(task) method."
+            "them. Set explorer.broken = 0, choose webshop, or add the method broken(task) to it."
         )
     return cast(Breakable, benchmark)
 

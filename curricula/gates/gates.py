@@ -134,9 +134,10 @@ class LexicalGate:
         if alike is None:
             return candidate
         task, jaccard = alike
+        shared = f"{jaccard:.0%} of its words with {task.name}"
         if jaccard >= self.jaccard:
-            raise Rejected(f"the instruction shares {jaccard:.0%} of its words with {task.name}")
-        return replace(candidate, said=f"{jaccard:.0%} of its words with {task.name}")
+            raise Rejected(f"the instruction shares {shared}")
+        return replace(candidate, said=shared)
 
 
 OWN_ENDS = frozenset({EndReason.SOLVED, EndReason.FAILED, EndReason.AGENT_DONE})
@@ -384,7 +385,7 @@ class LengthGate:
         if len(short.steps) < self.min_steps:
             dropped = f"; {short.dropped[0]!r} is not needed" if short.dropped else ""
             raise Rejected(
-                f"it needs {len(short.steps)} actions; the minimum is {self.min_steps}{dropped}",
+                f"the task needs {len(short.steps)} actions, fewer than {self.min_steps}{dropped}",
                 env_steps=short.env_steps,
             )
         return replace(
@@ -432,7 +433,7 @@ class ReplayGate:
                 action = task.solution[number - 1]
                 raise Rejected(f"action {number}, {action!r}, failed: {error}", env_steps=steps)
         if first != second:
-            raise Rejected("two replays of the reference had different results", env_steps=steps)
+            raise Rejected("two replays of the reference gave different results", env_steps=steps)
         return replace(candidate, replay=first, env_steps=candidate.env_steps + steps)
 
 
@@ -446,7 +447,7 @@ class PrefixGate:
         """Check the score after each action of the reference solution; see :class:`Gate`."""
         _, *earlier, last = (0.0, *candidate.the_replay.scores[1:])
         if last < 1.0:
-            raise Rejected(f"the reference solution scores {last:.2f} at the end, not 1")
+            raise Rejected(f"the reference solution scores {round(last, 2)} at the end, not 1")
         for number, score in enumerate(earlier, start=1):
             if score >= 1.0:
                 raise Rejected(f"the task is solved after {number} of {len(earlier) + 1} actions")

@@ -133,7 +133,7 @@ class GatesConfig(FrozenModel):
     accept: Literal["verified", "paper"] = "verified"
     """``verified`` accepts tasks proven by execution. ``paper`` accepts a built task if a solver
     with the reference in its prompt scores above 0, or if the solver finishes and a judge says that
-    it succeeded. ``paper`` proves less and is for comparisons only."""
+    the solver succeeded. ``paper`` is a weaker check for comparisons only."""
     confidence: float = Field(default=0.7, ge=0, le=1)
     """Minimum confidence that a model must have in its proposal."""
     lexical: float | None = Field(default=None, gt=0, le=1)
@@ -142,7 +142,7 @@ class GatesConfig(FrozenModel):
     solve: SolveConfig = SolveConfig()
     """Trial episodes on new tasks before they are accepted."""
     judge: bool = False
-    """Ask a model if the reference fulfils the instruction. The model may reject the task. The
+    """Ask a model whether the reference fulfils the instruction. The model may reject the task. The
     model's answer is stored, but never affects rewards."""
     hold: HoldConfig = HoldConfig()
     """Rules for holding new tasks for review."""

@@ -99,7 +99,7 @@ class ProgressConfig(FrozenModel):
     slow: float = Field(default=0.05, gt=0, le=1)
     """Rate of the slow average, per visit; must be below ``fast``."""
     theta: float = Field(default=0.1, gt=0, lt=1)
-    """Strength of stretching low pass rates; 0.5 leaves the rates unchanged."""
+    """Degree to which low pass rates are stretched; 0.5 leaves the rates unchanged."""
     explore: float = Field(default=0.1, gt=0, le=1)
     """Share of draws that are uniform over the pool."""
 

@@ -283,8 +283,8 @@ def session_of(
             )
         elif evolve_every_groups != DEFAULT_EVERY:
             raise ConfigError(
-                "evolve_every_groups applies only to a curriculum given by name. Set it in the "
-                "curriculum object."
+                "evolve_every_groups applies only to a curriculum given by name. For a curriculum "
+                "object, set the interval when you create the object."
             )
         evolver = evolver or scripted_evolver(env)
     return CurriculumSession(

@@ -99,7 +99,7 @@ def test_a_goal_and_its_plan_become_a_task() -> None:
             {"scenario": "FloorPlan1"},
             "names scenario FloorPlan1, but its world belongs to builtin",
         ),
-        (POTATO, {"instruction": "put a hot potato {1/0} there"}, "may have up to 200 characters"),
+        (POTATO, {"instruction": "put a hot potato {1/0} there"}, "must match the pattern"),
         (POTATO, {"instruction": "put a hot potato there"}, "does not mention the countertop"),
         (POTATO, {"instruction": "put a potato on the countertop"}, "goal of kind pick_he"),
         (POTATO, {"instruction": "put a clean, hot potato on the countertop"}, "kind pick_heat"),

@@ -75,7 +75,7 @@ def test_a_task_of_another_version_of_the_built_in_world_is_refused(root: Path) 
     assert isinstance(task.world, AppWorldWorld)
     assert task.world.data == root.name
     old = task.world.model_copy(update={"data": "builtin-000000000000"})
-    with pytest.raises(DataError, match="was created in version"):
+    with pytest.raises(DataError, match="was created with version"):
         root_of(old.data)
     draft = Draft(
         benchmark="appworld",
@@ -84,5 +84,5 @@ def test_a_task_of_another_version_of_the_built_in_world_is_refused(root: Path) 
         world=old,
         solution=("x = 1",),
     )
-    with pytest.raises(BuildError, match=r"not available: .*was created in version"):
+    with pytest.raises(BuildError, match=r"not available: .*was created with version"):
         build(draft)

@@ -144,7 +144,7 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
     "a function of others": ("no function 'post_tweet'", {"solution": ("[post_tweet('x')]",)}),
     "too many arguments": ("message 1: pwd takes 0 arguments", {"solution": ("[pwd(1)]",)}),
     "too few arguments": ("turn 1: mv", {"words": TWO[:1], "solution": ("[mv('a')]", DONE)}),
-    "a long turn": ("turn 1 takes more than 20 messages", {"solution": ("[pwd()]",) * 21}),
+    "a long turn": ("turn 1 has more than 20 messages", {"solution": ("[pwd()]",) * 21}),
     "an open turn": ("last turn does not end", {"solution": SOLUTION[:-1]}),
     "a turn too few": ("the actions must complete 2 turns, got 1", {"solution": SOLUTION[:3]}),
     "a turn too many": ("turns, got 3", {"solution": (*SOLUTION, DONE)}),
@@ -163,7 +163,7 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "an argument that is no JSON": ("fails: ", {"solution": ("[cd({1})]", DONE, DONE)}),
     "nothing new": (
-        "turn 2 does not change or show anything new",
+        "turn 2 does not change anything or show anything new",
         {"words": TWO, "solution": ("[pwd()]", DONE, "[pwd()]", DONE)},
     ),
     "an unheard-of argument": (

@@ -145,7 +145,7 @@ def test_bad_arguments() -> None:
         sampler(evolve="sometimes")
     with pytest.raises(ConfigError, match="Did you mean"):
         EvolvingTaskSampler(gym.make("Toy-v0"), "statik")
-    with pytest.raises(ConfigError, match="in the curriculum object"):
+    with pytest.raises(ConfigError, match="set the interval when you create the object"):
         sampler(evolve_every_groups=3)
 
 

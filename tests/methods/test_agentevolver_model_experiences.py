@@ -350,5 +350,5 @@ class TestSettings:
         assert off.questions_per_step == {}
 
     def test_a_check_is_of_texts_of_a_model(self) -> None:
-        with pytest.raises(ValueError, match="set experiences_by = 'model', or turn check off"):
+        with pytest.raises(ValueError, match="set experiences_by = 'model' or check = false"):
             AgentEvolverSettings(check=True)

@@ -412,7 +412,7 @@ class TestOfARun:
         monkeypatch.setattr(get_benchmark("webshop"), "_choices", lambda view: ())
         text = coevo("eval", "toy-run", "--on", "webshop", code=2)
         assert (
-            "coevolve of toy-run cannot be evaluated on webshop: There is no action to choose"
+            "coevolve of toy-run cannot be evaluated on webshop: No action is available after"
             in text
         )
 

@@ -170,7 +170,7 @@ class TestSettings:
         self, settings: PPOConfig | RestConfig
     ) -> None:
         with pytest.raises(
-            ConfigError, match=f"kind '{settings.kind}' does not use a credit assignment"
+            ConfigError, match=f"kind '{settings.kind}' does not use credit assignment"
         ):
             make_learner(settings, Valued(), Credit(LeaveOneOut()))
 

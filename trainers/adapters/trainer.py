@@ -221,9 +221,9 @@ def _requirements(trainer: Trainer) -> list[str]:
     checkout = _PACKAGE.parent
     if not (checkout / "pyproject.toml").is_file():
         raise ConfigError(
-            f"{trainer.title} runs in an environment with coevo_gym, which must be installed from "
-            f"a checkout, but {checkout} is not a checkout. Run `coevo install {trainer.name}` "
-            f"from a checkout, or run pip install '.[{trainer.extra}]' there."
+            f"{trainer.title} needs an environment with coevo_gym from a checkout, but {checkout} "
+            f"is not a checkout. In a checkout, run `coevo install {trainer.name}` or "
+            f"`pip install '.[{trainer.extra}]'`."
         )
     return ["--editable", f"{checkout}[{trainer.extra}]"]
 

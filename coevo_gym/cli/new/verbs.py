@@ -56,8 +56,8 @@ def write_module(kind: str, name: str, folder: Path) -> Path:
 def _check(kind: str, name: str) -> None:
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise ConfigError(
-            f"{name!r} cannot be the name of a {kind}. Use lower-case letters and digits, with an "
-            "underscore between two words, and begin with a letter."
+            f"{name!r} cannot be the name of a {kind}. Use lower-case letters and digits, with "
+            "single underscores between words, and begin with a letter."
         )
 
 

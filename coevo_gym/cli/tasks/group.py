@@ -41,7 +41,7 @@ def list_tasks(
         typer.Option("--rejected", help="For a run: list rejected drafts, with the reasons."),
     ] = False,
     search: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="List only tasks with all these words.")
+        str | None, typer.Option(metavar="WORDS", help="List tasks that contain all these words.")
     ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="List at most N tasks.")
@@ -292,7 +292,7 @@ def export_tasks(
         bool, typer.Option("--with-solutions", help="Add reference solutions to the table.")
     ] = False,
     no_parquet: Annotated[
-        bool, typer.Option("--no-parquet", help="Do not write the table, which needs pyarrow.")
+        bool, typer.Option("--no-parquet", help="Skip the Parquet table, which needs pyarrow.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Overwrite an existing export.")

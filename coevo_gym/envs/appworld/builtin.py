@@ -113,6 +113,6 @@ def _wait_for(process: subprocess.Popen[str], folder: Path) -> str:
             if made := len(list((folder / "data" / "tasks").glob("*"))):
                 how_far("making AppWorld's built-in world (tasks)", made, N_TASKS)
     raise EnvBackendError(
-        f"AppWorld's built-in world was not created within {_PATIENCE_S} s. Try again on a "
-        "machine that is less busy."
+        f"AppWorld's built-in world was not created within {_PATIENCE_S} s. Try again when the "
+        "machine is less busy."
     )

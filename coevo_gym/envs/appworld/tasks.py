@@ -129,8 +129,8 @@ def root_of(data: str) -> Path:
         root = builtin_root()
         if data != root.name:
             raise DataError(
-                f"The task was created in version {data} of AppWorld's built-in world, but this "
-                f"machine uses version {root.name}. Choose tasks created in that version."
+                f"The task was created with version {data} of AppWorld's built-in world, but this "
+                f"machine uses version {root.name}. Choose tasks created with that version."
             )
         return root
     folder = data_folder("appworld")

@@ -109,7 +109,7 @@ def _turns(messages: Sequence[str], world: BFCLWorld) -> Turns:
         current += calls
         steps += bool(calls)
         if steps > max_steps_of_a_turn():
-            raise BuildError(f"turn {len(turns) + 1} takes more than {steps - 1} messages")
+            raise BuildError(f"turn {len(turns) + 1} has more than {steps - 1} messages")
         if not calls:
             turns.append(tuple(current))
             current, steps = [], 0
@@ -168,7 +168,7 @@ def _run(world: BFCLWorld, turns: Turns) -> list[list[str]]:
         outputs.append([_call(toolbox, call, f"turn {number}") for call in turn])
         before, state = state, _state(toolbox)
         if turn and state == before and seen.issuperset(outputs[-1]):
-            raise BuildError(f"turn {number} does not change or show anything new")
+            raise BuildError(f"turn {number} does not change anything or show anything new")
         seen.update(outputs[-1])
     return outputs
 

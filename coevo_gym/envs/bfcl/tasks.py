@@ -49,7 +49,7 @@ def split_of(scenario: str) -> Split:
     number = scenario.rpartition("_")[2]
     index = int(number[:4]) if number.isdecimal() else -1  # more digits are compared below
     if index not in _split_by_index() or scenario_of(index) != scenario:
-        raise TaskError(f"BFCL has no scenario {scenario!r}. Choose multi_turn_0 to _199.")
+        raise TaskError(f"BFCL has no scenario {scenario!r}. Use multi_turn_0 to multi_turn_199.")
     return _split_by_index()[index]
 
 
@@ -190,7 +190,7 @@ def native_tasks(split: Split, subset: str | None = None, scheme: str = "index")
     found = _native(split, subset, scheme)
     if not found and split is Split.TRAIN:
         raise SplitLeakError(
-            f"Under scheme {scheme!r} every BFCL task is a test task and must not be used for "
+            f"Under scheme {scheme!r}, every BFCL task is a test task and must not be used for "
             "training or exploration. Create the env with split='test', or choose another scheme."
         )
     if not found:

@@ -78,8 +78,8 @@ class AgentEvolverSettings(FrozenModel):
     preference: Preference = Preference()
     """(questioning) The kind of tasks that the model looks for."""
     evolved_share: float = Field(default=0.5, ge=0, le=1)
-    """(questioning) Share of draws that go to found tasks if the pool also has native tasks. It
-    replaces ``curriculum.selector``."""
+    """(questioning) Share of draws that go to found tasks if the pool also has native tasks.
+    ``curriculum.selector`` is then not used."""
     evolved_ratio: float = Field(default=1.0, gt=0)
     """(questioning) Maximum number of found tasks to draw from, per native task."""
     evolved_scale: float = Field(default=0.5, ge=0)
@@ -101,7 +101,7 @@ class AgentEvolverSettings(FrozenModel):
     in the section ``analyst``, as in the paper."""
     check: bool = False
     """(model-written experiences) Also ask the model for a verdict on each new experience, and
-    refuse experiences that the model does not confirm."""
+    reject experiences that the model does not confirm."""
     refine: bool = False
     """(navigating) Let the model in the section ``analyst`` choose from the experiences found for a
     task and rewrite them for that task."""
@@ -115,13 +115,13 @@ class AgentEvolverSettings(FrozenModel):
     """(attributing) Divide labels by the square root of an episode's steps, so that they do not
     outweigh the outcome of a long episode."""
     attribution: bool = True
-    """(attributing) Use labels; without labels, the outcome reaches all steps."""
+    """(attributing) Use labels; without labels, all steps get the outcome."""
     outcome: bool = True
     """(attributing) Use outcomes; without outcomes, only labels count."""
     scheme: Scheme = "decoupled"
-    """(attributing) How to mix labels and outcomes: standardise both separately and add them
-    (``decoupled``), or use labels to divide the outcome's sign among the steps (``allocation``),
-    which ignores the weights above."""
+    """(attributing) Method of combining labels and outcomes: standardise both separately and add
+    them (``decoupled``), or use labels to divide the outcome's sign among the steps
+    (``allocation``). ``allocation`` ignores the weights above."""
     attribution_by: Literal["replay", "model", "both"] = "replay"
     """(attributing) Source of the labels: replays with single steps removed, which suit benchmarks
     with cheap replays, or the language model in the section ``analyst``, as in the paper. With
@@ -174,7 +174,7 @@ class AgentEvolverSettings(FrozenModel):
         if self.check and self.experiences_by == "rule":
             raise ValueError(
                 "check = true only works with model-written experiences: set "
-                "experiences_by = 'model', or turn check off"
+                "experiences_by = 'model' or check = false"
             )
         return self
 
@@ -288,7 +288,7 @@ def _attributing(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Met
         raise ConfigError(
             "method.attributing requires learner.kind = 'pg', learner.advantage = 'grpo' and "
             "learner.normalise_std = true, because it divides labels and outcomes by their "
-            "deviations. Set these values, or set method.attributing = false."
+            "standard deviations. Set these values, or set method.attributing = false."
         )
     credit = AttributionCredit(
         estimator.outcome,

@@ -77,8 +77,8 @@ class RoleAgentSettings(FrozenModel):
     def _lessons_are_of_models(self) -> Self:
         if self.retrieve and self.modes == "rule":
             raise ValueError(
-                "retrieve = true requires model-written lessons: set modes = 'model', or turn "
-                "retrieve off"
+                "retrieve = true requires model-written lessons: set modes = 'model' or "
+                "retrieve = false"
             )
         return self
 

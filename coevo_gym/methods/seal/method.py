@@ -49,7 +49,7 @@ class SEALSettings(FrozenModel):
     normalise_mean: bool = False
     """Divide weights by their mean over the group's labelled trajectories."""
     task_weights: bool = False
-    """Draw tasks by their last failure instead of using ``curriculum.selector``."""
+    """Draw tasks according to their last failure instead of using ``curriculum.selector``."""
     native: bool = False
     """Train on all native training tasks, as in the paper, instead of the initial tasks."""
     profile: ProfileConfig = ProfileConfig()

@@ -79,7 +79,7 @@ class RolloutSettings(FrozenModel):
     """Settings for running training episodes."""
 
     group_size: int = Field(default=8, ge=2)
-    """K, the number of episodes per task, which are compared with each other."""
+    """Number of episodes per task (K), which are compared with each other."""
     max_envs: int | None = Field(default=None, ge=1)
     """Maximum number of simultaneous episodes; None uses the limit of the benchmark's engine."""
     workers: int = Field(default=0, ge=0)
@@ -96,15 +96,15 @@ class EvaluationSettings(FrozenModel):
     n_tasks: int = Field(default=200, ge=1)
     """Maximum number of held-out tasks, which are the same for every seed."""
     n_trained: int = Field(default=0, ge=0)
-    """Each evaluation also measures success on this many warm-up tasks and as many tasks from an
-    arm's current pool, which reveals forgetting and overfitting. 0 turns this off."""
+    """Number of warm-up tasks, and of tasks from an arm's current pool, on which each evaluation
+    also measures success, to reveal forgetting and overfitting; 0 for none."""
     temperature: float = Field(default=0.0, ge=0)
     """Sampling temperature of the policy in evaluations; 0 is greedy. Sampling in evaluations does
     not affect sampling in training."""
     samples: int = Field(default=1, ge=1)
     """Episodes per task in each evaluation of a run, including the random baseline's; more than 1
-    requires a temperature above 0. Success is a task's share of successful episodes, averaged over
-    tasks, so each task counts once in the interval. `coevo eval` has --samples instead."""
+    requires a temperature above 0. The success rate and its interval treat each task's share of
+    successful episodes as one value. For `coevo eval`, use --samples instead."""
     last: int = Field(default=1, ge=1)
     """Number of last evaluations that are averaged into an arm's result, excluding the warm-up's. A
     value of 1 uses only the last evaluation."""
@@ -119,7 +119,7 @@ class EvaluationSettings(FrozenModel):
         if len(set(final)) != len(final):
             raise ValueError("each set of tasks may be named only once")
         if "train" in final:
-            raise ValueError("train tasks are used for training. Choose another set of tasks.")
+            raise ValueError("the policy trains on the train tasks. Choose another set of tasks.")
         if (split := info.data.get("split")) in final:
             raise ValueError(
                 f"{split} tasks are already evaluated during training (evaluation.split). Choose "
@@ -178,7 +178,7 @@ class ArmSettings(FrozenModel):
 
 
 class ExplorerModelSettings(FrozenModel):
-    """The language model that explores. It is used only with ``explorer.kind = model``."""
+    """The language model that explores; used only with ``explorer.kind = model``."""
 
     kind: Literal["openai", "transformers", "vllm", "policy"] = "openai"
     """``openai`` is an OpenAI-compatible endpoint, ``transformers`` and ``vllm`` run a model on
@@ -244,9 +244,9 @@ class TapeSettings(FrozenModel):
     """Settings for recording and replaying model answers in runs that query models."""
 
     mode: Literal["off", "record", "replay", "fill"] = "fill"
-    """``off`` queries the model without storing answers, and ``record`` stores them. ``replay``
-    uses only stored answers. ``fill`` uses stored answers, queries the model for all others,
-    and stores those as well."""
+    """``off`` queries the model without storing answers. ``record`` queries the model and stores
+    the answers. ``replay`` uses only stored answers. ``fill`` uses stored answers, and queries the
+    model for all others and stores them."""
     file: str | None = None
-    """A JSON Lines file to use instead of the run's own database; for replays, it can also be
-    another run's ``run.db``. In a TOML file, the path is relative to that file."""
+    """A JSON Lines file to use instead of the run's own database; for replays, also the ``run.db``
+    of another run. In a TOML file, the path is relative to that file."""

@@ -315,7 +315,7 @@ def model_job(
         )
     if policy is None or (named is None and policy not in (RANDOM, SCRIPTED)):
         raise ConfigError(
-            f"No valid policy to evaluate on {benchmark}, got {policy!r}. Pass --policy "
+            f"Evaluation on {benchmark} needs a valid policy, got {policy!r}. Pass --policy "
             f"transformers:MODEL, vllm:MODEL, openai:MODEL, {RANDOM} or {SCRIPTED}."
         )
     config = load_config({"benchmark": benchmark}, sets=sets).config

@@ -175,7 +175,7 @@ def _evaluation(folder: EvalFolder) -> Side:
     config, lines = folder.read_config(), folder.lines()
     if not lines:
         raise ConfigError(
-            f"{folder.path} has no results yet. Run its `coevo eval` command again to finish it."
+            f"{folder.path} has no results yet. To finish it, run its `coevo eval` command again."
         )
     outcomes: dict[str, list[bool]] = {}
     for id, sample in sorted(lines):

@@ -172,7 +172,7 @@ def require_consent(asked: list[CostEstimate]) -> None:
         ConfigError: if work may cost money; the message says how much, and how to agree.
     """
     if paid := [estimate for estimate in asked if estimate.paid]:
-        raise ConfigError(f"{in_words(paid)}\nTo accept it, pass --yes, or yes=True in Python.")
+        raise ConfigError(f"{in_words(paid)}\nTo accept the cost, pass --yes (yes=True in Python).")
 
 
 def in_words(paid: list[CostEstimate]) -> str:

@@ -120,7 +120,7 @@ def decide(
             arm, round_id = one.joined[0]
             raise ConfigError(
                 f"{one.task.name} was added to the pool of {arm} in {round_id}. Tasks cannot be "
-                "removed from a pool. Do not reject this task, or start a new run."
+                "removed from a pool. Keep the task, or start a new run."
             )
     if not held:
         return

@@ -64,7 +64,7 @@ class WorldConfig(FrozenModel):
     mutation: float = Field(default=0.3, ge=0, le=1)
     """Probability that a skill is replaced when a task is varied."""
     drift: float = Field(default=0.5, ge=0, le=1)
-    """Change of difficulty when a task is varied; with 1, it is drawn independently."""
+    """Change of difficulty when a task is varied; with 1, the difficulty is drawn independently."""
     compliance: float = Field(default=0.8, ge=0, le=1)
     """Probability that the generator follows each tag of its target."""
     proof: bool = False

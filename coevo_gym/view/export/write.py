@@ -385,8 +385,8 @@ class _Export:
                 self._left_out.append(f"{told.path} is too large for this file.")
             if part.packed > room and not self._report:
                 raise ConfigError(
-                    f"The lists alone exceed the {round(most_bytes / 1e6)} MB limit for a file. "
-                    f"Export to a folder: --export {folder}"
+                    f"The page's lists alone exceed the {round(most_bytes / 1e6)} MB limit for a "
+                    f"file. Export to a folder: --export {folder}"
                 )
         if self._report:
             room = REPORT_BYTES - empty - _RESERVE

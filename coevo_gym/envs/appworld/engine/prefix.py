@@ -27,7 +27,7 @@ def engine_python() -> Path:
     if lacking := missing():
         raise BenchmarkNotInstalled(
             f"{lacking} Run `coevo install appworld` (about 250 MB, a minute or two), or set "
-            "COEVO_HOME to its location."
+            "COEVO_HOME to the folder of an existing installation."
         )
     return python_in(benchmark_home("appworld") / "engine")
 

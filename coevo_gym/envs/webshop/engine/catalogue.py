@@ -79,7 +79,7 @@ class Catalogue:
         for position, item in enumerate(items):
             asin = item.get("asin") if isinstance(item, Mapping) else None
             if not isinstance(asin, str):
-                raise DataError(f"catalogue {name!r}: item {position} has no asin: {item!r:.60}")
+                raise DataError(f"catalogue {name}: item {position} has no asin: {repr(item)[:60]}")
             if asin == "nan" or len(asin) > _MAX_ASIN or asin in products:
                 continue
             products[asin] = read_product(

@@ -170,7 +170,7 @@ class Session:
 
     def _product(self) -> Product:
         if self.product is None:
-            raise RuntimeError(f"The page {self.page} has no product. Call reset() first.")
+            raise RuntimeError(f"No product is open on the page {self.page}. Call reset() first.")
         return self.product
 
     def _click(self, text: str, target: Target) -> None:
