@@ -58,9 +58,9 @@ def compare(
 
     The command prints the difference with its confidence interval and a significance test, success
     by task type, and the tasks that only one side solves. With --arm warm-up as side A, you see the
-    tasks that training taught the policy and the tasks that it made the policy forget. For a run,
-    the command uses an arm's last evaluation, or its last N if evaluation.last = N. If both sides
-    have scores on the tasks in evaluation.final, the command prints these scores as well.
+    tasks that the policy learned to solve in training and those that it forgot how to solve. For a
+    run, the command uses an arm's last evaluation, or its last N if evaluation.last = N. If both
+    sides have scores on the tasks in evaluation.final, the command prints these scores as well.
 
     For example:
 

@@ -114,7 +114,7 @@ def evaluate(
             ``scripted``.
         split: ``train``, ``val`` or ``test``; ``held_out`` for runs that set scenarios aside.
         samples: episodes per task. With 1, ``evaluation.temperature`` applies, which is greedy by
-            default. With more, the policy's temperature replaces greedy decoding.
+            default. With more than one, actions are sampled at the policy's temperature.
         on: for a run: another benchmark to evaluate on, with its own prompt and choices.
         sets: settings to override, for a benchmark only, such as ``{"evaluation.n_tasks": 20}``.
         env: additional arguments for the benchmark's env, each as ``"name=value"``.

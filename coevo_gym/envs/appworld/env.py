@@ -82,7 +82,7 @@ class AppWorldEnv(TaskEnv):
 
     Vector envs:
         The engines run in worker processes unless ``make_vec`` gets ``mode="in_process"``. Each
-        worker forks its worlds from its own engine, which takes seconds to start.
+        worker takes seconds to start its engine, but forks each world from it in milliseconds.
 
     Differences from the original:
         The code runs outside the engine's process, so ``requester`` can only call public APIs, and
@@ -91,16 +91,16 @@ class AppWorldEnv(TaskEnv):
         ``0x0``. Identical runs produce identical output, including access tokens. Only codes that
         verify an account or reset a password differ from run to run, so that no agent can guess
         another user's code. Tasks that need such a code cannot be built. A token is accepted only
-        if it was issued in this episode. Code cannot log in as the companies that send codes and
-        receipts, although the original's source reveals their shared password. APIs respond only
-        while a step runs: a call from a leftover thread waits for the next step. The code cannot
-        read these folders: ``COEVO_HOME``, the data folder, this package's folder, and the working
-        directory of this process. A call fails in these cases: an argument that is part of an API's
-        address is empty, ``.`` or ``..``, or contains a slash, a backslash, a control character, a
-        brace or one of ``?#%``; an argument contains a lone surrogate, or a number that is not
-        finite or exceeds 64 bits; the step has made 1,000 calls already; the call has taken 10 s of
-        the engine's processor time (its earlier effects remain); the arguments of the episode's
-        calls exceed 16 MB, or its engine has grown by more than 512 MB.
+        if it was issued in this episode. The agent's code cannot log in as the companies that send
+        codes and receipts, although the original's source reveals their shared password. APIs
+        respond only while a step runs: a call from a leftover thread waits for the next step. The
+        code cannot read these folders: ``COEVO_HOME``, the data folder, this package's folder, and
+        the working directory of this process. A call fails in these cases: an argument that is part
+        of an API's address is empty, ``.`` or ``..``, or contains a slash, a backslash, a control
+        character, a brace or one of ``?#%``; an argument contains a lone surrogate, or a number
+        that is not finite or exceeds 64 bits; the step has made 1,000 calls already; the call has
+        taken 10 s of the engine's processor time (its earlier effects remain); the arguments of the
+        episode's calls exceed 16 MB, or its engine has grown by more than 512 MB.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`; also ``step_limit_s``, the time limit for a step's

@@ -56,10 +56,10 @@ class BFCLEnv(TaskEnv):
         this was its last turn.
 
     Verdict:
-        When a turn ends, the reference's calls run on a second set of backends. The turn fails if
-        it has a reference but no call was made, if a public attribute of a backend differs, or if
-        one of the reference's outputs in this turn is not among the outputs of all calls so far. A
-        turn without a reference is not checked: calls are allowed, and their effect on the state
+        When a turn ends, the reference's calls run on a second set of backends. A turn with a
+        reference fails if no call was made, if a public attribute of a backend differs, or if one
+        of the reference's outputs in this turn has not been returned by any call so far. A turn
+        without a reference is not checked: calls are allowed, and their effect on the state
         remains. The first failed turn decides. Failed calls do not matter if correct calls follow.
         ``Benchmark.diagnose`` uses the grader's report to label each turn.
 
