@@ -217,7 +217,7 @@ def test_kappa_of_a_single_label_is_not_defined() -> None:
         (lambda: sign_test([math.inf]), "finite values, got inf"),
         (lambda: sign_flip([]), "sign_flip needs at least one value"),
         (lambda: at_k([[1, 0]], 3), "at least k tries per task, got k=3"),
-        (lambda: at_k([], 1), "got k=1 and 0 tasks"),
+        (lambda: at_k([], 1), "got k=1, 0 tasks"),
         (lambda: at_k([[0.5]], 1), "outcomes of 0 or 1, got 0.5"),
         (lambda: efficiency([], [(0, 1.0)]), "needs two curves"),
         (lambda: efficiency([(1, 1.0), (1, 2.0)], [(0, 1.0)]), "rising steps"),

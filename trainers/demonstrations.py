@@ -154,6 +154,6 @@ def accepted_rollouts(groups: Sequence[Group], *, above: float) -> Demonstration
 def _check_split(task: Task) -> None:
     if task.split is not Split.TRAIN:
         raise SplitLeakError(
-            f"{task.name} is a {task.split} task. Only training tasks can be imitated."
+            f"{task.name} is a {task.split} task. Only solutions to training tasks can be imitated."
         )
     task.require_asked("imitate")

@@ -29,7 +29,7 @@ class UpdateConfig(FrozenModel):
             trained weights. With 0, the trained weights themselves are evaluated.
         weight_decay: AdamW's weight decay; with 0, AdamW equals Adam.
         epochs: number of passes over each batch.
-        minibatches: number of optimiser steps per pass; the batch is split by choice or segment.
+        minibatches: number of optimiser steps per pass, each on a part of the choices or segments.
         microbatch_tokens: maximum tokens per forward pass (at least one sample); a choice counts as
             one token. The gradient does not depend on this value.
         clip_low: lower clip range; probability ratios below ``1 - clip_low`` are clipped.
@@ -70,8 +70,8 @@ class GRPOConfig(UpdateConfig):
             observations whose similarity is above 0.9 (``similar``).
         state_likeness: similarity measure for observations: characters in order (``lcs``), blocks
             of characters (``difflib``), or words in order (``words``, the strictest measure).
-        state_rewards: (gigpo) rewards of the steps: the outcome for the last step only
-            (``at_the_end``), or the env reward for each step (``earned``).
+        state_rewards: (gigpo) step rewards: the outcome, given to the last step only
+            (``at_the_end``), or the env's reward at each step (``earned``).
         outcome_weight: (gigpo) weight of the trajectory's advantage.
         state_weight: (gigpo) weight of the step's advantage.
         normalise_std: True to divide advantages by the group's standard deviation (False: Dr.
@@ -86,8 +86,8 @@ class GRPOConfig(UpdateConfig):
             excludes trajectories truncated by max_tokens or context_overflow from the loss, and
             ``penalty`` subtracts up to 1 from the outcome.
         overlong_max_tokens: trajectory length in sampled tokens at which the penalty reaches 1.
-        overlong_buffer_tokens: number of tokens before ``overlong_max_tokens`` over which the
-            penalty rises from 0 to 1.
+        overlong_buffer_tokens: length in tokens of the range below ``overlong_max_tokens`` in which
+            the penalty rises from 0 to 1.
         clip_high_cued: upper clip range for trajectories whose cues (guidance in the prompt) were
             stripped; None for the value of ``clip_high``.
         old_logprobs: source of the ratio's old log-probabilities: ``recorded`` by the sampler, or

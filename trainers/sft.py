@@ -236,7 +236,7 @@ class Imitator:
             ValueError: if the state was saved with different demonstrations or another seed.
         """
         if state["sizes"] != self._sizes:
-            raise ValueError("the state was saved with other demonstrations or another seed")
+            raise ValueError("the saved state has different demonstrations or a different seed")
         self.losses, self.watched = list(state["losses"]), list(state["watched"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._optimizer.nonfinite_steps = int(state["nonfinite_steps"])

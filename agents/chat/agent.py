@@ -34,11 +34,12 @@ class ChatConfig(FrozenModel):
             many as fit into 24,000 characters.
         managed_chars: prompt length in characters above which ``self_managed`` asks the model to
             shorten the history.
-        memory: method of shortening the history. With ``rule``, ``window`` lists the older actions,
-            and ``self_managed`` lets the model mark steps to drop or shorten in its answers. With
-            ``model``, separate requests ask for notes each time the window has moved by its length,
-            or for marks before each step whose prompt is too long. These requests are sampled
-            greedily, are not trained on, and do not count towards ``max_episode_tokens``.
+        memory: method of shortening the history. ``rule`` makes no extra requests: ``window`` lists
+            the older actions, and with ``self_managed``, the model's answers also name the steps to
+            drop or replace with a note. ``model`` makes extra requests: with ``window``, for notes
+            on older steps, once per full window; with ``self_managed``, for the steps to drop or
+            replace, whenever the prompt is too long. Extra requests are sampled greedily, are not
+            trained on, and do not count towards ``max_episode_tokens``.
         thinking: True to let the model think before it answers. The prompt asks for thoughts, and
             a ``RunConfig`` also sets the chat template's thinking switch.
         style: answer style. With ``react``, the prompt asks for a line ``Thought: …`` before each
@@ -297,5 +298,5 @@ def _check_goes_on(view: View, completion: Completion) -> None:
     place = next((i for i, (a, b) in enumerate(pairs) if a != b), len(prompt))
     raise ModelError(
         f"The prompt of step {len(view.history) + 1} differs from the previously sampled tokens, "
-        f"starting at token {place}. A policy must put a message's ids into the prompt unchanged."
+        f"starting at token {place}. A policy must not change a message's token ids."
     )

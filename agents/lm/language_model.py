@@ -31,12 +31,10 @@ class ModelConfig(FrozenModel):
     Attributes:
         path: folder or Hugging Face Hub ID of a transformers model, or name of a fetched model.
         device: device of the model; ``auto`` selects the GPU if there is one.
-        dtype: precision. ``bfloat16`` computes in bf16. Weights are stored in fp32; with LoRA, base
-            weights are in bf16 and the adapter in fp32. On a CPU, bf16 is faster only with bf16
-            instructions (``avx512_bf16`` or ``amx_bf16``). On such a CPU, SmolLM2-135M's
-            log-probabilities differ by 0.03 nat on average (at most 0.3) from fp32, as well as
-            between sampler and learner; gradients have a cosine similarity of at least 0.98.
-            ``float32`` computes in fp32. ``auto`` is ``bfloat16`` on a GPU, ``float32`` on a CPU.
+        dtype: compute precision. ``auto`` is ``bfloat16`` on a GPU and ``float32`` on a CPU.
+            ``bfloat16`` computes in bf16 and stores the weights in fp32; with LoRA, base weights
+            are stored in bf16 and the adapter in fp32. On a CPU, bf16 is faster only with bf16
+            instructions (``avx512_bf16`` or ``amx_bf16``). Accuracy: see ``docs/agents.md``.
         lora_rank: rank of a LoRA adapter on all linear layers except the head; 0 trains all
             weights. In a mixture of experts, only attention is adapted; experts and routers stay
             frozen.

@@ -50,7 +50,7 @@ def compare(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Print at most N tasks per side.")
+        int, typer.Option(min=0, metavar="N", help="Print at most N tasks for each policy.")
     ] = 20,
     as_json: AsJson = False,
 ) -> None:

@@ -83,7 +83,7 @@ def evaluate(
     on: Annotated[
         str | None,
         typer.Option(
-            metavar="BENCHMARK", help="For a run: evaluate it on this other benchmark instead."
+            metavar="BENCHMARK", help="For a run: evaluate it on this benchmark instead of its own."
         ),
     ] = None,
     name: Annotated[
@@ -251,10 +251,10 @@ def _check_options(
 ) -> None:
     if isinstance(found, RunFolder) and (sets or env):
         raise ConfigError(
-            "--set and --env only work with a benchmark; a run is evaluated with its own settings."
+            "--set and --env only work with a benchmark; a run always uses its own settings."
         )
     if on is not None and not isinstance(found, RunFolder):
-        raise ConfigError(f"--on {on} only works with a run as source. Name a run, or omit --on.")
+        raise ConfigError(f"--on {on} only works if the source is a run. Name a run, or omit --on.")
 
 
 def _check_by(by: Sequence[str], job: EvalJob) -> None:

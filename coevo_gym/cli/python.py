@@ -142,10 +142,10 @@ def evaluate(
     found = find_source(str(source))
     if isinstance(found, RunFolder) and (sets or env):
         raise ConfigError(
-            "sets and env only work with a benchmark; a run is evaluated with its own settings."
+            "`sets` and `env` only work with a benchmark; a run always uses its own settings."
         )
     if on is not None and not isinstance(found, RunFolder):
-        raise ConfigError(f"on={on!r} only works with a run as source. Pass {on!r} as source.")
+        raise ConfigError(f"on={on!r} only works if `source` is a run. Pass {on!r} as `source`.")
     with _shown(progress) as shown:
         if isinstance(found, RunFolder):
             elsewhere = find_benchmark(on).name if on is not None else None

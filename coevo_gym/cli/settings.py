@@ -91,12 +91,12 @@ def print_rows(rows: Sequence[tuple[str, str]], title: str | None = None) -> Non
     print_table(table)
 
 
-app = typer.Typer(help="Print settings.", no_args_is_help=True)
+app = typer.Typer(help="Print the settings of a preset or .toml file.", no_args_is_help=True)
 
 
 @app.callback()
 def _group() -> None:
-    """Print settings."""
+    """Print the settings of a preset or .toml file."""
 
 
 @app.command("show")

@@ -26,7 +26,7 @@ def view(
         list[str] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="Names or folders of runs, tables of runs, or evaluations.",
+            help="Runs, evaluations or tables of runs, each given by name or folder.",
             show_default="all in runs/ and evals/",
             autocompletion=completing(runs, evaluations),
         ),

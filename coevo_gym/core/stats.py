@@ -331,8 +331,8 @@ def at_k(outcomes: Sequence[Sequence[float]], k: int) -> AtK:
     if k < 1 or not outcomes or any(len(tries) < k for tries in outcomes):
         fewest = min((len(tries) for tries in outcomes), default=0)
         raise ValueError(
-            f"at_k needs k >= 1 and at least k tries per task, got k={k} and {len(outcomes)} "
-            f"tasks with at least {fewest} tries each"
+            f"at_k needs k >= 1 and at least k tries per task, got k={k}, {len(outcomes)} "
+            f"tasks and a minimum of {fewest} tries"
         )
     if wrong := [one for tries in outcomes for one in tries if one not in (0, 1)]:
         raise ValueError(f"at_k needs outcomes of 0 or 1, got {wrong[0]!r}")

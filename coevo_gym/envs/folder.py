@@ -94,8 +94,8 @@ class ProposableFolder:
         split = parse_split(split)
         if split not in NATIVE_SPLITS:
             raise TaskError(
-                f"{self.name} has no native {split} tasks. Set hold_out to hold out a share of "
-                "the training scenarios, such as hold_out=0.2."
+                f"{self.name} has no native {split} tasks. To hold out a share of the training "
+                "scenarios, set hold_out, for example hold_out=0.2."
             )
         found = self._tasks.native_tasks(split, subset)
         return TaskList(found) if isinstance(found, tuple) else found

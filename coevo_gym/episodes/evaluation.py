@@ -206,7 +206,7 @@ def evaluate(
     splits = {task.require_asked("evaluate").split for task in tasks}
     if len(splits) != 1:
         raise ConfigError(
-            f"evaluate needs tasks of exactly one split, got the splits {sorted(splits)}"
+            f"evaluate needs tasks from exactly one split, got the splits {sorted(splits)}"
         )
     kept = FinishedEpisodes() if kept is None else kept
     players = agent if callable(agent) else alone(agent)

@@ -69,7 +69,7 @@ class MethodSpec:
         made = self.assemble(settings, kit)
         if not isinstance(made, Method):
             raise ConfigError(
-                f"The function of the method {self.name!r} must return a Method, got "
+                f"The function registered as method {self.name!r} must return a Method, got "
                 f"{type(made).__name__}."
             )
         return made
@@ -137,8 +137,8 @@ def _parameters(
         ) from error
     if not (isinstance(annotation, type) and issubclass(annotation, FrozenModel)):
         raise ConfigError(
-            f"The function of the method {name!r} must take a Kit, or its settings and a Kit. The "
-            "settings must be annotated with a subclass of FrozenModel. The function's signature "
-            f"is {function.__name__}{inspect.signature(function)}."
+            f"The function registered as method {name!r} must take a Kit, or its settings and a "
+            "Kit. The settings must be annotated with a subclass of FrozenModel. The function's "
+            f"signature is {function.__name__}{inspect.signature(function)}."
         )
     return annotation, function

@@ -279,8 +279,8 @@ class Assembly:
         asked = None if arm is None else self.asked_by_studies(arm)
         if arm is None or asked is None:
             raise ConfigError(
-                "A study asks a model questions, but its method's settings do not say how many. "
-                "To make the cost predictable, add a property questions_per_step to the settings."
+                "The method's study queries a model, but the settings do not say how often. Add a "
+                "questions_per_step property to the method's settings to make the cost predictable."
             )
         sampling = Sampling(arm.analyst.temperature, arm.analyst.max_answer_tokens)
         return Analyst(asked.advisor, asked.scope, sampling)

@@ -96,7 +96,7 @@ class LocalSession:
             waited = time.monotonic() - begun
             if waited >= PATIENCE_S or self._stop.wait(POLL_S):
                 raise EnvBackendError(
-                    f"No episode is available after {round(waited)} s. {found.reason}"
+                    f"No episode became available within {round(waited)} s. {found.reason}"
                 )
 
     def report(self, ticket_id: str, trajectory: Trajectory) -> None:

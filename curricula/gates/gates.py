@@ -450,7 +450,7 @@ class PrefixGate:
             raise Rejected(f"the reference solution scores {round(last, 2)} at the end, not 1")
         for number, score in enumerate(earlier, start=1):
             if score >= 1.0:
-                raise Rejected(f"the task is solved after {number} of {len(earlier) + 1} actions")
+                raise Rejected(f"{number} of {len(earlier) + 1} actions already solve the task")
         return candidate
 
 

@@ -92,8 +92,8 @@ class TaskTable:
         lengths = {len(rows), len(ids), *map(len, columns.values())}
         if len(lengths) > 1:
             raise ConfigError(
-                f"The saved table is damaged: the lengths of its columns differ from its "
-                f"number of tasks, {len(ids)}. Resume from another checkpoint."
+                "The saved table is damaged: its columns do not all have one entry per task "
+                f"({len(ids)} tasks). Resume from another checkpoint."
             )
         self._rows = rows
         self._columns = {name: np.array(column) for name, column in columns.items()}

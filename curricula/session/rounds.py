@@ -94,8 +94,8 @@ class Rounds:
             if self._flight is not None:
                 if self._flight.round.id != round.id:
                     raise ConfigError(
-                        f"Cannot start {round.id} because {self._flight.round.id} is running. "
-                        "Only one round can run at a time: call run_round(round) to wait."
+                        f"Cannot start {round.id} because {self._flight.round.id} is still "
+                        "running. To wait for it, pass the running round to run_round()."
                     )
                 return
             flight = self._flight = _Flight(round, beside=True)

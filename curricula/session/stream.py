@@ -304,8 +304,8 @@ def require_reason(reason: EndReason) -> EndReason:
     """
     if EndReason(reason).lost:
         raise ConfigError(
-            f"An episode with end reason {str(reason)!r} cannot be attributed to the agent "
-            "and is not graded. Use abandon() instead of cut()."
+            f"The end reason {str(reason)!r} is for lost or abandoned episodes, which are not "
+            "graded. Use abandon() instead of cut()."
         )
     return EndReason(reason)
 

@@ -90,10 +90,10 @@ def test_a_goal_and_its_plan_become_a_task() -> None:
 @pytest.mark.parametrize(
     ("goal", "changes", "reason"),
     [
-        (POTATO, {"solution": draft().solution[:-1]}, "is not met at the end"),
+        (POTATO, {"solution": draft().solution[:-1]}, "is not met after the last"),
         (POTATO, {"solution": (*draft().solution, "look")}, r"met too early, after 6 of 7"),
         (POTATO, {"solution": ("look", "fly to moon", "look")}, "command 2, 'fly to moon', is not"),
-        (POTATO, {"solution": ()}, "is not met at the end"),
+        (POTATO, {"solution": ()}, "is not met after the last"),
         (
             POTATO,
             {"scenario": "FloorPlan1"},

@@ -95,7 +95,7 @@ def test_a_folder_without_games_is_reported(
     monkeypatch.setenv("COEVO_ALFWORLD_DATA", str(tmp_path))
     found = setup.installation()
     assert not found.ready
-    assert f"There are no official ALFWorld games in {tmp_path}" in found.data
+    assert f"No official ALFWorld games were found in {tmp_path}" in found.data
 
 
 @pytest.mark.usefixtures("bare", "no_pip")

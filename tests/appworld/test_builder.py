@@ -110,7 +110,7 @@ def test_more_than_was_asked_for_fails(evolved: Task, songs: list[dict[str, Any]
     ("actions", "changes", "reason"),
     [
         (["LIKE", "FINISH"], {}, "action 1 of 2 fails: .*NameError"),
-        (["SEEN", "LIKE"], {}, "not completed at the end"),
+        (["SEEN", "LIKE"], {}, "do not complete the task"),
         (["SEEN", "FINISH", "LIKE"], {}, "too early, by action 3 of 4"),
         (["SEEN", "FINISH"], {}, "did not change or answer anything"),
         ([], {}, "there are no actions"),

@@ -137,7 +137,7 @@ BAD = {
     "an action that fails": Bad("replay", "'press", draft("trip over")),
     "never twice the same": Bad("replay", "different results", draft("flicker")),
     "reference falls short": Bad("prefix", "scores 0.5 ", draft("half a success")),
-    "solved before the end": Bad("prefix", "after 3 of 4", draft("early success")),
+    "solved before the end": Bad("prefix", "3 of 4 actions", draft("early success")),
     "solved at the start": Bad("empty_agent", "without any action", draft("gift")),
     "words about something else": Bad(
         "substance", "no word of a button", draft(instruction="Answer with the word kettle.")

@@ -335,7 +335,7 @@ def test_tasks_of_one_s_own_are_of_one_split_and_not_none(coevo: Coevo, beside: 
     ("arguments", "message"),
     [
         ("eval toy --policy random --samples 0", "--samples"),
-        ("eval toy --policy random --on webshop", "--on webshop only works with a run as source"),
+        ("eval toy --policy random --on webshop", "--on webshop only works if the source is a run"),
         ("eval toy --policy random --name ../x", "--name takes letters"),
     ],
 )

@@ -236,7 +236,7 @@ def test_a_state_of_other_demonstrations_is_refused(
     assert saved is not None
     saved.state["imitator"]["sizes"].pop()
     Checkpoints(epochs_of(folder)).save(saved.step, saved.state)
-    with pytest.raises(StoreError, match="other demonstrations or another seed"):
+    with pytest.raises(StoreError, match="different demonstrations or a different seed"):
         go_on(folder)
 
 

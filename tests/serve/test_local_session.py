@@ -98,10 +98,10 @@ def test_a_wait_ends_with_the_server_or_with_its_patience(
     ) as session:
         env = sampler(session, stop)
         stop.set()
-        with pytest.raises(EnvBackendError, match=r"No episode is available.*looks for tasks"):
+        with pytest.raises(EnvBackendError, match=r"No episode became available.*looks for tasks"):
             env.reset()
         stop.clear()
         monkeypatch.setattr(envs, "PATIENCE_S", 0.0)
-        with pytest.raises(EnvBackendError, match=r"No episode is available.*looks for tasks"):
+        with pytest.raises(EnvBackendError, match=r"No episode became available.*looks for tasks"):
             env.reset()
         evolver.go.set()

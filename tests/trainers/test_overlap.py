@@ -229,7 +229,7 @@ class TestSession:
         session = self.session(evolver)
         session.launch_round(DUE)
         session.launch_round(DUE)
-        with pytest.raises(ConfigError, match="round-1 is running"):
+        with pytest.raises(ConfigError, match="round-1 is still running"):
             session.launch_round(DUE.model_copy(update={"id": "round-2"}))
         evolver.may_end.set()
         assert session.run_round(DUE).env_steps == 7

@@ -339,7 +339,7 @@ class TestImitator:
         imitator = Imitator(policy, token_demonstrations(envs, 4), config)
         imitator.epoch()
         other = Imitator(policy, token_demonstrations(envs, 5), config)
-        with pytest.raises(ValueError, match="other demonstrations or another seed"):
+        with pytest.raises(ValueError, match="different demonstrations or a different seed"):
             other.load_state_dict(imitator.state_dict())
 
     def test_skipped_steps_are_counted_over_all_lives(self, envs: EnvPool) -> None:

@@ -183,7 +183,7 @@ def main(argv: list[str]) -> int:
     parser, _ = parse_sf_args(options, evaluation=evaluation)
     parser.add_argument("--coevo_server", help="URL of the `coevo serve` server.")
     parser.add_argument("--coevo_split", help="Split to evaluate on.")
-    parser.add_argument("--coevo_choices", default=32, type=int, help="Maximum number of choices.")
+    parser.add_argument("--coevo_choices", default=32, type=int, help="Size of the action space.")
     parser.add_argument("--coevo_dim", default=128, type=int, help="Dimension of text vectors.")
     cfg = parse_full_cfg(parser, options)
     if evaluation:

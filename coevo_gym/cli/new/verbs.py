@@ -87,7 +87,7 @@ _OLD = {
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="Name in lower-case letters and digits, such as my_shop."),
+    typer.Argument(metavar="NAME", help="Name made up of a-z, 0-9 and _, such as my_shop."),
 ]
 Folder = Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Folder to write to.")]
 

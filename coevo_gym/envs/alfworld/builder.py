@@ -149,7 +149,7 @@ def _check_won(trial: Trial, commands: Sequence[str]) -> None:
         number = len(earlier) + 1
         raise BuildError(f"command {number}, {commands[number - 1]!r}, is not admissible")
     if not last:
-        raise BuildError("the goal is not met at the end")
+        raise BuildError("the goal is not met after the last command")
 
 
 def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:

@@ -182,7 +182,7 @@ def open_games() -> Games:
     folder = data_folder("alfworld")
     if folder is None or not (folder / STORE).is_file():
         where = "on this machine" if folder is None else f"in {folder}"
-        raise BenchmarkNotInstalled(f"There are no official ALFWorld games {where}. {_ADVICE}")
+        raise BenchmarkNotInstalled(f"No official ALFWorld games were found {where}. {_ADVICE}")
     stat = (folder / STORE).stat()
     return _open(folder / STORE, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
 

@@ -160,7 +160,7 @@ def goal_of(world: ALFWorldWorld) -> RoomGoal:
     if isinstance(world.goal, RoomGoal):
         return world.goal
     if world.goal is not None:
-        raise TaskError(f"The world of {world.game} has no goal: its task is an open task.")
+        raise TaskError(f"This task in {world.game} has no goal. Open tasks can only be explored.")
     if world.digest == BUILTIN:
         return _builtin_game(world.game).goal
     return _entry(world).goal

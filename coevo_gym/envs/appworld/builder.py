@@ -105,7 +105,7 @@ def _run(draft: Draft, place: AppWorldWorld) -> Diff:
                 ended_by = number
         end = world.diff()
     if not ended_by:
-        raise BuildError("the task is not completed at the end")
+        raise BuildError("the actions do not complete the task")
     if ended_by < n:
         raise BuildError(f"the task is completed too early, by action {ended_by} of {n}")
     if not end.changes and end.answer is None:

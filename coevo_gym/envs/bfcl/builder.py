@@ -151,7 +151,7 @@ def _check_repeatable(world: BFCLWorld, turns: Turns) -> None:
         raise BuildError(f"the setup: {error}") from error
     calls = [*(_named(call, "the setup", world) for call in setup), *chain(*turns)]
     if len(calls) > MAX_CALLS:
-        raise BuildError(f"there are {len(calls)} calls including the setup, more than {MAX_CALLS}")
+        raise BuildError(f"there are {len(calls)} calls, including setup; the limit is {MAX_CALLS}")
     for call in calls:
         if call.name in UNREPEATABLE:
             raise BuildError(f"{call.name} does not return the same result every time")

@@ -45,7 +45,7 @@ def _bought(actions: Sequence[str], catalogue: Catalogue) -> str:
     for verb, thing in reversed(clicks):
         if verb == "click" and thing in asins:
             return asins[thing]
-    raise BuildError("the actions do not open a product of the shop before the purchase")
+    raise BuildError("no action opens a product page before the purchase")
 
 
 @lru_cache(maxsize=4)

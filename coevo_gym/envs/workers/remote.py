@@ -102,7 +102,7 @@ class RemoteEnv(TaskEnv):
             if self._ask(hook, arguments, now).value != shown:
                 raise EnvBackendError(
                     f"The engine of {what} was lost with its worker process and could not be "
-                    "restored, because a replay of the episode differed. Reset the env to continue."
+                    "restored: a replay gave different results. Reset the env to continue."
                 )
 
     def _what(self, hook: str) -> str:

@@ -216,9 +216,8 @@ def _questioning(settings: AgentEvolverSettings, kit: Kit) -> Method:
     curriculum = kit.curriculum
     if kit.asked is not None and curriculum.growth.kind == "coverage":
         raise ConfigError(
-            "method.questioning explores with prompts without targets, but "
-            "curriculum.growth.kind = 'coverage' needs targets. Choose another kind of growth, or "
-            "set method.questioning = false."
+            "method.questioning explores without targets, but curriculum.growth.kind = 'coverage' "
+            "needs targets. Choose another growth.kind, or set method.questioning = false."
         )
     pool = PoolCurriculum(
         kit.native_tasks if settings.native else (),

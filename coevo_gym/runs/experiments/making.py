@@ -92,7 +92,7 @@ def export(chosen: Chosen, path: Path) -> ResultTable:
     """
     require_runs(chosen)
     if path.suffix != ENDING:
-        raise ConfigError(f"A file of cells must have a name that ends in {ENDING}, got {path}.")
+        raise ConfigError(f"The name of the export file must end in {ENDING}, got {path}.")
     records = read_records(path) if path.exists() else {}
     records |= finished_of(chosen.cells())
     if not records:

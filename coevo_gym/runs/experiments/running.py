@@ -87,8 +87,8 @@ def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[
     if missing:
         raise ConfigError(
             f"{record.name} ({record.where}) lacks the measures {', '.join(missing)}, which can "
-            "only be computed from its run. On the machine with the run, run `coevo experiment` "
-            "with that row and seed, without a file of cells."
+            "only be computed from the original run. On the machine that stores this run, repeat "
+            "`coevo experiment` for that row and seed, without --from."
         )
 
 

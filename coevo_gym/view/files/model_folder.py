@@ -370,8 +370,8 @@ def export_model(
     saved = checkpoints.latest() if step is None else checkpoints.at(step)
     if saved is None:
         raise ConfigError(
-            f"{config.name} has no checkpoint of {name} yet. Continue the training: coevo "
-            f"resume {config.name}"
+            f"{config.name} has no checkpoint of {name} yet. Continue training with "
+            f"`coevo resume {config.name}`."
         )
     from safetensors import SafetensorError
 

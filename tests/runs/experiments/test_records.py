@@ -141,7 +141,7 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has no finished cells for"):
         export(chosen, file)
     end(chosen, "static-1")
-    with pytest.raises(ConfigError, match=r"ends in \.jsonl, got .*README\.md"):
+    with pytest.raises(ConfigError, match=r"end in \.jsonl, got .*README\.md"):
         export(chosen, tmp_path / "README.md")
     (tmp_path / "toy_table" / "static-1" / "cell.json").unlink()
     with pytest.raises(ConfigError, match=r"static-1 .*lacks the measures seconds, solved, div"):

@@ -339,8 +339,7 @@ def test_rows_can_be_compared_by_another_number(copied: Path, coevo: Coevo) -> N
     assert lines["start"]["mean"] is None
     wrong = coevo(*CHEAP, "--metric", "pool_sice", code=2)
     assert (
-        "No cell has the metric 'pool_sice', by which rows are compared. Did you mean 'pool_size'"
-        in wrong
+        "No cell has the metric 'pool_sice' for comparing rows. Did you mean 'pool_size'" in wrong
     )
 
 

@@ -87,7 +87,10 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
         """
         split = str(row.get("split", "train"))
         if split == "train" and "uid" not in row:
-            raise ConfigError("A training row has no uid, so its copies cannot share a task.")
+            raise ConfigError(
+                "A training row has no uid, so its repeated rollouts cannot get the same task. "
+                "Use one of verl's trainers, which set the uid."
+            )
         try:
             await asyncio.to_thread(
                 self._rollout.begin,

@@ -170,7 +170,7 @@ class Session:
 
     def _product(self) -> Product:
         if self.product is None:
-            raise RuntimeError(f"No product is open on the page {self.page}. Call reset() first.")
+            raise RuntimeError(f"No product is open on page {self.page}. Restart with reset().")
         return self.product
 
     def _click(self, text: str, target: Target) -> None:
