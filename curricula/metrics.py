@@ -82,7 +82,7 @@ def energy_distance(x: ArrayLike, y: ArrayLike, estimator: Estimator = "v") -> E
         raise ValueError(f"ED needs at least 2 tasks in each set, got {len(a)} and {len(b)}.")
     within_a, within_b = (_distances(p, p).sum() / (len(p) * (len(p) - 1)) for p in (a, b))
     if within_a == 0:
-        raise ValueError("ED_rel is undefined: all tasks in the first set are the same point.")
+        raise ValueError("ED_rel is undefined: all tasks in the first set have the same vector.")
     shrink_a, shrink_b = ((len(p) - 1) / len(p) if estimator == "v" else 1.0 for p in (a, b))
     between = 2 * _distances(a, b).mean()
     absolute = float(between - shrink_a * within_a - shrink_b * within_b)

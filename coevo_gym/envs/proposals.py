@@ -66,7 +66,7 @@ def requests_of(proposal: Proposal) -> tuple[str, ...]:
     """
     turns = tuple(said.strip() for said in proposal.turns)
     if len(turns) > MAX_TURNS:
-        raise BuildError(f"the proposal has {len(turns)} user messages, more than {MAX_TURNS}")
+        raise BuildError(f"there are {len(turns)} user messages; the limit is {MAX_TURNS}")
     for number, said in enumerate(turns, start=1):
         if not said:
             raise BuildError(f"the user's message in turn {number} is empty")
@@ -88,7 +88,7 @@ def actions_of(proposal: Proposal) -> tuple[str, ...]:
     if not actions:
         raise BuildError("there are no actions")
     if len(actions) > MAX_ACTIONS:
-        raise BuildError(f"there are {len(actions)} actions, more than {MAX_ACTIONS}")
+        raise BuildError(f"there are {len(actions)} actions; the limit is {MAX_ACTIONS}")
     for number, action in enumerate(actions, start=1):
         if len(action) > ACTION_CAP:
             raise BuildError(

@@ -137,7 +137,7 @@ def _parameters(
         ) from error
     if not (isinstance(annotation, type) and issubclass(annotation, FrozenModel)):
         raise ConfigError(
-            f"The function of the method {name!r} must take a Kit, or its settings and a Kit. The "
+            f"The function for method {name!r} must take a Kit, or its settings and a Kit. The "
             "settings must be annotated with a subclass of FrozenModel. The function's signature "
             f"is {function.__name__}{inspect.signature(function)}."
         )

@@ -127,7 +127,7 @@ def oversized(proposal: Proposal) -> str | None:
         ("actions", proposal.actions, MAX_ACTIONS),
     ):
         if len(items) > most:
-            return f"has {len(items)} {what}, more than {most}"
+            return f"has {len(items)} {what}; the limit is {most}"
     texts = (proposal.description, proposal.done_when, *proposal.turns, *proposal.actions)
     if (n_chars := sum(map(len, texts))) > MAX_CHARS:
         return f"has {n_chars} characters; the limit is {MAX_CHARS}"

@@ -92,8 +92,8 @@ class OpenGroup:
             )
         if trajectory.end_reason.lost:
             raise TaskError(
-                f"An episode with end reason {str(trajectory.end_reason)!r} cannot be "
-                "attributed to the agent. Use give_back() instead of finish()."
+                f"An episode with end reason {str(trajectory.end_reason)!r} has no outcome that "
+                "can be attributed to the agent. Use give_back() instead of finish()."
             )
 
     def to_json(self) -> dict[str, Any]:

@@ -88,8 +88,8 @@ def test_without_a_context_nothing_is_drafted() -> None:
 
 def test_a_proposal_that_nobody_would_read_is_rejected_and_cut() -> None:
     for fields, reason in (
-        ({"turns": ("x",) * (MAX_TURNS + 1)}, "51 turns, more than 50"),
-        ({"actions": ("x",) * 100_000}, f"100000 actions, more than {MAX_ACTIONS}"),
+        ({"turns": ("x",) * (MAX_TURNS + 1)}, "51 turns; the limit is 50"),
+        ({"actions": ("x",) * 100_000}, f"100000 actions; the limit is {MAX_ACTIONS}"),
         ({"done_when": "x" * MAX_CHARS}, f"characters; the limit is {MAX_CHARS}"),
     ):
         verdict = judge(proposal(**fields)).verdict

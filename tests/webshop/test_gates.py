@@ -70,7 +70,7 @@ class Bad(NamedTuple):
 
 
 BAD = [
-    Bad("parse", "actions, more than", proposal(("click[buy now]",) * 201)),
+    Bad("parse", "actions; the limit is", proposal(("click[buy now]",) * 201)),
     Bad("draft", "the proposal has 2 user messages", proposal(turns=(WISH, "And now?"))),
     Bad("schema", "has 2 actions", proposal((REST[0], "click[buy now]"))),
     Bad("split_leak", "is a val scenario", proposal(HELD.solution, turns=(HELD.instruction,))),

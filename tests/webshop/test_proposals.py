@@ -54,11 +54,11 @@ def test_the_product_is_the_last_one_that_is_opened(source: Any) -> None:
     [
         ({"turns": ("a mug", "and a lid")}, "the proposal has 2 user messages"),
         ({"turns": ("  ",)}, "the user's message in turn 1 is empty"),
-        ({"turns": ("x",) * (MAX_TURNS + 1)}, "more than 20"),
+        ({"turns": ("x",) * (MAX_TURNS + 1)}, "the limit is 20"),
         ({"turns": ("x" * (MAX_REQUEST + 1),)}, "4001 characters; the limit is 4000"),
         ({"turns": ("x" * 1_000_000,)}, "1000000 characters"),
         ({"actions": ()}, "there are no actions"),
-        ({"actions": ("search[x]",) * (MAX_ACTIONS + 1)}, "101 actions, more than 100"),
+        ({"actions": ("search[x]",) * (MAX_ACTIONS + 1)}, "101 actions; the limit is 100"),
         ({"actions": ("x" * 1_000_000,)}, "action 1 has 1000000 characters"),
         ({"actions": ("click[buy now]",)}, "do not open a product"),
         ({"actions": ("click[b0foreign]", "click[buy now]")}, "do not open a product"),

@@ -114,7 +114,7 @@ def _turns(messages: Sequence[str], world: BFCLWorld) -> Turns:
             turns.append(tuple(current))
             current, steps = [], 0
     if current:
-        raise BuildError("the last turn does not end with a message without calls")
+        raise BuildError("the last turn does not end with a message that contains no calls")
     if len(turns) != len(world.turns):
         raise BuildError(f"the actions must complete {len(world.turns)} turns, got {len(turns)}")
     if not any(turns):
@@ -151,7 +151,7 @@ def _check_repeatable(world: BFCLWorld, turns: Turns) -> None:
         raise BuildError(f"the setup: {error}") from error
     calls = [*(_named(call, "the setup", world) for call in setup), *chain(*turns)]
     if len(calls) > MAX_CALLS:
-        raise BuildError(f"there are {len(calls)} calls including the setup, more than {MAX_CALLS}")
+        raise BuildError(f"there are {len(calls)} calls with the setup; the limit is {MAX_CALLS}")
     for call in calls:
         if call.name in UNREPEATABLE:
             raise BuildError(f"{call.name} does not return the same result every time")

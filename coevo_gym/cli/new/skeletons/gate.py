@@ -42,7 +42,7 @@ class NewgateGate:
         """
         n_words = len(candidate.the_draft.instruction.split())
         if n_words > self.most_words:
-            raise Rejected(f"its instruction has {n_words} words, more than {self.most_words}")
+            raise Rejected(f"its instruction has {n_words} words; the limit is {self.most_words}")
         return candidate
 
 
