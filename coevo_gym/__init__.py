@@ -100,10 +100,9 @@ def _check_wings(package: Path) -> None:
     broken = [wing for wing in _WINGS if not (package / wing).is_dir()]
     if broken:
         raise ConfigError(
-            f"{package / broken[0]} is not a folder, because the checkout has no symbolic links "
-            f"({', '.join(broken)} should link to the folders with these names next to coevo_gym). "
-            "Clone again with `git config --global core.symlinks true` "
-            "(on Windows, inside WSL), or install the wheel."
+            f"{package / broken[0]} is not a folder, because the checkout has no symbolic links to "
+            f"the folders {', '.join(broken)}. Clone again with `git config --global "
+            "core.symlinks true` (on Windows, inside WSL), or install the wheel."
         )
 
 

@@ -57,7 +57,7 @@ class Guiding:
     ) -> None:
         kinds = [study.kind for study in studies]
         if len(set(kinds)) < len(kinds):
-            raise ConfigError(f"Each study needs its own kind of notes, got {kinds}.")
+            raise ConfigError(f"Each study must write a different kind of note, got {kinds}.")
         self.coach, self.studies, self.memories = coach, tuple(studies), dict(memories)
         self._spent = defaultdict[str, float](float)
         self._written = Counter[str]()

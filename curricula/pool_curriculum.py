@@ -157,7 +157,7 @@ class PoolCurriculum:
         else:
             raise ConfigError(
                 f"{type(self.selector).__name__} returned {len(weights)} weights for {size} "
-                "tasks. Its added() must add one weight per task."
+                "tasks. Its weights() must return one weight per task, including added tasks."
             )
         return [self.pool[int(index)] for index in drawn]
 

@@ -85,6 +85,6 @@ def parse_inquiry(text: str, source: str = "the prompt") -> InquiryPrompt:
     """
     header = read_header(text, InquiryHeader, source)
     if ERROR in header.inputs:
-        raise ConfigError(f"Remove the input {ERROR!r} from {source}: every repair block has it.")
+        raise ConfigError(f"Remove the input {ERROR!r} from {source}: repair blocks always get it.")
     check_body(text, header.inputs, BLOCKS, source, given={ERROR})
     return InquiryPrompt(header, text)

@@ -43,12 +43,12 @@ class LoopConfig(FrozenModel):
             differs between runs.
         max_staleness: (async) maximum number of policy updates between a group's first sample and
             the step that trains on the group. Above 0, episodes continue while the policy is
-            updated. Groups above the maximum are excluded from training and from the boundary
-            signal. For tokens from older weights in other groups, the old policy is the policy
-            before the update, and ``learner.importance_cap`` limits the importance weights.
-        study_only_steps: number of initial steps that only roll out, record and study, without
-            learning, for example to measure the initial policy's pass rates or to fill memories.
-            These steps count towards the env-step budget like all other steps.
+            updated. Groups that exceed the maximum are excluded from training and from the boundary
+            signal. In all other groups, the old log-probabilities of tokens sampled with older
+            weights are recomputed before the update (see ``learner.importance_cap``).
+        study_only_steps: number of initial steps that collect and analyse rollouts without training
+            the policy, for example to measure its initial pass rates or to fill memories. They
+            count towards the env-step budget like all other steps.
         max_resamples: maximum number of times a step replaces groups whose advantages are all 0 and
             therefore carry no learning signal (DAPO: 10). With 0, no groups are replaced.
         evolve_every_steps: steps between requests for an evolution round; 0 for never. The
@@ -81,8 +81,8 @@ class LoopConfig(FrozenModel):
     def _only_streams_are_stale(self) -> Self:
         if self.max_staleness and self.rollout == "lock_step":
             raise ValueError(
-                f"max_staleness = {self.max_staleness} needs rollout = 'async': in lock step, all "
-                "rollouts of a group come from one policy version"
+                f"max_staleness = {self.max_staleness} needs rollout = 'async'; with 'lock_step', "
+                "all rollouts of a group come from one policy version"
             )
         return self
 

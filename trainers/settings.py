@@ -30,8 +30,8 @@ class UpdateConfig(FrozenModel):
         weight_decay: AdamW's weight decay; with 0, AdamW equals Adam.
         epochs: number of passes over each batch.
         minibatches: number of optimiser steps per pass, each on a part of the choices or segments.
-        microbatch_tokens: maximum tokens per forward pass (at least one sample); a choice counts as
-            one token. The gradient does not depend on this value.
+        microbatch_tokens: maximum number of tokens per forward pass; a longer sample gets its own
+            pass. A choice counts as one token. The gradient does not depend on this value.
         clip_low: lower clip range; probability ratios below ``1 - clip_low`` are clipped.
         clip_high: upper clip range; probability ratios above ``1 + clip_high`` are clipped.
         kl_coef: weight of the KL penalty against the frozen reference policy; 0 for no penalty.
@@ -81,7 +81,7 @@ class GRPOConfig(UpdateConfig):
             (CoEvolve), so a long failure outweighs a short success; ``trajectory``: every
             trajectory has the same weight (Role-Agent); ``constant``: the sum is divided by
             ``constant_tokens`` per trajectory (Dr. GRPO).
-        constant_tokens: divisor of the loss per trajectory for ``loss_mean = "constant"``.
+        constant_tokens: divisor of each trajectory's summed loss if ``loss_mean`` is ``constant``.
         overlong: handling of overlong trajectories (DAPO): ``keep`` leaves them unchanged, ``mask``
             excludes trajectories truncated by max_tokens or context_overflow from the loss, and
             ``penalty`` subtracts up to 1 from the outcome.
@@ -141,8 +141,9 @@ class ImitationConfig(FrozenModel):
     Attributes:
         lr: Adam's learning rate; there is no weight decay.
         batch_decisions: number of choices (or language model segments) per optimiser step.
-        batch_tokens: maximum tokens per forward pass (at least one decision); a choice counts as
-            one token. Gradients are accumulated, so the result does not depend on this value.
+        batch_tokens: maximum number of tokens per forward pass; a longer decision gets its own
+            pass. A choice counts as one token. Gradients are accumulated, so the result does not
+            depend on this value.
         max_grad_norm: maximum norm of the gradient; None to disable clipping.
         max_epochs: maximum number of passes over the demonstrations.
         holdout: share of the tasks to hold out for monitoring the loss.
@@ -209,7 +210,7 @@ class RestConfig(FrozenModel):
             rejection-sampling fine-tuning (RFT).
         improve_from: starting point of an Improve step: the policy that sampled the rollouts
             (``start``) or the result of the previous Improve step (``last``).
-        imitation: settings of each Improve step.
+        imitation: settings for each Improve step.
     """
 
     kind: Literal["rest"] = "rest"

@@ -190,8 +190,8 @@ class Imitator:
         self.watched.append(watched)
         if not math.isfinite(self.losses[-1] + watched):
             raise TrainingDiverged(
-                f"In epoch {len(self.losses)}, the loss is {self.losses[-1]} in training and "
-                f"{watched} on held-out tasks. Lower the learning rate for imitation."
+                f"Imitation diverged in epoch {len(self.losses)}: the loss is {self.losses[-1]} on "
+                f"training tasks and {watched} on held-out tasks. Lower the learning rate."
             )
         if self._best_epoch == len(self.losses):
             # The policy still has the last epoch's weights; a copy needs as much memory again.

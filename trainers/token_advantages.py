@@ -120,7 +120,7 @@ def _per_position(decision: Decision, value: StepAdvantage) -> list[float]:
     if not isinstance(value, Sequence):
         return [value] * n
     if len(value) != n:
-        raise ValueError(f"Got {len(value)} advantages for a decision with {n} ids.")
+        raise ValueError(f"Got {len(value)} advantages for a decision with {n} sampled tokens.")
     return list(value)
 
 

@@ -40,14 +40,14 @@ class ChatConfig(FrozenModel):
             on older steps, once per full window; with ``self_managed``, for the steps to drop or
             replace, whenever the prompt is too long. Extra requests are sampled greedily, are not
             trained on, and do not count towards ``max_episode_tokens``.
-        thinking: True to let the model think before it answers. The prompt asks for thoughts, and
-            a ``RunConfig`` also sets the chat template's thinking switch.
+        thinking: True to let the model think before it answers. The prompt then asks for thoughts.
+            In a run, this setting also enables thinking in the model's chat template.
         style: answer style. With ``react``, the prompt asks for a line ``Thought: …`` before each
             action. Unlike text in ``<think>`` tags, this line stays in the history. ``react``
             needs ``thinking = false`` and a prompt file with the input ``style``.
-        max_answer_tokens: maximum tokens per answer, including thoughts.
-        max_episode_tokens: maximum sampled tokens per episode; None for no limit. The limit has no
-            effect on policies that do not return token ids.
+        max_answer_tokens: maximum number of tokens per answer, including thoughts.
+        max_episode_tokens: maximum number of sampled tokens per episode; None for no limit. The
+            limit has no effect on policies that do not return token ids.
         temperature: sampling temperature; 0 is greedy.
     """
 

@@ -41,12 +41,12 @@ class ModelConfig(FrozenModel):
         lora_alpha: LoRA scaling; the adapter is multiplied by ``lora_alpha / lora_rank``.
         gradient_checkpointing: True to store only each layer's input in a training forward pass
             and recompute the other activations in the backward pass. Training is about a third
-            slower and needs a fraction of the memory.
+            slower but needs only a fraction of the memory.
         max_context: maximum number of tokens in a sequence; None for the model's own limit.
         pack_tokens: maximum number of tokens per forward pass; a longer sequence gets its own pass.
         prefix_cache_gib: memory in GiB for the key-value cache of past conversations when sampling
             with transformers, so that only new tokens are computed. The least recently used
-            conversations are dropped first. With 0, each turn computes the whole conversation.
+            conversations are dropped first. With 0, the conversation is recomputed in every turn.
     """
 
     path: str = Field(default="smollm2", min_length=1)

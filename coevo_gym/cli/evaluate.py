@@ -46,8 +46,8 @@ def evaluate(
     policy: Annotated[
         str | None,
         typer.Option(
-            help="Policy: for a run, an arm (default: the last), warm-up, random or scripted; for "
-            "a benchmark, transformers:MODEL, vllm:MODEL, openai:MODEL, random or scripted."
+            help="For a run: an arm (default: the last), 'warm-up', 'random' or 'scripted'. For a "
+            "benchmark: transformers:MODEL, vllm:MODEL, openai:MODEL, 'random' or 'scripted'."
         ),
     ] = None,
     split: Annotated[
@@ -103,8 +103,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="TAG",
-            help="Also print success rates per tag of this kind, such as goal, or of every kind "
-            "(all); may be repeated.",
+            help="Also print success rates per tag of this kind, for example goal. Use 'all' "
+            "for every kind. May be repeated.",
         ),
     ] = None,
     as_json: AsJson = False,

@@ -63,7 +63,7 @@ def model_export(
     run: RunName,
     target: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for the model.")],
     policy: Annotated[
-        str | None, typer.Option(help="Arm to export, or warm-up; the last arm by default.")
+        str | None, typer.Option(help="Arm to export, or 'warm-up'. Default: the last arm.")
     ] = None,
     step: Annotated[
         int | None,

@@ -71,7 +71,7 @@ def train(
 
     resolved = config if isinstance(config, Resolved) else load_config(config, sets=sets)
     if isinstance(config, Resolved) and sets:
-        raise ConfigError("sets cannot change a resolved config. Pass them to load_config.")
+        raise ConfigError("`sets` cannot change a resolved config. Pass it to load_config instead.")
     if name is not None:
         resolved = resolved.named(name)
     if not ignore_memory:

@@ -76,8 +76,8 @@ def serve(
         typer.Option(
             min=0,
             metavar="VERSIONS",
-            help="Maximum number of policy updates while a group is collected; groups with more "
-            "are ignored. Use a value above 0 if your trainer learns during rollouts.",
+            help="Maximum number of policy updates while a group is being collected; groups that "
+            "exceed it are ignored. Use a value above 0 if your trainer learns during rollouts.",
         ),
     ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Seed for the whole task stream.")] = 0,

@@ -306,7 +306,7 @@ class Task(FrozenModel):
         if (self.origin == OPEN) is not isinstance(self.verifier, NothingAsked):
             raise ValueError(
                 "a task must have the verifier NothingAsked if and only if its origin is 'open', "
-                f"got a {type(self.verifier).__name__} and origin={self.origin!r}"
+                f"got verifier={type(self.verifier).__name__} and origin={self.origin!r}"
             )
         if not self.name:
             kind = OPEN if self.origin == OPEN else "evolved"

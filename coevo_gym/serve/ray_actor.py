@@ -178,5 +178,5 @@ def _imported(module: str) -> ModuleType:
         advice = extra_advice("rllib")
         raise ImportError(
             f"Ray is not installed here ({error}). {advice}, or run `coevo install rllib` and use "
-            "the Python of the environment that it creates."
+            "the Python interpreter from the environment it creates."
         ) from error

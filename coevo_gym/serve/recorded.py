@@ -340,7 +340,7 @@ def _check_ticket(answer: object, body: Mapping[str, Any]) -> None:
     """Check that replaying a ``take`` call gives the ticket recorded in the journal."""
     mine = isinstance(answer, Ticket) and (answer.id, answer.task.id)
     if mine != (body["ticket"], body["task"]):
-        raise StoreError("the ticket is for another task, so different code wrote the journal")
+        raise StoreError("the replayed ticket differs: another code version wrote the journal")
 
 
 def _said(error: BaseException) -> str:

@@ -113,7 +113,7 @@ class AnswerFile:
                 key, scope, template = line["key"], line["scope"], line["template"]
             except (ValueError, KeyError, TypeError) as error:
                 raise StoreError(
-                    f"{path} is not a tape of model answers: the line {str(line)[:100]!r} is not "
+                    f"{path} is not a recording of model answers: line {str(line)[:100]!r} is not "
                     f"an answer ({error!r})."
                 ) from error
             self._kept[key] = StoredAnswer(key, scope, template, said)

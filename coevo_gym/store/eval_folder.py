@@ -145,8 +145,8 @@ class EvalFolder:
         if found is None:
             here = ", ".join(names := cls.names()) or "none"
             raise ConfigError(
-                f"There is no evaluation {name!r} in {EVALS}/ or at that path. {meant(name, names)}"
-                f"Evaluations here: {here}."
+                f"There is no evaluation {name!r} in {EVALS}/ or at the path {name!r}. "
+                f"{meant(name, names)}Evaluations here: {here}."
             )
         return found
 

@@ -96,7 +96,7 @@ class RunFolder:
                     )
             here = ", ".join(names := cls.names()) or "none"
             raise ConfigError(
-                f"There is no run {run!r} in {RUNS}/ or at that path. {meant(run, names)}"
+                f"There is no run {run!r} in {RUNS}/ or at the path {run!r}. {meant(run, names)}"
                 f"Runs here: {here}."
             )
         return found

@@ -37,8 +37,8 @@ def breakable(benchmark: Benchmark) -> Breakable:
     """
     if not hasattr(benchmark, "broken"):
         raise ConfigError(
-            f"explorer.kind = 'noisy' needs broken tasks, but {benchmark.name} cannot create "
-            "them. Set explorer.broken = 0, choose webshop, or add the method broken(task) to it."
+            f"explorer.kind = 'noisy' needs broken tasks, but {benchmark.name} cannot create them. "
+            f"Set explorer.broken = 0, use webshop, or implement broken(task) in {benchmark.name}."
         )
     return cast(Breakable, benchmark)
 

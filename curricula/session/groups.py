@@ -322,7 +322,7 @@ class GroupLedger:
         if group is None:
             if self._in_step:
                 raise TaskError(
-                    "All tickets of the open step have been issued. Call open_step(n) to add "
+                    "All tickets for the open step have been issued. Call open_step(n) to add "
                     "groups, or close_step() once the episodes have finished."
                 )
             (group,) = self._draw(1, in_step=False)

@@ -236,8 +236,8 @@ class CurriculumSession:
                         self._ledger.open_step(self.groups_per_step)
                     elif self._ledger.in_step:
                         return Later(
-                            "All tickets of the open step are out: open_step(n) draws more groups, "
-                            "close_step() ends it."
+                            "All tickets for the open step are out: open_step(n) draws more "
+                            "groups, close_step() ends the step."
                         )
                 ticket = self._ledger.issue(policy_version=policy_version, slot=slot)
             except ConfigError:

@@ -113,7 +113,7 @@ def test_a_trainer_that_shares_an_environment_with_us_needs_a_checkout(
     little: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coevo_gym.trainers.adapters.trainer._PACKAGE", tmp_path / "coevo_gym")
-    with pytest.raises(ValueError, match=r"is not a checkout. In a checkout, run"):
+    with pytest.raises(ValueError, match=r"is not one. In a checkout, run"):
         install_trainer(replace(little, extra="sb3"))
     assert not folder_of(little).exists()
 

@@ -190,7 +190,7 @@ def test_numbers_beyond_json_are_read_and_left_to_the_engine(number: str) -> Non
 
 @pytest.mark.parametrize("code", ["", "ls", "ls(), ls()", "cd(a)", "cd('a'", "3"])
 def test_the_ground_truth_is_one_literal_call(code: str) -> None:
-    with pytest.raises(TaskError, match="is not one call with literal arguments"):
+    with pytest.raises(TaskError, match="is not a single call with literal arguments"):
         parse_truth(code)
 
 

@@ -402,9 +402,9 @@ def test_a_task_survives_a_file_and_a_pipe() -> None:
 @pytest.mark.parametrize(
     ("part", "change", "reason"),
     [
-        ("world", {"setup": ["foo bar"]}, "'foo bar' is not one call with literal arguments"),
-        ("world", {"setup": ["ls()", "pwd(), ls()"]}, "'pwd(), ls()' is not one call"),
-        ("verifier", {"turns": [["a b"]]}, "'a b' is not one call with literal arguments"),
+        ("world", {"setup": ["foo bar"]}, "'foo bar' is not a single call with literal arguments"),
+        ("world", {"setup": ["ls()", "pwd(), ls()"]}, "'pwd(), ls()' is not a single call"),
+        ("verifier", {"turns": [["a b"]]}, "'a b' is not a single call with literal arguments"),
         (
             "world",
             {"config": {"GorillaFileSystem": 5}},

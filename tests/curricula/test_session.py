@@ -269,7 +269,7 @@ class TestSteps:
         tickets = [take(practice), take(practice)]
         later = practice.take()
         assert isinstance(later, Later)
-        assert "All tickets of the open step are out" in later.reason
+        assert "All tickets for the open step are out" in later.reason
         report(practice, *tickets)
         practice.close_step()
         assert take(practice).group_id == "group-1"

@@ -319,7 +319,7 @@ class TestMistakes:
             Guiding(studies=(Bad(**fields),)).examine([self.GROUP])
 
     def test_two_studies_of_one_kind(self) -> None:
-        with pytest.raises(ConfigError, match=r"its own kind of notes.*'outcome', 'outcome'"):
+        with pytest.raises(ConfigError, match=r"a different kind of note.*'outcome', 'outcome'"):
             Guiding(studies=(Outcomes(), Outcomes()))
 
     def test_a_coach_that_forgets_a_ticket(self) -> None:

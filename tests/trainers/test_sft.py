@@ -449,7 +449,7 @@ class TestImitateTokens:
     def test_a_loss_that_is_not_finite_is_told(self, envs: EnvPool) -> None:
         policy = Bigrams()
         policy.logits.data[:] = torch.nan
-        with pytest.raises(TrainingDiverged, match="In epoch 1, the loss is nan"):
+        with pytest.raises(TrainingDiverged, match="diverged in epoch 1: the loss is nan"):
             learn(policy, token_demonstrations(envs, 2), ImitationConfig())
         few = ImitationConfig(batch_decisions=1)
         with pytest.raises(TrainingDiverged, match=r"3 optimiser steps in a row .* loss=nan"):

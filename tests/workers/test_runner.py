@@ -108,7 +108,7 @@ def test_engines_of_different_workers_work_at_once(mode: Mode, tmp_path: Path) -
 @modes
 def test_engines_that_never_start_are_one_error(mode: Mode) -> None:
     envs = EnvPool(lambda: made(breaks_at="begin"), max_envs=2, n_workers=1)
-    with pytest.raises(WorkersFailed, match=r"exit code 7\. This was the 4th failure"):
+    with pytest.raises(WorkersFailed, match=r"exit code 7\. That makes 4 failures"):
         list(Runner(envs, mode).run(episodes(12), ScriptedAgent(REFERENCES)))
     envs.close()
 

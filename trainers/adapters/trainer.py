@@ -93,7 +93,7 @@ def import_trainer(module: str, trainer: str) -> ModuleType:
         here = f"{extra_advice(found.extra)}, or run" if found.extra else "Run"
         raise ImportError(
             f"{found.title} is not installed here ({error}). {here} `coevo install {trainer}` and "
-            "use the Python of the environment that it creates."
+            "use the Python interpreter from the environment it creates."
         ) from error
 
 
@@ -221,8 +221,8 @@ def _requirements(trainer: Trainer) -> list[str]:
     checkout = _PACKAGE.parent
     if not (checkout / "pyproject.toml").is_file():
         raise ConfigError(
-            f"{trainer.title} needs an environment with coevo_gym from a checkout, but {checkout} "
-            f"is not a checkout. In a checkout, run `coevo install {trainer.name}` or "
+            f"{trainer.title} needs coevo_gym to be installed from a checkout, but "
+            f"{checkout} is not one. In a checkout, run `coevo install {trainer.name}` or "
             f"`pip install '.[{trainer.extra}]'`."
         )
     return ["--editable", f"{checkout}[{trainer.extra}]"]

@@ -101,7 +101,9 @@ def benchmark(
     name: Name,
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[FOLDER]", help="An empty or new folder; coevo-NAME by default."),
+        typer.Argument(
+            metavar="[FOLDER]", help="Folder for the package, new or empty; coevo-NAME by default."
+        ),
     ] = None,
 ) -> None:
     """Write a benchmark package that works with every command once it is installed.

@@ -33,7 +33,7 @@ def list_tasks(
         bool,
         typer.Option(
             "--evolved",
-            help="List only evolved tasks, with their lineage. For a benchmark: from all runs.",
+            help="List only evolved tasks, with their lineage (for a benchmark, from all runs).",
         ),
     ] = False,
     rejected: Annotated[
@@ -130,7 +130,7 @@ def show_task(
         str,
         typer.Argument(
             metavar="ID",
-            help="Name of a task; in a run, also the start of a task's or draft's ID.",
+            help="Name of a task. With --run, a prefix of a task's or draft's ID also works.",
         ),
     ],
     run: Annotated[
@@ -292,7 +292,7 @@ def export_tasks(
         bool, typer.Option("--with-solutions", help="Add reference solutions to the table.")
     ] = False,
     no_parquet: Annotated[
-        bool, typer.Option("--no-parquet", help="Skip the Parquet table, which needs pyarrow.")
+        bool, typer.Option("--no-parquet", help="Skip the Parquet table, so pyarrow is not needed.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Overwrite an existing export.")

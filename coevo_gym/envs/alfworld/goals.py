@@ -90,7 +90,7 @@ class RoomGoal(FrozenModel):
     @classmethod
     def _named(cls, name: str) -> str:
         if not re.fullmatch("[A-Za-z]{0,40}", name):
-            raise ValueError(f"{name!r} is not a type name. Use at most 40 letters, as in Mug.")
+            raise ValueError(f"{name!r} is not a valid type name. Use only letters, at most 40.")
         return name
 
     @model_validator(mode="after")

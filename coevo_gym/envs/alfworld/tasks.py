@@ -78,7 +78,7 @@ def side_of(task: Task) -> Split:
     if side is Split.TRAIN and isinstance(world.goal, RoomGoal) and leaked(world):
         return Split.VAL  # only validation games are held out in training scenes
     if side is Split.TRAIN and task.scenario != scenario_of(world.game):
-        raise TaskError(f"the scenario is {task.scenario!r}, but {world.game} is in another scene")
+        raise TaskError(f"the game {world.game} does not belong to scenario {task.scenario!r}")
     return side
 
 

@@ -93,8 +93,8 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
         raise TaskError(f"{subset} belongs to the {_SPLITS[str(subset)]} split, not to {split}.")
     if subset in _SPLITS and not official:
         raise BenchmarkNotInstalled(
-            f"Subset {subset!r} needs the official AppWorld tasks, which are not installed. Run "
-            "`coevo install appworld --data`, or `--from DIR` with a folder that contains them."
+            f"Subset {subset!r} needs official AppWorld data, which is not installed. Run `coevo "
+            "install appworld --data`, or `coevo install appworld --from DIR` if you have the data."
         )
     data = OFFICIAL if official else builtin_root().name
     root = root_of(data)
@@ -137,7 +137,7 @@ def root_of(data: str) -> Path:
     if folder is None:
         raise BenchmarkNotInstalled(
             "The official AppWorld data is not installed. Run `coevo install appworld --data`, or "
-            "`--from DIR` with a folder that contains it."
+            "`coevo install appworld --from DIR` if you already have it."
         )
     inner = data_in(folder)
     if inner.name != "data":

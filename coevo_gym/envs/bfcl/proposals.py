@@ -70,7 +70,7 @@ def _turns(messages: Sequence[str], n_turns: int, world: BFCLWorld) -> Sequence[
         turns = made
     if len(turns) != n_turns:
         raise BuildError(
-            f"the user speaks {n_turns} times, but the actions make {len(turns)} turns: end each "
-            "turn with a message without calls"
+            f"the user speaks {n_turns} times, but the actions form {len(turns)} turns: end each "
+            "turn with a message that contains no calls"
         )
     return turns

@@ -22,10 +22,10 @@ def install(source: Path | None) -> Path:
     """
     if source is None:
         raise ConfigError(
-            "You must download the official WebShop files yourself, because their texts have no "
-            "licence. The built-in catalogue needs no installation. For official data, follow "
-            "the README of princeton-nlp/WebShop (setup.sh), then run `coevo install webshop "
-            "--from DIR`."
+            "The official WebShop files have no licence that permits redistribution, so you must "
+            "download them yourself. The built-in catalogue needs no installation. For official "
+            "data, follow the README of princeton-nlp/WebShop (setup.sh), then run `coevo install "
+            "webshop --from DIR`."
         )
     load_official(source)
     return install_files("webshop", official_files(source))

@@ -138,8 +138,8 @@ def put_to_work(env: gym.Env[Any, Any], worker: Worker) -> None:
     kind = type(bare)
     if bare._begun or isinstance(bare, RemoteEnv):
         raise ConfigError(
-            f"This {kind.__name__} has begun an episode or already runs in a worker. Pass a newly "
-            "created env."
+            f"This {kind.__name__} has already begun an episode or is running in a worker. Pass a "
+            "newly created env."
         )
     if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
         raise ConfigError(

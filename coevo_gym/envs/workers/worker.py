@@ -145,7 +145,7 @@ class Worker:
         if self._failures > RESTARTS:
             n, self._failures = self._failures, 0
             raise WorkersFailed(
-                f"{told}. This was the {n}th failure in a row. Find and fix the cause, or raise "
+                f"{told}. That makes {n} failures in a row. Find and fix the cause, or raise "
                 "the time limit if the machine is slow."
             ) from error
         raise EnvBackendError(f"{told}. Reset the env to continue.") from error

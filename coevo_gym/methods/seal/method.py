@@ -96,7 +96,7 @@ def _weighing(
     """Return a copy of a method that also weights advantages by labels."""
     if not isinstance(found.learner, GRPOConfig):
         raise ConfigError(
-            f"SEAL weights advantages, but a learner of kind {found.learner.kind!r} computes its "
+            f"SEAL reweights advantages, but a learner of kind {found.learner.kind!r} computes its "
             "own. Set learner.kind = 'pg', or method.utility = 'none'."
         )
     weighing = Weighing()

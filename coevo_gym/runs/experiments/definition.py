@@ -297,7 +297,7 @@ class Experiment(FrozenModel):
         rows = tuple(row for row in self.rows if not names or row.name in names)
         if all(row.shows for row in rows):
             raise ConfigError(
-                f"{', '.join(names)} cannot be run alone. Add a row that has its own runs."
+                f"No selected row ({', '.join(names)}) has its own runs. Also select one that does."
             )
         return rows
 

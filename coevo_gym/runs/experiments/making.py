@@ -118,7 +118,7 @@ def _of_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -
     known = {row.name for row in experiment.rows if not row.shows}
     if other := sorted(of_row.keys() - known):
         raise ConfigError(
-            f"{path} contains cells of rows that {experiment.name} does not have: "
+            f"{path} contains cells for rows that are not in {experiment.name}: "
             f"{', '.join(other)}. Write to another file."
         )
     with_runs = tuple(row for row in experiment.rows if row.name in of_row)

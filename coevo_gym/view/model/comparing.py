@@ -54,7 +54,7 @@ def compared(shelf: Shelf, query: Query) -> Compared:
     query.check_known(("a", "b"))
     a, b = query.one("a"), query.one("b")
     if a is None:
-        raise BadRequest("Nothing to compare. Set a and b, such as a=runs/RUN/ARM, b=evals/NAME.")
+        raise BadRequest("Nothing to compare. Set a and b, for example to runs/RUN and evals/NAME.")
     if b is None:
         a, b = _arms_of(shelf, a)
     first, second = _Side(shelf, a), _Side(shelf, b)
@@ -120,7 +120,7 @@ def _arms_of(shelf: Shelf, place: str) -> tuple[str, str]:
     kind, _, rest = place.partition("/")
     id, _, arm = rest.partition("/")
     if kind != "runs":
-        raise BadRequest("An evaluation contains only one policy. Set b, such as b=evals/NAME.")
+        raise BadRequest("Nothing to compare the evaluation with. Set b, for example b=evals/NAME.")
     arms = shelf.run(id).config.arms
     return f"runs/{id}/{arm or arms[0]}", f"runs/{id}/{arms[-1]}"
 

@@ -159,7 +159,7 @@ def test_a_file_of_another_table_is_not_written_over(tmp_path: Path) -> None:
     export(chosen, file)
     text = file.read_text()
     file.write_text(text.replace('"cell":"static-1"', '"cell":"other-1"'))
-    with pytest.raises(ConfigError, match="rows that toy_table does not have: other"):
+    with pytest.raises(ConfigError, match="rows that are not in toy_table: other"):
         export(chosen, file)
     longer = chosen_in(tmp_path / "longer", sets=["loop.max_steps=5"], rows=("blind",))
     end(longer, "blind-1")

@@ -104,11 +104,11 @@ def parse_truth(code: str) -> Call:
     """Parse one call from the official ground truth, such as ``sort('final_report.pdf')``.
 
     Raises:
-        TaskError: if the code is not one call with literal arguments.
+        TaskError: if the code is not a single call with literal arguments.
     """
     call, *more = parse_python(f"[{code}]") or (Malformed("no call", True),)
     if more or isinstance(call, Malformed):
-        raise TaskError(f"{code!r} is not one call with literal arguments")
+        raise TaskError(f"{code!r} is not a single call with literal arguments")
     return call
 
 
