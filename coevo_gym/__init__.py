@@ -112,7 +112,7 @@ _BENCHMARKS = (
     (
         "webshop", "WebShop", "find and buy the product that an instruction describes",
         f"tasks from the built-in shop {_OURS}. Tasks from the official files quote product "
-        "texts that have no licence: do not publish these tasks.",
+        "texts that have no licence: do not publish them.",
     ),
     (
         "bfcl", "BFCL", "serve a user over several turns by calling functions",
