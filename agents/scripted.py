@@ -63,7 +63,7 @@ class ScriptedAgent:
 
 
 def references(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
-    """Return agents that replay each task's own solution: an upper bound on the success rate.
+    """Return agents that replay task solutions, to give an upper bound on success rates.
 
     Pass this function to :func:`~coevo_gym.episodes.evaluation.evaluate` in place of an agent.
     """

@@ -189,7 +189,7 @@ class Runs:
         return End(weights, digest(memories) if memories else "")
 
     def taped(self, name: str) -> Counter[str]:
-        """Return the questions whose answers are on a run's tape."""
+        """Return the questions whose answers are recorded in a run."""
         database = self.folder / "runs" / name / "run.db"
         if not database.is_file():
             return Counter()
@@ -228,7 +228,7 @@ def check(
     taped = Counter[str]()
 
     def count_questions(name: str) -> None:
-        """Count the questions since the last start, and those whose answers were on the tape."""
+        """Count the questions since the last start, and those whose answers were recorded."""
         nonlocal questions, known, taped
         if server is not None:
             new = server.taken()

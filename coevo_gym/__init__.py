@@ -106,26 +106,26 @@ def _check_wings(package: Path) -> None:
         )
 
 
-_OURS = "is this project's own work, under its licence"
+_OURS = "are part of this project and covered by its licence"
 _BENCHMARKS = (
     (
         "webshop", "WebShop", "find and buy the product that an instruction describes",
-        f"what comes from the built-in shop {_OURS}. Tasks of the official files quote texts of "
-        "products that carry no licence: do not publish them.",
+        f"tasks from the built-in shop {_OURS}. Tasks from the official files quote product "
+        "texts that have no licence: do not publish them.",
     ),
     (
         "bfcl", "BFCL", "serve a user over several turns by calling functions",
-        "entries and functions are those of the official package, under Apache-2.0: name it.",
+        "entries and functions come from the official package, under Apache-2.0: credit BFCL.",
     ),
     (
         "alfworld", "ALFWorld", "do a household task in a text world",
-        f"what comes from the built-in rooms {_OURS}; the official games are ALFWorld's, under the "
-        "MIT licence: name it.",
+        f"tasks from the built-in rooms {_OURS}. The official games come from ALFWorld, under the "
+        "MIT licence: credit ALFWorld.",
     ),
     (
         "appworld", "AppWorld", "get chores done by writing code against the APIs of apps",
-        "what AppWorld ships, and what is made with its databases, may be passed on in encrypted "
-        "form only: publish no task in plain text.",
+        "AppWorld's data, and anything made with its databases, may be redistributed in encrypted "
+        "form only: do not publish tasks in plain text.",
     ),
 )  # fmt: skip
 

@@ -272,7 +272,7 @@ class GroupStudies:
         self.notes = NO_NOTES
 
     def closed(self, group: Group) -> None:
-        """Examine a closed group. If the step is complete, pass on the step's notes."""
+        """Write analysis notes on a closed group. If the step is complete, pass on its notes."""
         self._written += self.guiding.examine([group]).notes
         self._n_closed += 1
         if self._n_closed < self._groups_per_step:

@@ -30,7 +30,7 @@ ALL_SIGNALS: tuple[SignalName, ...] = (FORGETTING, BOUNDARY, RARE)
 UNGUIDED = "unguided"
 """The kind of contexts without guidance."""
 BLIND = "blind"
-"""The kind of contexts from trained tasks, regardless of their outcomes."""
+"""The kind of contexts from training tasks, regardless of their outcomes."""
 TARGET = "target"
 """The kind of contexts that ask for a task with certain tags."""
 UNPROVEN = "unproven"
@@ -111,7 +111,7 @@ class Visit(NamedTuple):
 
 
 def forgetting(history: Sequence[float], s_now: float) -> bool:
-    """Return True if a previously solved task has now failed.
+    """Return True if the agent now fails a task that it used to solve.
 
     The result is True iff some ``s`` in ``history`` has ``s >= 0.5``, and ``s_now < 0.5``.
 
@@ -220,7 +220,7 @@ class SignalDetector:
 
     @property
     def forgotten(self) -> Mapping[Reading, int]:
-        """Number of episodes that showed forgetting, keyed by visit score (max or mean)."""
+        """Counts of forgetting, keyed by how a past visit's outcomes are combined (max or mean)."""
         return self._forgotten
 
     @property

@@ -120,7 +120,7 @@ class PromptTemplate(PromptFile[Header]):
         return self._render("first", view, thinking, style)
 
     def turn(self, view: View, *, thinking: bool = False, style: AnswerStyle = "plain") -> str:
-        """Return the user message for any later turn of an episode."""
+        """Return the user message for any turn after the first."""
         return self._render("turn", view, thinking, style)
 
     def _render(self, block: str, view: View, thinking: bool, style: AnswerStyle) -> str:
@@ -138,7 +138,7 @@ class PromptTemplate(PromptFile[Header]):
 
 
 def _told(cues: Sequence[Cue]) -> str:
-    """Format the cues in a system message as paragraphs, with a list below each heading."""
+    """Format cues for a system message: a list below each heading, other cues as paragraphs."""
     parts = []
     for heading, group in groupby((c for c in cues if c.place == "system"), lambda c: c.heading):
         texts = [cue.text for cue in group]

@@ -39,7 +39,7 @@ class Demonstrations(NamedTuple):
 
     @property
     def texts(self) -> list[str]:
-        """Instructions and observations that the policy saw at each choice, for word weights."""
+        """Instructions and observations that the policy saw at each choice."""
         decisions = [decision for task in self.decisions for decision in task]
         views = [d.context for d in decisions if isinstance(d, ChoiceDecision)]
         return [text for view in views for text in (view.instruction, view.observation)]

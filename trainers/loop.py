@@ -140,7 +140,7 @@ class Loop:
         return self._stream.gather()
 
     def _study(self, groups: Sequence[Group]) -> Notes:
-        """Run studies on all recorded groups; pass the notes to the curriculum and the memories."""
+        """Write analysis notes on all recorded groups, for the curriculum and the memories."""
         found = self.guiding.examine(groups)
         self.state.count(found)
         notes = Notes(found.notes)

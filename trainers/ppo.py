@@ -79,7 +79,7 @@ def value_loss(
     clip: float,
     total: float | None = None,
 ) -> Tensor:
-    """Compute half the mean squared value error, using the larger of plain and clipped errors.
+    """Compute half the mean squared value error, using the larger of the plain and clipped errors.
 
     Args:
         values: (B, T) values under the current weights.

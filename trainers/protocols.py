@@ -30,7 +30,7 @@ def training_success(numbers: Mapping[str, Any]) -> float | None:
 
 
 class LoopConfig(FrozenModel):
-    """Settings for the length of training and the intervals between rounds and evaluations.
+    """Settings for the length of training and how often rounds and evaluations run.
 
     Attributes:
         max_steps: maximum number of learner steps; None for no limit.
@@ -96,7 +96,7 @@ class LoopConfig(FrozenModel):
         return state.step < self.study_only_steps
 
     def spent(self, state: LoopState) -> float:
-        """Return the share of the budget that is spent (with two limits, the larger share)."""
+        """Return the share of the budget spent so far; with two limits, the larger share."""
         limits = ((self.max_steps, state.step), (self.max_env_steps, state.env_steps))
         shares = [done / max(1, limit) for limit, done in limits if limit is not None]
         return min(1.0, max(shares, default=0.0))
@@ -158,7 +158,7 @@ class Events:
         """Receive the groups and advantages that the step is about to learn from."""
 
     def on_round(self, round: Round, result: RoundResult) -> None:
-        """Receive an applied evolution round."""
+        """Receive an evolution round that has been applied."""
 
     def on_eval(self, evaluation: Evaluation) -> None:
         """Receive a finished evaluation."""

@@ -51,7 +51,7 @@ def teaches(advantages: Iterable[Advantage]) -> bool:
 
 
 def mapped(advantage: Advantage, change: Callable[[float], float]) -> Advantage:
-    """Apply a function to each number in a (possibly nested) advantage.
+    """Apply a function to an advantage, or to each number in a nested list of advantages.
 
     Example:
         >>> mapped([1.0, [2.0, -1.0]], lambda number: number / 2)

@@ -273,7 +273,7 @@ class _Case(Generic[ModelT]):
 
     @property
     def ended(self) -> Usage:
-        """Usage counts that record the inquiry's outcome; empty if the budget was too low."""
+        """The inquiry's outcome as a usage record; empty if the budget was too low."""
         if self.value is not None:
             return Usage(repaired=1) if self.repairing else Usage(used=1)
         unsent = self.outcome is Finish.UNSENT and not self.repairing

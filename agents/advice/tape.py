@@ -140,7 +140,7 @@ class Tape:
             self._counts.pop(path, None)
 
     def _keys(self, requests: Sequence[Request]) -> list[str]:
-        """Return a tape key for each request's answer. Equal requests get different keys."""
+        """Return a key for each request's recorded answer. Equal requests get different keys."""
         path = self.scopes.path
         contents = [
             [path, _template(request), _content(request), self.model, self.version]

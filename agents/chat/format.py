@@ -237,7 +237,7 @@ class ChatFormat:
         return pieces[pieces.index(self.end_of_turn) + 1 :]
 
     def _render(self, roles: Sequence[str], *, first: int = 0, prompt: bool = True) -> str:
-        """Render the chat template with placeholders for contents, numbered from ``first``."""
+        """Render the chat template with message placeholders, numbered from ``first``."""
         messages = [
             {"role": role, "content": _ANSWER if role == _ASSISTANT else _named(index)}
             for index, role in enumerate(roles, first)

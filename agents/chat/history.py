@@ -267,12 +267,12 @@ def _managed(
 
 
 def without_marks(answer: str) -> str:
-    """Remove an answer's marks, which a model uses to manage its history."""
+    """Remove the commands with which a model manages its history from an answer."""
     return _NOTE.sub("", _DROP.sub("", answer)).strip()
 
 
 class _Desk:
-    """The numbered steps that a model still sees. Marks in its answers update them."""
+    """The numbered steps that a model still sees. Commands in its answers update them."""
 
     def __init__(self) -> None:
         self.users: dict[int, str] = {}
@@ -286,7 +286,7 @@ class _Desk:
         return sum(map(len, (*self.users.values(), *answers, *self.notes.values())))
 
     def mark(self, answer: str) -> None:
-        """Apply an answer's marks: drop steps, then replace steps with notes."""
+        """Apply an answer's history commands: drop steps, then replace steps with notes."""
         said = without_thoughts(answer)
         for match in _DROP.finditer(said):
             self._clear(match[1])

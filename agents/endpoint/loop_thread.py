@@ -114,7 +114,7 @@ _MAX_REDIRECTS = 5
 
 
 class UnreadableAnswer(Exception):
-    """Raised if a response's body was not read because it is too large or compressed."""
+    """Raised if a response's body was not read because it was compressed or too large."""
 
 
 def bounded_client(openai: Any) -> Any:

@@ -44,7 +44,7 @@ class ModelShape(NamedTuple):
 
     @property
     def n_active(self) -> int:
-        """Number of weights that each token passes through."""
+        """Number of active parameters per token."""
         return self._count(self.active_experts)
 
     @property

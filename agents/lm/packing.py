@@ -99,7 +99,7 @@ def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]
 
 
 def _first(path: Path, n: int) -> Path:
-    """Return the part of a path that covers a sequence's first ``n`` tokens."""
+    """Return the location of a sequence's first ``n`` tokens, given the location of all tokens."""
     found = []
     for number, taken in path:
         found.append((number, min(taken, n)))

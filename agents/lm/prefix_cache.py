@@ -116,7 +116,7 @@ def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
     levels: dict[int, list[Ids]] = {}
 
     def divide(group: Sequence[Ids], read: int, level: int) -> None:
-        """Collect prefixes shared by sorted prompts; the first ``read`` tokens are already done."""
+        """Collect prefixes shared by sorted prompts, given a known prefix of ``read`` tokens."""
         if len(group) < 2:
             return
         # In a sorted group, the first and the last sequence have the shortest common prefix.

@@ -108,7 +108,7 @@ class VLLMPolicy(TransformersPolicy):
 
 
 def _folder(source: str) -> Path:
-    """Return the folder of a loaded model, given its hub id or its folder."""
+    """Return a model's local folder, given its hub id or a path."""
     if Path(source).is_dir():
         return Path(source)
     config = cached_file(source, "config.json", local_files_only=True)

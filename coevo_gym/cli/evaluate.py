@@ -293,7 +293,7 @@ def type_tables(
 def remarks(
     job: EvalJob, found: Evaluation, folder: EvalFolder, by: Sequence[str]
 ) -> Iterator[str]:
-    """Yield further remarks on an evaluation, one line each."""
+    """Yield additional notes on an evaluation, one line each."""
     types = found.types
     if found.pass_at:
         passed = (f"pass@{k} {share:.1%}" for k, share in found.pass_at.items())

@@ -219,7 +219,7 @@ def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
 
 
 def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
-    """Print the plan and requirements of each run in a table, without repeating equal plans."""
+    """Print each run's plan and requirements in a table, without repeating identical plans."""
     from coevo_gym.runs.experiments.making import printed_beside
     from coevo_gym.runs.experiments.needs import played
 

@@ -35,7 +35,7 @@ def play_in_browser(
     browser: bool,
     ready: Callable[[], None],
 ) -> None:
-    """Serve the web pages for playing until SIGINT or SIGTERM.
+    """Serve the web interface for manual play, and stop on SIGINT or SIGTERM.
 
     ``first`` is the task that the start page offers first, and ``ready`` is called once the pages
     can be opened. Without ``scores``, scores are not saved. Port 0 selects any free port.

@@ -1,4 +1,4 @@
-"""``coevo config``, and the options and plans that several commands share."""
+"""``coevo config``, and the options and printed run plans that several commands share."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ BenchmarkOrRun = Annotated[
 
 
 class NativeSplit(StrEnum):
-    """Splits of native tasks that can be selected on the command line."""
+    """Splits of a benchmark's own tasks that can be selected on the command line."""
 
     TRAIN = Split.TRAIN
     VAL = Split.VAL

@@ -108,7 +108,7 @@ class Analyst:
 
 
 class StoredAnswer(NamedTuple):
-    """A model's answer as stored on a tape.
+    """A recorded answer from a model.
 
     Attributes:
         key: hash of the complete request.
@@ -124,7 +124,7 @@ class StoredAnswer(NamedTuple):
 
 
 class AnswerStore(Protocol):
-    """Storage for a tape's recorded answers."""
+    """Storage for recorded model answers."""
 
     def get(self, keys: Sequence[str]) -> Mapping[str, StoredAnswer]:
         """Return the stored answers for the given keys as a mapping. Missing keys are left out."""

@@ -27,7 +27,7 @@ _COLOUR = re.compile(r"#[0-9a-f]{6}")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A reason to explore, such as a kind of signal.
+    """A kind of trigger for exploration, such as forgetting.
 
     Attributes:
         name: lowercase letters, digits and ``_``, as stored in signals and contexts.

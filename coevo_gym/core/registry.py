@@ -101,7 +101,7 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 
 def suggest(name: str, known: Collection[str]) -> str:
-    """Return a sentence that suggests a known name in place of an unknown name."""
+    """Return a sentence that suggests known alternatives to an unknown name."""
     return meant(name, known).strip() or f"Choose one of: {', '.join(known)}."
 
 

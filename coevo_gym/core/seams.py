@@ -73,7 +73,7 @@ class ClosedStep(NamedTuple):
 
 
 class Memory(Protocol):
-    """A component that builds its state from analysis notes. It uses no I/O, clock or framework."""
+    """A component that stores facts from analysis notes. It uses no I/O, clock or framework."""
 
     def note(self, notes: Notes) -> None:
         """Record the analysis notes from a learner step."""
@@ -110,7 +110,7 @@ class Study(Protocol):
 
     @property
     def kind(self) -> str:
-        """The kind of analysis note that the study writes."""
+        """The kind of notes that the study writes about training groups."""
         ...
 
     def examine(self, groups: Sequence[Group]) -> Findings:
@@ -140,7 +140,7 @@ class Interface(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _AsItIs:
-    """The identity interface, which shows the env's own text."""
+    """An interface that shows the agent the env's text unchanged."""
 
     version: str = ""
 
@@ -352,7 +352,7 @@ Request = Choice | Prompt
 
 
 class Finish(StrEnum):
-    """The reason why an answer's generation stopped or never started."""
+    """The reason that a model stopped generating an answer, or never started."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -390,7 +390,7 @@ class Policy(Protocol):
 
 
 class TrainablePolicy(Policy, Protocol):
-    """A policy whose decisions have gradients."""
+    """A policy that computes differentiable log-probabilities for training."""
 
     version: int
 

@@ -288,7 +288,7 @@ class Meter:
 
     @contextmanager
     def hold(self, requests: Sequence[Tokens], prices: Prices = FREE) -> Iterator[int]:
-        """Reserve budget for as many requests as the caps allow, and yield their number.
+        """Reserve budget for as many requests as the caps allow, and yield the number of requests.
 
         If only requests in flight fill the caps, wait for these: only actual spending rejects a
         request. The budget is each request's maximum cost.

@@ -31,7 +31,7 @@ _CHUNK = 4096
 
 
 def wilson_interval(successes: float, n: int) -> tuple[float, float]:
-    """Compute Wilson's score interval (95 %, two-sided) for a success rate.
+    """Compute the Wilson score interval (95 %, two-sided) for a success rate.
 
     Args:
         successes: number of successes among ``n``; may be fractional for repeated trials.

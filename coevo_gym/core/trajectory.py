@@ -35,7 +35,7 @@ class EndReason(StrEnum):
 
     @property
     def lost(self) -> bool:
-        """Return True if the episode was lost or abandoned, and therefore is not graded."""
+        """Return True if the episode was lost or abandoned and is therefore not graded."""
         return self in (EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.ABANDONED)
 
 

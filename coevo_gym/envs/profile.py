@@ -65,7 +65,7 @@ class EnvProfile(FrozenModel):
 
 
 class Preference(FrozenModel):
-    """Preferences for model-proposed requests: number of objects and operations, difficulty."""
+    """Preferences for model-proposed requests, such as their difficulty and number of objects."""
 
     entities: int = Field(default=2, ge=1)
     """Approximate number of kinds of objects that a request involves."""

@@ -314,10 +314,10 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
 
 
 def _of_env(env_id: str, mode: object) -> object:
-    """Check that the env has a ``mode`` argument, and return ``mode``.
+    """Check that the env's constructor takes ``mode``, and return ``mode``.
 
     Raises:
-        ConfigError: if the env has no ``mode`` argument.
+        ConfigError: if the constructor does not take ``mode``.
     """
     creator = gym.spec(env_id).entry_point
     env_class = load_env_creator(creator) if isinstance(creator, str) else creator

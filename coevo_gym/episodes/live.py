@@ -1,4 +1,4 @@
-"""Live episodes: running episodes, each with its env and its agent's answers so far."""
+"""Running episodes, each with its env and its agent's answers so far."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Trials:
 
     @property
     def n_to_reflect_on(self) -> int:
-        """Number of failed trials that may be followed by another trial."""
+        """Number of failed trials after which the task may be tried again."""
         return sum(not line.success and line.sample < self.n - 1 for line in self.lines)
 
     @property
@@ -270,7 +270,7 @@ def repeated(
     n: int,
     keep: int,
 ) -> dict[str, list[str]]:
-    """Try each task until it succeeds, up to ``n`` times, with reflections on earlier trials.
+    """Try each task until it is solved, up to ``n`` times, with reflections on earlier trials.
 
     Args:
         tasks: the tasks to try.

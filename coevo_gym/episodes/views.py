@@ -17,7 +17,7 @@ SHOWN_CAP = 2 * OBSERVATION_CAP
 
 
 def shown_through(interface: Interface, view: View) -> View:
-    """Return the view in the form that an interface presents to the agent.
+    """Return the view as the interface presents it to the agent.
 
     Returns:
         The view with the interface's observation and info texts, safe to send and store.

@@ -10,7 +10,7 @@ from coevo_gym.core.notes import Notes
 
 
 class StepRecord(ABC):
-    """A memory that computes metrics from the notes of the latest learner step.
+    """A memory of metrics on the notes from the latest learner step.
 
     Subclasses define :meth:`measure`. Checkpoints are saved between steps, so the state is empty.
     """

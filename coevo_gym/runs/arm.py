@@ -158,7 +158,7 @@ class Arm:
             }
 
     def weights_hash(self) -> str:
-        """Return a bit-exact hash of the evaluated weights."""
+        """Return the SHA-256 hash of the evaluated weights' bytes."""
         with self.as_evaluated():
             return weights_hash(self.policy)
 

@@ -171,9 +171,9 @@ class Assembly:
 
     @cached_property
     def policy(self) -> LearnablePolicy:
-        """The policy that all arms share and train in turn. Each arm restores its own state first.
+        """The policy object that all arms share. Each arm restores its own state first.
 
-        All arms share one object, because a language model may fill a GPU.
+        Only one object exists, because a language model may fill a GPU.
         """
         return make_learnable(self.config.policy, seed=self.seed("policy"))
 
@@ -397,7 +397,7 @@ def one_thread(config: RunConfig) -> Iterator[None]:
 
 @contextmanager
 def restoring(saved: Checkpoint, policy: LearnablePolicy) -> Iterator[None]:
-    """Report errors raised while restoring a checkpoint, then check the policy's weights.
+    """Explain errors in a ``with`` block that restores a checkpoint, then check the weights.
 
     Raises:
         StoreError: if the checkpoint does not fit or leads to weights that are not finite; the
@@ -429,7 +429,7 @@ def load_evaluated(policy: LearnablePolicy, saved: Mapping[str, Any]) -> None:
 
 
 def weights_hash(policy: LearnablePolicy) -> str:
-    """Return a bit-exact hash of the trained weights."""
+    """Return the SHA-256 hash of the trained weights' bytes."""
     import torch
 
     state = hashlib.sha256()

@@ -65,7 +65,7 @@ class TableRow:
 
 
 def mean_of_late(evaluations: Sequence[Mapping[str, float]], last: int) -> dict[str, float]:
-    """Average an arm's last evaluations.
+    """Average the results of an arm's last few evaluations.
 
     Args:
         evaluations: all evaluations of the arm, in order; the first is the warm-up's, which is

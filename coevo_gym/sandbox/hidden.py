@@ -28,7 +28,7 @@ def inside(root: str, hidden: Iterable[Path]) -> tuple[str, ...]:
 
 
 def without(root: str, hidden: Sequence[str]) -> Parts:
-    """Return the visible parts of a folder or file. ``hidden`` is the result of :func:`inside`."""
+    """Return the visible paths under ``root``. ``hidden`` is the result of :func:`inside`."""
     if root in hidden:
         return Parts((), ())
     if not any(Path(root) in Path(path).parents for path in hidden):

@@ -58,7 +58,7 @@ class ActionOrder(BaseModel):
 
 
 class ClientEnv:
-    """An env that replies to one client's messages with data for that client. Not thread-safe.
+    """An env that answers the messages of a single client. Not thread-safe.
 
     A reply (frame) shows what an agent may see (:class:`~coevo_gym.core.trajectory.View`), and the
     outcome once the episode is over. It can never contain a task, verifier or solution.

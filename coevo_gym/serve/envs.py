@@ -192,7 +192,7 @@ class EnvsFace:
 
     @property
     def routes(self) -> list[BaseRoute]:
-        """The route ``/ws`` for clients, and routes that describe the protocol."""
+        """The ``/ws`` route for clients, and routes that describe the protocol."""
         schema = {
             "action": ActionOrder.model_json_schema(mode="serialization"),
             "observation": OBSERVATION,

@@ -282,7 +282,7 @@ class Recorded:
         return done, None
 
     def _loaded(self, state: Mapping[str, Any]) -> tuple[CurriculumSession, dict[str, Any]]:
-        """Return a session restored from a state, and the session's own state for a snapshot.
+        """Restore a session from a state; return it and the state to store as its snapshot.
 
         The given state is first loaded into another session, whose own state is then used.
         """

@@ -1,1 +1,1 @@
-"""Files that a run stores on disk: its folder, its database and its checkpoints."""
+"""Storage for a run on disk: its folder, its database and its checkpoints."""

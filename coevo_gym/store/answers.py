@@ -1,4 +1,4 @@
-"""Storage for tapes of model answers, in a run's database or in a JSON Lines file."""
+"""Storage for recorded model answers, in a run's database or in a JSON Lines file."""
 
 from __future__ import annotations
 

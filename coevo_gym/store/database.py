@@ -157,7 +157,7 @@ class RunStore(RunReader):
         groups: Sequence[Group],
         advantages: Sequence[Sequence[Advantage]],
     ) -> None:
-        """Store the advantages of a step's groups, except for episodes that are not stored."""
+        """Store the advantages of a step's groups, skipping episodes not in the database."""
         if self.record == "none":
             return
         query = (
@@ -181,7 +181,7 @@ class RunStore(RunReader):
                 self._insert("notes", arm, step, number, *row)
 
     def add_advice(self, arm: str, step: int, changes: Mapping[str, Iterable[AdviceState]]) -> None:
-        """Store the advice that a step changed in each memory, replacing earlier records."""
+        """Store, for each memory, the advice that a step changed, replacing earlier records."""
         with self._transaction():
             self._db.execute("DELETE FROM advice WHERE arm = ? AND step = ?", (arm, step))
             for memory, states in changes.items() if self.record != "none" else ():
@@ -265,7 +265,7 @@ class RunStore(RunReader):
     def add_eval_episode(
         self, arm: str, step: int, episode: Evaluated, trajectory: EvalTrajectory
     ) -> None:
-        """Store one evaluation episode with its trajectory, replacing an earlier version."""
+        """Store one evaluation episode with its trajectory, replacing any earlier version."""
         with self._transaction():
             self._add_evaluated(arm, step, episode, self._eval_body(trajectory))
 

@@ -68,7 +68,7 @@ class EvalLine(FrozenModel):
 
     @property
     def key(self) -> Key:
-        """The task id and the sample index that together identify the line."""
+        """The task id and sample index, which together identify a line of results."""
         return self.id, self.sample
 
     @property

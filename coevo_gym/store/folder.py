@@ -61,7 +61,7 @@ class RunFolder:
 
     @property
     def summary(self) -> Path:
-        """File with the final table."""
+        """File with the final results table."""
         return self.path / "summary.json"
 
     @property
@@ -71,7 +71,7 @@ class RunFolder:
 
     @property
     def sinks(self) -> Path:
-        """File that records the data sent to sinks."""
+        """File that records the data sent to metric sinks."""
         return self.path / "sinks.json"
 
     @property
@@ -121,7 +121,7 @@ class RunFolder:
 
     @classmethod
     def of_table(cls, table: Path) -> list[RunFolder]:
-        """Return the runs in a table's folder, sorted by name. Return [] for any other folder."""
+        """Return the runs in a results table's folder, sorted by name; [] for any other folder."""
         return [cls(path.parent) for path in sorted(table.glob("*/manifest.json"))]
 
     def is_run(self) -> bool:

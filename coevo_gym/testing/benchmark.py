@@ -78,7 +78,7 @@ def check_json(name: str) -> None:
 
 
 def check_replay(name: str) -> None:
-    """Check that replays of the reference solve the task and always give the same result."""
+    """Check that the reference solution solves its task, with the same result in every replay."""
     benchmark = get_benchmark(name)
     for task in _sample(benchmark):
         played = benchmark.replay(task, task.solution)

@@ -25,7 +25,7 @@ class GradeCheck(NamedTuple):
     said: str = ""
 
     def __str__(self) -> str:
-        """Return the check as a clause, such as "1 of 2 options right" or "price too high"."""
+        """Return the check as a phrase, such as "1 of 2 options right" or "price too high"."""
         if self.said.endswith(" right") and " of " in self.said:
             return f"{self.said.removesuffix('right')}{self.name} right"
         return f"{self.name} {self.said}".strip()

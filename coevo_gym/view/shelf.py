@@ -210,7 +210,7 @@ class ShownRun:
         return TaskBrief(id=id, name=name, instruction=instruction, origin=origin)
 
     def kept(self, name: str, make: Callable[[], T], *, until: object = None) -> T:
-        """Return the result of ``make()``, cached until ``until`` (default: the index) changes."""
+        """Return the cached result of ``make()``; renew it if the index (or ``until``) changes."""
         with told_as_damaged():
             revision = self.index.refresh() if until is None else until
         known = self._kept.get(name)

@@ -34,7 +34,7 @@ def is_open(context: Context) -> bool:
 
 
 def opened_for(benchmark: Benchmark, context: Context) -> Task:
-    """Return the start task, without its goal if there is a target and the benchmark allows it."""
+    """Return the task to explore, without its goal if there is a target and that is allowed."""
     if context.target and hasattr(benchmark, "open"):
         task: Task = benchmark.open(context.task)
         return task
@@ -94,7 +94,7 @@ MIN_SAME = 2
 
 
 class Guide:
-    """A guide that writes explorers' cues, based on a context's weakness and the known tasks.
+    """A guide that writes explorers' cues, based on the agent's weaknesses and the known tasks.
 
     Args:
         prompt: name of the prompt file.

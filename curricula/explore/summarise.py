@@ -183,7 +183,7 @@ def _shown(
 
 
 def gap(numbers: Sequence[int], n_steps: int) -> tuple[int, int] | None:
-    """Return the first and the last omitted step, or None if all steps are shown."""
+    """Return the first and last omitted steps, or None if all steps are shown."""
     missing = sorted({*range(1, n_steps + 1)} - {*numbers})
     return (missing[0], missing[-1]) if missing else None
 

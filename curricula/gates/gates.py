@@ -413,7 +413,7 @@ class DuplicateGate:
 
 @dataclass(frozen=True, slots=True)
 class ReplayGate:
-    """A gate that replays the solution twice and rejects tasks with errors or differences."""
+    """A gate that replays the solution twice, and rejects tasks whose replays fail or differ."""
 
     benchmark: Benchmark
     name: str = "replay"

@@ -87,7 +87,7 @@ class ShownValues:
 
     @staticmethod
     def counts(text: str) -> set[str]:
-        """Return the length of a JSON list and, for each value, how many items contain it."""
+        """Return a JSON list's length, and the number of items that contain each distinct value."""
         rows = _parsed(text)
         if not isinstance(rows, list):
             return set()
@@ -142,6 +142,6 @@ class Sources:
             told.read(text)
 
     def feeds(self, step: int, later: Sequence[str]) -> bool:
-        """Return True if a step showed a count for the answer, or a value for later actions."""
+        """Return True if a step showed a count in the answer, or a value used in later actions."""
         text = "\n".join(later)
         return self._answers[step] or any(stands_in(text, value) for value in self._news[step])

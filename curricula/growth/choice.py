@@ -140,7 +140,7 @@ class BySignals(ContextChoice):
 
 
 class Blindly(ContextChoice):
-    """A rule that chooses recently trained tasks uniformly, regardless of their outcomes."""
+    """A rule that samples uniformly from recent training tasks, regardless of their outcomes."""
 
     looks_back = True
 
@@ -150,7 +150,7 @@ class Blindly(ContextChoice):
 
 
 class Ranked(ContextChoice):
-    """Base class for rules that choose the recently trained tasks with the highest scores.
+    """Base class for rules that choose the recent training tasks with the highest scores.
 
     Args:
         numbers: selector whose task statistics are used. Ties are broken at random.
@@ -280,4 +280,4 @@ GUIDED: Mapping[str, Callable[[], ContextChoice]] = MappingProxyType(
         "mixed": Mixed,
     }
 )
-"""Rules that start from trained tasks, by name."""
+"""Rules that start from recent training tasks, by name."""

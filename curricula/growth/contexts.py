@@ -1,4 +1,4 @@
-"""Contexts: starting points for explorers, made from signals or from trained tasks."""
+"""Contexts: starting points for explorers, made from signals or from training tasks."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def commonest(patterns: Mapping[Pattern, int], n: int = MAX_USUAL) -> tuple[str,
 
 
 def _contrast(rollout: Trajectory, group: Group) -> tuple[str, ...]:
-    """Return the actions of the first rollout whose success differs from ``rollout``'s, or ()."""
+    """Return the actions of the first rollout with a different outcome, or () if there is none."""
     others = (other for other in group.trajectories if other.success is not rollout.success)
     return next((other.actions for other in others), ())
 

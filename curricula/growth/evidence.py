@@ -84,7 +84,7 @@ def opening_of(rollout: EpisodeRecord) -> str:
 
 
 def exchanges_of(rollout: EpisodeRecord, max_text: int = MAX_TEXT) -> tuple[Exchange, ...]:
-    """Return a rollout's actions and resulting observations, truncated to ``max_text`` each."""
+    """Return a rollout's actions and observations, each cut to ``max_text`` characters."""
     led_to = [*(step.observation for step in rollout.steps[1:]), rollout.last_observation]
     return tuple(
         Exchange(

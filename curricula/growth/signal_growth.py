@@ -223,7 +223,7 @@ class CoverageGrowth(_Rounds):
 
 
 class BlindGrowth(_RoundsFromPractice):
-    """Settings for rounds that start from recently trained tasks, regardless of their outcomes."""
+    """Settings for rounds that start from recent training tasks, regardless of their outcomes."""
 
     kind: Literal["blind"] = "blind"
 

@@ -1,4 +1,4 @@
-"""Statistics on the recent success of each task, based only on outcomes."""
+"""Statistics on each task's recent success rate, based only on outcomes."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class AdaRFT(RatedSelector):
             )
 
     def metrics(self) -> dict[str, float]:
-        """Return the target plus the count and mean pass rate of the rated tasks."""
+        """Return the target difficulty, and the number and mean pass rate of the rated tasks."""
         return {**super().metrics(), "target": self.target}
 
     def state_dict(self) -> dict[str, Any]:

@@ -133,7 +133,7 @@ class Progress(TableSelector):
         return learning_progress(self.table["fast"], self.table["slow"], self.config.theta)
 
     def weights(self) -> Numbers | None:
-        """Return equal weights for unvisited tasks, or weights by progress if there are none."""
+        """Return equal weights for unvisited tasks, or progress-based weights if none remain."""
         unseen: Numbers = (self.table["visits"] == 0).astype(np.float64)
         if unseen.any():
             return unseen

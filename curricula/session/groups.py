@@ -1,4 +1,4 @@
-"""Groups of K episodes of one task that are compared with each other.
+"""Groups of K episodes of one task, compared within each group.
 
 Only this module assigns episodes to groups, based on the tickets that it issues.
 """

@@ -214,7 +214,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
             self._stream.give_back(abandoned, reason)
 
     def close(self) -> None:
-        """Give back the running episode and close the env; calling this twice is safe."""
+        """Give back the running episode's ticket and close the env; safe to call twice."""
         self.abandon()
         super().close()
 

@@ -117,7 +117,7 @@ class TaskStream:
                 self.session.renew(ticket.id)
 
     def guide(self, tickets: Sequence[Ticket]) -> list[GuidedEpisode | None]:
-        """Return each ticket's episode with its guidance; None for all if there is no method."""
+        """Return each ticket's episode with its guidance, or all None if there is no method."""
         if self._studies is None:
             return [None] * len(tickets)
         return [
@@ -221,7 +221,7 @@ class StreamSampler:
 
     @property
     def notes(self) -> Notes:
-        """The analysis notes about the latest completed step; empty without a method."""
+        """The analysis notes on the latest completed step; empty if there is no method."""
         return self._stream.notes
 
     def evolve(self) -> RoundResult | None:

@@ -77,7 +77,7 @@ class _Told(RemoteChoiceEnv):  # type: ignore[misc]
 
 
 class ScoreChoices(Encoder):  # type: ignore[misc]
-    """An encoder that returns (B, hidden) page features and (B, choices) scores, concatenated."""
+    """An encoder that concatenates (B, hidden) features of the page and (B, choices) scores."""
 
     def __init__(self, cfg: Any, obs_space: Any) -> None:
         super().__init__(cfg)
@@ -100,7 +100,7 @@ class ScoreChoices(Encoder):  # type: ignore[misc]
 
 
 class ChooseAmongOffered(ActorCriticSharedWeights):  # type: ignore[misc]
-    """An actor-critic that uses the encoder's scores as logits and page features for the value."""
+    """An actor-critic that takes logits from the encoder's scores and values from its features."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -1,4 +1,4 @@
-"""Updates of weights: batches, losses and optimisers (requires PyTorch)."""
+"""Weight updates: batches, losses and optimisers (requires PyTorch)."""
 
 from coevo_gym.provision import extra_advice
 

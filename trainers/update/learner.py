@@ -150,7 +150,7 @@ class SurrogateLearner:
         return min(self.config.minibatches, len(batch.samples))
 
     def _reference_rows(self, batch: Batch) -> list[Tensor] | None:
-        """Return the reference model's log-probabilities per sample; None without a reference."""
+        """Return each sample's reference log-probabilities, or None without a reference model."""
         if self._reference is None:
             return None
         return evaluated(self._reference, batch, self.config.microbatch_tokens)

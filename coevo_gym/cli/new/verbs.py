@@ -19,7 +19,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
 def write_package(kind: str, name: str, folder: Path) -> list[Path]:
-    """Write a package from its template into a folder.
+    """Render a package's template into a folder.
 
     The folder must be empty or new.
 
@@ -41,7 +41,7 @@ def write_package(kind: str, name: str, folder: Path) -> list[Path]:
 
 
 def write_module(kind: str, name: str, folder: Path) -> Path:
-    """Write a component from its template into a file with the component's name.
+    """Render a component's template into a file named after the component.
 
     Raises:
         ConfigError: if the name is invalid, or the file already exists.
@@ -134,7 +134,7 @@ def gate(name: Name, folder: Folder = Path()) -> None:
 
 @app.command()
 def method(name: Name, folder: Folder = _METHODS) -> None:
-    """Write a template file for a method and the settings that an arm may change.
+    """Write a template file that defines a method and the settings that an arm may change.
 
     For example: coevo new method patient
     """
@@ -143,7 +143,7 @@ def method(name: Name, folder: Folder = _METHODS) -> None:
 
 @app.command()
 def curriculum(name: Name, folder: Folder = _METHODS) -> None:
-    """Write a template file for a curriculum that weights tasks, and a method that uses it.
+    """Write a template file that contains a task-weighting curriculum and a method for it.
 
     For example: coevo new curriculum rare_first
     """

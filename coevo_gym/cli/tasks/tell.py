@@ -36,7 +36,7 @@ def tell(story: Story, *, full: bool = False) -> None:
 
 
 class _Teller:
-    """A printer for a draft's history that leaves out empty sections."""
+    """Console output for a draft's history, without empty sections."""
 
     def __init__(self, full: bool) -> None:
         width = WIDEST if is_piped() else min(console.width, WIDEST)

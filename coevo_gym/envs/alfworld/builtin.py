@@ -223,7 +223,7 @@ _room = lru_cache(maxsize=64)(_Room)
 
 
 class _Constants(NamedTuple):
-    """ALFWorld's constants: objects that furniture can hold, and actions that objects allow."""
+    """ALFWorld's constants: objects that furniture can hold, and actions that objects support."""
 
     fits: dict[str, set[str]]
     able: dict[str, set[str]]

@@ -1,4 +1,4 @@
-"""Candidate commands for policies that score actions: all commands that have an effect now."""
+"""Candidate commands for action-scoring policies: all that currently have an effect."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _MANY = 3
 
 
 def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
-    """Label an episode: success, or the first failure label that applies.
+    """Label an episode as successful, or with the first failure label that applies.
 
     ``empty_turn_model_response``: no command was given. ``invalid_tool_call``: at least a third of
     the commands were not admissible. ``argument_mismatch``: the goal was met in part, so a command

@@ -28,7 +28,7 @@ def open_task(task: Task) -> Task:
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Create a draft from a proposal's words, or from its commands if the words are ambiguous.
+    """Create a draft from a proposal's request, or from its commands if the request is ambiguous.
 
     The words are parsed with a fixed grammar of goals: one of the six kinds, with types that
     exist in the scene. The words are kept if they express the goal; otherwise the benchmark phrases
@@ -104,7 +104,7 @@ def _brought_about(
 
 
 def _asked(said: str, goal: RoomGoal) -> str:
-    """Return ``said`` if it expresses the goal; otherwise, phrase the goal in standard words."""
+    """Return ``said`` if it expresses the goal; otherwise, return the standard wording."""
     try:
         check_words(said, goal)
     except BuildError:

@@ -1,4 +1,4 @@
-"""Functions that install the TextWorld engine and official games and report their status."""
+"""Functions that install TextWorld and the official games, and report their status."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def _loss(code: int, late: bool, timeout_s: float) -> str:
 
 
 def serve() -> None:
-    """Run trials, read from a pipe as lines of JSON, until the pipe is closed."""
+    """Run the trials that arrive on a pipe as JSON lines, until the pipe is closed."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the translator prints to stdout
     trial = Trial(())  # an empty trial signals that the worker is ready

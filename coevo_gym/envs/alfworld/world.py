@@ -23,4 +23,4 @@ class ALFWorldWorld(World):
 
 
 class ALFWorldVerifier(Verifier):
-    """A no-op verifier, because the engine itself checks whether the goal is met."""
+    """A no-op verifier; the engine itself checks whether the goal is met."""

@@ -170,7 +170,7 @@ def _task(root: Path, data: str, part: str, base: str) -> Task:
 
 
 def _solution(folder: Path) -> tuple[str, ...]:
-    """Return an action that runs the reference solution, or () if there is no solution."""
+    """Return the reference solution as a one-action tuple, or () if there is none."""
     file = folder / "compiled_solution.py"
     if not file.is_file():
         return ()

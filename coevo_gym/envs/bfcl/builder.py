@@ -340,7 +340,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
 
 
 def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
-    """Rerun an exploration walk's calls; return those with an effect or new information."""
+    """Rerun a walk's calls; return those that changed the state or returned new information."""
     toolbox = Toolbox(world)
     state, seen = _state(toolbox), set(_SAYS_NOTHING)
     kept = []

@@ -208,7 +208,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
 
 @lru_cache(maxsize=4)
 def _families(catalogue: Catalogue) -> dict[str, list[Product]]:
-    """Group the training products by their search words."""
+    """Group the training products by their search query."""
     families: dict[str, list[Product]] = {}
     for product in catalogue:
         if split_of(product.asin) is Split.TRAIN and product.attributes:

@@ -1,4 +1,4 @@
-"""Envs whose engine and judge run in a worker process.
+"""Envs whose engines and judges run in worker processes.
 
 Only a benchmark's hooks run in the worker. Tasks, checks, budget, reward, info, views and
 records stay in this process and use the same code as without workers, so the results are equal.

@@ -85,7 +85,7 @@ class Attribution:
         self._hindsight, self._max_replays = hindsight, max_replays
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Label the groups' steps with replays; see :class:`~coevo_gym.core.seams.Study`."""
+        """Label the groups' steps by replaying them; see :class:`~coevo_gym.core.seams.Study`."""
         costs = [sum(map(most_replays, group.trajectories)) for group in groups]
         notes: list[Note] = []
         env_steps = 0
@@ -124,7 +124,7 @@ def label_notes(
 
 
 class AttributionRecord(StepRecord):
-    """A memory that computes metrics on the labels used in the latest learner step.
+    """A memory of metrics on the labels used in the latest learner step.
 
     ``good``, ``bad`` and ``unlabelled`` are shares of steps. ``left_out``, ``unlike``, ``faults``
     and ``unanswered`` are shares of trajectories without labels (see :class:`Attribution` and

@@ -178,7 +178,7 @@ def _inquiry(
 
 
 def _rewritten(experiences: Sequence[Experience], said: Refined | None) -> Guidance:
-    """Return guidance from a model's answer. If it is unusable, keep all experiences unchanged."""
+    """Create guidance from a model's answer. If it is unusable, keep all experiences unchanged."""
     if said is None:
         return _as_they_are(experiences)
     chosen = [experiences[n - 1] for n in dict.fromkeys(said.chosen) if 0 < n <= len(experiences)]

@@ -107,7 +107,7 @@ def _successes(group: Group) -> Iterator[tuple[int, Trajectory]]:
 
 
 def _symbols(benchmark: Benchmark, trajectory: Trajectory, needed: Sequence[bool]) -> Iterator[str]:
-    """Yield the benchmark's symbols for the actions that were needed to solve the task."""
+    """Yield the benchmark's identifiers for the actions that were needed to solve the task."""
     for step, counts in zip(trajectory.steps, needed, strict=True):
         if counts:
             alone = replace(step, observation="", shown="", extras=FrozenDict())

@@ -221,7 +221,7 @@ def judged_reward(estimator: Estimator) -> JudgedReward:
 
 
 class JudgeRecord(StepRecord):
-    """A memory that computes metrics on the judge's verdicts in the latest learner step.
+    """A memory of metrics on the judge's verdicts in the latest learner step.
 
     ``judged`` is the share of evolved tasks' rollouts that have a verdict. Among these, ``reward``
     is the mean reward, and ``agreement`` is the share in which the judge and the verifier agree on

@@ -81,7 +81,7 @@ def phased_agent(asked: ExplorerModel, *, breadth_steps: int, depth_window: int)
 
 
 class Questioning:
-    """A growth rule that starts with a round of unguided exploration.
+    """A rule for growing the task pool that starts with a round of unguided exploration.
 
     This round looks for ``n`` tasks. The growth rule ``later`` plans all later rounds.
 

@@ -1,4 +1,4 @@
-"""Formulas for self-questioning, such as the task mixture and the judge's score."""
+"""Formulas for training on self-generated tasks, such as the reward for a judge's answer."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _TOLERANCE = 1e-9
 
 
 def never(step: int, later: Sequence[int]) -> bool:
-    """Return False for every step, so that replays may omit any of them."""
+    """Return False, because no step has to be kept in replays."""
     return False
 
 
@@ -141,7 +141,7 @@ def judged(
 
 
 class _Replays:
-    """Replays of all or some of a trajectory's actions."""
+    """Replays of some or all of a trajectory's actions."""
 
     def __init__(self, benchmark: Benchmark, task: Task, actions: Sequence[str]) -> None:
         self._benchmark, self._task, self._actions = benchmark, task, actions

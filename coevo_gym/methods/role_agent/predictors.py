@@ -190,7 +190,7 @@ class Draws(Policy, Protocol):
 
 
 class PolicyPredictor(Predictor):
-    """A predictor that queries the policy itself by continuing the chat after its actions.
+    """A predictor that asks the policy itself, by continuing the chat after each action.
 
     A chat continues after the exact token ids of the answer that contained the action. Predictions
     are not trained on and not stored on a tape. They are sampled with a separate seed, so that

@@ -109,7 +109,7 @@ class Foresight:
 def _noted(
     predicted: Sequence[str], came: Sequence[str], horizon: int
 ) -> dict[str, tuple[str | None, ...]]:
-    """Return the truncated predictions as evidence for a note. None marks an exact match."""
+    """Truncate the predictions for use as evidence in a note. None marks an exact match."""
     texts = [clean(text) for text in predicted[:horizon]]
     if not any(texts):
         return {}
@@ -121,7 +121,7 @@ def _noted(
 
 
 class ForesightRecord(StepRecord):
-    """A memory that computes metrics on the predictions made in the latest learner step.
+    """A memory of metrics on the predictions made in the latest learner step.
 
     The metrics are means over steps: ``foresight`` is the similarity between the predicted and the
     actual next observation; ``foresight_floor`` uses the current observation as the prediction;

@@ -295,7 +295,7 @@ class FailureProfile:
 
     @property
     def window(self) -> Window:
-        """Return the current window's label statistics, or the total if the window is empty."""
+        """Return the label statistics of the current window, or of all steps if it is empty."""
         return self._window.seen() or self.total
 
     @property
@@ -336,7 +336,7 @@ class FailureProfile:
         self.evolutions += 1
 
     def metrics(self) -> dict[str, float]:
-        """Return the numbers of evolutions and active cues, and each label's share of turns."""
+        """Return the numbers of cue updates and active cues, and each label's share of turns."""
         seen = self.window
         turns = sum(label.turns for label in seen.values())
         return {

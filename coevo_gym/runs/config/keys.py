@@ -89,7 +89,7 @@ def annotation_of(model: type[BaseModel], key: str) -> Any | None:
 
 
 def parse_text(annotation: Any, value: Any) -> Any:
-    """Parse ``none`` and comma-separated lists. Pydantic parses all other values."""
+    """Parse ``none`` or a comma-separated list. Pydantic parses all other values."""
     if not isinstance(value, str):
         return value
     types = {get_origin(part) or part for part in (annotation, *get_args(annotation))}
@@ -165,7 +165,7 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[SettingProb
 
 
 def _problem(model: type[BaseModel], found: ErrorDetails) -> SettingProblem:
-    """Convert a pydantic error into a setting problem, without the tags that pydantic adds."""
+    """Convert a pydantic error into a problem with a setting, without pydantic's tags."""
     models: tuple[type[BaseModel], ...] = (model,)
     parts: list[str] = []
     kinds: tuple[type[BaseModel], ...] = ()

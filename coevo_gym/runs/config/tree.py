@@ -92,7 +92,7 @@ class RunConfig(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Fill in a settings tree's section kinds, training limit and derived settings.
+        """Fill in the defaults that depend on other settings, such as the loop's seed.
 
         Settings that older versions stored are accepted as well.
         """

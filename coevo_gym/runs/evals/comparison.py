@@ -1,4 +1,4 @@
-"""Comparison of two policies on the same tasks: difference, significance, and changed tasks."""
+"""Comparison of two policies on the same tasks, including the difference's significance."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class Chosen:
         ]
 
     def shown(self) -> dict[str, list[str]]:
-        """Return the parts of each row's runs (such as baselines) that have their own rows."""
+        """Map each row to the results in its runs (such as baselines) that have their own rows."""
         found = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:

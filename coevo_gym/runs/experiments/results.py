@@ -52,7 +52,7 @@ class RowComparison:
 
 @dataclass(frozen=True)
 class TableLine:
-    """A line of a table.
+    """A row of a result table.
 
     Attributes:
         key: key of the row.
@@ -104,7 +104,7 @@ class ResultTable:
 def lines_of(
     chosen: Chosen, values: Values, printed: Mapping[str, Mapping[str, float]] = FrozenDict()
 ) -> tuple[TableLine, ...]:
-    """Return the lines of a table, each compared with its baselines in the same table.
+    """Return a table's rows, each compared with its baselines in the same table.
 
     Raises:
         ConfigError: if no finished cell has the metric on which rows are compared.
@@ -129,7 +129,7 @@ def table_of(
     parts: Mapping[str, Any] = FrozenDict(),
     notes: Iterable[str] = (),
 ) -> ResultTable:
-    """Create a table from its lines; see :class:`ResultTable`."""
+    """Create a table from its rows; see :class:`ResultTable`."""
     experiment = chosen.experiment
     wanted = dict.fromkeys((*experiment.columns, *USUAL))
     about = (experiment.about.strip(),) if experiment.about else ()

@@ -1,4 +1,4 @@
-"""Additional parts of a table: questions, curves, cross-tabulations and rounds."""
+"""Additional parts of a table, such as planned comparisons and training curves."""
 
 from __future__ import annotations
 

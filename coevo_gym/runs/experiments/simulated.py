@@ -44,7 +44,7 @@ def in_worlds(rows: Sequence[Row], worlds: Sequence[str]) -> tuple[Row, ...]:
 
 
 def batch_of(experiment: Experiment, row: Row) -> SimulatedCell:
-    """Return the settings for simulating a row of a table in the row's world.
+    """Return the settings for simulating a row of a table in the world named by its group.
 
     Raises:
         ConfigError: if a setting is invalid; the message names the row.
@@ -110,7 +110,7 @@ def run_batches(
 
 
 def over_worlds(lines: Sequence[TableLine]) -> Iterator[str]:
-    """Yield sentences that count the worlds in which a row beats or trails a baseline.
+    """Yield sentences that state in how many worlds a row beats or trails a baseline.
 
     Control worlds are not counted. For the null world, in which no row can be better, the spread of
     the means is reported.

@@ -43,7 +43,7 @@ def state_of_evaluation(folder: EvalFolder) -> tuple[State, str]:
 
 
 def _state(folder: RunFolder | EvalFolder, *, stored: bool) -> State:
-    """Return the state of a run or evaluation whose settings can be read.
+    """Return the state of a run or evaluation, assuming that its settings are readable.
 
     ``stored`` is True if the database must exist.
     """

@@ -1,4 +1,4 @@
-"""The setup for the generic suite. Payloads run as separate processes next to decoys."""
+"""The setup for the generic attack suite. Payloads run as separate processes next to decoys."""
 
 from __future__ import annotations
 

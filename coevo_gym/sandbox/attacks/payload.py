@@ -102,7 +102,7 @@ class AttackVerdict(StrEnum):
 
 
 class AttackRow(NamedTuple):
-    """One payload's results without and with the sandbox. If ``claimed``, it must be stopped."""
+    """One payload's results with and without the sandbox. If ``claimed``, it must be stopped."""
 
     name: str
     what: str

@@ -45,7 +45,7 @@ _COLOURS = {
 
 
 def as_table(suite: str, rows: Sequence[AttackRow]) -> Table:
-    """Return a table of each attack's results without and with the sandbox."""
+    """Return a table of each attack's results with and without the sandbox."""
     name, off, on = (
         Column(title, no_wrap=True) for title in ("attack", "sandbox off", "sandbox on")
     )

@@ -115,7 +115,7 @@ class _Run:
         }
 
     def _step(self) -> None:
-        """Run one update: take tickets, play episodes, form groups and learn from them."""
+        """Run one update: request episodes, play them, form groups and learn from the groups."""
         n_groups, session = self.world.groups_per_step, self.session
         session.open_step(n_groups)
         taken = [session.take(policy_version=self.learner.version) for _ in range(session.n_ready)]

@@ -52,7 +52,7 @@ def plain_page(run: ShownRun) -> str:
 
 
 def success_curve(run: RunDetail, size: tuple[float, float] = (760.0, 300.0)) -> str:
-    """Return an SVG plot of each arm's success rate on held-out tasks, or "" if there is none."""
+    """Return an SVG plot of each arm's held-out success rate, or "" if no rate is known."""
     lines = [Line(arm.name, _points(run, arm.name)) for arm in run.arms if arm.trained]
     lines = [line for line in lines if any(math.isfinite(point.y) for point in line.points)]
     if not lines:

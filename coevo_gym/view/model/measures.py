@@ -70,7 +70,7 @@ class Lengths(Shape):
 
 
 class CrossRow(Shape):
-    """Counts of held-out tasks solved by both of two arms, by only one arm, or by neither.
+    """Counts of held-out tasks solved by both arms, by only one, or by neither.
 
     Attributes:
         baseline: name of the first arm.

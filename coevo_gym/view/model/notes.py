@@ -345,7 +345,7 @@ class Expected(Shape):
 
 
 class NoteView(Shape):
-    """A study's finding about a training episode.
+    """A finding from the analysis of a training episode.
 
     Attributes:
         kind: name of the study that wrote the note.

@@ -1,4 +1,4 @@
-"""Generation of text with TextWorld's context-sensitive grammar.
+"""Text generation with TextWorld's context-sensitive grammar.
 
 The grammar, its parser and its queries are TextWorld's. TextWorld's own derivation parses every
 template and query again at each step and deep-copies every context. This version caches the parsed

@@ -130,7 +130,7 @@ class AttackSetup:
         }
 
     def _other(self, protected: bool) -> Host:
-        """Return a second world, in which no payload runs."""
+        """Return another running world, in which no attack payload is run."""
         if protected not in self._others:
             self._others[protected] = self._makers[protected]()
         return self._others[protected]

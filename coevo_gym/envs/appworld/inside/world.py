@@ -130,7 +130,7 @@ class World:
         }
 
     def check(self, code: str) -> dict[str, str]:
-        """Check whether code may run, as the stock engine does. ``kind`` is "" if it may."""
+        """Check whether code may run, by the stock engine's rules. ``kind`` is "" if it may."""
         try:
             safe, reason = self._world.safety_guard.is_syntax_safe(code)
             if not safe:

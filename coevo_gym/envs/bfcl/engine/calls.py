@@ -141,7 +141,7 @@ def hermes(calls: Sequence[Call]) -> str:
 
 
 class _Unnumbered(str):
-    """A string that avoids slow line counting when a JSON error is raised."""
+    """A ``str`` subclass that skips slow line counting when a JSON error is raised."""
 
     def count(self, *_: Any) -> int:
         return 0
