@@ -252,9 +252,9 @@ class ChatAgent:
             return
         if decision.trained_prompt_ids is None:
             raise ConfigError(
-                f"Some cues have strip=True, but {type(self.policy).__name__} does not return the "
-                "trained_prompt_ids of Prompt.trained. Use a policy that returns them, or cues "
-                "with strip=False."
+                f"Some cues have strip=True, but {type(self.policy).__name__} does not return "
+                "trained_prompt_ids (the token ids of Prompt.trained). Use a policy that does, or "
+                "cues with strip=False."
             )
 
     def _act(self, completion: Completion) -> Act:

@@ -383,7 +383,7 @@ def efficiency(
     """
     steps = [step for step, _ in curve]
     if not curve or not baseline or any(a >= b for a, b in pairwise(steps)):
-        raise ValueError(f"the curves must not be empty, and the steps must increase, got {steps}")
+        raise ValueError(f"curves must not be empty, and their steps must increase, got {steps}")
     wanted = share * max(value for _, value in baseline)
     reached = next((step for step, value in curve if value >= wanted), None)
     if len(curve) == 1:

@@ -296,9 +296,8 @@ class Experiment(FrozenModel):
                 raise ConfigError(f"{self.name} has no row {name!r}. {suggest(name, known)}")
         rows = tuple(row for row in self.rows if not names or row.name in names)
         if all(row.shows for row in rows):
-            raise ConfigError(
-                f"No selected row ({', '.join(names)}) has its own runs. Also select one that does."
-            )
+            listed = ", ".join(names)
+            raise ConfigError(f"None of the rows {listed} has its own runs. Select one that does.")
         return rows
 
     def baselines_of(self, row: Row) -> tuple[str, ...]:
