@@ -213,7 +213,7 @@ def digest(files: Iterable[Path]) -> str:
 
 @dataclass(frozen=True)
 class Installation:
-    """A benchmark's installation state, as shown by `coevo doctor`.
+    """A benchmark's installation status, as shown by `coevo doctor`.
 
     Attributes:
         ready: True if its env can be created now.

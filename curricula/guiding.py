@@ -34,7 +34,7 @@ UNGUIDED = Guidance()
 
 
 class Guiding:
-    """The parts of a method that guide training: a coach, studies and memories (all optional).
+    """The optional parts of a method that guide training: a coach, studies and memories.
 
     Args:
         coach: supplies guidance for episodes; None for no guidance.

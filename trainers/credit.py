@@ -190,7 +190,7 @@ def exact(trajectories: Sequence[Trajectory]) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Similar:
-    """A function that assigns similar observations to the same state and logs the first merges.
+    """A function that maps similar observations to the same state and logs the first few merges.
 
     Attributes:
         threshold: similarity above which two observations are the same state. At 0.9, "desk 1" and

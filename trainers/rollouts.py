@@ -1,9 +1,9 @@
 """Rollouts: functions that run the episodes of training steps.
 
-In lockstep, all episodes of a step finish before any learning. In a stream, some episodes continue
-while the learner trains on finished episodes. The stream is not part of a checkpoint. The session
-records which episodes are running; after its state is loaded, their tickets are handed out first,
-and groups keep the episodes already reported.
+In lockstep mode, all episodes of a step finish before any learning. In a stream, some episodes
+continue while the learner trains on finished episodes. The stream is not part of a checkpoint. The
+session records which episodes are running; after its state is loaded, their tickets are handed out
+first, and groups keep the episodes already reported.
 """
 
 from __future__ import annotations

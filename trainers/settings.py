@@ -29,17 +29,18 @@ class UpdateConfig(FrozenModel):
             trained weights. With 0, the trained weights themselves are evaluated.
         weight_decay: AdamW's weight decay; with 0, AdamW equals Adam.
         epochs: number of passes over each batch.
-        minibatches: number of optimiser steps per pass, each on a part of the choices or segments.
+        minibatches: number of optimiser steps per pass; each step uses a subset of the choices
+            or segments.
         microbatch_tokens: maximum number of tokens per forward pass; a longer sample gets its own
             pass. A choice counts as one token. The gradient does not depend on this value.
         clip_low: lower clip range; probability ratios below ``1 - clip_low`` are clipped.
         clip_high: upper clip range; probability ratios above ``1 + clip_high`` are clipped.
         kl_coef: weight of the KL penalty against the frozen reference policy; 0 for no penalty.
         max_grad_norm: maximum norm of the gradient; larger gradients are clipped.
-        importance_cap: upper bound on importance weights (truncated importance sampling). If a
-            token was not sampled by the old policy, its surrogate is weighted by its probability
-            under the old policy divided by its probability under the sampler. None disables the
-            weights. Samples from which cues were stripped have weight 1.
+        importance_cap: upper bound on importance weights (truncated importance sampling). If the
+            sampler differs from the old policy, each token's surrogate is weighted by the token's
+            probability under the old policy divided by that under the sampler. None disables the
+            weights. Samples with stripped cues always have weight 1.
     """
 
     lr: float = Field(default=1e-3, gt=0)

@@ -406,7 +406,7 @@ class OpenAIPolicy:
         return Completion(text, None, finish, self._priced(told or most))
 
     def _priced(self, tokens: Tokens) -> Usage:
-        """Return the usage and price for the given numbers of tokens."""
+        """Return the usage and price for the given token counts."""
         usd = self.config.prices.usd(*tokens)
         return Usage(prompt_tokens=tokens[0], completion_tokens=tokens[1], usd=usd)
 

@@ -112,7 +112,7 @@ class VLLMEngine:
     def generate(
         self, asks: Sequence[Ask], seeds: Sequence[int], *, stop_ids: Sequence[int]
     ) -> list[Sampled]:
-        """Sample one answer per prompt, all in one batch.
+        """Sample one answer per prompt in a single batch.
 
         Args:
             asks: prompts with their sampling settings; prompt and answer must fit into

@@ -40,7 +40,7 @@ def list_runs(
 ) -> None:
     """List runs, tables and evaluations with their state, progress and size.
 
-    A run is running, finished, stopped (`coevo resume` continues it) or damaged.
+    A run's state is running, finished, stopped (`coevo resume` continues it) or damaged.
 
     For example:
 

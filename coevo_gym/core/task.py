@@ -1,8 +1,8 @@
 """Tasks: frozen data that define a goal, a world, and a verifier.
 
 ``Task.world`` starts an engine and is the only part that may enter a worker or a sandbox.
-``Task.verifier`` judges an episode and stays in the trusted process. ``Task.solution`` is a
-reference in the env's own action syntax. Verifier and solution are never shown to a policy.
+``Task.verifier`` judges an episode and stays in the trusted process. ``Task.solution`` lists
+reference actions in the env's own syntax. Verifier and solution are never shown to a policy.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ NO_FAILURES = frozenset({TurnLabel.PASS, TurnLabel.CORRECT_ABSTENTION, TurnLabel
 """The labels that do not denote failures."""
 
 TurnOutcome = Literal["passed", "empty", "state", "response", "not_reached"]
-"""The result of comparing a turn with its reference.
+"""The result of comparing a turn with its reference solution.
 
 ``passed``: equal. ``empty``: no call was made. ``state``: the state differs. ``response``: a result
 is missing. ``not_reached``: the turn was not judged.

@@ -39,7 +39,7 @@ _Take = Callable[[], gym.Env[str, str]]
 class Runner:
     """A runner that runs at most ``envs.max_envs`` episodes at a time.
 
-    In lockstep, the agent acts in all live episodes together, and every episode takes one step
+    In lockstep mode, the agent acts in all live episodes together, and every episode takes one step
     before any takes the next. In ``"async"`` mode, each episode continues as soon as it can
     (:class:`~coevo_gym.episodes.stream.EpisodeStream`): engines run in their own threads, no
     episode waits for another's engine, and the agent answers batches of the waiting episodes in the

@@ -1,4 +1,4 @@
-"""Resource caps shared by all processes in a sandbox, enforced by the kernel's control groups.
+"""Resource caps shared by all processes in a sandbox, enforced by Linux control groups (cgroups).
 
 A group can be created if this process may write to the group hierarchy: as root, or as a user whose
 session manager delegated part of it. If this process is killed, a helper that outlives it
@@ -49,30 +49,30 @@ _SWEEPER = """
 
 
 class ControlGroup:
-    """A control group: one folder in each hierarchy that caps memory or processes."""
+    """A cgroup: one folder in each hierarchy that caps memory or processes."""
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
         self._folders = folders
 
     def make(self) -> None:
-        """Create the control group's folders."""
+        """Create the cgroup's folders."""
         for folder in self._folders:
             folder.mkdir()
 
     def cap(self, limits: ResourceLimits) -> None:
-        """Cap the total resources used by all processes in the control group."""
+        """Cap the total resources used by all processes in the cgroup."""
         for folder in self._folders:
             for file, value in _caps(limits):
                 if (folder / file).exists():
                     (folder / file).write_text(str(value))
 
     def add(self, pid: int) -> None:
-        """Add a process and its future children to the control group."""
+        """Add a process and its future children to the cgroup."""
         for folder in self._folders:
             (folder / "cgroup.procs").write_text(str(pid))
 
     def remove(self) -> None:
-        """Kill the remaining processes, wait for them to exit, and remove the control group.
+        """Kill the remaining processes, wait for them to exit, and remove the cgroup.
 
         Raises:
             EnvBackendError: if a process survives.
@@ -100,7 +100,7 @@ def available() -> str:
 
 
 def make(limits: ResourceLimits) -> ControlGroup | None:
-    """Create a control group with caps, or return None if this process cannot create one."""
+    """Create a cgroup with caps, or return None if this process cannot create one."""
     name = str(next(_numbers))
     bases = _own_bases()
     if not bases:
@@ -112,7 +112,7 @@ def make(limits: ResourceLimits) -> ControlGroup | None:
 
 
 def _caps(limits: ResourceLimits) -> Iterator[tuple[str, int]]:
-    """Yield the name and value of each control group file that sets a cap, for v1 and v2."""
+    """Yield the name and value of each cgroup file (v1 or v2) that sets a cap."""
     yield "pids.max", limits.pids + 1  # the first process is bubblewrap's own
     yield "memory.limit_in_bytes", limits.memory_bytes
     yield "memory.memsw.limit_in_bytes", limits.memory_bytes
@@ -127,7 +127,7 @@ def _own_bases() -> tuple[Path, ...]:
 
 @cache
 def _bases(owner: int) -> tuple[Path, ...]:
-    """Return the folders for this process's control groups, or () if none can be created."""
+    """Return the folders for this process's cgroups, or () if none can be created."""
     bases = tuple(parent / f"coevo-{owner}-{token_hex(4)}" for parent in _parents())
     try:
         for base in bases:
@@ -146,7 +146,7 @@ def _bases(owner: int) -> tuple[Path, ...]:
 
 
 def _try_out(bases: tuple[Path, ...]) -> None:
-    """Check that a process can be added to a new control group. A writable folder is not enough."""
+    """Check that a process can be added to a new cgroup. A writable folder is not enough."""
     trial = ControlGroup(tuple(base / "trial" for base in bases))
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
         try:
@@ -157,7 +157,7 @@ def _try_out(bases: tuple[Path, ...]) -> None:
 
 
 def _parents() -> tuple[Path, ...]:
-    """Return the folders in which control groups can be created: two for v1, or one for v2."""
+    """Return the folders in which cgroups can be created: two for v1, or one for v2."""
     own = {}
     for line in _MEMBERSHIP.read_text().splitlines():
         _, controllers, path = line.split(":", 2)

@@ -33,7 +33,7 @@ class ResourceLimits(NamedTuple):
     Attributes:
         memory_bytes: total memory of all its processes, including files in the scratch folder, and
             the address space of each process.
-        pids: total number of processes and threads. Without control groups, there is one process,
+        pids: total number of processes and threads. Without cgroups, there is one process,
             and threads are counted only for users other than root.
         scratch_bytes: size of the scratch folder, and of any one file.
         open_files: file descriptors per process.

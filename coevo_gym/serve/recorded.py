@@ -282,7 +282,7 @@ class Recorded:
         return done, None
 
     def _loaded(self, state: Mapping[str, Any]) -> tuple[CurriculumSession, dict[str, Any]]:
-        """Restore a session from a state; return it and the state to store as its snapshot.
+        """Restore a saved session; return it and the state to save as its new snapshot.
 
         The given state is first loaded into another session, whose own state is then used.
         """

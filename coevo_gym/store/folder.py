@@ -442,7 +442,7 @@ def through_link(path: Path, *roots: Path) -> Path | None:
 
 
 def check_deletable(path: Path, *roots: Path) -> None:
-    """Check that a folder can be deleted without going through a symbolic link.
+    """Check that deleting a folder would not follow a symbolic link.
 
     The roots may themselves be links, as in :func:`through_link`.
 

@@ -65,7 +65,7 @@ class RolloutSummary(NamedTuple):
 
 
 class Summarise:
-    """A step in which a model summarises the contexts' rollouts, all in one batch.
+    """A step in which a model summarises the rollouts of all contexts in one batch.
 
     If a question fails, :func:`retold` makes the brief from the rollout.
 

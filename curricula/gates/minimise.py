@@ -16,7 +16,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.curricula.gates.sources import Sources
 
 MAX_REPLAYS = 24
-"""Maximum replays per reference; steps that have not been tested by then are kept."""
+"""Maximum replays per reference solution; steps that have not been tested by then are kept."""
 
 
 class Minimised(NamedTuple):

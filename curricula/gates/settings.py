@@ -57,8 +57,8 @@ def not_optional(off: Collection[str]) -> str | None:
 class SolveConfig(FrozenModel):
     """Settings for trial episodes: a model tries each new task before the task is accepted.
 
-    The verifier derived from the reference judges trial episodes, and their env steps are counted
-    like all other env steps.
+    The verifier derived from the reference solution judges trial episodes, and their env steps are
+    counted like all other env steps.
     """
 
     on: bool = False
@@ -75,8 +75,8 @@ class SolveConfig(FrozenModel):
     high: float = Field(default=1.0, ge=0, le=1)
     """Maximum share of successful attempts; values below 1 reject tasks that are always solved."""
     tip: bool = False
-    """Show the reference to the solver. The attempts then show whether the task can be solved at
-    all; without the reference, they show how hard the task is."""
+    """Show the reference solution to the solver. The attempts then show whether the task can be
+    solved at all; without the reference solution, they show how hard the task is."""
 
     @model_validator(mode="after")
     def _in_order(self) -> SolveConfig:
@@ -98,8 +98,8 @@ class HoldConfig(FrozenModel):
     below_confidence: float = Field(default=0.0, ge=0, le=1)
     """Hold a task if the model's confidence in it was below this value. 0: hold no tasks."""
     pattern: str = ""
-    """Hold a task if its text or its reference matches this regular expression, ignoring case. "":
-    hold no tasks."""
+    """Hold a task if its text or its reference solution matches this regular expression, ignoring
+    case. "": hold no tasks."""
 
     @field_validator("pattern")
     @classmethod
@@ -115,8 +115,8 @@ class SimilarityConfig(FrozenModel):
     """Settings for experiments that select new tasks by their similarity to existing tasks.
 
     One fifth of the native training tasks, chosen by a hash of their ids, is set aside for the
-    comparison and not used for exploration. With a bin other than ``all``, a round keeps one third
-    of its new tasks.
+    comparison and not used for exploration. Unless ``bin`` is ``all``, a round keeps one third of
+    its new tasks.
     """
 
     bin: Literal["all", "low", "mid", "high", "mixed"] = "all"
@@ -131,9 +131,9 @@ class GatesConfig(FrozenModel):
     """Gates to turn off, for ablations: any of near_duplicate, confidence, lexical, replay, prefix,
     empty_agent, solve and judge."""
     accept: Literal["verified", "paper"] = "verified"
-    """``verified`` accepts tasks proven by execution. ``paper`` accepts a built task if a solver
-    with the reference in its prompt scores above 0, or if the solver finishes and a judge says that
-    the solver succeeded. ``paper`` is a weaker check for comparisons only."""
+    """``verified`` accepts tasks validated by execution. ``paper`` accepts a built task if a
+    solver with the reference solution in its prompt scores above 0, or if the solver finishes and a
+    judge says that the solver succeeded. ``paper`` is a weaker check for comparisons only."""
     confidence: float = Field(default=0.7, ge=0, le=1)
     """Minimum confidence that a model must have in its proposal."""
     lexical: float | None = Field(default=None, gt=0, le=1)
@@ -142,8 +142,8 @@ class GatesConfig(FrozenModel):
     solve: SolveConfig = SolveConfig()
     """Trial episodes on new tasks before they are accepted."""
     judge: bool = False
-    """Ask a model whether the reference fulfils the instruction. The model may reject the task. The
-    model's answer is stored, but never affects rewards."""
+    """Ask a model whether the reference solution fulfils the instruction. The model may reject the
+    task. The model's answer is stored, but never affects rewards."""
     hold: HoldConfig = HoldConfig()
     """Rules for holding new tasks for review."""
     similarity: SimilarityConfig = SimilarityConfig()

@@ -19,7 +19,7 @@ from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.prompts.cue import load_cue
 
 TIP = "coevolve/tip"
-"""Name of the prompt file that shows the reference to a solver."""
+"""Name of the prompt file that shows the reference solution to a solver."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class StagesConfig(FrozenModel):
 
     kind: Literal["stages"] = "stages"
     stages: int = Field(default=3, ge=1)
-    """Number of stages, all of equal size."""
+    """Number of equally large stages."""
     groups_per_stage: int = Field(default=160, ge=1)
     """Training groups per stage, not counting first attempts; the last stage never ends."""
     cumulative: bool = False

@@ -300,8 +300,8 @@ def export_tasks(
 ) -> None:
     """Export the training tasks of a run or benchmark to files that can be shared.
 
-    tasks.jsonl contains the full tasks with world, verifier and reference; samplers and
-    `coevo tasks import` read it. tasks.parquet is a table for sharing, with each task's round,
+    tasks.jsonl contains the full tasks with world, verifier and reference solution; samplers
+    and `coevo tasks import` read it. tasks.parquet is a table for sharing, with each task's round,
     signal and gates. The table does not contain verifiers, and contains solutions only with
     --with-solutions. croissant.json describes both files (JSON-LD, Croissant 1.0).
 

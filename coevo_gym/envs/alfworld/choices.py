@@ -1,4 +1,4 @@
-"""Candidate commands for action-scoring policies: all that currently have an effect."""
+"""Commands that would currently have an effect, as candidates for action-scoring policies."""
 
 from __future__ import annotations
 

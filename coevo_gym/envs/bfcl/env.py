@@ -56,11 +56,11 @@ class BFCLEnv(TaskEnv):
         this was its last turn.
 
     Verdict:
-        When a turn ends, the reference's calls run on a second set of backends. A turn with a
-        reference fails if no call was made, if a public attribute of a backend differs, or if one
-        of the reference's outputs in this turn has not been returned by any call so far. A turn
-        without a reference is not checked: calls are allowed, and their effect on the state
-        remains. The first failed turn decides. Failed calls do not matter if correct calls follow.
+        When a turn ends, its reference calls run on a second set of backends. A turn with reference
+        calls fails if no call was made, if a public attribute of a backend differs, or if one of
+        the outputs of its reference calls has not been returned by any call so far. A turn without
+        reference calls is not checked: calls are allowed, and their effect on the state remains.
+        The first failed turn decides. Failed calls do not matter if correct calls follow.
         ``Benchmark.diagnose`` uses the grader's report to label each turn.
 
     Options:
@@ -102,12 +102,12 @@ class BFCLEnv(TaskEnv):
         which evaluation rejects, an unreadable message gets an error instead of ending the turn.
 
     Known errors in the official data:
-        Some references cannot be inferred from the conversation, such as sorted text that sorting
-        does not yield (base_4), free text that must match word by word (base_186), or a held-out
-        function that the reference calls too early (miss_func_49; the env allows this call).
+        Some reference solutions cannot be inferred from the conversation. They contain sorted text
+        that sorting does not yield (base_4), free text that must match word by word (base_186), or
+        a held-out function that is called too early (miss_func_49; the env allows this call).
         According to a report (ShishirPatil/gorilla, issue 1367), 27 of the 200 base tasks were not
         solved by any of 18 models, so a perfect score is out of reach.
-        ``python bench/bfcl_suspects.py`` lists the 74 base tasks whose reference uses a word or a
+        ``python bench/bfcl_suspects.py`` lists the 74 base tasks whose solution uses a word or a
         number that no earlier text contains. Many of these values can be computed, but not all.
 
     Arguments:

@@ -30,9 +30,8 @@ Outcome = Literal[
     "execution_response_mismatch",
     "not_reached",
 ]
-"""Outcome of a turn. ``unchecked``: no reference in this turn; the middle three: the official kinds
-of error; ``not_reached``: an earlier turn failed, or the episode ended before this turn.
-"""
+"""Outcome of a turn. ``unchecked``: no reference calls in this turn; the middle three: the official
+kinds of error; ``not_reached``: an earlier turn failed, or the episode ended before this turn."""
 
 _FAILED: Mapping[Outcome, TurnOutcome] = {
     "empty_turn_model_response": "empty",

@@ -28,7 +28,7 @@ from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.tags import asks_nothing, tags_from
 
 CLOSING = "Done."
-"""The reference's message without calls, which ends a turn."""
+"""The reference solution's message without calls, which ends a turn."""
 SCHEMES = ("index", "agentevolver", "all200")
 N_INDICES = 200
 _REMEMBERED = 1024

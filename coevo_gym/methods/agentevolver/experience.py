@@ -87,7 +87,7 @@ UNMEASURED = Usefulness()
 _DIGITS = 4
 """Minimum number of digits for a number to be a task's value rather than a count of steps."""
 _ACTIONS = 3
-"""Number of consecutive reference actions that reveal the reference."""
+"""Number of consecutive actions that reveal a reference solution."""
 _TOKEN = re.compile(r"\w(?:[\w.,:@/+-]*\w)?")
 
 
@@ -96,7 +96,7 @@ def leak(text: str, benchmark: Benchmark, task: Task, trajectories: Sequence[Tra
 
     A text reveals a solution if it contains one of the task's answers; a value with at least 4
     digits or an id (a word with letters and digits) that appears in the rollouts but not in the
-    instruction; or 3 consecutive actions of a reference (all actions of a shorter reference).
+    instruction; or 3 consecutive actions of a reference solution (all actions if it is shorter).
     The benchmark provides the answers.
     """
     for answer in benchmark.evidence(task).answers:

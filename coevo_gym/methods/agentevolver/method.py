@@ -85,8 +85,8 @@ class AgentEvolverSettings(FrozenModel):
     evolved_scale: float = Field(default=0.5, ge=0)
     """(questioning) Factor for the advantages of found tasks if the pool also has native tasks."""
     reward: Literal["verifier", "judge"] = "verifier"
-    """Source of the reward on evolved tasks: the verifier, which execution has proven, or the model
-    in the section ``analyst``."""
+    """Source of the reward on evolved tasks: the verifier, validated by execution, or the model in
+    the section ``analyst``."""
     judge_reference: bool = True
     """(judge) Show the judge the actions that are known to solve the task."""
     guided_share: float = Field(default=0.5, ge=0, le=1)

@@ -24,7 +24,7 @@ from coevo_gym.testing.simulated.simulation import world_settings
 from coevo_gym.testing.simulated.worlds import CONTROLS, NULL, world_named
 
 PROOF = "replay"
-"""The gate that is turned off in arms that accept drafts without a proof."""
+"""The gate that is turned off in arms that accept drafts without replaying them."""
 
 
 def in_worlds(rows: Sequence[Row], worlds: Sequence[str]) -> tuple[Row, ...]:

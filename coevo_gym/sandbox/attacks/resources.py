@@ -101,7 +101,7 @@ for number in (1, 2):
 
 
 def _threads_capped(level: Level) -> bool:
-    """Return True if the number of threads is capped, by control groups or the kernel."""
+    """Return True if the number of threads is capped, by cgroups or the kernel."""
     alone = level is Level.BUBBLEWRAP and counts_threads()
     return level is Level.NONE or alone or bool(cgroup.available())
 

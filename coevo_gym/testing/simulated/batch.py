@@ -41,7 +41,7 @@ class SimulatedCell(FrozenModel):
     """The arm's curriculum settings, as in the curriculum section of a run; missing settings
     default to values that fit the world."""
     proof: bool | None = None
-    """Prove drafts in the arm's rounds by replaying them; None to use the world's setting."""
+    """Verify drafts in the arm's rounds by replaying them; None to use the world's setting."""
 
     def parts(self) -> tuple[WorldConfig, CurriculumConfig]:
         """Return the world and curriculum settings to simulate, with defaults filled in.

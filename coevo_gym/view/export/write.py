@@ -241,7 +241,7 @@ WITHOUT_EPISODES = (
     "solved. Use --with-episodes to include them, but never train on such a file."
 )
 NOT_IN_REPORT = ("trajectories", "groups/", "drafts/", "evaluations", "evals", "side", "search")
-"""Kinds of pages that reports leave out; with a slash, only the pages for single items."""
+"""Kinds of pages that reports omit. With a slash, reports omit only the pages for single items."""
 _PICTURE = (760.0, 320.0)
 
 

@@ -311,8 +311,8 @@ def write_bundle(
 ) -> Export:
     """Write tasks to a folder.
 
-    ``tasks.jsonl`` contains complete tasks, with world, verifier and reference, for samplers and
-    trainers. The Parquet table is for viewing and sharing, and does not contain verifiers.
+    ``tasks.jsonl`` contains complete tasks, with world, verifier and reference solution, for
+    samplers and trainers. The Parquet table is for viewing and sharing, and has no verifiers.
 
     Args:
         folder: target folder; created if necessary.

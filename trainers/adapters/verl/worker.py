@@ -41,7 +41,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         super().__init__(config)
 
     def begin(self, with_reference: bool) -> None:
-        """Load the model and, if needed, a frozen copy as the reference."""
+        """Load the model and, if needed, a frozen copy as the reference model."""
         self.engine.initialize()
         self._reference: Any = None
         if with_reference:
