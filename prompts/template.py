@@ -88,7 +88,7 @@ class PromptFile(Generic[HeaderT]):
         try:
             values = {name: freeze(value) for name, value in inputs.items()}
         except ValueError as error:
-            raise ConfigError(f"An input of the prompt {label} is not JSON: {error}") from error
+            raise ConfigError(f"An input to prompt {label} is not valid JSON: {error}") from error
         advice = "Do its inputs have the form that the text expects?"
         return write_block(self.text, block, values | more, label, advice)
 

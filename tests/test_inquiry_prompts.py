@@ -47,7 +47,7 @@ def test_inputs_are_those_that_are_declared_and_json() -> None:
     with pytest.raises(ConfigError, match=r"but got plot, story\."):
         prompt.user({"story": "a", "plot": "b"})
     for value in (float("nan"), Task, b"bytes", {"a": [object()]}):
-        with pytest.raises(ConfigError, match="is not JSON"):
+        with pytest.raises(ConfigError, match="is not valid JSON"):
             prompt.user({"story": value})
 
 

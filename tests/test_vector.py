@@ -164,7 +164,7 @@ def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tasks": [None]}, "tasks must have one entry for each of 2 envs"),
+        ({"tasks": [None]}, "tasks must have one entry for each of the 2 envs"),
         ({"reset_mask": [1, 0]}, "reset_mask must be a bool array of shape \\(2,\\)"),
         ({"task": TRAIN[0]}, "got keys: \\['task'\\]"),
     ],
@@ -200,7 +200,7 @@ def test_actions_for_every_env() -> None:
     envs = TaskVectorEnv("Toy-v0", num_envs=2)
     envs.reset(seed=0)
     for actions in (["done"], "ab", 5):
-        with pytest.raises(ConfigError, match="actions must have one entry for each of 2 envs"):
+        with pytest.raises(ConfigError, match="actions must have one entry for each of the 2 envs"):
             envs.step(actions)  # type: ignore[arg-type]
     envs.close()
     envs.close()

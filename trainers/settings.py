@@ -73,8 +73,8 @@ class GRPOConfig(UpdateConfig):
             of characters (``difflib``), or words in order (``words``, the strictest measure).
         state_rewards: (gigpo) step rewards: the outcome, given to the last step only
             (``at_the_end``), or the env's reward at each step (``earned``).
-        outcome_weight: (gigpo) weight of the trajectory's advantage.
-        state_weight: (gigpo) weight of the step's advantage.
+        outcome_weight: (gigpo) weight of the trajectory-level advantage.
+        state_weight: (gigpo) weight of the step-level advantage over steps in the same state.
         normalise_std: True to divide advantages by the group's standard deviation (False: Dr.
             GRPO). RLOO never divides them.
         outcome: reward to learn from: the binary success or the benchmark's score.
@@ -141,7 +141,7 @@ class ImitationConfig(FrozenModel):
 
     Attributes:
         lr: Adam's learning rate; there is no weight decay.
-        batch_decisions: number of choices (or language model segments) per optimiser step.
+        batch_decisions: choices (for language models: training sequences) per optimiser step.
         batch_tokens: maximum number of tokens per forward pass; a longer decision gets its own
             pass. A choice counts as one token. Gradients are accumulated, so the result does not
             depend on this value.
@@ -205,13 +205,13 @@ class RestConfig(FrozenModel):
 
     Attributes:
         kind: type of this learner.
-        grow_steps: number of loop steps whose rollouts are collected before each Improve phase.
-        thresholds: rising score thresholds, one per Improve step. An Improve step imitates the
-            rollouts with a score above its threshold. A single threshold of 0.5 is
+        grow_steps: number of loop steps whose rollouts are collected before the policy improves.
+        thresholds: rising score thresholds, one per policy-improvement step. Each step imitates
+            the rollouts with a score above its threshold. A single threshold of 0.5 is
             rejection-sampling fine-tuning (RFT).
-        improve_from: starting point of an Improve step: the policy that sampled the rollouts
-            (``start``) or the result of the previous Improve step (``last``).
-        imitation: settings for each Improve step.
+        improve_from: starting point of a policy-improvement step: the policy that sampled the
+            rollouts (``start``) or the result of the previous step (``last``).
+        imitation: settings for each policy-improvement step.
     """
 
     kind: Literal["rest"] = "rest"

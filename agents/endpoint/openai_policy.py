@@ -446,8 +446,8 @@ def _as_prompt(request: Request) -> Prompt:
         )
     if request.after is not None:
         raise ConfigError(
-            "An endpoint accepts only messages, so it cannot continue token ids. Use a model that "
-            "runs in this process (policy.kind = 'transformers' or 'vllm')."
+            "An endpoint accepts only messages, so it cannot continue from token ids. Use a model "
+            "that runs in this process (policy.kind = 'transformers' or 'vllm')."
         )
     return request
 

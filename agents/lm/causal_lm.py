@@ -77,13 +77,13 @@ def pick_device(name: str) -> torch.device:
     """Return the device that a setting selects. ``auto`` selects the GPU if there is one.
 
     Raises:
-        ConfigError: if the setting is ``cuda`` and PyTorch finds no GPU.
+        ConfigError: if the setting is ``cuda`` and PyTorch cannot find a GPU.
     """
     found = torch.cuda.is_available()
     if name == "cuda" and not found:
         raise ConfigError(
-            "device is 'cuda', but PyTorch finds no GPU. Set device to 'auto' or 'cpu', or install "
-            "PyTorch for CUDA."
+            "device is 'cuda', but PyTorch cannot find a GPU. Set device to 'auto' or 'cpu', or "
+            "install a CUDA build of PyTorch."
         )
     return torch.device("cuda" if name != "cpu" and found else "cpu")
 

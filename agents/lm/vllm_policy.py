@@ -102,8 +102,8 @@ class VLLMPolicy(TransformersPolicy):
         if not gap <= self._tolerance:
             raise ModelError(
                 f"vLLM's log-probabilities differ from the learner's by {round(gap, 4)} nats on "
-                f"average, more than {self._tolerance}: its weights or its arithmetic differ. "
-                "Sample this model with policy.kind = 'transformers'."
+                f"average, which exceeds the limit of {self._tolerance}: its weights or its "
+                "arithmetic differ. Sample from this model with policy.kind = 'transformers'."
             )
 
 

@@ -110,7 +110,7 @@ def envs(as_json: AsJson = False) -> None:
 def doctor(
     as_json: AsJson = False,
     attack_suite: Annotated[
-        bool, typer.Option("--attack-suite", help="Only run the attack suites against the sandbox.")
+        bool, typer.Option("--attack-suite", help="Run the sandbox attack suites and nothing else.")
     ] = False,
     level: Annotated[
         Level | None,

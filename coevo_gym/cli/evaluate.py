@@ -82,9 +82,7 @@ def evaluate(
     ] = True,
     on: Annotated[
         str | None,
-        typer.Option(
-            metavar="BENCHMARK", help="For a run: evaluate it on this benchmark instead of its own."
-        ),
+        typer.Option(metavar="BENCHMARK", help="Evaluate a run on this benchmark, not its own."),
     ] = None,
     name: Annotated[
         str | None,

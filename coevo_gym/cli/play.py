@@ -173,7 +173,7 @@ def _check_options(
     if run is not None and split is not None:
         raise ConfigError("--split needs a benchmark: all tasks in a run are training tasks.")
     if name is not None and run is not None:
-        raise ConfigError("--name cannot be combined with --run: only native tasks are scored.")
+        raise ConfigError("--name does not work with --run: it saves scores for native tasks only.")
     if name is not None and (task is not None or seed is not None):
         raise ConfigError("--name plays the tasks in order. Omit --task and --seed.")
 

@@ -104,11 +104,11 @@ def serve(
     ] = 600.0,
     body_mb: Annotated[
         float,
-        typer.Option(min=0.001, metavar="MIB", help="Size limit for tickets API requests, in MiB."),
+        typer.Option(min=0.001, metavar="MIB", help="Maximum request size in MiB (tickets API)."),
     ] = 64.0,
     message_kb: Annotated[
         float,
-        typer.Option(min=1, metavar="KIB", help="Size limit for envs API messages, in KiB."),
+        typer.Option(min=1, metavar="KIB", help="Maximum message size in KiB (envs API)."),
     ] = 256.0,
 ) -> None:
     """Serve a curriculum and its envs to trainers in other processes and on other machines.

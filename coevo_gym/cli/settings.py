@@ -45,8 +45,8 @@ IgnoreMemory = Annotated[
     bool,
     typer.Option(
         "--ignore-memory",
-        help="Start even if the language model does not fit in this machine's GPU memory (without "
-        "a GPU: its RAM).",
+        help="Start even if the language model does not fit in GPU memory (or in RAM, if this "
+        "machine has no GPU).",
     ),
 ]
 

@@ -308,7 +308,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         one_each = hasattr(values, "__len__") and not isinstance(values, str)
         if not one_each or len(values) != self.num_envs:
             raise ConfigError(
-                f"{what} must have one entry for each of {self.num_envs} envs, got {values!r}"
+                f"{what} must have one entry for each of the {self.num_envs} envs, got {values!r}"
             )
         return values
 

@@ -254,7 +254,7 @@ def check_failed_reset(env_id: str) -> None:
     env.reset(seed=0)
     with suppress(TaskError):
         env.reset(options={"task_id": "no such task"})
-        raise AssertionError("reset() to an unknown task must raise TaskError")
+        raise AssertionError("reset() with an unknown task must raise TaskError")
     for use in (lambda: env.step(""), lambda: bare.task, lambda: bare.view, bare.record):
         assert_raises(ResetNeeded, use)
     env.reset(seed=0)

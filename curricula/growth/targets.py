@@ -145,8 +145,8 @@ def plans(
     if not len(native):
         raise ConfigError(
             "There are no native training tasks to plan targets from. Pass tasks to the "
-            "curriculum (native=…), or set curriculum.growth.kind and curriculum.initial "
-            "to values that explore without targets."
+            "curriculum (native=…), or choose settings for curriculum.growth.kind and "
+            "curriculum.initial that allow exploration without targets."
         )
     places = islice(_places(len(native), rng), PROPOSED * n)
     drawn = [require_train(native[place], "explore from") for place in places]

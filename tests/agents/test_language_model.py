@@ -327,7 +327,7 @@ def test_settings_that_do_not_fit(folder: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ConfigError, match=r"max_context is 2048.*only 1024"):
         make(folder, max_context=2048)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match="finds no GPU"):
+    with pytest.raises(ConfigError, match="cannot find a GPU"):
         LanguageModel(ModelConfig(path=str(folder), device="cuda"))
 
 

@@ -140,7 +140,7 @@ def test_an_engine_that_did_not_take_the_weights_is_found(
     policy.version += 1
     with monkeypatch.context() as patch:
         patch.setattr(StandIn, "takes_weights", False)
-        with pytest.raises(ModelError, match=r"nats on average, more than 0\.001"):
+        with pytest.raises(ModelError, match=r"nats on average, which exceeds the limit of 0\.001"):
             policy.generate([LOOK])
     policy.generate([LOOK])
     assert loads(policy) == 3

@@ -77,7 +77,7 @@ def test_a_verifier_is_derived_and_never_believed(tmp_path: Path) -> None:
 
 def test_bad_lines_are_told_by_number_and_take_nothing_else_with_them(tmp_path: Path) -> None:
     bad = {
-        1: ("nonsense", "is not JSON"),
+        1: ("nonsense", "is not valid JSON"),
         2: ("[1]", "is neither a task (with world and verifier), nor a draft"),
         4: ({"turns": []}, 'the proposal has no "source"'),
         5: ({**PROPOSAL, "source": "toy/nosuch"}, "toy has no task 'toy/nosuch'"),
@@ -156,7 +156,7 @@ def test_proven_tasks_are_written_to_a_file(coevo: Coevo, tmp_path: Path) -> Non
     assert read_tasks(out) == (ACCEPTED, HELD)
     write(mine, "nonsense", ACCEPTED)
     text = coevo("tasks", "import", str(mine), "--out", str(out), code=1)
-    assert "is not JSON" in text
+    assert "is not valid JSON" in text
     assert "1 of 2 accepted" in text
     assert read_tasks(out) == (ACCEPTED,)
     rows = json.loads(coevo("tasks", "import", str(mine), "--json", code=1))

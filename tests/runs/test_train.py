@@ -243,7 +243,7 @@ def test_a_run_whose_gradients_are_no_numbers_ends_and_says_why(
     monkeypatch.chdir(tmp_path)
     assert run_main(monkeypatch, "train", TOY, "--set=arms=static", "--set=learner.lr=1e30") == 1
     told = capsys.readouterr()
-    assert "3 optimiser steps in a row had a loss or gradient that was not finite" in told.err
+    assert "3 optimiser steps in a row had a non-finite loss or gradient" in told.err
     assert "lower learning rate" in told.err
     assert "coevo resume" not in told.err  # it would end there again
     assert told.out.count("warning: optimiser step skipped") == 3

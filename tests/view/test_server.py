@@ -214,7 +214,7 @@ def test_the_command_serves_until_ctrl_c(beside: Path) -> None:
     [
         (("smal",), "Did you mean 'small'?"),
         (("--with-episodes",), "so it needs --export"),
-        (("--export", "pages.pdf"), "neither a file that ends in .html nor a folder"),
+        (("--export", "pages.pdf"), "needs a folder or a file name ending in .html"),
     ],
 )
 def test_the_command_tells_what_is_wrong(

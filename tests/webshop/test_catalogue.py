@@ -134,9 +134,9 @@ def test_a_missing_folder_or_file_says_what_to_do(tmp_path: Path) -> None:
     [
         ({"items": "[{"}, "items_shuffle_1000.json is not valid JSON"),
         ({"items": {}}, "must contain a list of products, got dict"),
-        ({"items": [1]}, "item 0 has no asin"),
+        ({"items": [1]}, "item 0 has no ASIN"),
         ({"items": [{"asin": "M1"}]}, "product M1"),
-        ({"attributes": []}, "must contain an object keyed by asin, got list"),
+        ({"attributes": []}, "must contain an object keyed by ASIN, got list"),
         ({"attributes": {"M1": []}}, "'M1' must be an object"),
         ({"items_human_ins": {"M1": {}}}, "must be a list of instructions"),
         ({"items_human_ins": {"M1": [1]}}, "must be a list of objects"),

@@ -124,10 +124,10 @@ class GuardedOptimizer:
         _LOG.warning("optimiser step skipped, not finite: %s", told)
         if self.nonfinite_in_a_row >= MAX_NONFINITE_IN_A_ROW:
             raise TrainingDiverged(
-                f"{self.nonfinite_in_a_row} optimiser steps in a row had a loss or gradient that "
-                f"was not finite. The last step: {told}. The weights from before these steps are "
-                "kept. Retry with a lower learning rate or a longer warm-up, and look for infinite "
-                "or missing values in log-probabilities and scores."
+                f"{self.nonfinite_in_a_row} optimiser steps in a row had a non-finite loss or "
+                f"gradient (last step: {told}). The weights from before these steps are kept. "
+                "Retry with a lower learning rate or a longer warm-up, and check log-probabilities "
+                "and scores for inf or NaN."
             )
 
     def state_dict(self) -> dict[str, Any]:

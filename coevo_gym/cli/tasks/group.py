@@ -26,19 +26,20 @@ def list_tasks(
     source: BenchmarkOrRun,
     split: Annotated[
         NativeSplit | None,
-        typer.Option(help="For a benchmark: split to list.", show_default="train"),
+        typer.Option(help="Split to list (benchmarks only).", show_default="train"),
     ] = None,
-    subset: Annotated[str | None, typer.Option(help="For a benchmark: subset to list.")] = None,
+    subset: Annotated[str | None, typer.Option(help="Subset to list (benchmarks only).")] = None,
     evolved: Annotated[
         bool,
         typer.Option(
             "--evolved",
-            help="List only evolved tasks, with their lineage (for a benchmark, from all runs).",
+            help="List only evolved tasks, with their lineage. For a benchmark, this includes "
+            "evolved tasks from all runs.",
         ),
     ] = False,
     rejected: Annotated[
         bool,
-        typer.Option("--rejected", help="For a run: list rejected drafts, with the reasons."),
+        typer.Option("--rejected", help="List rejected drafts, with the reasons (runs only)."),
     ] = False,
     search: Annotated[
         str | None, typer.Option(metavar="WORDS", help="List tasks that contain all these words.")
@@ -286,8 +287,8 @@ def export_tasks(
         Path | None,
         typer.Option(metavar="DIR", help="Folder to write to.", show_default="NAME-tasks"),
     ] = None,
-    arm: Annotated[str | None, typer.Option(help="For a run: arm to export from.")] = None,
-    subset: Annotated[str | None, typer.Option(help="For a benchmark: subset to export.")] = None,
+    arm: Annotated[str | None, typer.Option(help="Arm to export from (runs only).")] = None,
+    subset: Annotated[str | None, typer.Option(help="Subset to export (benchmarks only).")] = None,
     with_solutions: Annotated[
         bool, typer.Option("--with-solutions", help="Add reference solutions to the table.")
     ] = False,

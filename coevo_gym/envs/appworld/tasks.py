@@ -130,7 +130,7 @@ def root_of(data: str) -> Path:
         if data != root.name:
             raise DataError(
                 f"The task was created with version {data} of AppWorld's built-in world, but this "
-                f"machine uses version {root.name}. Choose tasks created with that version."
+                f"machine uses version {root.name}. Choose tasks created with version {root.name}."
             )
         return root
     folder = data_folder("appworld")

@@ -132,7 +132,7 @@ def _read(path: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}. Check its permissions.") from error
     if not isinstance(data, kind):
-        shape = "a list of products" if kind is list else "an object keyed by asin"
+        shape = "a list of products" if kind is list else "an object keyed by ASIN"
         raise DataError(f"{path} must contain {shape}, got {type(data).__name__}. {_HINT}")
     return data
 

@@ -106,7 +106,7 @@ def open_catalogue(world: WebShopWorld) -> Catalogue:
         raise DataError(
             f"The installed WebShop catalogue {catalogue.name!r} ({catalogue.digest[:16]}) is not "
             f"the catalogue that the task was made with: {world.catalogue!r} ({world.digest}). "
-            "Install the same data, or choose native tasks of the installed catalogue."
+            "Install the same data, or choose tasks that were made with the installed catalogue."
         )
     return catalogue
 

@@ -310,7 +310,8 @@ def model_job(
     named = model_setting(policy or "")
     if policy == PERSON:
         raise ConfigError(
-            f"The policy {PERSON!r} stands for a human player. To save a player's score, run "
+            f"The policy {PERSON!r} stands for a human player, so it cannot be evaluated "
+            "automatically. To save a player's score, run "
             f"`coevo play {benchmark} --web --split {split} --name NAME`."
         )
     if policy is None or (named is None and policy not in (RANDOM, SCRIPTED)):

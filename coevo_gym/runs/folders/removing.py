@@ -51,7 +51,7 @@ def find_kept(name: str) -> Removable:
     found = list(_named(name))
     if not found:
         raise ConfigError(
-            f"There is no run, table or evaluation {name!r}. `coevo runs list` lists all of them."
+            f"There is no run, table or evaluation named {name!r}. See `coevo runs list`."
         )
     if len(found) > 1:
         paths = " or ".join(str(kept.path) for kept in found)

@@ -146,7 +146,7 @@ class Importer:
         except RecursionError as error:
             raise TaskError("the line is nested too deeply") from error
         except json.JSONDecodeError as error:
-            raise TaskError(f"the line is not JSON: {error}") from error
+            raise TaskError(f"the line is not valid JSON: {error}") from error
         except TaskError:
             raise
         except ValueError as error:  # an integer with thousands of digits

@@ -483,8 +483,8 @@ def _is_file(target: Path) -> bool:
         return True
     if target.is_file() or target.suffix.lower() in (".json", ".zip", ".txt", ".pdf"):
         raise ConfigError(
-            f"{target} is neither a file that ends in .html nor a folder. For example: --export "
-            f"{target.stem}.html, or --export {target.stem}"
+            f"--export needs a folder or a file name ending in .html, got {target}. Use --export "
+            f"{target.stem}.html or --export {target.stem}."
         )
     if target.is_dir() and any(target.iterdir()) and not (target / "data" / "index.js").is_file():
         raise ConfigError(f"{target} is neither empty nor an export. Choose another folder.")

@@ -188,8 +188,8 @@ class VerlLearner:
             self._nonfinite_in_a_row = 0 if step else self._nonfinite_in_a_row + 1
         if self._nonfinite_in_a_row >= MAX_NONFINITE_IN_A_ROW:
             raise TrainingDiverged(
-                f"{self._nonfinite_in_a_row} optimiser steps in a row had a loss or gradient that "
-                "was not finite. Train again with a lower learning rate or a longer warm-up."
+                f"{self._nonfinite_in_a_row} optimiser steps in a row had a non-finite loss or "
+                "gradient. Retry with a lower learning rate or a longer warm-up."
             )
         names = taken[0] if taken else {}
         means = {name: sum(step[name] for step in taken) / len(taken) for name in names}

@@ -42,7 +42,7 @@ class Catalogue:
         self.products = tuple(products)
         self._by_asin = {product.asin: product for product in self.products}
         if len(self._by_asin) != len(self.products):
-            raise DataError(f"catalogue {name!r}: two products share an asin. Remove one of them.")
+            raise DataError(f"catalogue {name!r}: two products share an ASIN. Remove one of them.")
 
     @classmethod
     def from_items(
@@ -79,7 +79,7 @@ class Catalogue:
         for position, item in enumerate(items):
             asin = item.get("asin") if isinstance(item, Mapping) else None
             if not isinstance(asin, str):
-                raise DataError(f"catalogue {name}: item {position} has no asin: {repr(item)[:60]}")
+                raise DataError(f"catalogue {name}: item {position} has no ASIN: {repr(item)[:60]}")
             if asin == "nan" or len(asin) > _MAX_ASIN or asin in products:
                 continue
             products[asin] = read_product(
