@@ -108,7 +108,7 @@ def _add_engine_names() -> None:
         return DateTime.strptime(text, formats[-1])
 
     def no_random_time(*bounds: Any) -> Any:
-        raise NotImplementedError("Random times are not available here.")
+        raise NotImplementedError("Random times are not supported. Pass an explicit time.")
 
     iso = "%Y-%m-%dT%H:%M:%S"
     modules: dict[str, dict[str, Any]] = {

@@ -244,7 +244,7 @@ def _bound_logarithm(instance: Any, given: Mapping[str, Any]) -> None:
         return
     for number in (given["value"], given["base"]):
         if isinstance(number, str) and _takes_long(number):
-            raise OverflowError(f"a number in a string may have at most {MAX_TEXT} characters")
+            raise OverflowError(f"numeric strings may have at most {MAX_TEXT} characters")
     if digits > MAX_DIGITS and math.isfinite(bits):
         if "error" in instance.logarithm(given["value"], 2, 15):
             return  # it has no logarithm at any precision
