@@ -168,9 +168,9 @@ def pip_install(
     last = "\n".join(said.splitlines()[-5:])
     if done.returncode and _MISMATCH.search(said):
         raise EnvBackendError(
-            f"pip rejected {_listed(packages)}: a downloaded file does not have the hash of the "
-            f"release, so the file was damaged or replaced in transit. Nothing was installed. "
-            f"Check the package index and the proxy that pip uses, then try again.\n{last}"
+            f"pip rejected {_listed(packages)}: the hash of a downloaded file does not match the "
+            f"release's hash, so the file was damaged or replaced in transit. Nothing was "
+            f"installed. Check the package index and the proxy that pip uses, then try again.\n{last}"
         )
     if done.returncode:
         raise EnvBackendError(

@@ -36,10 +36,10 @@ class ChatConfig(FrozenModel):
             shorten the history.
         memory: method of shortening the history. ``rule`` makes no extra requests: ``window`` lists
             the older actions, and with ``self_managed``, the model's answers also name the steps to
-            drop or replace with a note. ``model`` makes extra requests: with ``window``, for notes
-            on older steps, once per full window; with ``self_managed``, for the steps to drop or
-            replace, whenever the prompt is too long. Extra requests are sampled greedily, are not
-            trained on, and do not count towards ``max_episode_tokens``.
+            drop or replace with a note. ``model`` makes extra requests. With ``window``, it asks
+            for notes on older steps after each full window of steps. With ``self_managed``, it asks
+            which steps to drop or replace if the prompt is too long. Extra requests are sampled
+            greedily, are not trained on, and do not count towards ``max_episode_tokens``.
         thinking: True to let the model think before it answers. The prompt then asks for thoughts.
             In a run, this setting also enables thinking in the model's chat template.
         style: answer style. With ``react``, the prompt asks for a line ``Thought: …`` before each
@@ -252,9 +252,9 @@ class ChatAgent:
             return
         if decision.trained_prompt_ids is None:
             raise ConfigError(
-                f"Some cues have strip=True, but {type(self.policy).__name__} does not return the "
-                "trained_prompt_ids of Prompt.trained. Use a policy that returns them, or cues "
-                "with strip=False."
+                f"Some cues have strip=True, but {type(self.policy).__name__} does not return "
+                "trained_prompt_ids (the token ids of Prompt.trained). Use a policy that does, or "
+                "cues with strip=False."
             )
 
     def _act(self, completion: Completion) -> Act:

@@ -296,9 +296,8 @@ class Experiment(FrozenModel):
                 raise ConfigError(f"{self.name} has no row {name!r}. {suggest(name, known)}")
         rows = tuple(row for row in self.rows if not names or row.name in names)
         if all(row.shows for row in rows):
-            raise ConfigError(
-                f"No selected row ({', '.join(names)}) has its own runs. Also select one that does."
-            )
+            listed = ", ".join(names)
+            raise ConfigError(f"None of the rows {listed} has its own runs. Select one that does.")
         return rows
 
     def baselines_of(self, row: Row) -> tuple[str, ...]:
@@ -317,7 +316,7 @@ class Experiment(FrozenModel):
         known = [layer for layer in layers if layer is not None]
         if not known:
             raise ConfigError(
-                f"{self.name} has no budget {size!r} on {benchmark}. Define "
+                f"{self.name} has no budget {size!r} for {benchmark}. Define "
                 f"[budgets.{size}.{benchmark}] in your own TOML file."
             )
         found = reduce(lambda below, layer: layer.over(below), known)

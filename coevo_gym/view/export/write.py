@@ -201,7 +201,7 @@ def copy_static(page: str, static: Path, folder: Path) -> None:
 
 def _with_answers(page: str) -> str:
     if _LAST not in page:
-        raise CoevoError(f"The viewer's page does not load {_LAST}. Reinstall coevo_gym.")
+        raise CoevoError(f"The viewer's page is damaged: it lacks {_LAST}. Reinstall coevo_gym.")
     return page.replace(_LAST, f"{_ANSWERS}\n{_LAST}")
 
 
@@ -483,8 +483,8 @@ def _is_file(target: Path) -> bool:
         return True
     if target.is_file() or target.suffix.lower() in (".json", ".zip", ".txt", ".pdf"):
         raise ConfigError(
-            f"{target} is neither a file that ends in .html nor a folder. For example: --export "
-            f"{target.stem}.html, or --export {target.stem}"
+            f"{target} is neither a file that ends in .html nor a folder. Use, for example, "
+            f"--export {target.stem}.html or --export {target.stem}"
         )
     if target.is_dir() and any(target.iterdir()) and not (target / "data" / "index.js").is_file():
         raise ConfigError(f"{target} is neither empty nor an export. Choose another folder.")

@@ -177,7 +177,7 @@ def test_what_is_wrong_is_named(text: str, message: str, tmp_path: Path) -> None
 
 
 def test_a_row_without_runs_needs_another(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="Also select one that does"):
+    with pytest.raises(ConfigError, match="Select one that does"):
         load(str(TABLE)).chosen(("start",))
     with pytest.raises(ConfigError, match=r"has no row 'statik'\. Did you mean 'static'"):
         load(str(TABLE)).chosen(("statik",))
@@ -193,7 +193,7 @@ def test_wrong_settings_name_their_row(tmp_path: Path) -> None:
 
 def test_budgets_that_there_are_not() -> None:
     table = load(str(TABLE))
-    with pytest.raises(ConfigError, match="has no budget 'small' on toy"):
+    with pytest.raises(ConfigError, match="has no budget 'small' for toy"):
         table.budget_of("small", "toy")
     with pytest.raises(ConfigError, match=r"no budget 'tiney'\. Did you mean 'tiny'"):
         size_of(table, "tiney")

@@ -192,7 +192,7 @@ class Pool:
                     logger.warning("engines lost attempt=%d reason=%s", attempt, error)
                     self._close()
             raise EnvBackendError(
-                "No AppWorld engine can be started: two attempts failed. Run `coevo doctor`."
+                "Could not start an AppWorld engine after two attempts. Run `coevo doctor`."
             )
 
     def give_back(self, engine: Engine) -> None:
