@@ -169,8 +169,8 @@ def pip_install(
     if done.returncode and _MISMATCH.search(said):
         raise EnvBackendError(
             f"pip rejected {_listed(packages)}: the hash of a downloaded file does not match the "
-            f"release's hash, so the file was damaged or replaced in transit. Nothing was "
-            f"installed. Check the package index and the proxy that pip uses, then try again.\n{last}"
+            f"release, so the file was damaged or replaced in transit. Nothing was installed. "
+            f"Check the package index and the proxy that pip uses, then try again.\n{last}"
         )
     if done.returncode:
         raise EnvBackendError(
