@@ -100,8 +100,8 @@ def _check_wings(package: Path) -> None:
     broken = [wing for wing in _WINGS if not (package / wing).is_dir()]
     if broken:
         raise ConfigError(
-            f"{package / broken[0]} is not a folder, because the checkout has no symbolic links to "
-            f"the folders {', '.join(broken)}. Clone again with `git config --global "
+            f"{package / broken[0]} should be a symbolic link to a folder, but this checkout lacks "
+            f"the symbolic links {', '.join(broken)}. Clone again with `git config --global "
             "core.symlinks true` (on Windows, inside WSL), or install the wheel."
         )
 

@@ -168,7 +168,7 @@ def pip_install(
     last = "\n".join(said.splitlines()[-5:])
     if done.returncode and _MISMATCH.search(said):
         raise EnvBackendError(
-            f"pip rejected {_listed(packages)}: a downloaded file does not have the hash of the "
+            f"pip rejected {_listed(packages)}: the hash of a downloaded file does not match the "
             f"release, so the file was damaged or replaced in transit. Nothing was installed. "
             f"Check the package index and the proxy that pip uses, then try again.\n{last}"
         )

@@ -296,7 +296,7 @@ def test_a_checkout_without_symbolic_links_is_explained(tmp_path: Path) -> None:
     for wing in ("agents", "prompts", "trainers"):
         (tmp_path / wing).mkdir()
     (tmp_path / "curricula").write_text("../curricula")
-    with pytest.raises(ConfigError, match=r"curricula is not a folder.*core.symlinks true"):
+    with pytest.raises(ConfigError, match=r"curricula should be a symb.*core.symlinks true"):
         _check_wings(tmp_path)
 
 

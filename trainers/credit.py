@@ -74,7 +74,7 @@ class Outcome:
     """A function that computes a trajectory's reward.
 
     Attributes:
-        of: trajectory field used as the reward: the binary success or the benchmark's score.
+        of: trajectory field used as the reward: binary success or the benchmark's score.
         overlong: length penalty subtracted from the reward; None for no penalty.
     """
 

@@ -58,9 +58,9 @@ class LoopConfig(FrozenModel):
         evaluate_every_steps: steps between evaluations; 0 evaluates only at the start and the end.
         evaluate_from: share of the budget that must be spent before intermediate evaluations start.
         seed: seed for the episodes' envs and for planning the run's evolution rounds.
-        seed_of_order: extra seed for the order in which tasks are drawn. A different value repeats
-            a run with the same warm-up and initial tasks, but draws the tasks in a different order.
-            An arm may override the seed.
+        seed_of_order: extra seed for the order in which tasks are drawn. Change the seed to repeat
+            a run with the same warm-up and initial tasks but a different task order. An arm may
+            override the seed.
     """
 
     max_steps: int | None = Field(default=None, ge=0)

@@ -29,8 +29,7 @@ class UpdateConfig(FrozenModel):
             trained weights. With 0, the trained weights themselves are evaluated.
         weight_decay: AdamW's weight decay; with 0, AdamW equals Adam.
         epochs: number of passes over each batch.
-        minibatches: number of optimiser steps per pass; each step uses a subset of the choices
-            or segments.
+        minibatches: number of optimiser steps per pass; each step uses one part of the batch.
         microbatch_tokens: maximum number of tokens per forward pass; a longer sample gets its own
             pass. A choice counts as one token. The gradient does not depend on this value.
         clip_low: lower clip range; probability ratios below ``1 - clip_low`` are clipped.
@@ -77,12 +76,13 @@ class GRPOConfig(UpdateConfig):
         state_weight: (gigpo) weight of the step-level advantage over steps in the same state.
         normalise_std: True to divide advantages by the group's standard deviation (False: Dr.
             GRPO). RLOO never divides them.
-        outcome: reward to learn from: the binary success or the benchmark's score.
+        outcome: reward to learn from: binary success or the benchmark's score.
         loss_mean: method of averaging the loss. ``token``: every sampled token has the same weight
             (CoEvolve), so a long failure outweighs a short success; ``trajectory``: every
             trajectory has the same weight (Role-Agent); ``constant``: the sum is divided by
             ``constant_tokens`` per trajectory (Dr. GRPO).
-        constant_tokens: divisor of each trajectory's summed loss if ``loss_mean`` is ``constant``.
+        constant_tokens: number by which each trajectory's summed loss is divided if ``loss_mean``
+            is ``constant``.
         overlong: handling of overlong trajectories (DAPO): ``keep`` leaves them unchanged, ``mask``
             excludes trajectories truncated by max_tokens or context_overflow from the loss, and
             ``penalty`` subtracts up to 1 from the outcome.
@@ -169,7 +169,7 @@ class PPOConfig(UpdateConfig):
 
     Attributes:
         kind: type of this learner.
-        outcome: reward to learn from: the binary success or the benchmark's score.
+        outcome: reward to learn from: binary success or the benchmark's score.
         level: granularity of values and advantages: one per decision, shared by its tokens
             (``turn``), or one per ``token``.
         gamma: discount factor, applied per decision or per token.

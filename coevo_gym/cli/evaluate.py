@@ -59,8 +59,8 @@ def evaluate(
         typer.Option(
             min=1,
             metavar="K",
-            help="Episodes per task. If evaluation.temperature is 0 (greedy), several episodes are "
-            "sampled at the policy's training temperature instead.",
+            help="Episodes per task. If K > 1 and evaluation.temperature is 0 (greedy), the "
+            "episodes are sampled at the policy's training temperature instead.",
         ),
     ] = 1,
     trials: Annotated[
@@ -68,8 +68,8 @@ def evaluate(
         typer.Option(
             min=1,
             metavar="N",
-            help="Try each failed task up to N times, with the model's reflections on its failures "
-            "in the prompt (Reflexion). Uses task outcomes, so it is not stored as an evaluation.",
+            help="Retry failed tasks, up to N trials each, with reflections on the failures in the "
+            "prompt (Reflexion). Trials use task outcomes, so they are not stored as evaluations.",
             show_default="one evaluation",
         ),
     ] = None,
@@ -140,7 +140,7 @@ def evaluate(
     found = find_source(source)
     _check_options(found, sets=sets, env=env, on=on)
     if trials is not None and (samples > 1 or by):
-        raise ConfigError("--trials cannot be combined with --samples or --by. Omit them.")
+        raise ConfigError("Omit --samples and --by, or omit --trials: they cannot be combined.")
     if trials is None and not cut:
         raise ConfigError("--no-cut needs --trials: plain evaluations never cut episodes short.")
     progress = RunProgress(errors)

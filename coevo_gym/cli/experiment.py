@@ -64,8 +64,8 @@ def experiment(
     budget: Annotated[
         BudgetName | None,
         typer.Option(
-            help="Budget per cell. tiny: minutes on a CPU; small: the built-in tables' budget, or "
-            "a small language model; paper: the paper's own settings. Default: set by the table."
+            help="Budget per cell. tiny: minutes on a CPU; small: the tiny policy's full budget or "
+            "SmolLM2-135M in some tables; paper: the paper's settings. Default: set by the table."
         ),
     ] = None,
     seeds: Annotated[
@@ -96,7 +96,7 @@ def experiment(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="File of finished cells (.jsonl) to use instead of running these cells.",
+            help="File of finished cells (.jsonl) to use instead of running those cells again.",
         ),
     ] = None,
     finished: Annotated[

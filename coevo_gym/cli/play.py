@@ -171,7 +171,7 @@ def _check_options(
     if benchmark is None and run is None:
         raise ConfigError("No benchmark given. Name a benchmark, or a run with --run.")
     if run is not None and split is not None:
-        raise ConfigError("--split needs a benchmark: all tasks in a run are training tasks.")
+        raise ConfigError("--split cannot be combined with --run: a run has only training tasks.")
     if name is not None and run is not None:
         raise ConfigError("--name does not work with --run: it saves scores for native tasks only.")
     if name is not None and (task is not None or seed is not None):

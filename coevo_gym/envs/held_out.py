@@ -162,6 +162,6 @@ def native_tasks(
     if split is Split.HELD_OUT and not hold_out:
         raise ConfigError(
             "The split 'held_out' is empty because hold_out is 0. Set hold_out to the share of "
-            "training scenarios to hold out, such as benchmark.hold_out=0.2 in a run's settings."
+            "training scenarios to hold out. In a run, use benchmark.hold_out=0.2, for example."
         )
     return benchmark_of(name, hold_out).tasks(split, subset)

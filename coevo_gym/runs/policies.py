@@ -105,7 +105,7 @@ def model_setting(name: str) -> list[str] | None:
     if not colon or kind not in _MODEL_KEYS:
         return None
     if not model:
-        raise ConfigError(f"{name!r} has no model name. For example: --policy {kind}:smollm2")
+        raise ConfigError(f"{name!r} has no model name. Add one, such as --policy {kind}:smollm2")
     return [f"policy.kind={kind}", f"{_MODEL_KEYS[kind]}={model}"]
 
 

@@ -112,7 +112,7 @@ def test_more_than_was_asked_for_fails(evolved: Task, songs: list[dict[str, Any]
         (["LIKE", "FINISH"], {}, "action 1 of 2 fails: .*NameError"),
         (["SEEN", "LIKE"], {}, "do not complete the task"),
         (["SEEN", "FINISH", "LIKE"], {}, "too early, by action 3 of 4"),
-        (["SEEN", "FINISH"], {}, "did not change or answer anything"),
+        (["SEEN", "FINISH"], {}, "neither change anything nor give an answer"),
         ([], {}, "there are no actions"),
         (["print("], {}, "action 1 of 1 fails: .*Syntax error"),
         (["import subprocess"], {}, "action 1 of 1 fails: .*not allowed"),

@@ -569,7 +569,7 @@ while True: time.sleep(600)
 
 @BUBBLEWRAP
 def test_a_missing_path_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"absolute and exist.*'/no/such/path'"):
+    with pytest.raises(ConfigError, match=r"exist and be absolute.*'/no/such/path'"):
         launch(["true"], readable=[Path("/no/such/path")])
 
 

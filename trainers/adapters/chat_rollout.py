@@ -109,8 +109,8 @@ class ChatRollout:
         """
         if len(self._faults) >= MAX_LOST_IN_A_ROW:
             raise EnvBackendError(
-                f"{len(self._faults)} episodes of {self._env_id} in a row were lost to "
-                f"infrastructure errors. The last error: {self._faults[-1]}"
+                f"{len(self._faults)} consecutive episodes of {self._env_id} were lost to "
+                f"infrastructure errors. Last error: {self._faults[-1]}"
             ) from self._faults[-1]
         self._live, self._task = self._env_of(parse_split(split)), None
         if self._live is self._sampler:

@@ -109,7 +109,7 @@ def _run(draft: Draft, place: AppWorldWorld) -> Diff:
     if ended_by < n:
         raise BuildError(f"the task is completed too early, by action {ended_by} of {n}")
     if not end.changes and end.answer is None:
-        raise BuildError("the actions did not change or answer anything")
+        raise BuildError("the actions neither change anything nor give an answer")
     return end
 
 

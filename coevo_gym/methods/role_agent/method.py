@@ -133,8 +133,8 @@ def _estimator(learner: object) -> StateGrouped:
         if isinstance(estimator, StateGrouped):
             return estimator
     raise ConfigError(
-        "role_agent multiplies each step's discounted outcome and compares steps by state, so it "
-        "requires learner.kind = 'pg', learner.advantage = 'gigpo' and "
+        "role_agent scales each step's discounted outcome by a foresight bonus and compares steps "
+        "by state, so it requires learner.kind = 'pg', learner.advantage = 'gigpo' and "
         "learner.state_rewards = 'at_the_end' (the method's defaults)."
     )
 

@@ -316,7 +316,7 @@ class Experiment(FrozenModel):
         known = [layer for layer in layers if layer is not None]
         if not known:
             raise ConfigError(
-                f"{self.name} has no budget {size!r} on {benchmark}. Define "
+                f"{self.name} has no budget {size!r} for {benchmark}. Define "
                 f"[budgets.{size}.{benchmark}] in your own TOML file."
             )
         found = reduce(lambda below, layer: layer.over(below), known)

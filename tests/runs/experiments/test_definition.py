@@ -193,7 +193,7 @@ def test_wrong_settings_name_their_row(tmp_path: Path) -> None:
 
 def test_budgets_that_there_are_not() -> None:
     table = load(str(TABLE))
-    with pytest.raises(ConfigError, match="has no budget 'small' on toy"):
+    with pytest.raises(ConfigError, match="has no budget 'small' for toy"):
         table.budget_of("small", "toy")
     with pytest.raises(ConfigError, match=r"no budget 'tiney'\. Did you mean 'tiny'"):
         size_of(table, "tiney")
