@@ -52,7 +52,7 @@ def test_what_cannot_be_imported_is_named(methods: Registry) -> None:
 def test_names_that_are_taken_or_not_there(methods: Registry) -> None:
     with pytest.raises(ConfigError, match="'static' is a built-in method"):
         methods.add("static", object())
-    with pytest.raises(ConfigError, match=r"'good' from .* has the same name"):
+    with pytest.raises(ConfigError, match=r"'good' from .* already uses this name"):
         methods.add("good", object())
     with pytest.raises(ConfigError, match=r"there is no method 'coevolv'. Did you mean 'coevolve'"):
         methods.load("coevolv")

@@ -205,7 +205,7 @@ class RestConfig(FrozenModel):
 
     Attributes:
         kind: type of this learner.
-        grow_steps: number of loop steps whose rollouts are collected before the policy improves.
+        grow_steps: number of loop steps of rollouts to collect before each policy improvement.
         thresholds: rising score thresholds, one per policy-improvement step. Each step imitates
             the rollouts with a score above its threshold. A single threshold of 0.5 is
             rejection-sampling fine-tuning (RFT).

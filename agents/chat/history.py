@@ -267,7 +267,7 @@ def _managed(
 
 
 def without_marks(answer: str) -> str:
-    """Remove the commands with which a model manages its history from an answer."""
+    """Remove from an answer the commands that a model uses to manage its history."""
     return _NOTE.sub("", _DROP.sub("", answer)).strip()
 
 

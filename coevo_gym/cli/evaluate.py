@@ -101,7 +101,7 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="TAG",
-            help="Also print success rates per tag of this kind, for example goal. Use 'all' "
+            help="Also print success rates per tag of this kind, such as 'goal'. Use 'all' "
             "for every kind. May be repeated.",
         ),
     ] = None,

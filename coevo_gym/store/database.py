@@ -238,7 +238,7 @@ class RunStore(RunReader):
             self._add_tasks(tasks)
 
     def add_evaluated_tasks(self, tasks: Iterable[EvaluatedTask]) -> None:
-        """Store the instructions of evaluated tasks, separately from training tasks."""
+        """Store the instructions of evaluated tasks separately from those of training tasks."""
         with self._transaction():
             for task in tasks:
                 self._insert("evaluated_tasks", *task[:-1], json.dumps(task.tags), new_only=True)

@@ -34,7 +34,7 @@ def is_open(context: Context) -> bool:
 
 
 def opened_for(benchmark: Benchmark, context: Context) -> Task:
-    """Return the task to explore, without its goal if there is a target and that is allowed."""
+    """Return the task to explore. With a target, its goal is hidden if possible."""
     if context.target and hasattr(benchmark, "open"):
         task: Task = benchmark.open(context.task)
         return task

@@ -129,7 +129,7 @@ def test_a_task_is_tried_again_for_nobody(monkeypatch: pytest.MonkeyPatch) -> No
     with monkeypatch.context() as patch:
         patch.setattr(toy.ToyEnv, "_begin", broken)
         rollout.begin()
-        with pytest.raises(EnvBackendError, match="did not start"):
+        with pytest.raises(EnvBackendError, match="could be started"):
             rollout.again()
 
 

@@ -85,7 +85,7 @@ class TestEvaluate:
     def test_one_split_at_a_time(self, envs: EnvPool) -> None:
         with pytest.raises(ConfigError, match=r"train.*val"):
             evaluate(ScriptedAgent(REFERENCES), [TRAIN[0], VAL[0]], envs)
-        with pytest.raises(ConfigError, match="no tasks"):
+        with pytest.raises(ConfigError, match=r"got the splits \[\]"):
             evaluate(ScriptedAgent(REFERENCES), [], envs)
 
     def test_an_episode_without_a_model_is_no_failure(self, envs: EnvPool) -> None:

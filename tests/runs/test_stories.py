@@ -218,7 +218,7 @@ def test_a_task_that_is_practised_cannot_be_rejected(coevo: Coevo, run: Path) ->
     update = {"round_id": "round-51", "accepted": (told.HELD,), "held": (), "verdicts": ()}
     told.add_result(run / "run.db", told.RESULT.model_copy(update=update))
     text = coevo("tasks", "review", "told", "--reject", told.HELD.name, code=2)
-    assert "joined coevolve in round-51" in text
+    assert "added to the pool of coevolve in round-51" in text
     assert "coevolve in round-51" in coevo("tasks", "show", told.HELD.name, "--run", "told")
 
 

@@ -44,7 +44,7 @@ def test_every_sampled_id_has_the_advantage_of_its_decision(
 
 @pytest.mark.parametrize(
     ("advantage", "message"),
-    [([1.0], "1 advantages for 2 steps"), ([1.0, [1.0]], "1 advantages .* 2 ids")],
+    [([1.0], "1 advantages for 2 steps"), ([1.0, [1.0]], "1 advantages .* 2 sampled tokens")],
 )
 def test_too_few_are_refused(advantage: Advantage, message: str) -> None:
     decision = TokenDecision((1,), (2, 3), (-1.0,) * 2)

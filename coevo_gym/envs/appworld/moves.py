@@ -257,17 +257,17 @@ def sign_in(app: str) -> str:
 
 
 def look_code(look: Look) -> str:
-    """Return code that prints a list. Run the code from :func:`sign_in` first."""
+    """Return the code that prints a list. Run the code from :func:`sign_in` first."""
     return _printed(f"list {look.words}", look.app, look.call)
 
 
 def act_code(look: Look, act: ListAction, row: Mapping[str, Any]) -> str:
-    """Return code that performs an action on a row. Run the code from :func:`sign_in` first."""
+    """Return the code that performs an action on a row. Run the code from :func:`sign_in` first."""
     return _printed(act.words.format(**row), look.app, act.call.format(**row))
 
 
 def answer_code(answer: int) -> str:
-    """Return code that submits an answer and ends the task."""
+    """Return the code that submits an answer and ends the task."""
     return f"# the answer is {answer}\napis.supervisor.complete_task(answer={answer})"
 
 

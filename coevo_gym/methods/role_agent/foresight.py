@@ -60,8 +60,8 @@ def likenesses(
     """
     if len(observations) != len(predictions) + 1:
         raise ValueError(
-            f"{len(predictions)} steps need {len(predictions) + 1} observations, including the one "
-            f"after the last step, got {len(observations)}."
+            f"{len(predictions)} steps need {len(predictions) + 1} observations (including the one "
+            f"after the last step), but got {len(observations)}."
         )
     texts = [clean(text) for text in observations]
 

@@ -105,7 +105,7 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
                     return found
                 await asyncio.to_thread(self._rollout.again)
             raise EnvBackendError(
-                f"An episode failed {MAX_TRIES} times on infrastructure errors. Training stops "
+                f"An episode failed {MAX_TRIES} times due to infrastructure errors. Training stops "
                 "because verl cannot drop a rollout, and a lost one must not count as a failure."
             )
         except BaseException:
