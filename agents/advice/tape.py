@@ -104,7 +104,7 @@ class Tape:
     def _record(
         self, requests: Sequence[Request], keys: Sequence[str], store: AnswerStore
     ) -> list[Completion]:
-        """Query the policy and record its answers, as they arrive if the policy supports it."""
+        """Query the policy and record its answers, streaming them if the policy can."""
         path = self.scopes.path  # of this thread
 
         def keep(answers: Mapping[int, Completion]) -> None:

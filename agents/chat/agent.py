@@ -23,7 +23,7 @@ _MEMORY_CHARS = 4_000
 
 
 class ChatConfig(FrozenModel):
-    """Settings for the chat with a language model.
+    """Settings for chatting with a language model.
 
     Attributes:
         history: part of the episode that the model sees: everything (``causal``), everything
@@ -297,6 +297,6 @@ def _check_goes_on(view: View, completion: Completion) -> None:
     pairs = zip(so_far, prompt, strict=False)
     place = next((i for i, (a, b) in enumerate(pairs) if a != b), len(prompt))
     raise ModelError(
-        f"The prompt of step {len(view.history) + 1} differs from the previously sampled tokens, "
+        f"The prompt for step {len(view.history) + 1} differs from the previously sampled tokens, "
         f"starting at token {place}. A policy must not change a message's token ids."
     )

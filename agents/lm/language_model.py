@@ -46,7 +46,7 @@ class ModelConfig(FrozenModel):
         pack_tokens: maximum number of tokens per forward pass; a longer sequence gets its own pass.
         prefix_cache_gib: memory in GiB for the key-value cache of past conversations when sampling
             with transformers, so that only new tokens are computed. The least recently used
-            conversations are dropped first. With 0, the conversation is recomputed in every turn.
+            conversations are dropped first. With 0, the conversation is recomputed on every turn.
     """
 
     path: str = Field(default="smollm2", min_length=1)

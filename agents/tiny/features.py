@@ -123,7 +123,7 @@ class _Page(NamedTuple):
 
 
 class Encoder:
-    """An encoder that turns choices into arrays, with a cache.
+    """A caching encoder that turns choices into arrays.
 
     The cache keeps ``max_cached`` encodings and drops the oldest.
     """

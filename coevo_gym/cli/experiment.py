@@ -64,8 +64,8 @@ def experiment(
     budget: Annotated[
         BudgetName | None,
         typer.Option(
-            help="Budget per cell. tiny: minutes on a CPU; small: the tiny policy's full budget or "
-            "SmolLM2-135M in some tables; paper: the paper's settings. Default: set by the table."
+            help="Budget per cell. tiny: minutes on a CPU; small: the tiny policy's full budget "
+            "(SmolLM2-135M in some tables); paper: the paper's settings. Default: set by the table."
         ),
     ] = None,
     seeds: Annotated[

@@ -16,7 +16,7 @@ _ROWS = 1000
 
 
 class Diversity(NamedTuple):
-    """The diversity of a task set after an addition.
+    """The diversity of a task set after tasks are added.
 
     Attributes:
         self_similarity: SR@5, the mean cosine between each task and its 5 nearest tasks, or NaN.

@@ -153,7 +153,7 @@ class TestEpisodes:
                     return [completion._replace(decision=decision)]
                 return [completion]
 
-        with pytest.raises(ModelError, match=r"prompt of step 2 differs .* starting at token 9"):
+        with pytest.raises(ModelError, match=r"prompt for step 2 differs .* starting at token 9"):
             one(ChatAgent(Anew("hm"), TOY), envs)
         changed = ChatConfig(history="window", window_turns=4)
         assert one(ChatAgent(Anew("hm"), TOY, changed), envs).steps

@@ -169,7 +169,7 @@ def loss_mean(batch: Batch, config: GRPOConfig) -> tuple[Tensor, float]:
 
 
 def trajectory_weights(owner: Tensor, lengths: Tensor) -> Tensor:
-    """Return weights for positions that make each trajectory count equally in a mean.
+    """Return per-position weights that make each trajectory count equally in a mean.
 
     Args:
         owner: (D,) index of the trajectory of each sample, counted from 0.

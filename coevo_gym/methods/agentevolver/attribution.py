@@ -124,7 +124,7 @@ def label_notes(
 
 
 class AttributionRecord(StepRecord):
-    """A memory of metrics on the labels used in the latest learner step.
+    """A memory that reports metrics for the labels used in the latest learner step.
 
     ``good``, ``bad`` and ``unlabelled`` are shares of steps. ``left_out``, ``unlike``, ``faults``
     and ``unanswered`` are shares of trajectories without labels (see :class:`Attribution` and

@@ -67,7 +67,7 @@ class Asked:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the spending as JSON, including the state of the model's endpoint."""
+        """Return the spending and the state of the model's endpoint as JSON."""
         endpoint = self._endpoint
         return {
             **self.meter.state_dict(),
