@@ -289,7 +289,7 @@ class TestPolicies:
                 return super().generate(plain)
 
         agent = ChatAgent(Careless(format_of("chatml"), ["hm"]), TOY)
-        with pytest.raises(ConfigError, match=r"Careless does not return the trained_prompt_ids"):
+        with pytest.raises(ConfigError, match=r"Careless does not return trained_prompt_ids"):
             agent.act([view(STRIPPED)])
         (act,) = agent.act([view(STRIPPED._replace(strip=False))])
         assert isinstance(act.decision, TokenDecision)

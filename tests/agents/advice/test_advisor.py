@@ -189,7 +189,7 @@ def test_a_prompt_that_wants_other_inputs_is_the_callers_fault() -> None:
     policy = ScriptedPolicy([("", GOOD)])
     with pytest.raises(ConfigError, match=r"declares the inputs story, but got plot\."):
         advisor(policy).ask([type(wrong)(wrong.prompt, wrong.schema, {"plot": 1})])
-    with pytest.raises(ConfigError, match="not JSON"):
+    with pytest.raises(ConfigError, match="not valid JSON"):
         advisor(policy).ask([type(wrong)(wrong.prompt, wrong.schema, {"story": object()})])
     assert not policy.asked
 
