@@ -179,6 +179,11 @@ def literals(annotation: Any) -> list[Any]:
     return [value for part in get_args(annotation) for value in literals(part)]
 
 
+def test_no_line_is_longer_than_100_characters() -> None:
+    lines = ((path, *line) for _, path in sources() for line in enumerate(path.open(), 1))
+    assert [f"{path}:{n}" for path, n, line in lines if len(line.rstrip("\n")) > 100] == []
+
+
 def test_episodes_are_run_in_one_place() -> None:
     """Above it, envs are stepped by what is an env itself, and by what tests them."""
     stepping = {

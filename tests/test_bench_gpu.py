@@ -294,7 +294,8 @@ def test_targets(bench: Any) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["--device", "cuda"]) == 1
-    assert "ConfigError: device is 'cuda', but PyTorch cannot find" in capsys.readouterr().err
+    said = "ConfigError: device is 'cuda', but PyTorch cannot find a GPU."
+    assert said in capsys.readouterr().err
 
 
 def test_results_on_a_page(bench: Any) -> None:

@@ -203,7 +203,8 @@ def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
                 "model there with save_pretrained."
             )
         with safe_open(folder / name, "np") as file:
-            shapes |= {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
+            keys = file.keys()  # iteration over the file itself is not supported
+            shapes |= {key: tuple(file.get_slice(key).get_shape()) for key in keys}
     return shapes
 
 

@@ -129,7 +129,7 @@ def evaluate(
 
       coevo eval webshop --policy transformers:smollm2 --trials 3 --set evaluation.n_tasks=3
 
-      coevo eval alfworld --policy openai:my-model --set policy.endpoint.base_url=http://localhost/v1
+      coevo eval alfworld --policy openai:my-llm --set policy.endpoint.base_url=http://localhost/v1
 
       coevo eval bfcl --policy scripted --split test --env scheme=all200
     """

@@ -86,8 +86,8 @@ def plan_of(config: RunConfig, card: str | None = None) -> PrintedPlan:
 def print_rows(rows: Sequence[tuple[str, str]], title: str | None = None) -> None:
     """Print a plan as a two-column table."""
     table = Table("quantity", "value", box=None, title=title, title_justify="left")
-    for what, how_much in rows:
-        table.add_row(what, escape(how_much))
+    for quantity, value in rows:
+        table.add_row(quantity, escape(value))
     print_table(table)
 
 

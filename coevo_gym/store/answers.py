@@ -65,7 +65,8 @@ class AnswerTable:
         for first in range(0, len(keys) if self._there else 0, _AT_ONCE):
             some = keys[first : first + _AT_ONCE]
             marks = ", ".join("?" * len(some))
-            query = f"SELECT key, scope, template, body FROM answers WHERE key IN ({marks})"  # noqa: S608 (marks)
+            where = f"key IN ({marks})"
+            query = f"SELECT key, scope, template, body FROM answers WHERE {where}"  # noqa: S608
             with self._lock, storing(self.path):
                 rows = self._db.execute(query, some).fetchall()
             for key, scope, template, body in rows:

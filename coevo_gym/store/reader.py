@@ -244,16 +244,16 @@ class RunReader:
     def notes(self, arm: str, kind: str | None = None) -> Notes:
         """Return the notes on an arm's episodes in order, optionally limited to one kind."""
         query = (
-            f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND (? IS NULL OR kind = ?) "  # noqa: S608 (constants)
-            "ORDER BY step, number"
+            f"SELECT {COLUMNS} FROM notes "  # noqa: S608 (constants)
+            "WHERE arm = ? AND (? IS NULL OR kind = ?) ORDER BY step, number"
         )
         return Notes(map(self._note, self._rows_of("notes", query, arm, kind, kind)))
 
     def notes_when(self, arm: str, kind: str) -> list[StoredNote]:
         """Return an arm's notes of one kind in order, each with its learner step."""
         query = (
-            f"SELECT {COLUMNS}, step FROM notes WHERE arm = ? AND kind = ? "  # noqa: S608 (constants)
-            "ORDER BY step, number"
+            f"SELECT {COLUMNS}, step FROM notes "  # noqa: S608 (constants)
+            "WHERE arm = ? AND kind = ? ORDER BY step, number"
         )
         rows = self._rows_of("notes", query, arm, kind)
         return [StoredNote(row[-1], self._note(row[:-1])) for row in rows]
@@ -355,8 +355,8 @@ class RunReader:
 
     def _rounds(self, which: str, *values: Any) -> list[StoredRound]:
         query = (
-            "SELECT arm, step, arm_env_steps, pool_size, rounds.body, results.body FROM rounds "  # noqa: S608
-            f"JOIN results USING (key) WHERE {which} ORDER BY rounds.rowid"  # only constants
+            "SELECT arm, step, arm_env_steps, pool_size, rounds.body, results.body "  # noqa: S608
+            f"FROM rounds JOIN results USING (key) WHERE {which} ORDER BY rounds.rowid"  # constants
         )
         return [
             StoredRound(

@@ -190,8 +190,10 @@ def _turn_gae(v: Inputs) -> Any:
 
 
 def _token_gae(v: Inputs) -> Any:
-    found = token_estimate(v["rewards"], v["lengths"], v["values"], gamma=v["gamma"], lam=v["lam"])
-    return {"A": [*chain.from_iterable(found.advantage)], "returns": found.targets}  # type: ignore[arg-type]
+    found: Any = token_estimate(
+        v["rewards"], v["lengths"], v["values"], gamma=v["gamma"], lam=v["lam"]
+    )
+    return {"A": [*chain.from_iterable(found.advantage)], "returns": found.targets}
 
 
 def _value_loss(v: Inputs) -> Any:

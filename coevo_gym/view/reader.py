@@ -128,8 +128,8 @@ class ViewReader(RunReader):
     def notes_about(self, arm: str, step: int, group: str, position: int) -> list[Note]:
         """Return the notes about one episode at a given learner step."""
         query = (
-            f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND step = ? AND group_id = ? "  # noqa: S608
-            "AND position = ? ORDER BY number"
+            f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND step = ? "  # noqa: S608 (constants)
+            "AND group_id = ? AND position = ? ORDER BY number"
         )
         rows = self._rows_of("notes", query, arm, step, group, position)
         return [self._note(row) for row in rows]
@@ -156,8 +156,8 @@ class ViewReader(RunReader):
             for path in ("$.likeness[0]", "$.floor")
         )
         query = (
-            f"SELECT kind, step, count(*), avg(value), max(abs(value)), {likeness}, {floor} "  # noqa: S608 (constants)
-            "FROM notes WHERE arm = ? AND step_of_episode >= 0 AND kind != ? "
+            "SELECT kind, step, count(*), avg(value), max(abs(value)), "  # noqa: S608 (constants)
+            f"{likeness}, {floor} FROM notes WHERE arm = ? AND step_of_episode >= 0 AND kind != ? "
             "GROUP BY kind, step ORDER BY kind, step"
         )
         return [NoteMeans(*row) for row in self._rows_of("notes", query, arm, INTERFACE)]

@@ -103,7 +103,9 @@ def test_a_fault_is_no_outcome_and_three_end_the_training(monkeypatch: pytest.Mo
         for _ in range(2):
             rollout.begin()
             rollout.answer("press red")
-        with pytest.raises(EnvBackendError, match=r"3 consecutive episodes of.*engine is gone"):
+        with pytest.raises(
+            EnvBackendError, match=r"3 consecutive episodes of Toy-v0.*engine is gone"
+        ):
             rollout.begin()
     assert not session.outstanding
     assert not curriculum.seen

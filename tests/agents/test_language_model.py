@@ -305,7 +305,7 @@ def test_what_has_no_logprobs_is_refused(
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"(?si)no language model.*coevo model fetch"):
+    with pytest.raises(ModelError, match=r"(?s)No language model.*coevo model fetch"):
         make(tmp_path / "nowhere")
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelError, match="Pass a folder with"):

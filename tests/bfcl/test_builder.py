@@ -125,7 +125,8 @@ def test_setup_is_done_before_the_user_speaks() -> None:
 def test_what_a_call_shows_can_be_used_by_the_next() -> None:
     words = ["Show the folders, and open the only one."]
     BFCL.build(draft_of(words=words, solution=["[ls()]", "[cd('documents')]", DONE]))
-    with pytest.raises(BuildError, match="agent cannot know 'documents', which cd needs as folder"):
+    unknown = "turn 1: the agent cannot know 'documents', which cd needs as folder"
+    with pytest.raises(BuildError, match=unknown):
         BFCL.build(draft_of(words=words, solution=["[cd('documents')]", "[ls()]", DONE]))
 
 

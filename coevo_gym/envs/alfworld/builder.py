@@ -24,6 +24,7 @@ from coevo_gym.envs.alfworld.goals import (
     HEAT,
     KINDS,
     LOOK,
+    PLAIN,
     TWO,
     WORDINGS,
     Facts,
@@ -118,7 +119,7 @@ def _check_place(scenario: str, world: ALFWorldWorld) -> None:
 def check_words(instruction: str, goal: RoomGoal) -> None:
     """Check that an instruction uses only plain characters and states the goal."""
     if not is_plain(instruction):
-        raise BuildError("the instruction must match the pattern [a-z][a-z0-9 ,'-]{0,199}")
+        raise BuildError(f"the instruction must match the pattern {PLAIN}")
     for name in goal.types:
         if not names(instruction, name):
             raise BuildError(f"the instruction does not mention the {name.lower()}")

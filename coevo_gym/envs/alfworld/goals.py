@@ -164,9 +164,13 @@ def _in_library(goal: RoomGoal) -> dict[str, Any]:
     return found
 
 
+PLAIN = "[a-z][a-z0-9 ,'-]{0,199}"
+"""The pattern of instructions for new tasks."""
+
+
 def is_plain(text: str) -> bool:
-    """Return True if a string contains only a-z, 0-9, spaces, commas, apostrophes and hyphens."""
-    return re.fullmatch("[a-z][a-z0-9 ,'-]{0,199}", text) is not None
+    """Return True if a string matches :data:`PLAIN`."""
+    return re.fullmatch(PLAIN, text) is not None
 
 
 def conditions(goal: RoomGoal, facts: Facts) -> tuple[int, int]:

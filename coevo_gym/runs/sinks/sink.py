@@ -7,6 +7,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
@@ -191,7 +192,7 @@ class ArmSinks:
         for name in list(self._names):
             sent = self._sent.get(name, _Sent())
             if not sent.has(step, event):
-                self._attempt(name, lambda: self._draw(name, sent, step, event, numbers))  # noqa: B023
+                self._attempt(name, partial(self._draw, name, sent, step, event, numbers))
 
     def _draw(
         self, name: str, sent: _Sent, step: int, event: str, numbers: Mapping[str, float]

@@ -117,9 +117,10 @@ class HostSetup:
             start = _sandboxed if protected else _careless
             with start(theirs, targets, self._level) as running:
                 theirs.close()
+                own = str(targets.folder / "scratch")
                 facts = {
                     **targets.facts(),
-                    "scratch": "/tmp" if protected else str(targets.folder / "scratch"),  # noqa: S108
+                    "scratch": "/tmp" if protected else own,  # noqa: S108
                     "library": sys.base_prefix,
                     "calls": seccomp.numbers(),
                     "limits": LIMITS._asdict(),

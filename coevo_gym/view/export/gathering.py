@@ -103,7 +103,7 @@ def pages(shelf: Shelf, *, held_out: bool, episodes: bool = True) -> Iterator[Ex
     of_run = (_groups, _tasks, _drafts, _episodes) if episodes else (_tasks,)
     parts = [_readable(part(run)) for run in shelf.runs() for part in of_run]
     if episodes:
-        parts += [_readable(_of_evaluation(shown, held_out)) for shown in shelf.evals()]
+        parts += [_readable(_eval_episodes(shown, held_out)) for shown in shelf.evals()]
     yield from filter(None, chain.from_iterable(zip_longest(*parts)))
 
 
@@ -134,7 +134,7 @@ def _episodes(run: ShownRun) -> Iterator[ExportedPage]:
         yield ExportedPage(f"runs/{run.id}/trajectories/{row.id}", run.id, "episodes")
 
 
-def _of_evaluation(shown: ShownEval, held_out: bool) -> Iterator[ExportedPage]:
+def _eval_episodes(shown: ShownEval, held_out: bool) -> Iterator[ExportedPage]:
     if held_out or shown.config["split"] == Split.TRAIN:
         for episode in episode_rows(shown):
             if episode.stored:

@@ -52,7 +52,9 @@ def take_in(db: Db) -> bool:
     there = {row[0] for row in db.execute("SELECT name FROM run.sqlite_master")}
     before = dict(marks)
     ends = {
-        table: db.execute(f"SELECT coalesce(max(rowid), 0) FROM run.{table}").fetchone()[0]  # noqa: S608
+        table: db.execute(
+            f"SELECT coalesce(max(rowid), 0) FROM run.{table}"  # noqa: S608
+        ).fetchone()[0]
         for table in _MARKED
         if table in there
     }
@@ -149,7 +151,8 @@ def _take_trajectories(db: Db, since: int, *, advantages: bool) -> None:
         mean = "a.mean"
         join = "LEFT JOIN run.advantages AS a USING (arm, group_id, position) "
     db.execute(
-        "INSERT OR REPLACE INTO trajectories SELECT t.rowid, t.arm, t.step, t.group_id, "  # noqa: S608 (constants)
+        "INSERT OR REPLACE INTO trajectories "  # noqa: S608 (constants)
+        "SELECT t.rowid, t.arm, t.step, t.group_id, "
         "t.position, t.task_id, t.policy_version, t.success, t.score, t.end_reason, t.steps, '', "
         f"NULL, '', {mean} FROM run.trajectories AS t {join}WHERE t.rowid > ?",
         (since,),

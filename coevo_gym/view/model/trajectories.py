@@ -204,8 +204,8 @@ def _neighbours(
     found = []
     for sign, way in (("<", "DESC"), (">", "ASC")):
         rows = run.index.rows(
-            f"SELECT arm, group_id, position FROM trajectories WHERE number {sign} ? "  # noqa: S608 (constants)
-            f"ORDER BY number {way} LIMIT 1",
+            "SELECT arm, group_id, position FROM trajectories "  # noqa: S608 (constants)
+            f"WHERE number {sign} ? ORDER BY number {way} LIMIT 1",
             number,
         )
         found.append(".".join(map(str, rows[0])) if rows else None)

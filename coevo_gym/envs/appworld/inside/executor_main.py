@@ -294,7 +294,8 @@ class Executor:
         lines = [line + "\n" for line in code.split("\n")]
         linecache.cache[name] = (len(code), None, lines, name)
         for statement in ast.parse(code, name).body:
-            compiled = self._compile(ast.Module([statement], []), name, "exec")  # type: ignore[arg-type]
+            module: Any = ast.Module([statement], [])
+            compiled = self._compile(module, name, "exec")
             exec(compiled, self._variables)  # noqa: S102 (the purpose of this process)
 
 

@@ -69,7 +69,8 @@ _COMPLEX = re.compile(
 )
 _LETTER_SYMBOLS = re.compile(
     r"[\u02c2-\u02c5\u02d2-\u02d7\u02de\u02df\u02e5-\u02eb\u02ed\u02ef-\u02ff\u24b6-\u24e9"
-    r"\ua708-\ua716\ua720\ua721\ua789\ua78a\U0001f130-\U0001f149\U0001f150-\U0001f169\U0001f170-\U0001f189]"
+    r"\ua708-\ua716\ua720\ua721\ua789\ua78a\U0001f130-\U0001f149\U0001f150-\U0001f169"
+    r"\U0001f170-\U0001f189]"
 )
 _X = "[XZVT]*"
 _WORD = (
