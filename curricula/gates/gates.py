@@ -447,7 +447,7 @@ class PrefixGate:
         """Check the score after each action of the reference solution; see :class:`Gate`."""
         _, *earlier, last = (0.0, *candidate.the_replay.scores[1:])
         if last < 1.0:
-            raise Rejected(f"the reference solution scores {round(last, 2)} at the end, not 1")
+            raise Rejected(f"the reference solution scores {last:.2f} at the end, not 1")
         for number, score in enumerate(earlier, start=1):
             if score >= 1.0:
                 raise Rejected(f"{number} of {len(earlier) + 1} actions already solve the task")

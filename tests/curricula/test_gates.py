@@ -136,7 +136,7 @@ BAD = {
     "the same task again": Bad("duplicate", KNOWN.name, draft("known already")),
     "an action that fails": Bad("replay", "'press", draft("trip over")),
     "never twice the same": Bad("replay", "different results", draft("flicker")),
-    "reference falls short": Bad("prefix", "scores 0.5 ", draft("half a success")),
+    "reference falls short": Bad("prefix", "scores 0.50", draft("half a success")),
     "solved before the end": Bad("prefix", "3 of 4 actions", draft("early success")),
     "solved at the start": Bad("empty_agent", "without any action", draft("gift")),
     "words about something else": Bad(
