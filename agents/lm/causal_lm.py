@@ -229,7 +229,7 @@ def check_model(model: PreTrainedModel) -> None:
     if not gap.item() < (1e-3 if own.dtype == torch.float32 else 0.1):
         raise ModelError(
             f"{type(model).__name__} gives different logits when sequences share a row (relative "
-            f"difference {round(gap.item(), 4)}), so it cannot be trained on packed sequences. Use "
+            f"difference {gap.item():.1e}), so it cannot be trained on packed sequences. Use "
             "a model with plain attention, such as Llama, Qwen2, Qwen3 or Mistral."
         )
 

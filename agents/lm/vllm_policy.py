@@ -101,7 +101,7 @@ class VLLMPolicy(TransformersPolicy):
         gap = (own[0] - torch.tensor(answer.logprobs)).abs().mean().item()
         if not gap <= self._tolerance:
             raise ModelError(
-                f"vLLM's log-probabilities differ from the learner's by {round(gap, 4)} nats on "
+                f"vLLM's log-probabilities differ from the learner's by {gap:.2g} nats on "
                 f"average, which exceeds the limit of {self._tolerance}: its weights or its "
                 "arithmetic differ. Sample from this model with policy.kind = 'transformers'."
             )
