@@ -13,16 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface, Cache, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from coevo_gym.agents.lm.causal_lm import head_of
+from coevo_gym.agents.lm.graphs import Begun, GraphBatch, GraphDecoder
 from coevo_gym.agents.lm.prefix_cache import (
     LEAST_SHARED,
     BatchLayer,
     CachedStart,
     Ids,
+    KeysAndValues,
     PrefixCache,
     batch_cache,
     can_be_cut_back,
@@ -82,6 +84,7 @@ def sample_padded(
     seed: int,
     max_prompt_tokens: int,
     prefixes: PrefixCache,
+    decoder: GraphDecoder | None = None,
 ) -> list[Sampled]:
     """Sample an answer to each prompt.
 
@@ -98,6 +101,7 @@ def sample_padded(
             prompt gets its own batch.
         prefixes: cache of sequences computed with these weights. New sequences are added unless the
             model's cache cannot be truncated.
+        decoder: decoder of this model; see :func:`graph_decoder`.
 
     Returns:
         One answer per prompt, in order.
@@ -116,7 +120,7 @@ def sample_padded(
     stops = frozenset(stop_ids)
     found: dict[int, Sampled] = {}
     for batch in _batches(rows, *limits):
-        sampled = _sample_batch(model, [rows[i] for i in batch], stops, stored)
+        sampled = _sample_batch(model, [rows[i] for i in batch], stops, stored, decoder)
         found.update(zip(batch, sampled, strict=True))
     return [found[i] for i in range(len(asks))]
 
@@ -142,8 +146,9 @@ def _sample_batch(
     rows: Sequence[_Row],
     stops: frozenset[int],
     stored: PrefixCache | None,
+    decoder: GraphDecoder | None,
 ) -> list[Sampled]:
-    batch = _Batch(model, rows)
+    batch: _Batch | GraphBatch = _Batch(model, rows)
     ids: list[list[int]] = [[] for _ in rows]
     logprobs: list[list[float]] = [[] for _ in rows]
     places = list(range(len(rows)))  # indices of the rows that are still in the batch
@@ -167,6 +172,8 @@ def _sample_batch(
             kept = [number for number in kept if live[number]]
         places, live = [places[i] for i in kept], [live[i] for i in kept]
         batch.go_on(kept)
+        if decoder is not None and isinstance(batch, _Batch):
+            batch = decoder.start(batch.begun()) or batch
 
 
 class _Batch:
@@ -202,36 +209,13 @@ class _Batch:
 
     def read(self) -> Tensor:
         """Process the next tokens; return the (B, V) logits for the tokens that follow."""
-        with _sharing_key_heads(self._model):
-            output: Any = self._model.base_model(
-                input_ids=self._ids,
-                attention_mask=self._seen,
-                position_ids=self._positions,
-                past_key_values=self._cache,
-                use_cache=True,
-            )
-        # Use two dimensions: with three, PyTorch copies a frozen head for each row.
-        logits: Tensor = head_of(self._model)(output.last_hidden_state[:, -1])
-        return logits
+        return _read_tokens(self._model, self._ids, self._seen, self._positions, self._cache)
 
     def draw(self) -> tuple[list[int], list[float]]:
-        """Process the next tokens, and sample one token per row with its log-probability.
-
-        At temperature 0, return the most likely token and log-probability 0.
-        """
-        logits = self.read()
-        greedy = self._temperatures == 0
-        scale = torch.where(greedy, 1.0, self._temperatures).unsqueeze(1)
-        precise = torch.promote_types(logits.dtype, torch.float32)
-        logps = torch.log_softmax(logits.to(precise) / scale, dim=1)  # (B, V)
-        shares = logps.double().exp().cumsum(dim=1)
-        points = self._uniforms[:, :1] * shares[:, -1:]
-        drawn = torch.searchsorted(shares, points, right=True).squeeze(1)
-        drawn = drawn.clamp(max=shares.shape[1] - 1)
-        tokens = torch.where(greedy, logits.argmax(dim=1), drawn)
-        picked = logps.gather(1, tokens.unsqueeze(1)).squeeze(1)
-        self._ids, self._uniforms = tokens.unsqueeze(1), self._uniforms[:, 1:]
-        return tokens.tolist(), torch.where(greedy, 0.0, picked).tolist()
+        """Process the next tokens, and sample one token per row with its log-probability."""
+        ids, logprobs = _draw(self.read(), self._temperatures, self._uniforms[:, 0])
+        self._ids, self._uniforms = ids.unsqueeze(1), self._uniforms[:, 1:]
+        return ids.tolist(), logprobs.tolist()
 
     def go_on(self, rows: Sequence[int]) -> None:
         """Queue the sampled tokens for processing, and keep only the given rows."""
@@ -243,21 +227,70 @@ class _Batch:
                 setattr(self, name, getattr(self, name)[kept])
             self._cache.batch_select_indices(kept)
 
+    def begun(self) -> Begun:
+        """Return the batch for a decoder, after its last tokens have been queued."""
+        seen = self._seen[:, :-1]  # without the queued tokens
+        parts = self._ids, self._positions, self._temperatures, self._uniforms, seen
+        return Begun(*parts, self._contents())
+
     def store(self, row: int, ids: Ids, stored: PrefixCache) -> None:
         """Add a row's processed tokens to a prefix cache, given the tokens' ids."""
         slots = self._seen[row].nonzero().squeeze(1)
-        layers = [layer for layer in self._cache.layers if isinstance(layer, BatchLayer)]
-        stored.put(ids, [layer.of_row(row, slots) for layer in layers])
+        stored.put(ids, [(k[row][:, slots], v[row][:, slots]) for k, v in self._contents()])
+
+    def _contents(self) -> KeysAndValues:
+        layers = (layer for layer in self._cache.layers if isinstance(layer, BatchLayer))
+        return [layer.contents() for layer in layers]
+
+
+def _read_tokens(
+    model: PreTrainedModel, ids: Tensor, seen: Tensor, positions: Tensor, cache: Cache
+) -> Tensor:
+    """Process (B, T) tokens, and return the (B, V) logits for the tokens that follow."""
+    with _sharing_key_heads(model):
+        output: Any = model.base_model(
+            input_ids=ids,
+            attention_mask=seen,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+        )
+    # Use two dimensions: with three, PyTorch copies a frozen head for each row.
+    logits: Tensor = head_of(model)(output.last_hidden_state[:, -1])
+    return logits
+
+
+def _draw(logits: Tensor, temperatures: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """Sample a token per row; return the ids (B,) and their log-probabilities (B,).
+
+    At temperature 0, return the most likely token and log-probability 0.
+    """
+    greedy = temperatures == 0
+    scale = torch.where(greedy, 1.0, temperatures).unsqueeze(1)
+    precise = torch.promote_types(logits.dtype, torch.float32)
+    logps = torch.log_softmax(logits.to(precise) / scale, dim=1)  # (B, V)
+    shares = logps.double().exp().cumsum(dim=1)
+    points = uniforms.unsqueeze(1) * shares[:, -1:]
+    drawn = torch.searchsorted(shares, points, right=True).squeeze(1)
+    drawn = drawn.clamp(max=shares.shape[1] - 1)
+    ids = torch.where(greedy, logits.argmax(dim=1), drawn)
+    picked = logps.gather(1, ids.unsqueeze(1)).squeeze(1)
+    return ids, torch.where(greedy, 0.0, picked)
+
+
+def graph_decoder(model: PreTrainedModel) -> GraphDecoder | None:
+    """Return a decoder for a model in evaluation mode; None if its cache cannot be truncated."""
+    return GraphDecoder(model, _read_tokens, _draw) if can_be_cut_back(model) else None
 
 
 @contextmanager
 def _sharing_key_heads(model: PreTrainedModel) -> Iterator[None]:
-    """Compute attention on a CPU without duplicating the key heads that queries share.
+    """Compute attention without duplicating the key heads that queries share.
 
-    On other devices, and for models that do not use PyTorch's attention, nothing changes.
+    For models that do not use PyTorch's attention, nothing changes.
     """
     before = model.config._attn_implementation
-    if model.device.type == "cpu" and before == "sdpa":
+    if before == "sdpa":
         model.config._attn_implementation = _ATTENTION
     try:
         yield

@@ -174,17 +174,17 @@ class BatchLayer(DynamicLayer):
             )
         self.keys[:, :, start : self._length] = key_states
         self.values[:, :, start : self._length] = value_states
-        return self.keys[:, :, : self._length], self.values[:, :, : self._length]
+        return self.contents()
 
     def get_seq_length(self) -> int:
         """Return the number of tokens per row, including padding."""
         return self._length
 
-    def of_row(self, row: int, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a copy of a row's keys and values at the given positions."""
+    def contents(self) -> tuple[Tensor, Tensor]:
+        """Return the (B, heads, tokens, width) keys and values of all tokens, with padding."""
         assert self.keys is not None
         assert self.values is not None
-        return self.keys[row][:, slots], self.values[row][:, slots]
+        return self.keys[:, :, : self._length], self.values[:, :, : self._length]
 
     def _filled(self, like: Tensor, ready: int, part: int) -> Tensor:
         rows, heads, _, width = like.shape

@@ -3,129 +3,30 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import fields
-from importlib.util import find_spec
 from typing import Any, Self
 
 import numpy as np
 
 from coevo_gym.agents.chat.format import ChatFormat
 from coevo_gym.agents.lm.causal_lm import half_copy, renew
+from coevo_gym.agents.lm.graphs import GraphDecoder
 from coevo_gym.agents.lm.language_model import FrozenAdapter, LanguageModel, ModelConfig
-from coevo_gym.agents.lm.padded import Ask, Sampled, sample_padded
+from coevo_gym.agents.lm.padded import Ask, Sampled, graph_decoder, sample_padded
 from coevo_gym.agents.lm.prefix_cache import PrefixCache
-from coevo_gym.core.errors import ConfigError, ModelError
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Completion, Finish, Message, Prompt, Request
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import TokenDecision
 
 # isort: split
 import torch  # last, because causal_lm reports missing packages
-import transformers
-from transformers import PreTrainedModel, generation
 
-logger = logging.getLogger(__name__)
-
+GRAPHS_ON = "cuda"
+"""Device type on which answers are decoded with CUDA graphs."""
 _PROMPT_PASSES = 4  # a prompt's forward pass stores no activations, so it may be larger
-_STEP_S = 600.0  # timeout for the engine's thread, which normally answers or fails much earlier
-_PAGE = 256
-_NEEDED = {"num_blocks", "return_logprobs"}
-
-
-def why_not(model: PreTrainedModel) -> str:
-    """Return the reason why this model cannot use continuous batching, or "" if it can.
-
-    Without flash attention, transformers computes each request's attention over the tokens of all
-    requests, which grows with the square of the batch size.
-    """
-    if not _settings() >= _NEEDED:
-        return f"transformers {transformers.__version__} does not give log-probabilities with it"
-    if model.device.type != "cuda":
-        return "on a CPU padded batches take less time"
-    if model.dtype not in (torch.bfloat16, torch.float16):
-        return "flash attention needs half precision"
-    if not getattr(model, "_supports_flash_attn", False):
-        return f"{type(model).__name__} has no flash attention"
-    if not (find_spec("flash_attn") or find_spec("flash_attn_interface")):
-        return "flash-attn is not installed"
-    return ""
-
-
-def sample_continuous(
-    model: PreTrainedModel, asks: Sequence[Ask], *, stop_ids: Sequence[int], seed: int
-) -> list[Sampled]:
-    """Sample an answer to each prompt; arguments and results are as in ``sample_padded``.
-
-    The engine draws from PyTorch's global generators, whose state is restored afterwards.
-
-    Raises:
-        ModelError: if the engine fails.
-    """
-    found: dict[int, Sampled] = {}
-    devices = [model.device] if model.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        for temperature in sorted({ask.temperature for ask in asks}):
-            group = [i for i, ask in enumerate(asks) if ask.temperature == temperature]
-            torch.manual_seed(seed)  # versions without the setting `seed` draw from here
-            found.update(_run(model, asks, group, stop_ids, seed))
-    return [found[i] for i in range(len(asks))]
-
-
-def _run(
-    model: Any, asks: Sequence[Ask], group: Sequence[int], stop_ids: Sequence[int], seed: int
-) -> dict[int, Sampled]:
-    """Sample answers to prompts that share a temperature."""
-    temperature = asks[group[0]].temperature
-    draw: dict[str, Any] = (
-        {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
-    )
-    draw |= {"top_k": 0, "top_p": 1.0, "eos_token_id": list(stop_ids), "pad_token_id": 0}
-    manager = model.init_continuous_batching(
-        generation_config=transformers.GenerationConfig(**draw),  # type: ignore[no-untyped-call]
-        continuous_batching_config=_config(model, [asks[i] for i in group], seed),
-    )
-    # Add all requests before the start, so that batching does not depend on thread timing.
-    for i in group:
-        manager.add_request(
-            list(asks[i].prompt),
-            request_id=str(i),
-            max_new_tokens=asks[i].max_tokens,
-            eos_token_id=list(stop_ids),
-        )
-    manager.start()
-    try:
-        return {i: sampled for i, sampled in (_next(manager, temperature) for _ in group)}
-    finally:
-        manager.stop(block=True, timeout=_STEP_S)
-
-
-def _next(manager: Any, temperature: float) -> tuple[int, Sampled]:
-    result = manager.get_result(timeout=_STEP_S)
-    if result is None or result.error is not None:
-        why = "it stopped" if result is None else result.error
-        raise ModelError(f"Continuous batching in transformers failed: {why}")
-    ids = tuple(result.generated_tokens)
-    logprobs = tuple(result.logprobs) if temperature else (0.0,) * len(ids)
-    return int(result.request_id), Sampled(ids, logprobs)
-
-
-def _config(model: PreTrainedModel, asks: Sequence[Ask], seed: int) -> Any:
-    settings: dict[str, Any] = {"return_logprobs": True}
-    if "seed" in _settings():
-        settings["seed"] = seed
-    if model.device.type != "cuda":  # the library cannot determine the available memory
-        tokens = (len(ask.prompt) + ask.max_tokens for ask in asks)
-        settings["num_blocks"] = sum(n // _PAGE + 2 for n in tokens)
-        settings["max_batch_tokens"] = max(512, len(asks))
-    return generation.ContinuousBatchingConfig(**settings)  # type: ignore[attr-defined]
-
-
-def _settings() -> set[str]:
-    config = getattr(generation, "ContinuousBatchingConfig", None)
-    return set() if config is None else {field.name for field in fields(config)}
+_KEPT_BYTES = 2**31  # a decoder with more memory is dropped before updates
 
 
 class TransformersPolicy(LanguageModel):
@@ -135,18 +36,14 @@ class TransformersPolicy(LanguageModel):
     the model's ``generation_config`` are ignored, because they would make the log-probabilities
     differ from the trainer's.
 
-    There are two engines. Left-padded batches, from which finished rows are removed, work
-    everywhere; on a CPU they took less processor time than transformers' continuous batching with a
-    tiny model, and about as much with SmolLM2. Continuous batching is used on a GPU with flash
-    attention. The selected engine and the reason are logged once.
-
-    Left-padded batches compute each token of a conversation only once; see
-    :class:`coevo_gym.agents.lm.prefix_cache.PrefixCache`.
+    Answers are sampled in left-padded batches, from which finished rows are removed. Each token of
+    a conversation is computed only once; see :class:`coevo_gym.agents.lm.prefix_cache.PrefixCache`.
+    On a GPU, tokens are decoded with CUDA graphs; see
+    :class:`coevo_gym.agents.lm.graphs.GraphDecoder`.
 
     If fp32 weights are trained on a GPU, answers are sampled with a bf16 copy, which is updated
     when ``version`` changes. The trainer's log-probabilities then differ slightly from the
-    sampler's, and importance weights correct for this. Neither this nor continuous batching has
-    been run on a GPU.
+    sampler's, and importance weights correct for this.
 
     Args:
         config: settings of the model and its training.
@@ -170,11 +67,11 @@ class TransformersPolicy(LanguageModel):
         super().__init__(config, seed=seed)
         self.format = ChatFormat(self.tokenizer, thinking=thinking)
         self._rng = np.random.default_rng(seed)
-        self._continuous: bool | None = None  # unknown until the first call
         self._half_copy: Any = None
         self._half_version = -1
         self._prefixes: PrefixCache | None = None
         self._prefixes_of = (-1, -1)
+        self._decoder: GraphDecoder | None = None
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """Answer prompts. Each decision records the temperature at which it was sampled.
@@ -239,17 +136,19 @@ class TransformersPolicy(LanguageModel):
         return TokenDecision(prompt_ids, ids, (0.0,) * len(ids))
 
     def train(self, mode: bool = True) -> None:
-        """Switch between sampling and updating. Switching to updating clears the prefix cache."""
+        """Switch between sampling and updating. Switching to updating frees memory for sampling."""
         super().train(mode)
         if mode and self._prefixes is not None:
             self._prefixes.clear()
+        if mode and self._decoder is not None and self._decoder.n_bytes > _KEPT_BYTES:
+            self._decoder = None
 
     def frozen_copy(self) -> LanguageModel | FrozenAdapter:
         """Return a frozen copy of the current model; see :meth:`LanguageModel.frozen_copy`."""
         frozen = super().frozen_copy()
         if isinstance(frozen, TransformersPolicy):
             frozen._rng = copy.deepcopy(self._rng)
-            frozen._half_copy = frozen._prefixes = None
+            frozen._half_copy = frozen._prefixes = frozen._decoder = None
         return frozen
 
     @contextmanager
@@ -278,33 +177,28 @@ class TransformersPolicy(LanguageModel):
         """
         super().load_state_dict(state)
         self._rng.bit_generator.state = state["rng"]
-        self._half_copy = self._prefixes = None
+        self._half_copy = self._prefixes = self._decoder = None
         return self
 
     def _sample(self, asks: Sequence[Ask]) -> list[Sampled]:
         model = self._sampler()
-        seed = int(self._rng.integers(2**63))
-        stop_ids = self.format.stop_ids
-        if self._continuous is None:
-            reason = why_not(model)
-            self._continuous = not reason
-            logger.info("sampling engine=%s reason=%s", _engine(not reason), reason or "it serves")
         with self._precision(self.device) if model is self.model else nullcontext():
-            if self._continuous:
-                try:
-                    return sample_continuous(model, asks, stop_ids=stop_ids, seed=seed)
-                except ModelError as error:
-                    self._continuous = False
-                    logger.warning("sampling engine=%s reason=%s", _engine(False), error)
-            most = _PROMPT_PASSES * self.config.pack_tokens
             return sample_padded(
                 model,
                 asks,
-                stop_ids=stop_ids,
-                seed=seed,
-                max_prompt_tokens=most,
+                stop_ids=self.format.stop_ids,
+                seed=int(self._rng.integers(2**63)),
+                max_prompt_tokens=_PROMPT_PASSES * self.config.pack_tokens,
                 prefixes=self._current_prefixes(),
+                decoder=self._current_decoder(model),
             )
+
+    def _current_decoder(self, model: Any) -> GraphDecoder | None:
+        if self.device.type != GRAPHS_ON:
+            return None
+        if self._decoder is None or self._decoder.model is not model:
+            self._decoder = graph_decoder(model)
+        return self._decoder
 
     def _current_prefixes(self) -> PrefixCache:
         """Return the prefix cache, emptied if the weights have changed since it was filled."""
@@ -333,10 +227,6 @@ class TransformersPolicy(LanguageModel):
             renew(self._half_copy, self.model)
             self._half_version = self.version
         return self._half_copy
-
-
-def _engine(continuous: bool) -> str:
-    return "continuous" if continuous else "padded"
 
 
 def _as_prompt(request: Request) -> Prompt:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +19,7 @@ from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
 from coevo_gym.agents.lm.padded import Ask, _batches, _Row, sample_padded  # noqa: E402
 from coevo_gym.agents.lm.prefix_cache import CachedStart, PrefixCache  # noqa: E402
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
-from coevo_gym.core.errors import ConfigError, ModelError, ModelNotFetched  # noqa: E402
+from coevo_gym.core.errors import ConfigError, ModelNotFetched  # noqa: E402
 from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Sampling  # noqa: E402
 from coevo_gym.core.spend import Usage  # noqa: E402
 from coevo_gym.core.trajectory import UNKNOWN_VERSION, Segment, TokenDecision, View  # noqa: E402
@@ -28,9 +27,6 @@ from coevo_gym.trainers.segments import segments  # noqa: E402
 from tests.agents.tiny_llama import make_tiny_llama  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-SLOWLY = pytest.param("continuous", marks=pytest.mark.slow)
-"""It collects garbage at every start, which takes its time in a large process."""
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +46,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(params=["padded", SLOWLY])
+@pytest.fixture(params=["growing batches", "graphs"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "continuous":
-        monkeypatch.setattr(transformers_policy, "why_not", lambda model: "")
+    if request.param == "graphs":
+        monkeypatch.setattr(transformers_policy, "GRAPHS_ON", "cpu")
     return str(request.param)
 
 
@@ -115,10 +111,9 @@ def test_mixed_requests_come_back_in_order(folder: Path, engine: str) -> None:
         assert completion.text == made.format.decode(decision.ids)
         read, written = len(decision.prompt_ids), len(decision.ids)
         assert completion.usage == Usage(calls=1, prompt_tokens=read, completion_tokens=written)
-    assert {made._continuous} == {engine == "continuous"}
+    assert (made._decoder is not None) == (engine == "graphs")
 
 
-@pytest.mark.parametrize("engine", ["padded", "continuous"], indirect=True)
 def test_logprobs_are_those_of_the_learner(folder: Path, engine: str) -> None:
     made = policy(folder)
     sampled = [p for p in MIXED if p.sampling.temperature]
@@ -360,33 +355,6 @@ def test_with_an_adapter(folder: Path, engine: str) -> None:
 def test_requests_that_make_no_sense(folder: Path, request_: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         policy(folder).generate([request_])
-
-
-def test_the_engine_is_told_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    made = policy(folder)
-    with caplog.at_level(logging.INFO, "coevo_gym"):
-        made.generate(MIXED[:1])
-        made.generate(MIXED[:1])
-    said = [r.getMessage() for r in caplog.records if "engine" in r.getMessage()]
-    assert said == ["sampling engine=padded reason=on a CPU padded batches take less time"]
-
-
-def test_a_broken_engine_is_left(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise ModelError("out of pages")
-
-    monkeypatch.setattr(transformers_policy, "why_not", lambda model: "")
-    monkeypatch.setattr(transformers_policy, "sample_continuous", fail)
-    made = policy(folder)
-    assert made.generate(MIXED) == policy_padded(folder, monkeypatch).generate(MIXED)
-    assert "reason=out of pages" in caplog.text
-
-
-def policy_padded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TransformersPolicy:
-    monkeypatch.setattr(transformers_policy, "why_not", lambda model: "a test")
-    return policy(folder)
 
 
 def test_a_fetched_models_name(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:

@@ -1,0 +1,277 @@
+"""Decoding with CUDA graphs: one launch per token instead of hundreds of kernel launches.
+
+A graph repeats recorded kernels on fixed memory. Batches are therefore padded to a few sizes, and
+all graphs share the memory for keys and values. Import this module lazily: it requires PyTorch and
+transformers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
+
+from coevo_gym.agents.lm.prefix_cache import Ids, KeysAndValues, PrefixCache
+
+logger = logging.getLogger(__name__)
+
+_LEAST_SLOTS = 256
+_ROOM = 64  # minimum number of free slots of a new batch
+_GPU_SHARE = 0.5  # share of the free memory
+
+Forward = Callable[[PreTrainedModel, Tensor, Tensor, Tensor, Cache], Tensor]
+"""Computes (B, V) logits of the next tokens from a model, ids, attention mask, positions, cache."""
+Draw = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Draws (B,) ids from logits, temperatures and uniform numbers, with their log-probabilities."""
+
+
+class Begun(NamedTuple):
+    """A batch whose prompts have been processed and whose first tokens have been drawn.
+
+    Attributes:
+        ids: (B, 1) tokens to process next.
+        positions: (B, 1) positions of these tokens.
+        temperatures: (B,) divisors of the logits; 0 samples greedily.
+        uniforms: (B, N) uniform numbers of the next N draws.
+        seen: (B, T) bool, False for padding.
+        layers: keys and values of each layer, both of shape (B, heads, T, width).
+    """
+
+    ids: Tensor
+    positions: Tensor
+    temperatures: Tensor
+    uniforms: Tensor
+    seen: Tensor
+    layers: KeysAndValues
+
+
+class GraphDecoder:
+    """A decoder that records a CUDA graph for each batch size and replays it for every token.
+
+    A graph is recorded when its size is first needed, and again after the memory for keys and
+    values has grown. If the weights are changed in place, the graphs stay valid. On a CPU, the same
+    steps run without graphs.
+
+    Args:
+        model: model in evaluation mode, with a cache that can be truncated.
+        forward: see :data:`Forward`.
+        draw: see :data:`Draw`.
+    """
+
+    def __init__(self, model: PreTrainedModel, forward: Forward, draw: Draw) -> None:
+        self.model = model
+        self._forward, self._draw = partial(forward, model), draw
+        self._memory: KeysAndValues = ()  # of each layer, without a shape
+        self._steps: dict[tuple[int, int], tuple[_Step, Callable[[], None]]] = {}
+        self._pool: Any = None
+        self._works = True
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the memory for keys and values, in bytes."""
+        return _n_bytes(self._memory)
+
+    def start(self, batch: Begun) -> GraphBatch | None:
+        """Continue a batch; return None if memory is short or the model cannot be recorded."""
+        if not self._works or not self._fits(batch):
+            return None
+        try:
+            return GraphBatch(self, batch)
+        except RuntimeError as error:
+            if self._steps:
+                raise
+            self._works = False
+            logger.warning("sampling without CUDA graphs, reason=%s", str(error).split("\n")[0])
+            return None
+
+    def load(self, batch: Begun) -> tuple[_Step, Callable[[], None]]:
+        """Copy a batch to a step's memory; return the step, and the function that runs it."""
+        n, length = batch.seen.shape
+        step, run = self._step(_padded(batch), batch.layers)
+        step.ids[:n], step.positions[:n] = batch.ids, batch.positions
+        step.temperatures[:n] = batch.temperatures
+        step.seen[:n, :length], step.seen[:n, length:] = batch.seen, False
+        step.slot.fill_(length)
+        for mine, theirs in zip(step.layers, batch.layers, strict=True):
+            for memory, part in zip(mine, theirs, strict=True):
+                memory[:n, :, :length] = part
+        return step, run
+
+    def _fits(self, batch: Begun) -> bool:
+        needed = _n_bytes(batch.layers) * prod(_padded(batch)) // batch.seen.numel()
+        if needed <= self.n_bytes or not batch.seen.is_cuda:
+            return True
+        free, _ = torch.cuda.mem_get_info(batch.seen.device)
+        return needed <= self.n_bytes + free * _GPU_SHARE
+
+    def _step(self, size: tuple[int, int], like: KeysAndValues) -> tuple[_Step, Callable[[], None]]:
+        rows, slots = size
+        shapes = [[(rows, part.shape[1], slots, part.shape[3]) for part in pair] for pair in like]
+        if not self._memory or prod(shapes[0][0]) > self._memory[0][0].numel():
+            self._steps.clear()
+            self._memory = ()  # free it first
+            self._memory = [
+                (keys.new_zeros(prod(of_keys)), values.new_zeros(prod(of_values)))
+                for (keys, values), (of_keys, of_values) in zip(like, shapes, strict=True)
+            ]
+        if size not in self._steps:
+            layers = [
+                (keys[: prod(of_keys)].view(of_keys), values[: prod(of_values)].view(of_values))
+                for (keys, values), (of_keys, of_values) in zip(self._memory, shapes, strict=True)
+            ]
+            step = _Step(self._forward, self._draw, layers)
+            self._steps[size] = step, self._recorded(step)
+        return self._steps[size]
+
+    def _recorded(self, step: _Step) -> Callable[[], None]:
+        """Record a step, overwriting the first slots of its memory; return a function to run it."""
+        if not step.seen.is_cuda:
+            return step.run
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        half = torch.get_autocast_dtype("cuda"), torch.is_autocast_enabled("cuda")
+        # Weights that autocast has converted before would not change with the weights.
+        with torch.autocast("cuda", *half, cache_enabled=False):
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                step.run()  # libraries allocate memory in their first run
+            torch.cuda.current_stream().wait_stream(stream)
+            with torch.cuda.graph(graph, pool=self._pool):
+                step.run()
+        self._pool = graph.pool()
+        return graph.replay
+
+
+class GraphBatch:
+    """A batch in a decoder's memory, which only one batch can use at a time.
+
+    Finished rows stay in the batch until a smaller size suffices. If all slots are used, the batch
+    is moved to a size with more slots.
+    """
+
+    def __init__(self, decoder: GraphDecoder, batch: Begun) -> None:
+        self._load = decoder.load
+        self._step, self._run = decoder.load(batch)
+        self._uniforms, self._length = batch.uniforms, batch.seen.shape[1]
+        self._places = list(range(len(batch.seen)))  # rows of the step
+
+    def draw(self) -> tuple[list[int], list[float]]:
+        """Process the next tokens, and draw one token per row with its log-probability."""
+        n = len(self._uniforms)
+        self._step.uniforms[:n] = self._uniforms[:, 0]
+        self._run()
+        self._uniforms, self._length = self._uniforms[:, 1:], self._length + 1
+        ids, logprobs = self._step.ids.squeeze(1).tolist(), self._step.logprobs.tolist()
+        return [ids[place] for place in self._places], [logprobs[place] for place in self._places]
+
+    def go_on(self, rows: Sequence[int]) -> None:
+        """Keep only the given rows."""
+        self._places = [self._places[row] for row in rows]
+        n, slots = self._step.seen.shape
+        if padded_size(len(rows)) == n and self._length < slots:
+            return
+        kept, step = torch.tensor(self._places, device=self._step.seen.device), self._step
+        moved = Begun(
+            ids=step.ids[kept],
+            positions=step.positions[kept],
+            temperatures=step.temperatures[kept],
+            uniforms=self._uniforms[kept],
+            seen=step.seen[kept, : self._length],
+            layers=[
+                (keys[kept, :, : self._length], values[kept, :, : self._length])
+                for keys, values in step.layers
+            ],
+        )
+        self._step, self._run = self._load(moved)
+        self._uniforms, self._places = moved.uniforms, list(range(len(kept)))
+
+    def store(self, row: int, ids: Ids, stored: PrefixCache) -> None:
+        """Add a row's processed tokens to a prefix cache, given the tokens' ids."""
+        place = self._places[row]
+        slots = self._step.seen[place].nonzero().squeeze(1)
+        layers = self._step.layers
+        stored.put(ids, [(k[place][:, slots], v[place][:, slots]) for k, v in layers])
+
+
+class _Step:
+    """A step of fixed size: it processes one token per row and draws the next one.
+
+    The drawn tokens are the inputs of the next step.
+
+    Attributes:
+        ids, positions, temperatures: as in :class:`Begun`.
+        seen: (B, slots) bool, True for the slots that a row's tokens attend to.
+        slot: (1,) slot where the next tokens are stored.
+        uniforms: (B,) uniform numbers of the next draw.
+        logprobs: (B,) log-probabilities of the drawn tokens.
+        layers: keys and values of each layer, both of shape (B, heads, slots, width).
+    """
+
+    def __init__(self, forward: Callable[..., Tensor], draw: Draw, layers: KeysAndValues) -> None:
+        rows, _, slots, _ = layers[0][0].shape
+        with layers[0][0].device:
+            self.ids = torch.zeros(rows, 1, dtype=torch.long)
+            self.positions = torch.zeros_like(self.ids)
+            self.temperatures, self.logprobs = torch.ones(rows), torch.zeros(rows)
+            self.uniforms = torch.zeros(rows, dtype=torch.double)
+            # Unused rows attend to all slots, because attention to none is undefined.
+            self.seen = torch.ones(rows, slots, dtype=torch.bool)
+            self.slot = torch.zeros(1, dtype=torch.long)
+        self.layers = layers
+        self._forward, self._draw = forward, draw
+        self._cache = Cache(layers=[_SlotLayer(*pair, self.slot) for pair in layers])
+
+    @torch.no_grad()
+    def run(self) -> None:
+        """Process the current tokens, and replace them with the next tokens."""
+        self.seen.index_fill_(1, self.slot, True)
+        mask = self.seen[:, None, None]  # (B, 1, 1, slots)
+        logits = self._forward(self.ids, mask, self.positions, self._cache)
+        ids, logprobs = self._draw(logits, self.temperatures, self.uniforms)
+        self.ids.copy_(ids.unsqueeze(1))
+        self.logprobs.copy_(logprobs)
+        self.positions += 1
+        self.slot += 1
+
+
+class _SlotLayer(DynamicLayer):
+    """Keys and values of one layer in fixed memory, where the next tokens are written to a slot."""
+
+    def __init__(self, keys: Tensor, values: Tensor, slot: Tensor) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._memory, self._slot = (keys, values), slot
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write keys and values of shape (B, heads, 1, width); return those of all slots."""
+        for memory, new in zip(self._memory, (key_states, value_states), strict=True):
+            memory.index_copy_(2, self._slot, new)
+        return self._memory
+
+
+def padded_size(n: int) -> int:
+    """Return the smallest number of the form 2^k or 3 * 2^k that is at least ``n``.
+
+    Example:
+        >>> [padded_size(n) for n in (1, 5, 9, 33)]
+        [1, 6, 12, 48]
+    """
+    power = 1 << (n - 1).bit_length()
+    return power * 3 // 4 if n <= power * 3 // 4 else power
+
+
+def _padded(batch: Begun) -> tuple[int, int]:
+    """Return the numbers of rows and slots for a batch."""
+    n, length = batch.seen.shape
+    return padded_size(n), max(_LEAST_SLOTS, padded_size(length + _ROOM))
+
+
+def _n_bytes(layers: KeysAndValues) -> int:
+    return sum(part.nbytes for pair in layers for part in pair)

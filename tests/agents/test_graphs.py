@@ -1,0 +1,140 @@
+"""Decoding step by step in fixed memory gives the answers that growing batches give."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from coevo_gym.agents.lm import graphs  # noqa: E402
+from coevo_gym.agents.lm.graphs import GraphDecoder, padded_size  # noqa: E402
+from coevo_gym.agents.lm.padded import Ask, Sampled, graph_decoder, sample_padded  # noqa: E402
+from coevo_gym.agents.lm.prefix_cache import PrefixCache  # noqa: E402
+from tests.agents.test_prefix_cache import MODELS, ids  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+STOP = 0
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+_MADE: dict[tuple[str, str], tuple[Any, GraphDecoder]] = {}
+
+
+def made(name: str, device: str) -> tuple[Any, GraphDecoder]:
+    """A model in fp64, so that rounding decides no draw, and a decoder for all examples."""
+    if (name, device) not in _MADE:
+        with torch.random.fork_rng():
+            torch.manual_seed(7)
+            model = MODELS[name]().eval().double().to(device)
+        decoder = graph_decoder(model)
+        assert decoder is not None
+        _MADE[name, device] = model, decoder
+    return _MADE[name, device]
+
+
+def sample(
+    model: Any, asks: Sequence[Ask], seed: int, decoder: GraphDecoder | None, cached: int = 2**20
+) -> list[Sampled]:
+    return sample_padded(
+        model,
+        asks,
+        stop_ids=[STOP],
+        seed=seed,
+        max_prompt_tokens=200,
+        prefixes=PrefixCache(cached),
+        decoder=decoder,
+    )
+
+
+def same(mine: Sequence[Sampled], theirs: Sequence[Sampled]) -> None:
+    assert [one.ids for one in mine] == [one.ids for one in theirs]
+    for one, other in zip(mine, theirs, strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-6)
+
+
+asks = st.builds(
+    Ask,
+    st.lists(ids, min_size=1, max_size=40).map(tuple),
+    st.sampled_from([0.0, 0.7, 1.0]),
+    st.integers(1, 30),
+)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+@settings(max_examples=15, deadline=None)
+@given(st.lists(asks, min_size=1, max_size=9), st.integers(0, 2**62), st.sampled_from([0, 2**20]))
+def test_answers_equal_those_without_a_decoder(
+    name: str, device: str, asked: list[Ask], seed: int, cached: int
+) -> None:
+    model, decoder = made(name, device)
+    same(sample(model, asked, seed, decoder, cached), sample(model, asked, seed, None, cached))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_batch_gets_more_slots_and_fewer_rows(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graphs, "_LEAST_SLOTS", 8)
+    monkeypatch.setattr(graphs, "_ROOM", 4)
+    model, _ = made("llama", device)
+    decoder = graph_decoder(model)
+    assert decoder is not None
+    asked = [Ask((1 + i, 2, 3), 1.0, 10 * i + 1) for i in range(7)]
+    same(sample(model, asked, 5, decoder), sample(model, asked, 5, None))
+    rows, slots = zip(*decoder._steps, strict=True)
+    assert len(set(rows)) > 1
+    assert len(set(slots)) > 1
+    assert decoder.n_bytes > 0
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_new_weights_are_used(device: str) -> None:
+    model, decoder = made("llama", device)
+    asked = [Ask((5, 6, 7), 0.0, 20)]
+    before = sample(model, asked, 0, decoder)
+    weight = model.lm_head.weight
+    kept = weight.detach().clone()
+    with torch.no_grad():
+        weight.copy_(weight.roll(1, 0))
+    after = sample(model, asked, 0, decoder)
+    wanted = sample(model, asked, 0, None)
+    with torch.no_grad():
+        weight.copy_(kept)
+    same(after, wanted)
+    assert after != before
+
+
+def test_a_model_that_cannot_be_recorded_is_sampled_without_graphs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    monkeypatch.setattr(GraphDecoder, "_recorded", fail)
+    model, _ = made("llama", "cpu")
+    decoder = graph_decoder(model)
+    asked = [Ask((1, 2), 1.0, 9), Ask((3,), 1.0, 9)]
+    with caplog.at_level(logging.WARNING, "coevo_gym"):
+        for _ in range(2):
+            same(sample(model, asked, 1, decoder), sample(model, asked, 1, None))
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "sampling without CUDA graphs, reason=operation not permitted when stream is capturing"
+    ]
+
+
+def test_a_sliding_window_has_no_decoder() -> None:
+    assert graph_decoder(MODELS["sliding window"]().eval()) is None
+
+
+@given(st.integers(1, 10_000))
+def test_a_padded_size_wastes_less_than_a_third(n: int) -> None:
+    assert n <= padded_size(n) < n * 1.5 or n <= 2
+    assert padded_size(padded_size(n)) == padded_size(n)
