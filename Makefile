@@ -44,8 +44,7 @@ test-vllm: $(VLLM_VENV)/test.stamp
 # Installs nothing: it uses the packages of PYTHON, and skips parts whose packages are missing.
 gpu-check:
 	@$(NEW_PYTHON)
-	PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) bench/gpu_grpo.py \
-	  --parts equal,train,rollout --out gpu-check $(ARGS)
+	PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) bench/gpu_grpo.py --out gpu-check $(ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(RUN)/ruff check .

@@ -1,25 +1,23 @@
-"""Check of the language-model learner on a GPU: agreement with the CPU, speed, and learning.
+"""Check of the language-model learner on a GPU: agreement with the CPU, and speed.
 
-It has four parts:
+It has three parts:
 
     equal    compares loss and gradient of a GRPO step, in fp32 and bf16, with the CPU in fp32
     train    measures tokens per second, MFU (share of the card's matrix rate), padding and memory
     rollout  compares sampled tokens per second with Hugging Face's generate and the decode roofline
-    learn    trains on ALFWorld with a fixed and an evolving task set; success before and after
 
 The results are written to the folder --out: gpu_grpo.json, a table in gpu_grpo.md and charts in
 gpu_grpo.svg. Nothing is downloaded. If the given model is not on this machine, a model with random
-weights is measured in its place, and learn is skipped. Parts with missing packages are skipped,
-too. All parts need torch, transformers, peft, safetensors, and coevo_gym with gymnasium, pydantic,
-jinja2 and rapidfuzz. learn also needs rich, typer, alfworld and textworld; with `--set
-benchmark=webshop` it does not need the last two. rollout also measures vllm if it is installed.
+weights is measured in its place. All parts need torch, transformers, peft, safetensors, and
+coevo_gym with gymnasium, pydantic, jinja2 and rapidfuzz. rollout also measures vllm if it is
+installed.
 
 The exit code is 1 if the device disagrees with the CPU or a part fails, and 3 if no part can be
 measured.
 
-Run: python bench/gpu_grpo.py --minutes 30
-     make gpu-check PYTHON=python3    # some minutes, without learn
-     python bench/gpu_grpo.py --device cpu --shape tiny --parts equal,train,rollout   # a quick test
+Run: make gpu-check PYTHON=python3
+     python bench/gpu_grpo.py --parts train --shape none    # one part, without random weights
+     python bench/gpu_grpo.py --device cpu --shape tiny     # a quick test
 """
 
 from __future__ import annotations
@@ -37,14 +35,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-PARTS = ("equal", "train", "rollout", "learn")
+PARTS = ("equal", "train", "rollout")
 NOT_RUN = "not run"
-_LANGUAGE_MODELS = (
+NEEDS = (
     *("accelerate", "gymnasium", "jinja2", "numpy", "peft", "pydantic", "rapidfuzz"),
     *("safetensors", "tokenizers", "torch", "transformers"),
 )
-NEEDS = dict.fromkeys(PARTS, _LANGUAGE_MODELS) | {"learn": (*_LANGUAGE_MODELS, "rich", "typer")}
-"""Packages that each part needs; packages of a benchmark are checked when it is used."""
+"""Packages that all parts need."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,13 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported
     found: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "command": options.command}
     found |= dict.fromkeys(PARTS, NOT_RUN)
-    for part in options.parts:
-        missing = [name for name in NEEDS[part] if find_spec(name) is None]
-        if missing:
+    missing = [name for name in NEEDS if find_spec(name) is None]
+    if missing:
+        for part in options.parts:
             found[part] = f"skipped: {', '.join(missing)} not installed"
             _tell(f"{part}: {found[part]}")
-    ready = [part for part in options.parts if found[part] == NOT_RUN]
-    if not ready:
         _write(options.out, found)
         _tell(f"written: {options.out / 'gpu_grpo.md'}, without numbers or a picture")
         return 3
@@ -67,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         try:
-            _measure(options, ready, found, Path(folder))
+            _measure(options, found, Path(folder))
         except (CoevoError, ImportError) as error:
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
             return 1
@@ -78,10 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed or unequal else 0 if measured else 3
 
 
-def _measure(
-    options: argparse.Namespace, parts: Sequence[str], found: dict[str, Any], folder: Path
-) -> None:
-    """Measure the given parts, and write the results after each one."""
+def _measure(options: argparse.Namespace, found: dict[str, Any], folder: Path) -> None:
+    """Measure the requested parts, and write the results after each one."""
     from gpu_parts import card
     from gpu_parts.equal import measure_equal
     from gpu_parts.rollouts import measure_rollouts
@@ -90,7 +83,6 @@ def _measure(
     from transformers.utils.logging import disable_progress_bar
 
     from coevo_gym.agents.lm.causal_lm import pick_device
-    from coevo_gym.core.errors import BenchmarkNotInstalled
 
     disable_progress_bar()
     pick_device(options.device)  # raises an error if there is no such device
@@ -122,15 +114,11 @@ def _measure(
         "equal": lambda: measure_equal(checked, size, device, _tell),
         "train": lambda: [row for subject in timed for row in train(subject)],
         "rollout": lambda: [row for subject in timed for row in rollout(subject)],
-        "learn": lambda: _learn(checked, options),
     }
-    for part in parts:
+    for part in options.parts:
         started = time.monotonic()
         try:
             found[part] = measures[part]()
-        except (ImportError, BenchmarkNotInstalled) as error:
-            name = error.name if isinstance(error, ModuleNotFoundError) else None
-            found[part] = f"skipped: {f'{name} not installed' if name else error}"
         except Exception as error:  # other parts can still be measured
             traceback.print_exc()
             found[part] = f"failed: {type(error).__name__}: {error}"
@@ -143,18 +131,6 @@ def _measure(
         value = NOT_RUN if target["value"] is None else f"{target['value']:.3g}"
         met = {None: "", True: "met", False: "missed"}[target["met"]]
         _tell(f"{target['name']:40} {value:>9}  target {target['wanted']:8} {met}")
-
-
-def _learn(subject: Any, options: argparse.Namespace) -> list[dict[str, Any]] | str:
-    if subject.random:
-        return (
-            "skipped: a model with random weights has no language to learn with. Run "
-            "`coevo model fetch smollm2`, or give a trained model with --model"
-        )
-    from gpu_parts.learning import measure_learning  # needs more packages than the other parts
-
-    runs = options.out / "runs"
-    return measure_learning(subject, options.device, options.minutes, options.set, runs, _tell)
 
 
 def _write(out: Path, found: dict[str, Any]) -> None:
@@ -193,15 +169,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--parts", default=",".join(PARTS), help="parts to run, separated by commas"
-    )
-    parser.add_argument(
-        "--minutes", type=float, default=20, help="total minutes for both arms of learn"
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        help="a setting for learn, as section.key=value",
     )
     parser.add_argument("--out", type=Path, default=Path("gpu_grpo"), help="folder for the results")
     options = parser.parse_args(arguments)

@@ -61,7 +61,6 @@ def picture_text(out: Path) -> str:
 
 def test_speed_and_equality(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run(bench, tmp_path, "--parts", "equal,train,rollout")
-    assert found["learn"] == "not run"
     assert found["command"].startswith("python bench/gpu_grpo.py --device cpu")
     assert {"python", "driver", "cuda", "torch", "transformers", "vllm"} <= found["software"].keys()
     assert found["peaks"]["flops"] > 0
@@ -83,7 +82,7 @@ def test_speed_and_equality(bench: Any, tmp_path: Path, capsys: pytest.CaptureFi
 
     rows = found["rollout"]
     assert [(r["engine"], r["batch"]) for r in rows if r["engine"] != "vllm"] == [
-        (engine, batch) for engine in ("generate", "padded") for batch in (2, 4)
+        (engine, batch) for engine in ("generate", "coevo_gym") for batch in (2, 4)
     ]
     assert {r["against_generate"] for r in rows if r["engine"] == "generate"} == {1.0}
 
@@ -100,7 +99,6 @@ def test_speed_and_equality(bench: Any, tmp_path: Path, capsys: pytest.CaptureFi
     assert found["seconds"].keys() == {"equal", "train", "rollout"}
     page = (tmp_path / "gpu_grpo.md").read_text()
     assert page.count("| random tiny |") == 2 + 4 + len(rows)
-    assert "## learn\n\nnot run\n" in page
 
 
 def test_random_weights_stand_in_for_a_model_that_is_not_there(
@@ -110,15 +108,13 @@ def test_random_weights_stand_in_for_a_model_that_is_not_there(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("COEVO_HOME", str(tmp_path / "home"))
-    found = run(bench, tmp_path, "--parts", "equal,learn", "--model", "smollm2")
+    found = run(bench, tmp_path, "--parts", "equal", "--model", "smollm2")
     (note,) = found["notes"]
     assert note.startswith("The model smollm2 is not in ")
     assert note.endswith("In its place: random tiny.")
-    assert found["learn"].startswith("skipped: a model with random weights has no language")
     page = (tmp_path / "gpu_grpo.md").read_text()
     for text in (page, capsys.readouterr().out, picture_text(tmp_path)):
         assert "In its place: random tiny." in text
-        assert "skipped: a model with random weights" in text
 
 
 def test_models_to_measure(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,25 +135,6 @@ def test_models_to_measure(bench: Any, tmp_path: Path, monkeypatch: pytest.Monke
     assert names("smollm2", "none") == ("random smollm2", ["random smollm2"], 1)
     there = str(tmp_path / "made" / "1.5b")
     assert names(there, "tiny") == ("1.5b", ["1.5b", "random tiny"], 0)
-
-
-def test_a_part_without_its_packages_is_skipped(
-    bench: Any, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those of its benchmark are found missing as it runs, those of its own before."""
-    from gpu_parts import learning
-
-    def no_alfworld(*args: Any) -> Any:
-        raise ModuleNotFoundError("No module named 'alfworld'", name="alfworld")
-
-    given = ("--parts", "equal,learn", "--model", str(trained))
-    monkeypatch.setattr(learning, "measure_learning", no_alfworld)
-    found = run(bench, tmp_path, *given)
-    assert found["learn"] == "skipped: alfworld not installed"
-    assert len(found["equal"]) == 2
-    for name in ("rich", "typer"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert run(bench, tmp_path, *given)["learn"] == "skipped: rich, typer not installed"
 
 
 def test_a_part_that_fails_stops_no_other(
@@ -278,7 +255,7 @@ def test_targets(bench: Any) -> None:
     lost = {"parameters": 2e9, "out_of_memory": True}
     rows = [
         {"engine": "generate", "against_generate": 1.0, "roofline_share": 0.9},
-        {"engine": "padded", "against_generate": 1.2, "roofline_share": 0.8},
+        {"engine": "coevo_gym", "against_generate": 1.2, "roofline_share": 0.8},
         {"engine": "vllm", "against_generate": 6.0, "roofline_share": 0.4},
     ]
     found = targets({"equal": "not run", "train": [training, small, lost], "rollout": rows})
@@ -301,9 +278,8 @@ def test_no_gpu(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
 def test_results_on_a_page(bench: Any) -> None:
     from gpu_parts.table import table
 
-    rates = {"low": 0.1, "high": 0.3, "success": 0.2}
-    arm = {"model": "m", "arm": "static", "steps": 1200, "env_steps": 9, "before": rates}
-    lost = {"model": "m", "budget_tokens": 8192, "checkpointing": True, "out_of_memory": True}
+    lost = {"model": "m", "budget_tokens": 8192, "checkpointing": True, "compiled": False}
+    lost["out_of_memory"] = True
     found = {
         "card": "H100",
         "date": "2026-01-02",
@@ -312,11 +288,10 @@ def test_results_on_a_page(bench: Any) -> None:
         "peaks": {"dtype": "bfloat16", "flops": 5e14, "data_sheet": 1e15, "bandwidth": 3e12},
         "models": [{"name": "m", "random": False, "parameters": 1_500_000_000}],
         "notes": [],
-        "seconds": {"train": 61.2, "rollout": 3.0, "learn": 5.0},
+        "seconds": {"train": 61.2, "rollout": 3.0},
         "equal": "not run",
         "train": [lost],
         "rollout": [{"model": "m", "engine": "vllm", "remark": "failed: a|b\nc"}],
-        "learn": [{**arm, "after": None}],
         "targets": [{"name": "speed", "wanted": "> 1", "value": 0.5, "met": False}],
     }
     lines = table(found).splitlines()
@@ -326,9 +301,8 @@ def test_results_on_a_page(bench: Any) -> None:
         "- model m: 1,500.0 M weights",
         "- software: torch 2",
         "## train (61 s)",
-        "| m | 8,192 | yes | – | – | – | – | out of memory |",
+        "| m | 8,192 | yes | no | – | – | – | – | out of memory |",
         r"| m | vllm | – | – | – | – | failed: a\|b c |",
-        "| m | static | 1,200 | 9 | 20.0% (10.0% – 30.0%) | – |",
         "| speed | > 1 | 0.5 | **no** |",
     ):
         assert line in lines
@@ -345,65 +319,3 @@ def test_usage(
         bench.main(arguments)
     assert error.value.code == 2
     assert message in capsys.readouterr().err
-
-
-LEARN = (
-    *("--parts", "learn", "--minutes", "30"),
-    *("--set", "warmup.n_tasks=2", "--set", "warmup.max_epochs=1"),
-    *("--set", "evaluation.n_tasks=2", "--set", "curriculum.initial_size=3"),
-    *("--set", "benchmark.max_steps=8", "--set", "benchmark.subset=builtin"),
-    *("--set", "rollout.group_size=2", "--set", "loop.groups_per_step=1"),
-    *("--set", "policy.chat.max_answer_tokens=4", "--set", "learner.minibatches=1"),
-)
-
-
-@pytest.mark.slow
-def test_learning_until_the_time_is_over(
-    bench: Any, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first arm is stopped after a step; the second has its env steps."""
-    from gpu_parts import learning
-
-    from coevo_gym.trainers.loop import Loop
-
-    steps: list[int] = []
-    step = Loop.step
-
-    def counted(loop: Loop) -> Any:
-        steps.append(loop.state.step)
-        return step(loop)
-
-    stops = iter([lambda: bool(steps), lambda: False])
-    monkeypatch.setattr(Loop, "step", counted)
-    monkeypatch.setattr(learning, "Deadline", lambda seconds, tell: next(stops))
-    static, coevolve = run(bench, tmp_path, *LEARN, "--model", str(trained))["learn"]
-    assert (static["arm"], static["steps"], static["stopped_by_clock"]) == ("static", 1, True)
-    assert (coevolve["arm"], coevolve["stopped_by_clock"]) == ("coevolve", False)
-    assert 0 < static["env_steps"] <= coevolve["env_steps"] < 2 * static["env_steps"]
-    for row in (static, coevolve):
-        assert row["split"] == "val"
-        for numbers in (row["before"], row["after"]):
-            assert 0 <= numbers["low"] <= numbers["success"] <= numbers["high"] <= 1
-            assert numbers["n_tasks"] == 2
-
-
-@pytest.mark.slow
-def test_no_time_to_learn(bench: Any, trained: Path, tmp_path: Path) -> None:
-    given = (*LEARN, "--model", str(trained), "--minutes", "0")
-    for row in run(bench, tmp_path, *given)["learn"]:
-        assert row["stopped_by_clock"]
-        assert (row["steps"], row["before"], row["after"]) == (0, None, None)
-
-
-def test_the_clock(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpu_parts import learning
-
-    now, said = [100.0], list[str]()
-    monkeypatch.setattr(learning, "monotonic", lambda: now[0])
-    stop = learning.Deadline(600, said.append)
-    assert (stop(), said) == (False, [])
-    now[0] += 150
-    assert (stop(), stop(), said) == (False, False, ["learn: 2.5 of 10.0 minutes"])
-    now[0] += 450
-    assert stop()
-    assert learning.Deadline(0, said.append)()

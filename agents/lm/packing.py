@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn.attention import varlen
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from coevo_gym.agents.lm.prefix_cache import LEAST_SHARED, n_shared
 from coevo_gym.core.errors import ModelError
@@ -119,7 +120,8 @@ def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) ->
     """
     device = model.device
     # On a GPU, one kernel computes the whole row, without sharing.
-    parts = lay_out(sequences, share=device.type == "cpu")
+    share = device.type == "cpu"
+    parts = lay_out(sequences, share=share)
     lengths = [len(part.ids) for part in parts]
     ids = torch.tensor([token for part in parts for token in part.ids], device=device)
     ends = [len(sequences[part.sequence]) for part in parts]
@@ -137,7 +139,7 @@ def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) ->
             cu_seq_lens_k=starts,
             max_length_q=max(lengths),
             max_length_k=max(lengths),
-            paths=[part.path for part in parts],
+            paths=[part.path for part in parts] if share else (),
         )
     hidden: Tensor = output.last_hidden_state[0]
     runs = (run for part in sorted(parts, key=lambda part: part.sequence) for run in part.path)
@@ -178,6 +180,13 @@ def enable_checkpointing(model: PreTrainedModel) -> None:
     model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": contexts})
     # Inputs with gradients are only needed for reentrant checkpointing.
     model.disable_input_require_grads()  # type: ignore[no-untyped-call]
+
+
+def compile_layers(model: PreTrainedModel) -> None:
+    """Compile each layer with ``torch.compile`` when it is first used; copies are not compiled."""
+    for layer in model.modules():
+        if isinstance(layer, GradientCheckpointingLayer):
+            layer.compile(dynamic=True)
 
 
 def sequence_attention(

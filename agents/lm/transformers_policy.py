@@ -182,7 +182,8 @@ class TransformersPolicy(LanguageModel):
 
     def _sample(self, asks: Sequence[Ask]) -> list[Sampled]:
         model = self._sampler()
-        with self._precision(self.device) if model is self.model else nullcontext():
+        precision = self._precision(self.device) if model is self.model else nullcontext()
+        with precision, torch.compiler.set_stance("force_eager"):  # layers compiled for updates
             return sample_padded(
                 model,
                 asks,

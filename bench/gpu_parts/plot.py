@@ -44,7 +44,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
             said.append(f"rollout: {_rollout_name(row)}: {row['remark']}")
     said += [
         f"{part}: {found[part]}"
-        for part in ("equal", "train", "rollout", "learn")
+        for part in ("equal", "train", "rollout")
         if isinstance(found[part], str) and found[part] != "not run"
     ]
     for text in said:
@@ -87,7 +87,8 @@ def _charts(
 
 
 def _training_name(row: Row) -> str:
-    return f"{row['model']}{', checkpointing' if row['checkpointing'] else ''}"
+    kinds = (kind for kind in ("checkpointing", "compiled") if row[kind])
+    return ", ".join([row["model"], *kinds])
 
 
 def _rollout_name(row: Row) -> str:

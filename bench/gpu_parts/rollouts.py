@@ -21,11 +21,11 @@ from gpu_parts.subjects import Size, Subject, prompt_ids, prompts
 from coevo_gym.agents.chat.format import ChatFormat
 from coevo_gym.agents.lm.language_model import ModelConfig
 from coevo_gym.agents.lm.model_shape import ModelShape
-from coevo_gym.agents.lm.transformers_policy import TransformersPolicy, why_not
+from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 from coevo_gym.core.seams import Prompt, Sampling
 from coevo_gym.core.trajectory import TokenDecision
 
-NAIVE = "generate"
+NAIVE, OURS = "generate", "coevo_gym"
 _SLACK = 64  # a truncated text may be tokenized into a few more tokens
 Lengths = list[tuple[int, int]]
 Engine = Callable[[Sequence[Prompt]], Lengths]
@@ -51,7 +51,7 @@ def measure_rollouts(
     """Return one row per engine and batch size."""
     naive = plain_speeds(subject, size, device)
     free(device)
-    found = {NAIVE: naive, **policy_speeds(subject, size, device)}
+    found = {NAIVE: naive, OURS: policy_speeds(subject, size, device)}
     free(device)
     rows = [
         _row(subject, engine, speed, peaks, naive[batch])
@@ -118,13 +118,11 @@ def plain_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
     return _speeds(run, form, tokenizer, size, device)
 
 
-def policy_speeds(subject: Subject, size: Size, device: str) -> dict[str, dict[int, Speed]]:
-    """Measure ``TransformersPolicy``, and return speeds by the name of its sampling engine."""
+def policy_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
+    """Measure ``TransformersPolicy``."""
     config = ModelConfig.model_validate({"path": subject.folder, "device": device})
     policy = TransformersPolicy(config)
-    found = _speeds(_engine(policy), policy.format, policy.tokenizer, size, device)
-    continuous = not why_not(policy._sampler())
-    return {"continuous" if continuous else "padded": found}
+    return _speeds(_engine(policy), policy.format, policy.tokenizer, size, device)
 
 
 def vllm_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:

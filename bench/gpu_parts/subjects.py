@@ -132,7 +132,7 @@ class Chosen(NamedTuple):
     """The models to measure.
 
     Attributes:
-        checked: the model for ``equal`` and ``learn``.
+        checked: the model for ``equal``.
         timed: the models for ``train`` and ``rollout``.
         notes: sentences that say where the models differ from the requested ones.
     """

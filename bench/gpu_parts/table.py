@@ -65,14 +65,6 @@ def _memory(row: Row) -> str:
     return f"{row['peak_memory'] / 2**30:.1f} GiB"
 
 
-def _success(when: str) -> Callable[[Row], str]:
-    def write(row: Row) -> str:
-        found = row[when]
-        return f"{found['success']:.1%} ({found['low']:.1%} – {found['high']:.1%})"
-
-    return write
-
-
 _MODEL: Column = ("model", lambda row: row["model"])
 _COLUMNS: dict[str, Sequence[Column]] = {
     "equal": (
@@ -87,6 +79,7 @@ _COLUMNS: dict[str, Sequence[Column]] = {
         _MODEL,
         ("tokens per pass", lambda row: f"{row['budget_tokens']:,}"),
         ("checkpointing", lambda row: "yes" if row["checkpointing"] else "no"),
+        ("compiled", lambda row: "yes" if row["compiled"] else "no"),
         ("tokens/s", lambda row: f"{row['tokens_per_s']:,.0f}"),
         ("in steps", lambda row: f"{row['step_tokens_per_s']:,.0f}"),
         ("MFU", lambda row: f"{row['mfu']:.1%}"),
@@ -101,14 +94,6 @@ _COLUMNS: dict[str, Sequence[Column]] = {
         ("against generate", lambda row: f"{row['against_generate']:.1f} x"),
         ("decode roofline", lambda row: f"{row['roofline_share']:.1%}"),
         ("remark", lambda row: row["remark"]),
-    ),
-    "learn": (
-        _MODEL,
-        ("arm", lambda row: row["arm"]),
-        ("steps", lambda row: f"{row['steps']:,}"),
-        ("env steps", lambda row: f"{row['env_steps']:,}"),
-        ("success before", _success("before")),
-        ("success after", _success("after")),
     ),
 }
 _TARGETS: Sequence[Column] = (

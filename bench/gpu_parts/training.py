@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import median
 from typing import Any
@@ -25,15 +25,21 @@ ANSWERED = 3
 """One in this many tokens is sampled; the others belong to prompts and observations."""
 TURN = 96
 """Maximum tokens of a turn, which is an observation and an answer."""
+VARIANTS = {
+    "cuda": ((False, False), (False, True), (True, True)),
+    "cpu": ((False, False), (True, False)),
+}
+"""Pairs that say if activations are checkpointed and if layers are compiled, by device."""
 
 
 def measure_training(
     subject: Subject, size: Size, device: str, peaks: Peaks, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Return one row per token budget, with and without gradient checkpointing."""
+    """Return one row per variant and token budget."""
     groups = random_groups(subject.shape.vocabulary, size)
     rows = []
-    for checkpointing in (False, True):
+    for checkpointing, compiled in VARIANTS[device]:
+        settings = {"gradient_checkpointing": checkpointing, "compile_layers": compiled}
         for budget in size.budgets:
             free(device)
             row: dict[str, Any] = {
@@ -41,9 +47,10 @@ def measure_training(
                 "parameters": subject.shape.n_parameters,
                 "budget_tokens": budget,
                 "checkpointing": checkpointing,
+                "compiled": compiled,
             }
             try:
-                row |= _updates(subject, groups, budget, checkpointing, size, device, peaks)
+                row |= _updates(subject, groups, budget, settings, size, device, peaks)
             except torch.OutOfMemoryError:
                 row["out_of_memory"] = True
             rows.append(row)
@@ -80,7 +87,7 @@ def _updates(
     subject: Subject,
     groups: Sequence[Group],
     budget: int,
-    checkpointing: bool,
+    settings: Mapping[str, bool],
     size: Size,
     device: str,
     peaks: Peaks,
@@ -89,19 +96,19 @@ def _updates(
         {
             "path": subject.folder,
             "device": device,
-            "gradient_checkpointing": checkpointing,
             "pack_tokens": budget,
+            **settings,
         }
     )
     policy = LanguageModel(config)
-    settings = GRPOConfig(
+    grpo = GRPOConfig(
         lr=1e-6,
         epochs=1,
         old_logprobs="recomputed",
         importance_cap=None,
         microbatch_tokens=budget,
     )
-    learner = GRPO(policy, settings)
+    learner = GRPO(policy, grpo)
     with _fed(policy) as fed:
         metrics = learner.update(groups)
     seconds, steps = [], []
@@ -161,7 +168,7 @@ def _episode(
 
 def _said(row: dict[str, Any]) -> str:
     what = f"{row['model']}, {row['budget_tokens']:,} tokens per pass"
-    what += ", checkpointing" if row["checkpointing"] else ""
+    what += "".join(f", {kind}" for kind in ("checkpointing", "compiled") if row[kind])
     if row.get("out_of_memory"):
         return f"{what}: out of memory"
     memory = row["peak_memory"]

@@ -248,7 +248,7 @@ SCHEMA = 1
 _ASIDE = ("source", "git_commit")
 """Values that are stored but not compared: a run's name, and its code, which may change if the
 results stay the same."""
-_OF_A_MACHINE = {"device", "gradient_checkpointing", "pack_tokens"}
+_OF_A_MACHINE = {"compile_layers", "device", "gradient_checkpointing", "pack_tokens"}
 _OF_AN_ENDPOINT = {"model", "base_url", "send_temperature"}
 _RENAMED = {"settings.chat.context": "settings.chat.history"}
 """Keys of older versions, with their current names."""

@@ -254,6 +254,40 @@ def test_gradient_checkpointing_changes_no_gradient(folder: Path, lora_rank: int
         assert torch.equal(got, wanted)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # PyTorch warns while it compiles
+@pytest.mark.parametrize("device", ["cuda" if torch.cuda.is_available() else "cpu"])
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_compiled_layers_compute_the_same_gradient(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lora_rank: int,
+    checkpointing: bool,
+    device: str,
+) -> None:
+    monkeypatch.setattr(language_model, "COMPILED_ON", device)
+    found = []
+    for compiled in (False, True):
+        config = ModelConfig.model_validate(
+            {
+                "path": str(folder),
+                "device": device,
+                "dtype": "bfloat16" if device == "cuda" else "float32",
+                "lora_rank": lora_rank,
+                "gradient_checkpointing": checkpointing,
+                "compile_layers": compiled,
+            }
+        )
+        model = LanguageModel(config)
+        learn(model, steps=1)
+        model.train()
+        model.logprobs(SEGMENTS)[0].sum().backward()  # type: ignore[no-untyped-call]
+        found.append(torch.cat([grad.flatten() for grad in gradients(model)]))
+    wanted, got = found
+    assert (got - wanted).norm() <= (0.05 if device == "cuda" else 1e-4) * wanted.norm()
+
+
 @pytest.mark.parametrize("lora_rank", [0, 4])
 def test_half_precision_as_on_a_gpu(
     folder: Path, monkeypatch: pytest.MonkeyPatch, lora_rank: int
