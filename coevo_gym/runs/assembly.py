@@ -279,8 +279,8 @@ class Assembly:
         asked = None if arm is None else self.asked_by_studies(arm)
         if arm is None or asked is None:
             raise ConfigError(
-                "The method calls kit.analyst() to query a model, but questions_per_step is missing "
-                "or empty in its settings, so the cost is unknown. Define it in the settings class."
+                "The method calls kit.analyst() to query a model, but its settings do not define "
+                "questions_per_step, so the cost is unknown. Define this property in the settings."
             )
         sampling = Sampling(arm.analyst.temperature, arm.analyst.max_answer_tokens)
         return Analyst(asked.advisor, asked.scope, sampling)
