@@ -65,7 +65,7 @@ class Scene:
         if not self.rules.operators:  # the translator has simplified everything away
             raise TaskError(
                 "The goal is either impossible or already met, whatever the agent does. Choose a "
-                "goal that the objects in the scene make possible and that is not met yet."
+                "goal that is achievable with the objects in the scene but not already met."
             )
         self.start = State(self.rules)
         atoms = [self.proposition(atom) for atom in self.start.atoms()]
