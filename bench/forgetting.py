@@ -96,7 +96,7 @@ def by_type(rows: dict[str, list[Cell]], kind: str) -> str:
     """Return the second table, with success by type of task after the warm-up and at the end."""
     types = {one.value: one.tasks for c in next(iter(rows.values())) for one in _types(c, kind)}
     if not types:
-        raise SystemExit(f"None of the evaluation tasks has a tag of the kind {kind!r}.")
+        raise SystemExit(f"None of the evaluation tasks has a tag of kind {kind!r}.")
     lines = [["row", *(f"{value} ({tasks})" for value, tasks in types.items())]]
     lines.append(["---"] * len(lines[0]))
     for row, each in rows.items():

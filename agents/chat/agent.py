@@ -34,17 +34,17 @@ class ChatConfig(FrozenModel):
             many as fit into 24,000 characters.
         managed_chars: prompt length in characters above which ``self_managed`` asks the model to
             shorten the history.
-        memory: method of shortening the history. ``rule`` makes no extra requests: ``window`` lists
-            the older actions, and with ``self_managed``, the model's answers also name the steps to
-            drop or replace with a note. ``model`` makes extra requests. With ``window``, it asks
-            for notes on older steps once per full window; with ``self_managed``, it asks which
-            steps to drop or replace whenever the prompt is too long. Extra requests are sampled
-            greedily, are not trained on, and do not count towards ``max_episode_tokens``.
-        thinking: True to let the model think before it answers. The prompt then asks for thoughts.
-            In a run, this setting also enables thinking in the model's chat template.
-        style: answer style. With ``react``, the prompt asks for a line ``Thought: …`` before each
+        memory: method of shortening the history if ``history`` is ``window`` or ``self_managed``.
+            ``rule``: ``window`` lists the older actions, and ``self_managed`` lets the model name
+            steps to drop or replace with a note in its answers. ``model``: in extra requests,
+            ``window`` asks for notes once per full window, and ``self_managed`` asks which steps to
+            drop or replace when the prompt is too long. Extra requests are sampled greedily, are
+            not trained on, and do not count towards ``max_episode_tokens``.
+        thinking: True to let the model think before it answers. The prompt then tells it to think
+            first. In a run, this setting also enables thinking in the model's chat template.
+        style: answer style. With ``react``, the prompt asks for a ``Thought: …`` line before each
             action. Unlike text in ``<think>`` tags, this line stays in the history. ``react``
-            needs ``thinking = false`` and a prompt file with the input ``style``.
+            requires ``thinking = false`` and a prompt file that declares the ``style`` input.
         max_answer_tokens: maximum number of tokens per answer, including thoughts.
         max_episode_tokens: maximum number of sampled tokens per episode; None for no limit. The
             limit has no effect on policies that do not return token ids.
@@ -65,8 +65,8 @@ class ChatConfig(FrozenModel):
     def _one_place_for_thoughts(self) -> ChatConfig:
         if self.style == "react" and self.thinking:
             raise ValueError(
-                "style = 'react' asks for thoughts in the answer, but thinking = true asks for "
-                "thoughts in <think> tags. Set thinking = false, or style = 'plain'."
+                "style = 'react' puts the model's thoughts in its answer, but thinking = true puts "
+                "them in <think> tags. Set thinking = false, or style = 'plain'."
             )
         return self
 

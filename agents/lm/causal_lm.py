@@ -106,7 +106,7 @@ def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
     except (OSError, ValueError) as error:
         raise ModelError(
             f"Could not load a language model from {path!r}: {error}\nPass a folder with "
-            "config.json, weights and tokenizer, or a Hugging Face Hub model ID, or run "
+            "config.json, the weights and a tokenizer, or a Hugging Face Hub model ID, or run "
             "`coevo model fetch smollm2` for a small model."
         ) from error
     return Loaded(model.to(device).eval(), tokenizer, None)

@@ -36,7 +36,7 @@ class ModelConfig(FrozenModel):
         dtype: compute precision. ``auto`` is ``bfloat16`` on a GPU and ``float32`` on a CPU.
             ``bfloat16`` computes in bf16 and stores the weights in fp32; with LoRA, base weights
             are stored in bf16 and the adapter in fp32. On a CPU, bf16 is faster only with bf16
-            instructions (``avx512_bf16`` or ``amx_bf16``). Accuracy: see ``docs/agents.md``.
+            instructions (``avx512_bf16`` or ``amx_bf16``). For accuracy, see ``docs/agents.md``.
         lora_rank: rank of a LoRA adapter on all linear layers except the head; 0 trains all
             weights. In a mixture of experts, only attention is adapted; experts and routers stay
             frozen.

@@ -221,7 +221,7 @@ def _convert(source: Path, file: str, target: Path) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ModuleNotFoundError as error:
         advice = extra_advice("train")
-        raise ImportError(f"Converting a model needs {error.name}. {advice}.") from error
+        raise ImportError(f"Converting a model requires {error.name}. {advice}.") from error
     with redirect_stderr(StringIO()):  # hide progress bars
         options: dict[str, Any] = {"gguf_file": file, "local_files_only": True}
         tokenizer = AutoTokenizer.from_pretrained(source, **options)

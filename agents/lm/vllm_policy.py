@@ -102,8 +102,8 @@ class VLLMPolicy(TransformersPolicy):
         if not gap <= self._tolerance:
             raise ModelError(
                 f"vLLM's log-probabilities differ from the learner's by {gap:.2g} nats on "
-                f"average, which exceeds the limit of {self._tolerance}: its weights or its "
-                "arithmetic differ. Sample from this model with policy.kind = 'transformers'."
+                f"average, which exceeds the limit of {self._tolerance}. vLLM may use different "
+                "weights or numerics. Set policy.kind = 'transformers' for this model."
             )
 
 

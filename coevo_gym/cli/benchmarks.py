@@ -122,7 +122,7 @@ def doctor(
     For example: coevo doctor --attack-suite --level landlock
     """
     if level is not None and not attack_suite:
-        raise ConfigError("--level sets the isolation level to attack, so it needs --attack-suite.")
+        raise ConfigError("--level sets the isolation level to test and requires --attack-suite.")
     if attack_suite:
         run_attacks(as_json, level)
         return

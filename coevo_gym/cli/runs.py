@@ -121,7 +121,7 @@ def remove_runs(
 @app.command("gc")
 def free_space(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print the files that can be deleted.")
+        bool, typer.Option("--dry-run", help="Print the files to delete, but do not delete them.")
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,

@@ -66,7 +66,7 @@ def serve(
         int, typer.Option(min=1, help="Number of groups that your trainer uses per learner step.")
     ] = 1,
     evolve_every: Annotated[
-        int, typer.Option(min=1, help="Number of groups between two evolution rounds.")
+        int, typer.Option(min=1, help="Number of groups between consecutive evolution rounds.")
     ] = 320,
     initial_size: Annotated[
         int, typer.Option(min=1, help="Number of tasks that the first round should find.")
@@ -90,7 +90,7 @@ def serve(
         typer.Option(
             min=1,
             metavar="SECONDS",
-            help="Seconds without a message after which a worker counts as lost.",
+            help="Seconds without a message after which a worker is considered lost.",
         ),
     ] = 900.0,
     sessions: Annotated[

@@ -48,7 +48,7 @@ def train(
         bool, typer.Option("--overwrite", help="Delete any existing run with this name.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print what the run would do and require.")
+        bool, typer.Option("--dry-run", help="Print what the run would do and require, then exit.")
     ] = False,
     listing: Annotated[
         bool, typer.Option("--list", help="Only list the presets and the cost of each.")

@@ -44,7 +44,7 @@ def view(
         bool,
         typer.Option(
             "--with-episodes",
-            help="With --export: include evaluation episodes. Do not train on such files.",
+            help="With --export: include evaluation episodes. Do not train on the exported file.",
         ),
     ] = False,
 ) -> None:

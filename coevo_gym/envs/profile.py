@@ -94,8 +94,8 @@ def profiled(benchmark: Benchmark) -> Profiled:
     """
     if not hasattr(benchmark, "profile"):
         raise ConfigError(
-            f"The benchmark {benchmark.name!r} has no profile, so a model cannot explore it. Add "
-            "an attribute `profile` (a coevo_gym.envs.profile.EnvProfile), or set "
+            f"The benchmark {benchmark.name!r} has no profile, so a model cannot explore it. Give "
+            "it a `profile` attribute (a coevo_gym.envs.profile.EnvProfile), or set "
             'explorer.kind = "scripted".'
         )
     return cast(Profiled, benchmark)

@@ -279,8 +279,8 @@ class Assembly:
         asked = None if arm is None else self.asked_by_studies(arm)
         if arm is None or asked is None:
             raise ConfigError(
-                "The method's study queries a model, but the settings do not say how often. Add a "
-                "questions_per_step property to the method's settings to make the cost predictable."
+                "The method calls kit.analyst() to query a model, but its settings do not define "
+                "questions_per_step, so the cost is unknown. Define this property in the settings."
             )
         sampling = Sampling(arm.analyst.temperature, arm.analyst.max_answer_tokens)
         return Analyst(asked.advisor, asked.scope, sampling)
@@ -360,9 +360,9 @@ def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
     solves, paper = gates.has("solve") or gates.accept == "paper", gates.accept == "paper"
     if solves and (paper or gates.solve.tip) and gates.solve.solver == "policy" and not reads:
         raise ConfigError(
-            "gates: policy.kind = 'tiny' only scores actions and does not read advice, so it "
-            "cannot use a reference solution. Keep the defaults of gates.solve.tip and "
-            "gates.accept, set gates.solve.solver to 'explorer', or use a language model."
+            "gates: the tiny policy scores actions but does not read advice, so it cannot use a "
+            "reference solution. Set gates.solve.solver = 'explorer', use a language model, or "
+            "leave gates.solve.tip and gates.accept at their defaults."
         )
     needs = {
         "gates.accept = 'paper'": paper,

@@ -38,7 +38,7 @@ class ServedCurriculum:
         curriculum: name of the method that provides the curriculum.
         group_size: K, episodes per group.
         groups_per_step: groups that the trainer learns from at once.
-        evolve_every_groups: groups between two evolution rounds.
+        evolve_every_groups: groups between consecutive evolution rounds.
         initial_size: number of tasks that the first round looks for.
         seed: seed of the whole task stream.
         lease_s: seconds after which a ticket expires unless it is renewed.

@@ -33,7 +33,7 @@ ALFWORLD = get_benchmark("alfworld")
 TRAIN = coevo_gym.tasks("alfworld", "train", "builtin")
 KITCHEN = TRAIN[0]
 POTATO = RoomGoal(kind=HEAT, object="Potato", receptacle="CounterTop")
-NO_DIFFERENCE = "no command can make a difference"
+NO_DIFFERENCE = "either impossible or already met"
 
 
 @cache

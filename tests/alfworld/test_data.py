@@ -213,8 +213,8 @@ def changed(games: list[OfficialGame], **changes: object) -> list[object]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"grammar": f"{{{HOSTILE}}}"}, "The grammar of the games differs from ALFWorld 0.4.0"),
-        ({"pddl_domain": "(define (domain other))"}, "The domain of the games differs from"),
+        ({"grammar": f"{{{HOSTILE}}}"}, "The grammar of the games does not match ALFWorld 0.4.0"),
+        ({"pddl_domain": "(define (domain other))"}, "The domain of the games does not match"),
         ({"pddl_domain": None}, "expected a string, got None"),
         ({"id": "train/../../../etc/passwd"}, "is not the id of an official text game"),
         ({"id": "test/pick_and_place_simple-Pen-None-Desk-301/trial_T1"}, "is not the id of an"),
@@ -329,7 +329,7 @@ def run(command: str) -> Callable[[Path], None]:
         (run("DELETE FROM head WHERE key = 'digest'"), "has an incomplete header"),
         (
             run("UPDATE head SET value = 'x' WHERE key = 'grammar'"),
-            "grammar of the games differs from ALFWor",
+            "grammar of the games does not match ALFWor",
         ),
         (run("UPDATE problems SET packed = substr(packed, 9)"), "is damaged: Error"),
         (run("UPDATE problems SET packed = substr(packed, 1, 900)"), "is damaged: Error"),

@@ -193,7 +193,7 @@ def test_a_goal_that_the_scene_does_not_allow_is_named_and_leaves_nothing_to_pla
     env = make_env("alfworld", TRAIN[0])
     goal = RoomGoal(kind=PICK, object="Dragon", receptacle="Shelf")
     world = world_of(TRAIN[1]).model_copy(update={"goal": goal})
-    with pytest.raises(TaskError, match="no command can make a difference"):
+    with pytest.raises(TaskError, match="either impossible or already met"):
         env.reset(options={"task": TRAIN[1].model_copy(update={"world": world})})
     with pytest.raises(ResetNeeded):
         env.step(TRAIN[0].solution[0])

@@ -73,9 +73,9 @@ def goal(kind: str, thing: str = "Mug", other: str = "") -> RoomGoal:
         ({"kind": PICK, "object": "", "receptacle": "Shelf"}, "needs object"),
         ({"kind": PICK, "object": "Mug", "receptacle": "Shelf", "toggle": "X"}, "has no toggle"),
         ({"kind": LOOK, "object": "Mug", "receptacle": "Shelf"}, "needs toggle"),
-        ({"kind": PICK, "object": "Mug)", "receptacle": "Shelf"}, "not a valid type name"),
-        ({"kind": PICK, "object": "Mug", "receptacle": "Shelf\n"}, "not a valid type name"),
-        ({"kind": PICK, "object": "M" * 41, "receptacle": "Shelf"}, "not a valid type name"),
+        ({"kind": PICK, "object": "Mug)", "receptacle": "Shelf"}, "is invalid: a type name"),
+        ({"kind": PICK, "object": "Mug", "receptacle": "Shelf\n"}, "is invalid: a type name"),
+        ({"kind": PICK, "object": "M" * 41, "receptacle": "Shelf"}, "is invalid: a type name"),
     ],
 )
 def test_a_goal_says_what_is_wrong_with_it(fields: dict[str, str], message: str) -> None:

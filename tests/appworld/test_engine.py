@@ -597,9 +597,9 @@ def test_an_engine_that_is_full_is_judged_and_not_used_again(
 ) -> None:
     world.begin(task_id)
     full = world.step(LOGIN + COPIES)
-    assert "The apps are full" in full.output
+    assert "The apps have run out of memory" in full.output
     assert len(full.calls) < 900
-    assert "The apps are full" in world.step(ALIVE).output
+    assert "The apps have run out of memory" in world.step(ALIVE).output
     assert not all(test.passed for test in world.grade())
     assert world.diff().changes["file_system.File"].keys() == {"sha256"}
     assert world._engine is not None

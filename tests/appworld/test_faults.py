@@ -138,7 +138,7 @@ class TestWorld:
             with pytest.raises(EnvBackendError, match="no line in 0 s"):
                 world.grade()
         for act in (lambda: world.step(ALIVE), world.grade, world.diff):
-            with pytest.raises(ResetNeeded, match="lost with its engine"):
+            with pytest.raises(ResetNeeded, match="AppWorld engine failed"):
                 act()
         world.begin(task_id)
         assert world.step(ALIVE).kind is ErrorKind.NONE

@@ -146,7 +146,7 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
     "too many arguments": ("message 1: pwd takes 0 arguments", {"solution": ("[pwd(1)]",)}),
     "too few arguments": ("turn 1: mv", {"words": TWO[:1], "solution": ("[mv('a')]", DONE)}),
     "a long turn": ("turn 1 has more than 20 messages", {"solution": ("[pwd()]",) * 21}),
-    "an open turn": ("last turn does not end", {"solution": SOLUTION[:-1]}),
+    "an open turn": ("last turn must end with", {"solution": SOLUTION[:-1]}),
     "a turn too few": ("the actions must complete 2 turns, got 1", {"solution": SOLUTION[:3]}),
     "a turn too many": ("turns, got 3", {"solution": (*SOLUTION, DONE)}),
     "words only": ("there are no calls", {"solution": (DONE, DONE)}),

@@ -408,12 +408,12 @@ def test_a_task_survives_a_file_and_a_pipe() -> None:
         (
             "world",
             {"config": {"GorillaFileSystem": 5}},
-            "GorillaFileSystem cannot start in its configured state: TypeError: ",
+            "GorillaFileSystem cannot be set up with its initial state: TypeError: ",
         ),
         (
             "world",
             {"config": {"GorillaFileSystem": {"root": {"a": []}}}},
-            "GorillaFileSystem cannot start in its configured state: ",
+            "GorillaFileSystem cannot be set up with its initial state: ",
         ),
         (
             "world",

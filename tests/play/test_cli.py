@@ -108,7 +108,7 @@ def test_a_score_from_the_terminal(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("webshop", "--name", "me", "--seed", "1"), "plays the tasks in order"),
+        (("webshop", "--name", "me", "--seed", "1"), "played in a fixed order"),
         (("webshop", "--name", "../me"), "takes letters, digits"),
         (("webshop", "--split", "tset"), "'tset' is not one of 'train', 'val', 'test'"),
         ((), "No benchmark given"),

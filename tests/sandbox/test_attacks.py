@@ -199,7 +199,7 @@ def test_a_level_that_does_not_hold_is_not_tried(monkeypatch: pytest.MonkeyPatch
     scripted_suite(["x-"], monkeypatch)
     with pytest.raises(ConfigError, match=r"'none' .*: limits only, without isolation"):
         run_attacks(False, Level.NONE)
-    with pytest.raises(ConfigError, match=r"--level sets .* needs --attack-suite"):
+    with pytest.raises(ConfigError, match=r"--level sets .* requires --attack-suite"):
         app(["doctor", "--level", "landlock"], standalone_mode=False)
 
 

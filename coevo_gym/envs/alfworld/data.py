@@ -305,6 +305,6 @@ def _verify_head(domain: str, grammar: str) -> None:
         found = hashlib.sha256(text.encode()).hexdigest()
         if found != digest:
             raise DataError(
-                f"The {name} of the games differs from ALFWorld 0.4.0: expected hash "
+                f"The {name} of the games does not match ALFWorld 0.4.0: expected hash "
                 f"{digest[:12]}, got {found[:12]}. {_ADVICE}"
             )

@@ -90,7 +90,7 @@ class RoomGoal(FrozenModel):
     @classmethod
     def _named(cls, name: str) -> str:
         if not re.fullmatch("[A-Za-z]{0,40}", name):
-            raise ValueError(f"{name!r} is not a valid type name. Use only letters, at most 40.")
+            raise ValueError(f"{name!r} is invalid: a type name must consist of 1 to 40 letters.")
         return name
 
     @model_validator(mode="after")

@@ -213,8 +213,8 @@ def _games(world: ALFWorldWorld) -> Games:
     if not games.digest.startswith(world.digest):
         raise DataError(
             f"The task was made with the ALFWorld games {world.digest}, but the installed games "
-            f"are {games.digest[:16]}. Install the same games, or choose native tasks of the "
-            "installed games."
+            f"are {games.digest[:16]}. Install the same games, or choose tasks that come "
+            "with the installed games."
         )
     return games
 

@@ -114,7 +114,7 @@ def _turns(messages: Sequence[str], world: BFCLWorld) -> Turns:
             turns.append(tuple(current))
             current, steps = [], 0
     if current:
-        raise BuildError("the last turn does not end with a message that contains no calls")
+        raise BuildError("the last turn must end with a message that contains no calls")
     if len(turns) != len(world.turns):
         raise BuildError(f"the actions must complete {len(world.turns)} turns, got {len(turns)}")
     if not any(turns):

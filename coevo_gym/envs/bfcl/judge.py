@@ -50,7 +50,7 @@ class Judge:
         mismatches: public attributes (``Class.attribute``) that differed in the deciding turn.
 
     Raises:
-        TaskError: if a backend cannot start in its configured state, or if the setup or the
+        TaskError: if a backend cannot be set up with its initial state, or if the setup or the
             reference contains anything other than calls.
     """
 

@@ -119,7 +119,7 @@ class EvaluationSettings(FrozenModel):
         if len(set(final)) != len(final):
             raise ValueError("each set of tasks may be named only once")
         if "train" in final:
-            raise ValueError("the policy trains on the train tasks. Choose another set of tasks.")
+            raise ValueError("'train' is not allowed: the policy trains on it. Choose another set.")
         if (split := info.data.get("split")) in final:
             raise ValueError(
                 f"{split} tasks are already evaluated during training (evaluation.split). Choose "

@@ -92,16 +92,16 @@ class Executor:
             TimeoutError: if the code runs longer than the time limit.
         """
         if readable(self._socket):
-            raise ChannelError("the process has ended, or sent an unexpected message")
+            raise ChannelError("the process ended or sent an unexpected message")
         channel = Channel(self._socket, max_bytes=12 * max_chars + (1 << 10))
         self._count += 1
         channel.send({"op": "run", "id": self._count, "code": code, "max_chars": max_chars})
         answer = channel.receive(time_limit_s)
         if answer.get("id") != self._count:
-            raise ChannelError("the answer belongs to another request")
+            raise ChannelError("the reply belongs to another request")
         output = answer.get("output")
         if not isinstance(output, str):
-            raise ChannelError("the answer does not contain any output")
+            raise ChannelError("the reply does not contain an 'output' string")
         output = _ADDRESS.sub("0x0", output)
         if answer.get("cut") is True or len(output) > max_chars:
             output = f"{output[:max_chars]}\n[cut: only {max_chars:,} characters are shown]"

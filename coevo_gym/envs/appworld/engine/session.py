@@ -231,7 +231,7 @@ class WorldSession:
         if self._engine is None or self._executor is None:
             raise ResetNeeded("No AppWorld world is open. Call begin() first.")
         if self._engine.broken:  # a late answer would be taken for the answer to the next order
-            raise ResetNeeded("The AppWorld world was lost with its engine. Call begin() first.")
+            raise ResetNeeded("The AppWorld engine failed. Call begin() to open a new world.")
         return self._engine, self._executor
 
     def _usable_engine(self) -> Engine:

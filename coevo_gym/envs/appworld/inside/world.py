@@ -180,11 +180,11 @@ class World:
         wanted = size(arguments)
         if self._taken + wanted > ARGUMENT_BYTES:
             raise Exception(
-                f"The arguments of all calls are limited to {ARGUMENT_BYTES >> 20} MB in total, "
-                f"and these {wanted:,} bytes exceed the limit."
+                f"The arguments of all calls may total at most {ARGUMENT_BYTES:,} bytes, got "
+                f"{self._taken + wanted:,} bytes."
             )
         if self.grown_bytes > GROWTH_BYTES:
-            raise Exception("The apps are full: there is no memory left for more data.")
+            raise Exception("The apps have run out of memory and cannot be used any more.")
         return wanted
 
     @property

@@ -79,7 +79,7 @@ class Dialogue:
         cut: True if a turn took more steps than the protocol allows, which ends the episode.
 
     Raises:
-        TaskError: if a backend cannot start in its configured state, the setup contains anything
+        TaskError: if a backend cannot be set up with its initial state, the setup contains anything
             other than calls, or a held-out function does not exist in the backends.
     """
 

@@ -49,8 +49,8 @@ class Toolbox:
         instances: backend objects by class name.
 
     Raises:
-        TaskError: if a backend cannot start in its configured state, or the setup contains anything
-            other than calls.
+        TaskError: if a backend cannot be set up with its initial state, or the setup contains
+            anything other than calls.
     """
 
     def __init__(self, world: BFCLWorld) -> None:
@@ -153,7 +153,7 @@ def _start(name: str, state: Mapping[str, Any], *, long_context: bool) -> Any:
             instance._load_scenario(state, long_context=long_context)
         except Exception as error:  # the backends do not validate their input
             raise TaskError(
-                f"{name} cannot start in its configured state: {type(error).__name__}: {error}"
+                f"{name} cannot be set up with its initial state: {type(error).__name__}: {error}"
             ) from error
     if name == "TravelAPI" and long_context:
         # The original adds cards and bookings that are shared module objects, but bookings write

@@ -101,7 +101,7 @@ def verify_packages(folder: Path) -> None:
     if not folder.is_dir():
         raise BenchmarkNotInstalled(
             f"BFCL needs the official package bfcl-eval=={VERSION}. Run `coevo install bfcl` "
-            f"(2 MB into {folder}; your own environment stays unchanged)."
+            f"(installs 2 MB into {folder} and leaves your own environment unchanged)."
         )
     for name, version in (("bfcl-eval", VERSION), ("mpmath", MPMATH_VERSION)):
         found = [own.version for own in metadata.distributions(name=name, path=[str(folder)])]
@@ -133,7 +133,7 @@ def official(module: str) -> ModuleType:
     if loaded.resolve() != folder.resolve():
         raise EnvBackendError(
             f"bfcl_eval was already imported from {loaded}, which is not version {VERSION}. "
-            "Use coevo_gym's BFCL before that import, or in a separate process."
+            "Create the BFCL env before importing bfcl_eval, or use a separate process."
         )
     return import_module(f"bfcl_eval.{module}")
 
