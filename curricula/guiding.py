@@ -123,8 +123,7 @@ class Guiding:
     def metrics(self) -> dict[str, float]:
         """Return the time spent and notes written since the last call, and the memories' metrics.
 
-        ``study_s`` is the time of all studies in seconds, and ``study_s.KIND`` the time of one
-        study.
+        ``study_s`` is the time of all studies in seconds, and ``study_s.KIND`` that of one study.
         """
         parts = ["guide_s"] if self.coach else []
         if self.studies:
@@ -173,8 +172,8 @@ def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None
             raise ConfigError(
                 f"{type(study).__name__}, a study of kind {study.kind!r}, wrote a note of "
                 f"kind {note.kind!r} about trajectory {note.index} of {note.group_id!r}. "
-                "Its notes must have the study's kind and refer to trajectories of the "
-                "groups passed to the study."
+                "A study may only write notes of its own kind, about trajectories in the "
+                "groups passed to it."
             )
 
 

@@ -80,11 +80,10 @@ def parse_inquiry(text: str, source: str = "the prompt") -> InquiryPrompt:
     """Parse the text of an inquiry file, in the format described in the module's docstring.
 
     Raises:
-        ConfigError: if the header, the blocks or the inputs are invalid. The message names the file
-            as ``source``.
+        ConfigError: if the header, a block or an input is invalid. The message names ``source``.
     """
     header = read_header(text, InquiryHeader, source)
     if ERROR in header.inputs:
-        raise ConfigError(f"Remove the input {ERROR!r} from {source}: repair blocks always get it.")
+        raise ConfigError(f"Remove the input {ERROR!r} from {source}: it is passed automatically.")
     check_body(text, header.inputs, BLOCKS, source, given={ERROR})
     return InquiryPrompt(header, text)

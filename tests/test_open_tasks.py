@@ -156,7 +156,7 @@ class _Opening(ToyBenchmark):
 def test_gates_refuse_it() -> None:
     result = run_gates(default_gates(_Opening()), DRAFT, context=CONTEXT)
     assert (result.verdict.gate, result.task) == ("build", None)
-    assert result.verdict.reason == "the built task does not ask for anything"
+    assert result.verdict.reason == "the resulting task has no goal"
 
 
 def test_a_held_out_task_is_held_out_when_it_is_opened() -> None:

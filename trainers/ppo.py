@@ -279,8 +279,8 @@ class PPO(SurrogateLearner):
 def _valued(policy: Any) -> Valued:
     if not hasattr(policy, "logprobs_and_values"):
         raise ConfigError(
-            f"{type(policy).__name__} does not expose hidden states for PPO's value head. Use "
-            "policy.kind = 'tiny', a language model in this process, or learner.kind = 'pg'."
+            f"{type(policy).__name__} does not expose hidden states for PPO's value head. Set "
+            "policy.kind to 'tiny', 'transformers' or 'vllm', or set learner.kind = 'pg'."
         )
     found: Valued = policy
     return found

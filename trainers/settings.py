@@ -1,7 +1,6 @@
 """Learner settings. Reading them does not require PyTorch.
 
-A ``[learner]`` section has a ``kind`` (``pg``, ``ppo`` or ``rest``; default: ``pg``) and the keys
-of that learner.
+A ``[learner]`` section has a ``kind`` (``pg``, the default, ``ppo`` or ``rest``) and its keys.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ class UpdateConfig(FrozenModel):
         epochs: number of passes over each batch.
         minibatches: number of optimiser steps per pass; each step uses one part of the batch.
         microbatch_tokens: maximum number of tokens per forward pass; a longer sample gets its own
-            pass. A choice counts as one token. The gradient does not depend on this value.
+            pass. An action chosen from a list counts as one token. The gradient does not depend on
+            this value.
         clip_low: lower clip range; probability ratios below ``1 - clip_low`` are clipped.
         clip_high: upper clip range; probability ratios above ``1 + clip_high`` are clipped.
         kl_coef: weight of the KL penalty against the frozen reference policy; 0 for no penalty.
@@ -73,7 +73,7 @@ class GRPOConfig(UpdateConfig):
         state_rewards: (gigpo) step rewards: the outcome, given to the last step only
             (``at_the_end``), or the env's reward at each step (``earned``).
         outcome_weight: (gigpo) weight of the trajectory-level advantage.
-        state_weight: (gigpo) weight of the step-level advantage over steps in the same state.
+        state_weight: (gigpo) weight of the step-level advantage, computed among steps in one state.
         normalise_std: True to divide advantages by the group's standard deviation (False: Dr.
             GRPO). RLOO never divides them.
         outcome: reward to learn from: binary success or the benchmark's score.
@@ -81,8 +81,7 @@ class GRPOConfig(UpdateConfig):
             (CoEvolve), so a long failure outweighs a short success; ``trajectory``: every
             trajectory has the same weight (Role-Agent); ``constant``: the sum is divided by
             ``constant_tokens`` per trajectory (Dr. GRPO).
-        constant_tokens: number by which each trajectory's summed loss is divided if ``loss_mean``
-            is ``constant``.
+        constant_tokens: divisor of each trajectory's summed loss if ``loss_mean`` is ``constant``.
         overlong: handling of overlong trajectories (DAPO): ``keep`` leaves them unchanged, ``mask``
             excludes trajectories truncated by max_tokens or context_overflow from the loss, and
             ``penalty`` subtracts up to 1 from the outcome.
@@ -90,7 +89,7 @@ class GRPOConfig(UpdateConfig):
         overlong_buffer_tokens: length in tokens of the range below ``overlong_max_tokens`` in which
             the penalty rises from 0 to 1.
         clip_high_cued: upper clip range for trajectories whose cues (guidance in the prompt) were
-            stripped; None for the value of ``clip_high``.
+            stripped; None to use ``clip_high``.
         old_logprobs: source of the ratio's old log-probabilities: ``recorded`` by the sampler, or
             ``recomputed`` by the learner before its first step. Use ``recomputed`` for a sampler
             with different numerics and for samples from which cues were stripped. All tokens then
@@ -141,10 +140,10 @@ class ImitationConfig(FrozenModel):
 
     Attributes:
         lr: Adam's learning rate; there is no weight decay.
-        batch_decisions: choices (for language models: training sequences) per optimiser step.
+        batch_decisions: decisions (for language models: training sequences) per optimiser step.
         batch_tokens: maximum number of tokens per forward pass; a longer decision gets its own
-            pass. A choice counts as one token. Gradients are accumulated, so the result does not
-            depend on this value.
+            pass. An action chosen from a list counts as one token. Gradients are accumulated, so
+            the result does not depend on this value.
         max_grad_norm: maximum norm of the gradient; None to disable clipping.
         max_epochs: maximum number of passes over the demonstrations.
         holdout: share of the tasks to hold out for monitoring the loss.
@@ -172,12 +171,13 @@ class PPOConfig(UpdateConfig):
         outcome: reward to learn from: binary success or the benchmark's score.
         level: granularity of values and advantages: one per decision, shared by its tokens
             (``turn``), or one per ``token``.
-        gamma: discount factor, applied per decision or per token.
+        gamma: discount factor per decision or token, depending on ``level``.
         lam: lambda of generalised advantage estimation: 1 uses only observed rewards; 0 bootstraps
             from the value estimates (one-step TD).
         value_clip: maximum change in a value estimate per update; larger changes are clipped.
         value_weight: weight of the value loss.
-        value_lr: AdamW's learning rate for the value head; None for the policy's default.
+        value_lr: AdamW's learning rate for the value head; None uses 1e-2 for the tiny policy and
+            1e-5 for language models.
     """
 
     kind: Literal["ppo"] = "ppo"
@@ -205,10 +205,10 @@ class RestConfig(FrozenModel):
 
     Attributes:
         kind: type of this learner.
-        grow_steps: number of loop steps of rollouts to collect before each policy improvement.
+        grow_steps: number of loop steps that collect rollouts before each policy improvement.
         thresholds: rising score thresholds, one per policy-improvement step. Each step imitates
-            the rollouts with a score above its threshold. A single threshold of 0.5 is
-            rejection-sampling fine-tuning (RFT).
+            the rollouts with a score above its threshold. A single threshold of 0.5 amounts
+            to rejection-sampling fine-tuning (RFT).
         improve_from: starting point of a policy-improvement step: the policy that sampled the
             rollouts (``start``) or the result of the previous step (``last``).
         imitation: settings for each policy-improvement step.

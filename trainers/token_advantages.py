@@ -87,7 +87,7 @@ def spread(trajectory: Trajectory, advantage: Advantage) -> Spread:
 
     Raises:
         ValueError: if the number of advantages does not match the steps or ids, or a step's action
-            differs from the action its decision chose.
+            differs from the recorded decision.
     """
     steps = trajectory.steps
     per_step = advantage if isinstance(advantage, Sequence) else [advantage] * len(steps)
@@ -131,7 +131,7 @@ def _checked(step: Step) -> Decision:
         chosen = decision.choices[decision.index]
         if chosen != step.action:
             raise ValueError(
-                f"A step's decision chose {chosen!r}, but its action was {step.action!r}. "
-                "Only sampled actions can be learned from."
+                f"In one step, the recorded decision is {chosen!r}, but the action taken was "
+                f"{step.action!r}. Only sampled actions can be learned from."
             )
     return decision

@@ -69,7 +69,7 @@ def evolved_rows(benchmark: str) -> list[dict[str, Any]]:
     if not found:
         raise TaskError(
             f"runs/ contains no run of {benchmark}, so there are no evolved tasks. Train one with "
-            "`coevo train`, or give the path of a run's folder."
+            "`coevo train`, or pass the path to a run folder."
         )
     return rows
 

@@ -38,8 +38,8 @@ def make_learnable(settings: PolicySettings, *, seed: int) -> LearnablePolicy:
     """
     if settings.kind == "openai":
         raise ConfigError(
-            "policy.kind = 'openai' is an endpoint, which can be evaluated (`coevo eval`) but not "
-            "trained. Choose tiny, transformers or vllm."
+            "policy.kind = 'openai' selects an API endpoint, which can be evaluated (`coevo eval`) "
+            "but not trained. Choose tiny, transformers or vllm."
         )
     return cast("LearnablePolicy", make_policy(settings, seed=seed))
 

@@ -50,8 +50,8 @@ def stack(
         drawing = getattr(policy, "drawing", None)
         if drawing is None:
             raise ConfigError(
-                f"{type(policy).__name__} cannot explore in evolution rounds: it has no method "
-                "drawing(seed), which must return a context manager that seeds the sampling."
+                f"{type(policy).__name__} cannot explore in evolution rounds: it has no "
+                "drawing(seed) method, which must return a context manager that seeds the sampling."
             )
         evolver = DrawnAside(evolver, drawing)
     name = "" if arm is None else arm.name
@@ -76,8 +76,7 @@ class StoredEvolver:
         inner: the evolver for rounds without a stored result.
         store: the store of results.
         by: hash of the settings that results depend on; see :func:`carried_out_by`.
-        shared: the round in which all arms find the same tasks, regardless of their later
-            explorers.
+        shared: the round in which all arms find the same tasks, whatever their later explorers.
         arm: name of the arm; "" for rounds without an arm.
         on_known: called with each stored result that is reused.
     """

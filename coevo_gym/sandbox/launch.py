@@ -66,7 +66,7 @@ def launch(
     """
     for path in readable:
         if not path.is_absolute() or not path.exists():
-            raise ConfigError(f"Paths in readable must exist and be absolute, got {str(path)!r}")
+            raise ConfigError(f"Paths in `readable` must exist and be absolute, got {str(path)!r}")
     program = Program(command, readable, hidden, pass_fds, {**_ENVIRONMENT, **environment}, limits)
     accept_risk = accept_risk or os.environ.get(_RISK_VARIABLE) == "1"
     found = _finding(level, accept_risk=accept_risk)

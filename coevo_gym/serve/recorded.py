@@ -139,7 +139,7 @@ class Recorded:
         self.check_sound()
         try:
             if "callers" in state or "out" in state.get("ledger", ()):
-                raise ConfigError("the state has outstanding tickets. Use one returned by `save`")
+                raise ConfigError("the state has outstanding tickets. Use a state from `save`")
             session, kept = self._loaded(state)
         except Exception as error:  # any effect is on a session that is discarded
             raise ConfigError(
@@ -340,7 +340,10 @@ def _check_ticket(answer: object, body: Mapping[str, Any]) -> None:
     """Check that replaying a ``take`` call gives the ticket recorded in the journal."""
     mine = isinstance(answer, Ticket) and (answer.id, answer.task.id)
     if mine != (body["ticket"], body["task"]):
-        raise StoreError("the replayed ticket differs: the journal is from another code version")
+        raise StoreError(
+            f"replaying this call did not return the recorded ticket, {body['ticket']!r}. The "
+            "journal was probably written by a different version of coevo_gym"
+        )
 
 
 def _said(error: BaseException) -> str:

@@ -445,7 +445,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("file", type=Path, help="JSON file of formula inputs and expected results")
     parser.add_argument(
-        "--only", default="", metavar="PREFIX,…", help="name prefixes of the formulas to compare"
+        "--only",
+        default="",
+        metavar="PREFIX,…",
+        help="check only formulas whose names begin with one of these prefixes, such as ppo,stats",
     )
     options = parser.parse_args(arguments)
     only = [prefix for prefix in options.only.split(",") if prefix]

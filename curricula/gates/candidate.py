@@ -69,21 +69,21 @@ class Candidate:
     def the_draft(self) -> Draft:
         """The draft. Raises Rejected if the proposal was not parsed."""
         if self.draft is None:
-            raise Rejected("the proposal was never parsed into a draft")
+            raise Rejected("the proposal was not turned into a draft before this gate")
         return self.draft
 
     @property
     def the_task(self) -> Task:
         """The built task. Raises Rejected if no task was built."""
         if self.task is None:
-            raise Rejected("the draft was never built into a task")
+            raise Rejected("no task was built from the draft before this gate")
         return self.task
 
     @property
     def the_replay(self) -> Replay:
         """The replay of the reference solution. Raises Rejected if there was no replay."""
         if self.replay is None:
-            raise Rejected("the reference was never replayed")
+            raise Rejected("the reference solution was not replayed before this gate")
         return self.replay
 
     def verdict(
@@ -147,8 +147,7 @@ class Gate(Protocol):
 
         Raises:
             Rejected: if the candidate fails the check; the message is the reason.
-            HoldTask: if the candidate passes, but a human must review it before it is used for
-                training.
+            HoldTask: if the candidate passes, but a human must review it before training.
             EnvBackendError: if the engine failed, which does not count against the candidate.
         """
         ...

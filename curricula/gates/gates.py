@@ -3,8 +3,7 @@
 Each gate is one check with a name. A draft passes through the gates in the order of
 :func:`default_gates` and gets a verdict: accepted, or rejected by one gate with a reason. Gates do
 not use the reward of the task that the draft was explored from. Only gates that the user turns on
-query a language model, after execution has proven the task. The model's answers never affect
-rewards.
+query a language model, after execution has proven the task; its answers never affect rewards.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class DraftGate:
         if not isinstance(proposal, Proposal):
             return replace(candidate, said="came as a draft")
         if context is None:
-            raise Rejected("the proposal has no context for building a draft")
+            raise Rejected("the proposal has no context: the task it was explored from is missing")
         try:
             draft = proposable(self.benchmark).draft(proposal, context)
             _ = draft.id
@@ -322,9 +321,9 @@ class SplitLeakGate:
         if task is not None:
             self._require_train(task.scenario)
             if task.split is not Split.TRAIN:
-                raise Rejected(f"the built task is a {task.split} task")
+                raise Rejected(f"the resulting task is a {task.split} task")
             if self.benchmark.side_of(task) is not Split.TRAIN:
-                raise Rejected("the built task is a copy of a validation or test task")
+                raise Rejected("the resulting task is a copy of a validation or test task")
         return candidate
 
     def _require_train(self, scenario: str) -> None:
@@ -364,7 +363,7 @@ class BuildGate:
         except BuildError as error:
             raise Rejected(str(error), env_steps=steps) from error
         if task.origin == OPEN:
-            raise Rejected("the built task does not ask for anything", env_steps=steps)
+            raise Rejected("the resulting task has no goal", env_steps=steps)
         return replace(candidate, task=task, env_steps=candidate.env_steps + steps)
 
 
@@ -383,9 +382,10 @@ class LengthGate:
         """Minimise the reference solution and check its length; see :class:`Gate`."""
         short = minimised(self.benchmark, candidate.the_draft, candidate.the_task)
         if len(short.steps) < self.min_steps:
-            dropped = f"; {short.dropped[0]!r} is not needed" if short.dropped else ""
+            dropped = f" ({short.dropped[0]!r} is not needed)" if short.dropped else ""
             raise Rejected(
-                f"the task needs {len(short.steps)} actions, fewer than {self.min_steps}{dropped}",
+                f"solving the task takes too few actions: {len(short.steps)}{dropped}; the minimum "
+                f"is {self.min_steps}",
                 env_steps=short.env_steps,
             )
         return replace(
@@ -433,7 +433,7 @@ class ReplayGate:
                 action = task.solution[number - 1]
                 raise Rejected(f"action {number}, {action!r}, failed: {error}", env_steps=steps)
         if first != second:
-            raise Rejected("two replays of the reference gave different results", env_steps=steps)
+            raise Rejected("two replays of the solution gave different results", env_steps=steps)
         return replace(candidate, replay=first, env_steps=candidate.env_steps + steps)
 
 
@@ -450,7 +450,9 @@ class PrefixGate:
             raise Rejected(f"the reference solution scores {last:.2f} at the end, not 1")
         for number, score in enumerate(earlier, start=1):
             if score >= 1.0:
-                raise Rejected(f"{number} of {len(earlier) + 1} actions already solve the task")
+                raise Rejected(
+                    f"the task is already solved after action {number} of {len(earlier) + 1}"
+                )
         return candidate
 
 

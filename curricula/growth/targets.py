@@ -144,9 +144,9 @@ def plans(
     """
     if not len(native):
         raise ConfigError(
-            "There are no native training tasks to plan targets from. Pass tasks to the "
-            "curriculum (native=…), or choose settings for curriculum.growth.kind and "
-            "curriculum.initial that allow exploration without targets."
+            "Exploration by coverage starts from a benchmark's own training tasks, but there are "
+            "none. Pass some to the curriculum (native=…), or set curriculum.initial = 'unguided' "
+            "and curriculum.growth.kind to another value than 'coverage'."
         )
     places = islice(_places(len(native), rng), PROPOSED * n)
     drawn = [require_train(native[place], "explore from") for place in places]

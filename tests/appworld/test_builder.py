@@ -142,7 +142,7 @@ def test_two_runs_that_differ_are_rejected(task: Task) -> None:
     verdict = run_gates(default_gates(BENCHMARK, min_steps=1), draft(task, [drawn])).verdict
     assert (verdict.gate, verdict.reason) == (
         "replay",
-        "two replays of the reference gave different results",
+        "two replays of the solution gave different results",
     )
 
 

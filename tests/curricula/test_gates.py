@@ -130,14 +130,14 @@ BAD = {
     "crashing build": Bad("build", "RuntimeError: engine � bug", draft("crash the builder")),
     "too short without what it does not need": Bad(
         "length",
-        "needs 1 actions, fewer than 3; 'press red' is not needed",
+        "takes too few actions: 1 ('press red' is not needed); the minimum is 3",
         draft("a lazy task", solution=("press red", LAZY, "done")),
     ),
     "the same task again": Bad("duplicate", KNOWN.name, draft("known already")),
     "an action that fails": Bad("replay", "'press", draft("trip over")),
     "never twice the same": Bad("replay", "different results", draft("flicker")),
     "reference falls short": Bad("prefix", "scores 0.50", draft("half a success")),
-    "solved before the end": Bad("prefix", "3 of 4 actions", draft("early success")),
+    "solved before the end": Bad("prefix", "after action 3 of 4", draft("early success")),
     "solved at the start": Bad("empty_agent", "without any action", draft("gift")),
     "words about something else": Bad(
         "substance", "no word of a button", draft(instruction="Answer with the word kettle.")

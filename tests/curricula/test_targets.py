@@ -111,7 +111,7 @@ def test_few_native_tasks_are_started_at_more_than_once() -> None:
 def test_only_training_tasks_are_aimed_at() -> None:
     with pytest.raises(SplitLeakError, match="explore from"):
         plans(HELD_OUT, Counter(), 4, RNG(0))
-    with pytest.raises(ConfigError, match="no native training tasks to plan targets from"):
+    with pytest.raises(ConfigError, match="training tasks, but there are none"):
         plans((), Counter(), 4, RNG(0))
 
 

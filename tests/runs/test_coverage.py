@@ -130,7 +130,7 @@ def test_first_tasks_by_coverage_need_native_ones() -> None:
     planned = config.make(native=TRAIN).plan(np.random.default_rng(0))
     assert planned is not None
     assert (planned.n_enough, len(planned.contexts)) == (4, 12)
-    with pytest.raises(ConfigError, match="no native training tasks to plan targets from"):
+    with pytest.raises(ConfigError, match="training tasks, but there are none"):
         config.make().plan(np.random.default_rng(0))
 
 

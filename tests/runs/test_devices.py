@@ -90,7 +90,7 @@ def test_an_unknown_card_is_refused_with_the_known_ones() -> None:
     done = command("quickstart", "--dry-run", "--card", "h9000")
     assert isinstance(done.exception, ConfigError)
     assert str(done.exception) == (
-        "Unknown card 'h9000'. Choose one of: h100, h200, a100, a100-40gb, l40s, l4, rtx4090."
+        "Unknown GPU 'h9000'. Choose one of: h100, h200, a100, a100-40gb, l40s, l4, rtx4090."
     )
 
 

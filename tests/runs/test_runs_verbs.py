@@ -92,7 +92,7 @@ def test_a_listing_says_how_each_stands(coevo: Coevo) -> None:
     text = coevo("runs", "list")
     assert all(name in text for name in rows)
     assert "broken: " in text
-    assert "Tables here: table" in coevo("runs", "list", "nosuch", code=2)
+    assert "Available tables: table" in coevo("runs", "list", "nosuch", code=2)
 
 
 def test_what_is_running_says_what_it_does(coevo: Coevo) -> None:

@@ -144,7 +144,7 @@ def test_lists_that_one_file_cannot_hold_are_refused_before_pages_are_made(
     beside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write, "page_of", None)
-    with pytest.raises(ConfigError, match=r"Export to a folder: --export .*/full$"):
+    with pytest.raises(ConfigError, match=r"Export to a folder instead: --export .*/full$"):
         export_pages(Library([RUN]), tmp_path / "full.html", most_bytes=PAGE_BYTES)
     assert not (tmp_path / "full.html").exists()
 

@@ -222,7 +222,7 @@ def check_recorded(batch: Batch, advice: str) -> None:
     if n_stripped := int(batch.stripped.sum()):
         raise ConfigError(
             f"Cues were stripped from {n_stripped} of {len(batch.samples)} samples, so their "
-            "recorded log-probabilities belong to other prompts and cannot be used as old "
+            "log-probabilities were recorded for different prompts and cannot be used as old "
             f"log-probabilities. {advice}"
         )
 

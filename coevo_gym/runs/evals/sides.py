@@ -107,8 +107,9 @@ def _arms_of(run: RunFolder, arms: Sequence[str], final: str) -> tuple[Side, Sid
             first, second = config.arms[0], config.arms[-1]
             if first == second:
                 raise ConfigError(
-                    f"{run.path.name} has only one arm, {first}. Compare it with --arm {WARMUP} or "
-                    f"--arm {RANDOM}, or name a second run."
+                    f"{run.path.name} has no other arm to compare {first} with. Choose the policy "
+                    f"after warm-up (--arm {WARMUP}) or the random policy (--arm {RANDOM}), or "
+                    "name a second run."
                 )
         case 1:
             first, second = arms[0], config.arms[-1]

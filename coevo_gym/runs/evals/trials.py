@@ -136,8 +136,8 @@ def run_trials_in(
     n_trials = rules.n if cues is None else job.samples
     if job.asked is None:
         raise ConfigError(
-            f"{job.policy} cannot reflect on its failures: trials need a language model, such as "
-            "--policy transformers:smollm2."
+            f"{job.policy} cannot reflect on its failures: trials need a language model. "
+            "Pass one, for example --policy transformers:smollm2."
         )
     if not agreed:
         require_consent(job.estimates())
@@ -238,8 +238,7 @@ def cues_of(folder: RunFolder, arm: str) -> Told:
     """Return a function that creates hints for a task as a finished arm's coach would.
 
     Returns:
-        A function that returns the cues of the first episode in a group that gets any; () if no
-        episode does.
+        A function that returns the cues of the first episode in a group that gets any, or ().
 
     Raises:
         ConfigError: if the arm has no coach, or no checkpoint.

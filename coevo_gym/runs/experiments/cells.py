@@ -236,8 +236,9 @@ def require_runs(chosen: Chosen) -> None:
     """
     if chosen.experiment.kind == "simulated":
         raise ConfigError(
-            f"{chosen.experiment.name} is simulated, but --from, --finished and --export only work "
-            f"for tables of runs. Omit them. Finished seeds are kept in {chosen.folder}."
+            f"{chosen.experiment.name} is a simulated experiment, but --from, --finished and "
+            "--export only work for experiments that train policies. Omit these options. The "
+            f"results of finished seeds are saved in {chosen.folder} and reused automatically."
         )
 
 

@@ -27,8 +27,7 @@ def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
 
     Args:
         text: a number of seeds, or a list with commas and ranges; None for the default seeds.
-        usual: the default seeds, fixed in advance. If more are requested, they continue from the
-            largest.
+        usual: the default seeds, fixed in advance. More seeds continue from the largest.
 
     Raises:
         ConfigError: if the text is invalid, contains a seed twice, or requests no seed or more than
@@ -106,8 +105,7 @@ class Row(FrozenModel):
 
     Attributes:
         name: name of the row; prefix of the names of its runs.
-        label: printed label; ``{section.key}`` in it is replaced by the row's value for that
-            setting.
+        label: printed label; ``{section.key}`` is replaced by the row's value for that setting.
         method: name of its method; by default the name of the row.
         set: settings of the arm that differ from the other rows, by dotted key.
         run: settings of the whole run, even if an arm could set them; they therefore also affect
@@ -209,8 +207,7 @@ class Experiment(FrozenModel):
         cross: True to print a cross table of solved held-out tasks for each row and its first
             baseline.
         settings: settings of all cells, by dotted key.
-        budgets: changes to the default budgets, by size and benchmark or ``any`` for all
-            benchmarks.
+        budgets: changes to the default budgets, by size and benchmark (``any``: all benchmarks).
         rows: rows, in order.
     """
 
@@ -342,7 +339,7 @@ def load(source: str) -> Experiment:
         hint = "" if is_file else f" {suggest(source, names())}"
         raise ConfigError(
             f"There is no {what} {source!r}.{hint} To use your own file, give a path that ends "
-            "in .toml. To list the built-in experiments: coevo experiment --list"
+            "in .toml. To list the built-in experiments, run `coevo experiment --list`."
         )
     try:
         return Experiment.model_validate({"name": path.stem, **_read(path)})

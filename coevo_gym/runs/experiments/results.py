@@ -114,7 +114,7 @@ def lines_of(
     if known and experiment.metric not in known:
         hint = suggest(experiment.metric, sorted(known))
         raise ConfigError(
-            f"No cell has the metric {experiment.metric!r} for comparing rows. {hint}"
+            f"No cell has the metric {experiment.metric!r}, which is needed to compare rows. {hint}"
         )
     return tuple(
         _line(experiment, row, values, chosen.budget, printed.get(row.key, FrozenDict()))

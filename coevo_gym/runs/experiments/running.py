@@ -86,9 +86,9 @@ def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[
     missing = [name for _, name in missing_measures(record.measures, measures, shown)]
     if missing:
         raise ConfigError(
-            f"{record.name} ({record.where}) lacks the measures {', '.join(missing)}, which can "
-            "only be computed from the original run. On the machine that stores this run, repeat "
-            "`coevo experiment` for that row and seed, without --from."
+            f"{record.name} ({record.where}) has no values for {', '.join(missing)}. They can only "
+            "be computed from the original run. On the machine that stores the run, run "
+            "`coevo experiment` again for this row and seed, without --from."
         )
 
 

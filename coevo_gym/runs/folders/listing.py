@@ -159,7 +159,7 @@ def check_table(table: str) -> None:
     """
     if not RunFolder.of_table(RUNS / table):
         names = ", ".join(folder.name for folder in RunFolder.tables()) or "none"
-        raise ConfigError(f"There is no table {table!r} in {RUNS}/. Tables here: {names}.")
+        raise ConfigError(f"There is no table {table!r} in {RUNS}/. Available tables: {names}.")
 
 
 def preset_of(origins: Mapping[str, str]) -> str:

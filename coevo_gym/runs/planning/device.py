@@ -85,7 +85,7 @@ def find_card(name: str) -> Device:
         ConfigError: if the GPU is unknown.
     """
     if name.lower() not in CARDS:
-        raise ConfigError(f"Unknown card {name!r}. Choose one of: {', '.join(CARDS)}.")
+        raise ConfigError(f"Unknown GPU {name!r}. Choose one of: {', '.join(CARDS)}.")
     return CARDS[name.lower()]
 
 

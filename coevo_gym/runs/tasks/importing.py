@@ -160,7 +160,7 @@ class Importer:
     def _read_task(self, data: Mapping[str, Any]) -> _Candidate:
         task = Task.model_validate(data)
         if task.origin == "open":
-            raise TaskError("the line is an open task, which has no goal")
+            raise TaskError("the line describes an open task, which has no goal")
         require_train(task, "import")  # a gate checks the content of the built task
         # A reference may do several things in one action; the gates count its effects.
         solution = self._benchmark_of(task.benchmark).demonstration(task)

@@ -141,8 +141,8 @@ def _run(cell: SimulatedCell, seeds: Sequence[int], workers: int) -> Iterator[tu
             yield runs[run], run.result()
     except BrokenProcessPool as error:
         raise WorkersFailed(
-            "A worker process was killed, perhaps for lack of memory. Finished seeds are kept. Run "
-            "the same command again to resume."
+            "A worker process was killed, possibly because it ran out of memory. The results of "
+            "finished seeds are saved. Run the same command again to resume."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)

@@ -372,7 +372,7 @@ class _Export:
         evals = any(shown.folder.results.is_file() for shown in shelf.evals())
         self._left_out = [WITHOUT_EPISODES] if evals and not held_out else []
         if report:
-            self._left_out = [f"Reports omit episodes and walks. See them: coevo view {names[0]}"]
+            self._left_out = [f"Reports omit episodes and walks; see `coevo view {names[0]}`."]
         self._written = 0
 
     def to_file(self, target: Path, most_bytes: int) -> Written:
@@ -385,8 +385,9 @@ class _Export:
                 self._left_out.append(f"{told.path} is too large for this file.")
             if part.packed > room and not self._report:
                 raise ConfigError(
-                    f"The page's lists alone exceed the {round(most_bytes / 1e6)} MB limit for a "
-                    f"file. Export to a folder: --export {folder}"
+                    "Even without any task or episode pages, the export exceeds the "
+                    f"{round(most_bytes / 1e6)} MB limit for a single file. Export to a folder "
+                    f"instead: --export {folder}"
                 )
         if self._report:
             room = REPORT_BYTES - empty - _RESERVE

@@ -358,8 +358,8 @@ def export_model(
     if config.policy.kind not in ("transformers", "vllm"):
         raise ConfigError(
             f"{config.name} trains a {config.policy.kind} policy, which is not a language "
-            "model and cannot be exported. To evaluate it from its checkpoints: coevo eval "
-            f"{config.name}"
+            "model and cannot be exported. To evaluate it from its checkpoints, run "
+            f"`coevo eval {config.name}`."
         )
     if adapter and not config.policy.model.lora_rank:
         raise ConfigError(

@@ -27,8 +27,7 @@ class Compared(Shape):
         test: name of the test behind ``found.p``.
         place_a: value of ``a`` in the query: ``runs/{run}/{arm}`` or ``evals/{name}``.
         place_b: value of ``b``.
-        links_a: paths of A's stored episodes (without ``/api/``) by task, for tasks that only one
-            side solves.
+        links_a: A's stored episodes (paths without ``/api/``) by task, if only one side solves it.
         links_b: paths of B's stored episodes in the same format.
         places: all arms and evaluations that can be compared with A, in the format of ``place_a``.
     """
@@ -54,7 +53,7 @@ def compared(shelf: Shelf, query: Query) -> Compared:
     query.check_known(("a", "b"))
     a, b = query.one("a"), query.one("b")
     if a is None:
-        raise BadRequest("Nothing to compare. Set a and b, for example to runs/RUN and evals/NAME.")
+        raise BadRequest("Nothing to compare. Set a and b, for example a=runs/RUN, b=evals/NAME.")
     if b is None:
         a, b = _arms_of(shelf, a)
     first, second = _Side(shelf, a), _Side(shelf, b)

@@ -144,12 +144,12 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"end in \.jsonl, got .*README\.md"):
         export(chosen, tmp_path / "README.md")
     (tmp_path / "toy_table" / "static-1" / "cell.json").unlink()
-    with pytest.raises(ConfigError, match=r"static-1 .*lacks the measures seconds, solved, div"):
+    with pytest.raises(ConfigError, match=r"static-1 .*has no values for seconds, solved, div"):
         export(chosen, file)
     assert not file.exists()
     simulated = choose(load("simulated"), tmp_path)
     for refused in (lambda: export(simulated, file), lambda: finished(simulated)):
-        with pytest.raises(ConfigError, match="simulated is simulated, but --from, --finished"):
+        with pytest.raises(ConfigError, match="simulated is a simulated experiment, but --from"):
             refused()
 
 
