@@ -3,7 +3,7 @@
 The tiny policy can only choose calls that are built from its observations. Native tasks need other
 calls, so it solves none of them, and they cannot show an effect of training. This benchmark
 therefore uses tasks that the policy can solve: a scripted explorer finds them, without guidance, in
-all training scenarios. 30 % of the scenarios are held out. The policy imitates the tasks found in
+all training scenarios. 30% of the scenarios are held out. The policy imitates the tasks found in
 the other scenarios, and each arm trains there, from its own initial tasks. All policies are
 evaluated on the tasks found in the held-out scenarios, except those with the same instruction as an
 imitated task.

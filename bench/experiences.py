@@ -6,7 +6,7 @@ hnswlib (extra ``embed``), and its results are compared with those of an exact s
 the CPU time of a retrieval, including the embedding of the query; the recall of the 5 nearest,
 where an experience as near as the fifth counts as found; the time to load the pool; and its memory
 beyond the texts, as a multiple of n x dim x 4 bytes. The exit code is 1 if a limit is missed: 5 ms,
-99 % and 2.5.
+99% and 2.5.
 
 Run: python bench/experiences.py [--n 100000] [--queries 200]     # some minutes
 """

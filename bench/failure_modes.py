@@ -8,7 +8,7 @@ references must have no failure mode.
 
 The table has one row per benchmark and mode: the number of failed episodes, the share in which the
 mode was named, and the share in which it was named first. The exit code is 1 if a mode was named in
-less than 95 % of its episodes, or has no episodes.
+less than 95% of its episodes, or has no episodes.
 
 Run: python bench/failure_modes.py [BENCHMARK …] [--tasks 100] [--each 20]
 """

@@ -6,7 +6,7 @@ differ only in navigating. The benchmark compares success over the last steps: w
 of the rollouts without experiences (`memory.experiences.success_free`, or all rollouts in a step
 without guided ones); without navigating, that of all rollouts. For each seed it prints both rates,
 the number of learner steps with guided rollouts, and the processor time. At the end it prints the
-mean difference with its 95 % interval, paired by seed.
+mean difference with its 95% interval, paired by seed.
 
 The tiny policy cannot read cues. So the benchmark only checks that the bookkeeping of navigating
 does no harm, and there should be no difference. It cannot show if experiences help; this takes a

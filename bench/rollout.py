@@ -46,8 +46,8 @@ reach the first."""
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 FEWEST_STEPS = 3
 READ_RATE, FLOPS = 0.5 * 4.3e12, 0.4 * 788e12
-"""Bytes read and bf16 operations per second that a policy on an H200 is assumed to reach: 45 % and
-32 % of the card's peak rates. These shares were not measured."""
+"""Bytes read and bf16 operations per second that a policy on an H200 is assumed to reach: 45% and
+32% of the card's peak rates. These shares were not measured."""
 
 
 class Engine(NamedTuple):

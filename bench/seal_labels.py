@@ -20,7 +20,7 @@ that is, where the backends show, without the env, that it has the intended effe
     cut             the episode ends before the turn does              not_reached
 
 The exit code is 1 if a reference has another label, or if a kind of fault gets the documented label
-in less than 99 % of the tasks where it fits.
+in less than 99% of the tasks where it fits.
 
 The script also prints the time to label an episode of 20 steps, and the time to render it in SEAL's
 interface, with a new error in each step, the schemas of all tools, and a document in each text.

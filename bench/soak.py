@@ -9,8 +9,8 @@ each.
 
 The first fifth of the series is dropped, because caches fill during this time. The rest is divided
 into 20 parts, since neighbouring values are correlated, and a line is fitted through the means of
-the parts. The growth over the whole amount of work is printed, with its 95 % interval by Student's
-t with 18 degrees of freedom. The exit code is 1 if a value grows by more than 2 % of its level and
+the parts. The growth over the whole amount of work is printed, with its 95% interval by Student's
+t with 18 degrees of freedom. The exit code is 1 if a value grows by more than 2% of its level and
 the interval is above 0.
 
 Run: python bench/soak.py webshop --out soak         # or bfcl, alfworld, appworld

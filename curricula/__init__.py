@@ -1,1 +1,1 @@
-"""Curricula and their parts: the task pool, selectors, signals, gates, sessions and samplers."""
+"""Curricula and their components: task pool, selectors, signals, gates, sessions and samplers."""

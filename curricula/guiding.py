@@ -34,11 +34,11 @@ UNGUIDED = Guidance()
 
 
 class Guiding:
-    """The optional parts of a method that guide training: a coach, studies and memories.
+    """The optional components of a method that guide training: a coach, studies and memories.
 
     Args:
         coach: supplies guidance for episodes; None for no guidance.
-        studies: studies of finished groups, each with its own kind of notes.
+        studies: studies of finished groups, each with its own kind of note.
         memories: memories that grow from the notes, by name.
 
     Raises:
@@ -179,7 +179,7 @@ def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class MethodParts:
-    """The parts of a method that a sampler uses. Credit and learner belong to the trainer.
+    """The components of a method that a sampler uses. Credit and learner belong to the trainer.
 
     Attributes:
         curriculum: chooses the tasks.

@@ -159,7 +159,7 @@ def feedback_ratio(rounds: int, seconds_per_round: float, seconds_in_all: float)
 
 
 class CrossTable(NamedTuple):
-    """Shares of tasks by the outcomes of two agents, baseline first (C is correct, W is wrong)."""
+    """Share of tasks for each pair of two agents' outcomes (C correct, W wrong; baseline first)."""
 
     cc: float
     cw: float

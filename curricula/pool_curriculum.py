@@ -136,7 +136,7 @@ class PoolCurriculum:
         self._signals = Counter[str]()
 
     def next(self, n: int, rng: Generator) -> list[Task]:
-        """Draw tasks by the selector's weights, without replacement if there are enough tasks.
+        """Draw tasks according to the selector's weights, without replacement if there are enough.
 
         Raises:
             ConfigError: if the pool is empty, or the selector's weights are invalid.
@@ -227,7 +227,7 @@ class PoolCurriculum:
         self._counts["gate_steps"] += result.gate_steps
 
     def metrics(self) -> dict[str, float]:
-        """Return metrics on the pool, training, signals and evolution rounds.
+        """Return metrics for the pool, training, signals and evolution rounds.
 
         ``tags_covered`` is the number of distinct tags in the pool, which is omitted if the tags
         cannot be determined. ``mixed_groups``, ``steps_all_fail``, ``reserve`` and similar metrics

@@ -220,7 +220,7 @@ class SignalDetector:
 
     @property
     def forgotten(self) -> Mapping[Reading, int]:
-        """Counts of forgetting, keyed by how a past visit's outcomes are combined (max or mean)."""
+        """Number of forgetting detections, by how past outcomes are combined (max or mean)."""
         return self._forgotten
 
     @property
@@ -252,7 +252,7 @@ class SignalDetector:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the windows of recent visits and the counts as JSON."""
+        """Return the state as JSON: the windows of recent visits and all counters."""
         return {
             "windows": {
                 task_id: [list(visit) for visit in window]
@@ -327,7 +327,7 @@ class SignalDetector:
                     )
 
     def _push(self, group: Group) -> None:
-        """Record the group's visit in the window of recent visits to its task."""
+        """Add the group's outcomes to the window of recent visits to its task."""
         scores = self._scores(group)
         if not scores:
             return

@@ -46,7 +46,7 @@ class Demonstrations(NamedTuple):
 
 
 class Demonstrator(Protocol):
-    """An agent that can return its policy's decision for a given action."""
+    """An agent that can construct the policy decision that would produce a given action."""
 
     def demonstrate(self, view: View, action: str) -> Decision | None:
         """Return a decision that produces ``action`` in ``view``, or None if that is impossible."""

@@ -142,7 +142,7 @@ class GRPO(SurrogateLearner):
         return metrics | batch_metrics(batch)
 
     def _objective(self, batch: Batch) -> tuple[Objective, dict[str, float]]:
-        """Return the loss inputs that an update's steps share, and the time to compute them."""
+        """Return loss inputs shared by an update's steps, and the time taken to compute them."""
         config, started = self.config, perf_counter()
         minibatches = self._minibatches(batch)
         recomputed = config.old_logprobs == "recomputed"

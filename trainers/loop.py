@@ -207,7 +207,7 @@ class Loop:
             self.session.launch_round(round)
 
     def _land(self, *, wait: bool = False) -> None:
-        """Apply the background round if it is due. If ``wait`` is True, wait for it first."""
+        """Apply the background round's result if it is due. With ``wait``, wait for it first."""
         round = self.session.round_under_way
         if round is None or self.landings is None:
             return

@@ -138,7 +138,7 @@ class Landings(Protocol):
         ...
 
     def remember(self, round: Round, step: int) -> None:
-        """Record that the round is about to be applied at this step."""
+        """Record that the round's result is about to be applied at this step."""
         ...
 
 
@@ -146,22 +146,22 @@ class Events:
     """Hooks for the training loop to call. Subclasses override the hooks they need."""
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
-        """Receive a step's recorded groups and the signals that they triggered."""
+        """Handle a step's recorded groups and the signals that they triggered."""
 
     def on_notes(self, notes: Notes) -> None:
-        """Receive the analysis notes about a step's groups."""
+        """Handle the analysis notes about a step's groups."""
 
     def on_advice(self, changes: Mapping[str, Sequence[AdviceState]]) -> None:
-        """Receive the advice that changed in each memory. Keys are memory names."""
+        """Handle changes to the advice in each memory. Keys are memory names."""
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:
-        """Receive the groups and advantages that the step is about to learn from."""
+        """Handle the groups and advantages that the step is about to learn from."""
 
     def on_round(self, round: Round, result: RoundResult) -> None:
-        """Receive an evolution round that has been applied."""
+        """Handle an evolution round whose result has just been applied."""
 
     def on_eval(self, evaluation: Evaluation) -> None:
-        """Receive a finished evaluation."""
+        """Handle a finished evaluation."""
 
     def on_step(self, metrics: Metrics) -> None:
         """Handle the end of a step, after its round and evaluation."""

@@ -305,7 +305,7 @@ class _Step:
             raise all_lost(len(self.lost), first) from first
 
     def metrics(self, recorded: tuple[Group, ...], kept: list[Group]) -> Metrics:
-        """Return metrics on the step's groups, such as the number of stale groups."""
+        """Return metrics for the step's groups, such as the number of stale groups."""
         found = {
             "broken_groups": float(sum(not group.whole for group in recorded)),
             "stale_groups": float(self.n_stale),

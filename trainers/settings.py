@@ -14,7 +14,7 @@ from coevo_gym.core.task import FrozenModel
 
 
 class UpdateConfig(FrozenModel):
-    """Settings for weight updates with a clipped surrogate. The defaults suit the tiny policy.
+    """Settings for weight updates with a clipped objective. The defaults suit the tiny policy.
 
     Attributes:
         lr: AdamW's learning rate after warm-up; constant unless ``lr_decay`` is set.

@@ -39,7 +39,7 @@ def likeness(a: str, b: str, measure: Measure = "lcs") -> float:
 
 
 class Merge(NamedTuple):
-    """Two different texts that are merged into one state. ``leader`` was seen first."""
+    """Two different texts that map to the same state. ``leader`` was seen first."""
 
     leader: str
     text: str
@@ -50,7 +50,7 @@ class StateGroups(NamedTuple):
 
     Attributes:
         numbers: state number of each text; states are numbered from 0 in order of appearance.
-        merged: pairs of different texts merged into one state, each listed once.
+        merged: pairs of different texts that map to the same state, each listed once.
     """
 
     numbers: list[int]

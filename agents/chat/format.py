@@ -172,7 +172,7 @@ class ChatFormat:
         return tuple(ids)
 
     def ids_after(self, decision: TokenDecision, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Return the token ids of a decision's prompt and answer, followed by later messages.
+        """Return the token ids of a decision's prompt and answer and of the messages that follow.
 
         The ids start with the decision's ids, which are not tokenised again.
 

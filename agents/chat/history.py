@@ -88,7 +88,7 @@ class Conversation:
         return self.memory if step == self.answered else self.view.history[step].memory
 
     def before(self, step: int) -> Conversation:
-        """Return the conversation as it was before a step was answered."""
+        """Return the conversation as it was just before the model's answer at a step."""
         return replace(self, view=self._at(step), memory=self.written(step))
 
     def _cues(self, place: CuePlace) -> tuple[str, ...]:
@@ -272,7 +272,7 @@ def without_marks(answer: str) -> str:
 
 
 class _Desk:
-    """The numbered steps that a model still sees. Commands in its answers update them."""
+    """The numbered steps in a model's context. Commands in the model's answers edit them."""
 
     def __init__(self) -> None:
         self.users: dict[int, str] = {}

@@ -387,7 +387,7 @@ class OpenAIPolicy:
         return "Check that the server supports model, max_tokens_field and the sampling settings."
 
     def _count(self, prompt: Prompt, reply: EndpointReply) -> Completion:
-        """Count an answer's usage and convert the answer to a completion."""
+        """Count an answer's token usage and convert the answer to a completion."""
         told, most = reply.tokens, most_tokens(prompt)
         if told is None:
             self.counts["unknown"] += 1

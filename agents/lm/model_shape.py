@@ -1,4 +1,4 @@
-"""Estimates of a language model's size from its shape: parameters, memory and compute."""
+"""Estimates of a language model's parameter count, memory and compute, based on its shape."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ Path = Sequence[tuple[int, int]]
 
 
 class RowPart(NamedTuple):
-    """A part of a row: the tokens that a sequence adds to the row.
+    """A sequence's tokens in a packed row, without any prefix that the row already contains.
 
     Attributes:
         sequence: index of the sequence in the row.

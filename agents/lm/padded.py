@@ -38,7 +38,7 @@ _ATTENTION = "coevo_shared_heads"
 
 
 class Ask(NamedTuple):
-    """A prompt to continue.
+    """A prompt for the model to continue, with its sampling settings.
 
     Attributes:
         prompt: at least one token id.

@@ -64,7 +64,7 @@ class PrefixCache:
 
     @property
     def n_bytes(self) -> int:
-        """Memory used by the keys and values, in bytes."""
+        """Size of the KV cache, in bytes."""
         return sum(stored.n_bytes for stored in self._stored.values())
 
     def clear(self) -> None:
@@ -116,7 +116,7 @@ def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
     levels: dict[int, list[Ids]] = {}
 
     def divide(group: Sequence[Ids], read: int, level: int) -> None:
-        """Collect prefixes shared by sorted prompts, given a known prefix of ``read`` tokens."""
+        """Collect prefixes shared by sorted prompts whose first ``read`` tokens are equal."""
         if len(group) < 2:
             return
         # In a sorted group, the first and the last sequence have the shortest common prefix.

@@ -126,7 +126,7 @@ class TransformersPolicy(LanguageModel):
         return completions
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
-        """Return a training decision for an answer, or None if the context window is too small.
+        """Encode a prompt and a given answer for training, or return None if they are too long.
 
         Its log-probabilities are 0, because the answer was not sampled.
         """

@@ -210,7 +210,8 @@ def random_weights(name: str, folder: Path) -> Subject:
     family, fields = SHAPES[name]
     ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
     config = AutoConfig.for_model(family, **fields, bos_token_id=None, **ids)
-    with torch.random.fork_rng(devices=[]):
+    device = "cuda" if torch.cuda.is_available() else "cpu"  # a large model takes long on a CPU
+    with torch.random.fork_rng(), torch.device(device):
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(folder)

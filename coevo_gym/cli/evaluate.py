@@ -68,8 +68,8 @@ def evaluate(
         typer.Option(
             min=1,
             metavar="N",
-            help="Retry failed tasks, up to N trials each, with reflections on the failures in the "
-            "prompt (Reflexion). Trials use task outcomes, so they are not stored as evaluations.",
+            help="Retry failed tasks, up to N trials each, with reflections on failures in the "
+            "prompt (Reflexion). Retries depend on outcomes, so no evaluation is stored.",
             show_default="one evaluation",
         ),
     ] = None,
@@ -114,8 +114,8 @@ def evaluate(
     retry episodes that were lost to an infrastructure fault.
 
     On a CPU, even a small language model takes seconds per step, so start with a few tasks, as
-    below; the remaining time is printed after the first answers. An endpoint on a public host or
-    with prices set may cost money: the command prints an estimate and asks you to accept it.
+    below; the remaining time is printed after the first answers. If the endpoint is public or
+    you have set its prices, the command prints an estimate of the cost and asks you to accept it.
 
     For example:
 

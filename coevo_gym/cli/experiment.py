@@ -195,7 +195,7 @@ def experiment(
 
 
 def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
-    """Run a table's missing cells, write the result files, and print their location."""
+    """Run an experiment's missing cells, write the result files, and print their location."""
     from coevo_gym.runs.experiments.making import make
     from coevo_gym.runs.planning.memory import require_memory
 

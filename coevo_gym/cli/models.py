@@ -1,4 +1,4 @@
-"""Commands for language models on this machine."""
+"""Commands that list, fetch and export language models."""
 
 from __future__ import annotations
 

@@ -121,10 +121,10 @@ def play(
     number or type them; put a multi-line action between lines of three backticks. `coevo tasks`
     lists the tasks. --web opens a local page, such as a shop to click through or a code editor.
 
-    With --name, you play the same tasks as `coevo eval` in the same order, and your first episode
-    on each task counts, so that you can compare evals/NAME with any policy. With --keep, your
-    solved episodes are saved for imitation in a warm-up (see `warmup.demonstrations`). Episodes
-    on validation and test tasks are never saved.
+    With --name, you play the same tasks as `coevo eval` in the same order, and only your first
+    episode on each task counts. You can therefore compare the results in evals/NAME with those of
+    any policy. With --keep, your solved episodes are saved for imitation in a warm-up (see
+    `warmup.demonstrations`). Episodes on validation and test tasks are never saved.
 
     For example:
 

@@ -136,7 +136,7 @@ class RunProgress:
             self.say(f"{self._name}: {pace.done}/{pace.total}{text}")
 
     def spent(self, cost: Cost) -> None:
-        """Update the cost so far. The display shows it at its next update."""
+        """Record the total cost so far. The display shows it at its next update."""
         self._cost, self._tokens = cost, max(self._tokens, cost.tokens)
 
     def say(self, text: str) -> None:

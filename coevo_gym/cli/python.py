@@ -124,7 +124,7 @@ def evaluate(
         progress: as for :func:`train`.
 
     Returns:
-        Success (avg@k with several samples), its 95 % interval, mean score and number of tasks.
+        Success (avg@k with several samples), its 95% interval, mean score and number of tasks.
 
     Raises:
         ConfigError: if the source, the policy or a setting does not exist, another evaluation has

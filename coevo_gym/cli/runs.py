@@ -97,8 +97,8 @@ def remove_runs(
 ) -> None:
     """Delete runs, tables or evaluations, along with everything in their folders.
 
-    The command rejects folders that a process is writing to, and asks for confirmation. Deletion
-    cannot be undone.
+    The command refuses to delete folders that a process is writing to, and asks for confirmation
+    before it deletes anything. Deletion cannot be undone.
 
     For example:
 
@@ -234,7 +234,7 @@ def _listing(kind: str, *columns: str) -> Table:
 
 
 def _add(drawn: Table, row: RunRow | TableOfRuns | EvalRow, *cells: str) -> None:
-    """Add a row with a name, a state, the given cells, a size and the time of the last write."""
+    """Add a row for a run or evaluation, with the given cells between its state and its size."""
     assert row.on_disk is not None
     state = _state(row.on_disk.state, row.on_disk.progress)
     changed = row.on_disk.changed[:16].replace("T", " ")

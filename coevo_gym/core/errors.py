@@ -106,4 +106,4 @@ class BudgetSpent(ModelError):
 
 
 class AnswerMissing(CoevoError, LookupError):
-    """A replayed tape is missing an answer. The message names the prompt and the key."""
+    """A replayed tape of model answers lacks an answer. The message names the prompt and key."""

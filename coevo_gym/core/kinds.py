@@ -48,7 +48,7 @@ _KINDS: dict[str, Kind] = {}
 
 
 def register_kind(kind: Kind) -> None:
-    """Register a kind, replacing any earlier kind with the same name.
+    """Register a kind of signal or context, replacing any earlier kind with the same name.
 
     Raises:
         ConfigError: if its name or a colour is invalid.
@@ -67,10 +67,10 @@ def register_kind(kind: Kind) -> None:
 
 
 def kinds() -> tuple[Kind, ...]:
-    """Return all registered kinds, in order of registration."""
+    """Return all registered kinds of signals and contexts, in order of registration."""
     return tuple(_KINDS.values())
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind with the given name. An unregistered name gets a grey kind."""
+    """Return a kind of signal or context by its name. An unregistered name gets a grey kind."""
     return _KINDS.get(name) or Kind(name, name)

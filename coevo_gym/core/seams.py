@@ -110,7 +110,7 @@ class Study(Protocol):
 
     @property
     def kind(self) -> str:
-        """The kind of notes that the study writes about training groups."""
+        """The kind of note that this study writes about training groups."""
         ...
 
     def examine(self, groups: Sequence[Group]) -> Findings:
@@ -255,7 +255,7 @@ class Evolver(Protocol):
 
 
 class Act(NamedTuple):
-    """An agent's response to a view.
+    """An agent's response at one step of an episode.
 
     Attributes:
         text: the action for the env.
@@ -280,7 +280,7 @@ class Agent(Protocol):
     """An agent that acts in envs, both in training loops and in ``evaluate``."""
 
     def act(self, views: Sequence[View]) -> Sequence[Act]:
-        """Return a response to each view. There is one view per live episode."""
+        """Return the agent's response in each live episode. There is one view per live episode."""
         ...
 
 

@@ -88,7 +88,7 @@ def spaced(name: str) -> str:
 
 
 class UnicodeText(Space[str]):
-    """The space of all strings of at most ``max_length`` characters that encode as UTF-8.
+    """The space of all strings of at most ``max_length`` characters that UTF-8 can encode.
 
     The seed is for the space's own generator, which only ``sample`` uses.
     """

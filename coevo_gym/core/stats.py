@@ -31,7 +31,7 @@ _CHUNK = 4096
 
 
 def wilson_interval(successes: float, n: int) -> tuple[float, float]:
-    """Compute the Wilson score interval (95 %, two-sided) for a success rate.
+    """Compute the two-sided 95% Wilson score interval for a success rate.
 
     Args:
         successes: number of successes among ``n``; may be fractional for repeated trials.
@@ -65,7 +65,7 @@ class Rate:
     Attributes:
         tasks: number of tasks with at least one finished episode.
         success: mean over tasks of the share of successful episodes (avg@k); NaN without tasks.
-        low: lower end of the 95 % Wilson interval. A task that was tried several times counts
+        low: lower end of the 95% Wilson interval. A task that was tried several times counts
             once, so the interval tends to be too wide rather than too narrow.
         high: upper end.
     """
@@ -96,7 +96,7 @@ class Paired(NamedTuple):
         n: number of pairs.
         mean: mean of the differences.
         sd: sample standard deviation of the differences; NaN for one pair.
-        low: lower end of the 95 % interval for the mean (Student's t); NaN for one pair.
+        low: lower end of the 95% interval for the mean (Student's t); NaN for one pair.
         high: upper end of the interval.
         wins: pairs in which the first series is larger.
         ties: pairs in which both are equal.
@@ -268,7 +268,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def paired_shares_interval(differences: Sequence[float]) -> tuple[float, float]:
     """Compute the adjusted Wald interval for the difference between two paired success rates.
 
-    The level is 95 %, two-sided. The adjustment adds two tasks, one in favour of each side, so that
+    The level is 95%, two-sided. The adjustment adds two tasks, one in favour of each side, so that
     the width stays positive even if no task differs.
 
     Args:

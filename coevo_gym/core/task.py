@@ -125,7 +125,7 @@ JsonObject = Annotated[
 
 
 def encodable(text: str) -> str:
-    """Validate that ``text`` encodes as UTF-8 (no lone surrogates)."""
+    """Validate that ``text`` can be encoded as UTF-8 (no lone surrogates)."""
     text.encode()
     return text
 

@@ -181,7 +181,7 @@ class TaskEnv(gym.Env[str, str]):
 
     @abstractmethod
     def _grade(self, verifier: Verifier) -> Grade:
-        """Grade the finished episode. This is called once, and never for an open task."""
+        """Grade the finished episode. This is called once, and never for a task without a goal."""
 
     def _draw(self) -> str:
         """Render the engine's state. This hook is not used in ``ansi`` mode."""
@@ -368,7 +368,7 @@ class TaskEnv(gym.Env[str, str]):
         )
 
     def require_evaluable(self) -> None:
-        """Raise an error if the current task is an open task. Open tasks cannot be evaluated.
+        """Raise an error if the current task has no goal, because such a task cannot be evaluated.
 
         Raises:
             TaskError: if the task is an open task.

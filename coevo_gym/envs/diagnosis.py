@@ -116,7 +116,7 @@ class TurnFacts(NamedTuple):
 
     @classmethod
     def unreached(cls, reference: bool) -> TurnFacts:
-        """Return the facts for a turn that was not reached."""
+        """Create the record of a turn that was never reached."""
         return cls(reached=False, reference=reference, outcome="not_reached")
 
 

@@ -53,7 +53,7 @@ class ProposalsModule(Protocol):
     """The interface that a benchmark folder's ``proposals.py`` must implement."""
 
     def open_task(self, task: Task) -> Task:
-        """Return an open version of a task: its world without a request."""
+        """Return a copy of a task for exploration: its world without a request."""
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:
         """Return the draft that a proposal describes."""
@@ -147,7 +147,7 @@ class ProposableFolder:
         return read_profile(Path(str(module)).with_name(FILE))
 
     def open(self, task: Task) -> Task:
-        """Return an open version of a task; see the benchmark's ``proposals.py``."""
+        """Return a goal-free copy of a task to explore; see the benchmark's ``proposals.py``."""
         return self._proposals.open_task(task)
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:

@@ -51,7 +51,7 @@ class Entity(FrozenModel):
 
 
 class EnvProfile(FrozenModel):
-    """The profile of a benchmark.
+    """A profile that describes a benchmark's users, objects and good requests.
 
     Attributes:
         who: the user who makes requests in this world.
@@ -79,15 +79,15 @@ class Preference(FrozenModel):
 
 
 class Profiled(Benchmark, Protocol):
-    """A benchmark with a profile; see :func:`profiled`."""
+    """A benchmark that describes its objects and operations in a profile; see :func:`profiled`."""
 
     @property
     def profile(self) -> EnvProfile:
-        """The benchmark's profile."""
+        """The profile that describes the benchmark's objects and operations."""
 
 
 def profiled(benchmark: Benchmark) -> Profiled:
-    """Return the benchmark after checking that it has a profile.
+    """Return the benchmark after checking that it has an :class:`EnvProfile`.
 
     Raises:
         ConfigError: if the benchmark has no profile.

@@ -53,7 +53,7 @@ def value_of_tag(tag: str) -> str:
 
 
 def asks_nothing(task: Task | Draft) -> bool:
-    """Return True if the task is an open task, which has no goal."""
+    """Return True if the task has no goal and is only for exploration."""
     return isinstance(task, Task) and task.origin == OPEN
 
 

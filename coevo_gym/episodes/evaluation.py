@@ -69,14 +69,14 @@ class Evaluation:
     def rate(self) -> Rate:
         """Success rate over tasks (AppWorld's task goal completion).
 
-        It is the mean over tasks of the share of successful episodes, with its 95 % Wilson
+        It is the mean over tasks of the share of successful episodes, with its 95% Wilson
         interval, in which each task counts once.
         """
         return rate_of(self.by_task.values())
 
     @property
     def success_rate(self) -> float:
-        """Success rate over tasks; :attr:`rate` adds a confidence interval."""
+        """Success rate over tasks; see :attr:`rate` for its confidence interval."""
         return self.rate.success
 
     @property

@@ -1,4 +1,4 @@
-"""Names of the built-in methods. The files in this folder assemble them from parts."""
+"""Names of the built-in methods. The files in this folder assemble them from components."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A check that a method meets the contract for methods."""
+"""A contract check that every training method must pass."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _GROUP_SIZE = 4
 
 
 def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> None:
-    """Check that a method meets the contract for methods.
+    """Check that a training method meets the requirements for all methods.
 
-    The method must have a summary, create new parts in each call, and find tasks in its first
+    The method must have a summary, create new components in each call, and find tasks in its first
     round, and its curriculum must meet the contract for curricula.
 
     Raises:
@@ -55,7 +55,7 @@ def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> N
 
 
 def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
-    """Create a kit from a method's own settings, for use outside a run."""
+    """Create the :class:`Kit` from a method's own settings, for use outside a run."""
     found, sections = get_benchmark(benchmark), nested(spec.sets)
     native = found.tasks(Split.TRAIN)
     curriculum = CurriculumConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})})

@@ -1,4 +1,4 @@
-"""A kit of settings and factories that a run passes to a method."""
+"""The settings and factories that a run passes to a training method, bundled in a ``Kit``."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ExplorerModel(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Kit:
-    """The parts and settings from which a method is assembled.
+    """The components and settings from which a method is assembled.
 
     The settings are the run's settings, overridden by the method's settings, then by the arm's own.
 

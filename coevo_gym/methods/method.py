@@ -18,7 +18,7 @@ from coevo_gym.trainers.settings import LearnerConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Method(MethodParts):
-    """The parts of a method, assembled and ready for training.
+    """The components of a method, assembled and ready for training.
 
     Attributes:
         curriculum: the curriculum, which chooses the tasks.
@@ -49,10 +49,10 @@ class MethodSpec:
             optional setting ``native`` is true, the arm trains on all native training tasks.
             Optional members: ``finds_own_tasks`` is True if the arm finds
             ``curriculum.initial_size`` tasks in its own round; ``questions_per_step`` maps each
-            study's kind of notes to its maximum number of questions per learner step;
+            study's kind of note to its maximum number of questions per learner step;
             ``shows_solutions`` is True if questions contain solutions, which the policy may not
             see.
-        assemble: creates the method's parts.
+        assemble: creates the method's components.
         sets: settings of the run's parts that define the method, by dotted key. They override the
             run's settings, but the arm's own settings override them.
         summary: a description in one sentence.
@@ -65,7 +65,7 @@ class MethodSpec:
     summary: str = ""
 
     def __call__(self, settings: FrozenModel, kit: Kit) -> Method:
-        """Create the method's parts."""
+        """Create the method's components."""
         made = self.assemble(settings, kit)
         if not isinstance(made, Method):
             raise ConfigError(
@@ -124,7 +124,7 @@ def method(
 def _parameters(
     name: str, function: Callable[..., Method]
 ) -> tuple[type[FrozenModel], Callable[[FrozenModel, Kit], Method]]:
-    """Return a method's settings class and a function that takes the settings and a kit."""
+    """Return a method's settings class and the function that assembles the method."""
     parameters = list(inspect.signature(function).parameters)
     if len(parameters) == 1:
         return NoSettings, lambda settings, kit: function(kit)

@@ -1,4 +1,4 @@
-"""Memories that only hold metrics on the latest learner step."""
+"""Memories that only hold metrics for the latest learner step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coevo_gym.core.notes import Notes
 
 
 class StepRecord(ABC):
-    """A memory of metrics on the notes from the latest learner step.
+    """A base class for components that compute metrics from a learner step's analysis notes.
 
     Subclasses define :meth:`measure`. Checkpoints are saved between steps, so the state is empty.
     """

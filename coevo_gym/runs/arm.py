@@ -284,7 +284,7 @@ class ArmEvents(Events):
                 self._interfaces.add(version)
 
     def on_notes(self, notes: Notes) -> None:
-        """Store the notes on the current step's groups."""
+        """Store the notes written about the current step's groups."""
         self.store.add_notes(self.arm.name, self.arm.loop.state.step + 1, notes)
 
     def on_advice(self, changes: Mapping[str, Sequence[AdviceState]]) -> None:

@@ -1,4 +1,4 @@
-"""Functions that create a run's parts from its config: benchmark, envs, policy and evaluations."""
+"""Functions that create a run's components, such as its envs and policy, from its config."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Assembly:
-    """A factory for the parts of a run. Equal configs produce equal parts.
+    """A factory for a run's envs, policy and other components. Equal configs give equal components.
 
     Attributes:
         config: the run's settings.
@@ -227,7 +227,7 @@ class Assembly:
             check_gates(settings, reads=self.config.policy.kind != "tiny")
 
     def method(self, arm: ArmConfig, on_verdict: OnVerdict | None = None) -> Method:
-        """Create the parts of an arm's method.
+        """Create the components of an arm's method.
 
         ``on_verdict`` is called after each draft of a round; an exception from it stops the round.
         """
@@ -235,7 +235,7 @@ class Assembly:
         return spec(arm.settings, self.kit(arm, on_verdict))
 
     def kit(self, arm: ArmConfig | None, on_verdict: OnVerdict | None = None) -> Kit:
-        """Return the parts for an arm's method, or for the initial rounds if ``arm`` is None."""
+        """Return the components of an arm's method, or of the initial rounds if ``arm`` is None."""
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         check_gates(settings, reads=self.config.policy.kind != "tiny")
         prompt = prompt_of(self.config.policy, self.benchmark.name)
@@ -397,7 +397,7 @@ def one_thread(config: RunConfig) -> Iterator[None]:
 
 @contextmanager
 def restoring(saved: Checkpoint, policy: LearnablePolicy) -> Iterator[None]:
-    """Explain errors in a ``with`` block that restores a checkpoint, then check the weights.
+    """Raise a StoreError if a checkpoint cannot be restored or its weights are not finite.
 
     Raises:
         StoreError: if the checkpoint does not fit or leads to weights that are not finite; the

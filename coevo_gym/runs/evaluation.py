@@ -1,4 +1,4 @@
-"""Evaluation of the policies of runs and of untrained models."""
+"""Evaluation of trained policies and untrained models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Costs of presets: device, memory, maximum time, disk space, and requests to paid models.
+"""Resources that presets need: device, memory, maximum time, disk space and paid requests.
 
 >>> preset_cost("quickstart").in_words()
 'CPU, no language model; 80,000 env steps per arm'

@@ -31,7 +31,7 @@ class ProgressSink(Protocol):
     """A receiver of progress reports. An implementation may ignore any of them."""
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Report the start of a part of the command, such as a cell. Each part has its own phases.
+        """Report the start of one part of the work, such as a run. Each part has its own phases.
 
         Args:
             number: number of the part, from 1.
@@ -202,7 +202,7 @@ class ProgressFile:
                 self._writer = None
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Record that a part of the run has started, and pass the call to the wrapped sink."""
+        """Record that a part of the work has started, and pass the call to the wrapped sink."""
         with self._lock:
             self._end_phase()
             self._before, self._here = self._before + self._here, Cost()

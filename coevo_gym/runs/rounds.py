@@ -141,7 +141,7 @@ class DrawnAside:
         self.inner, self._drawing = inner, drawing
 
     def run(self, round: Round) -> RoundResult:
-        """Run a round, and use its seed for the policy's sampling."""
+        """Run a round, seeding the policy's sampling with the round's seed."""
         with self._drawing(round.seed):
             return self.inner.run(round)
 
@@ -216,7 +216,7 @@ def _told(evolver: Evolver) -> Mapping[str, Any]:
 
 
 def _depends(config: RunConfig, arm: ArmConfig) -> list[object]:
-    """Return the settings, other than the explorer, that can make two arms' rounds differ."""
+    """Return the settings, except the explorer's, that can make two arms' rounds differ."""
     depends = list[object]()
     if arm.gates != config.gates:
         depends.append(arm.gates.model_dump(mode="json"))

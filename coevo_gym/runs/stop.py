@@ -1,4 +1,4 @@
-"""Ctrl-C handling, which stops a run after its current step, or at once on a second signal."""
+"""Ctrl-C handling: the first signal stops a run after its current step, the second at once."""
 
 from __future__ import annotations
 

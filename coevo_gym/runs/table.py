@@ -31,8 +31,8 @@ class TableRow:
     Attributes:
         name: name of the arm.
         success: success rate in [0, 1].
-        low: lower end of its 95 % interval.
-        high: upper end of its 95 % interval.
+        low: lower end of its 95% interval.
+        high: upper end of its 95% interval.
         score: mean score in [0, 1].
         n_tasks: number of held-out tasks.
         env_steps: env steps spent on training and exploration; 0 for an untrained policy.

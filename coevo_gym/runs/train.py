@@ -472,7 +472,7 @@ class _Run:
 
 
 def _judged(result: RoundResult) -> str:
-    """Describe how many drafts a round judged and how many of them each gate rejected."""
+    """Return the number of drafts that a round judged and the number rejected by each gate."""
     gates = Counter(verdict.gate for verdict in result.verdicts if not verdict.accepted)
     rejected = ", ".join(f"{gate} {n}" for gate, n in gates.most_common()) or "none"
     return f"{len(result.judged)} drafts, rejected by: {rejected}"

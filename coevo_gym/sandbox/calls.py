@@ -91,7 +91,7 @@ CHECKED: dict[str, Numbers] = {
 
 
 class ArgumentTest(NamedTuple):
-    """A test for one argument of a system call.
+    """A condition on one argument of a system call.
 
     Attributes:
         argument: index of the argument, from 0.

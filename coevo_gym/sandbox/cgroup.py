@@ -49,7 +49,7 @@ _SWEEPER = """
 
 
 class ControlGroup:
-    """A cgroup: one folder in each hierarchy that caps memory or processes."""
+    """A cgroup: one folder in each hierarchy that limits memory or the number of processes."""
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
         self._folders = folders

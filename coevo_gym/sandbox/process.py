@@ -226,7 +226,7 @@ def _lower(pid: int, limit: int, value: int) -> None:
 
 @contextmanager
 def pipe() -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Open a pipe and close both ends after the block."""
+    """Open a pipe, and close both ends when the ``with`` block ends."""
     reading, writing = os.pipe()
     with open(reading, "rb", 0) as reader, open(writing, "wb", 0) as writer:
         yield reader, writer
@@ -236,7 +236,7 @@ def pipe() -> Iterator[tuple[BinaryIO, BinaryIO]]:
 def socket_pair(
     kind: socket.SocketKind = socket.SOCK_STREAM,
 ) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Open a pair of connected sockets and close both after the block."""
+    """Open a pair of connected sockets, and close both when the ``with`` block ends."""
     ours, theirs = socket.socketpair(type=kind)
     with ours, theirs:
         yield ours, theirs

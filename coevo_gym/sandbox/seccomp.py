@@ -75,7 +75,7 @@ def _refuse(number: int, tests: tuple[calls.ArgumentTest, ...]) -> list[bytes]:
 
 
 def _test(test: calls.ArgumentTest, otherwise: int) -> list[bytes]:
-    """Return filter code that tests an argument, and skips some instructions if the test fails."""
+    """Return filter code that tests an argument and skips instructions if the test fails."""
     code = [_op(_LOAD, _ARGUMENTS + 8 * test.argument + 4 * test.upper)]
     for left in reversed(range(len(test.values))):
         match = left + (0 if test.found else otherwise)

@@ -189,7 +189,7 @@ class Journal:
             self._since += sum(len(row[3]) for row in rows)
 
     def put_snapshot(self, at: float, state: Mapping[str, Any]) -> int:
-        """Store a state as the new snapshot and delete all calls. Return its size in bytes."""
+        """Store a snapshot of a state, and delete all recorded calls. Return its size in bytes."""
         body = _pack(state)
         row = (1, at, body, _checksum(1, at, "", body))
         with self._lock, self._using():

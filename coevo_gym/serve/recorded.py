@@ -297,7 +297,7 @@ class Recorded:
         return second, kept
 
     def _switch(self, session: CurriculumSession, kept: dict[str, Any]) -> None:
-        """Replace this session with a loaded session, and start a new epoch of tickets."""
+        """Replace this session with a loaded session, and invalidate all earlier tickets."""
         epoch = secrets.token_hex(3)
         self._put(kept, (), epoch)
         self.session, self.epoch, self.mine = session, epoch, set()

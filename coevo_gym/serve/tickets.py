@@ -153,7 +153,7 @@ def _endpoint(
     message: type[_Message], call: Callable[[Any], Mapping[str, Any]], thread: Executor
 ) -> Callable[[Request], Any]:
     def answer(body: bytes) -> Response:
-        """Return the response. This waits for the session and the disk, so it runs in a thread."""
+        """Return the response to a request. It runs in a thread because it waits for the disk."""
         try:
             return JSONResponse(call(message.model_validate_json(body or b"{}")))
         except ValidationError as error:

@@ -63,7 +63,7 @@ class Tokens:
 
 
 def require_safe(host: str, tokens: Tokens) -> None:
-    """Check that a server without a token listens only on this machine.
+    """Check that a server without a token listens only on a loopback address.
 
     Raises:
         ConfigError: if ``host`` is not a loopback address, and there is no token.

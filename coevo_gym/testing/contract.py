@@ -262,7 +262,7 @@ def check_failed_reset(env_id: str) -> None:
 
 
 def check_reference_and_empty_agent(env_id: str) -> None:
-    """Check that the reference solution gets full score and reward, and that idling fails."""
+    """Check that the reference solution earns the full score and reward, and that idling fails."""
     for task in _sample_tasks(env_id):
         solved, idle = replay(task), replay(task, ())
         assert solved.success, f"{task.name}: the reference failed: {solved.report}"
@@ -274,7 +274,7 @@ def check_reference_and_empty_agent(env_id: str) -> None:
 
 
 def check_ground_truth_is_hidden(env_id: str) -> None:
-    """Check that what an agent sees mid-episode is independent of verifier and solution."""
+    """Check that an agent's view during an episode does not depend on the verifier or solution."""
     env = gym.make(env_id, disable_env_checker=True).unwrapped
     assert isinstance(env, TaskEnv)
     for task, other in itertools.pairwise(_sample_tasks(env_id)):

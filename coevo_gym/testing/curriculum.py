@@ -23,7 +23,7 @@ _STEPS, _GROUPS, _SIZE = 12, 3, 4
 def assert_curriculum_contract(
     make: Callable[[], Curriculum], *, benchmark: str = "webshop"
 ) -> None:
-    """Check that a curriculum follows its contract.
+    """Check that a curriculum satisfies the contract of the curriculum interface.
 
     It must return and accept only training tasks. The same seed and groups must give the same
     draws. After being saved as JSON and restored at any step, it must continue unchanged. A round

@@ -1,4 +1,4 @@
-"""This package's formulas, by name, for verifying values that other programs computed.
+"""This package's formulas, by name, for checking values computed by other programs.
 
 ```bash
 python -m coevo_gym.testing.formulas numbers.json --only rloo,ppo
@@ -85,7 +85,7 @@ class Checked(NamedTuple):
 
     @property
     def fine(self) -> bool:
-        """True if some entries were selected and all of them agree with their formulas."""
+        """True if at least one entry was selected and all selected entries have correct values."""
         return bool(self.agree) and not self.differ and not self.unknown
 
 

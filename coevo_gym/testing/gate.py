@@ -37,7 +37,7 @@ def candidate_of(draft: Draft) -> Candidate:
 def assert_gate_contract(
     gate: Gate, *, passes: Draft | Candidate, fails: Draft | Candidate
 ) -> None:
-    """Check that a gate follows its contract.
+    """Check that a gate satisfies the contract of the gate interface.
 
     It must have a name, pass a good candidate without removing anything from it, reject a bad
     candidate with a reason, and give the same answer every time.

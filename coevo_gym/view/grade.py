@@ -12,7 +12,7 @@ from coevo_gym.envs.webshop.world import WebShopVerifier
 
 
 class GradeCheck(NamedTuple):
-    """One check by the grader.
+    """A single check performed by the grader.
 
     Attributes:
         name: name of the check.

@@ -1,8 +1,8 @@
-"""Change notifications for open pages, and a background thread that updates indexes.
+"""Server-sent events about changed runs and evaluations, and a thread that updates indexes.
 
-``/api/live`` sends server-sent events: a message for each changed run or evaluation, with ``{"run":
-id}`` or ``{"eval": id}`` as its data. The message contains nothing else; the page requests new data
-itself. A periodic comment reveals broken connections.
+``/api/live`` sends a message for each changed run or evaluation, with ``{"run": id}`` or ``{"eval":
+id}`` as its data. The message contains nothing else; the page requests new data itself. A periodic
+comment reveals broken connections.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ State = Mapping[tuple[str, str], Stamps]
 
 
 def state_of(shelf: Shelf) -> State:
-    """Return the times and sizes of each run's and evaluation's files, to detect changes."""
+    """Return modification times and sizes of run and evaluation files, to detect changes."""
     runs = {
         ("run", id): stamps(
             *(run.metrics, run.database, run.summary, run.path / PROGRESS),

@@ -1,4 +1,4 @@
-"""Functions that format numbers and headlines in the same way as the pages' scripts."""
+"""Functions that format numbers and headlines in the same way as the viewer's JavaScript."""
 
 from __future__ import annotations
 

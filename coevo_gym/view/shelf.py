@@ -112,7 +112,7 @@ class ShownRun:
 
     @property
     def index(self) -> Index:
-        """Return the index, created on first use."""
+        """Return the index, creating it on first use."""
         with self._lock:
             self._index = self._index or Index(self.folder)
             return self._index
@@ -210,7 +210,7 @@ class ShownRun:
         return TaskBrief(id=id, name=name, instruction=instruction, origin=origin)
 
     def kept(self, name: str, make: Callable[[], T], *, until: object = None) -> T:
-        """Return the cached result of ``make()``; renew it if the index (or ``until``) changes."""
+        """Return a cached ``make()`` result, recomputing it if the index (or ``until``) changed."""
         with told_as_damaged():
             revision = self.index.refresh() if until is None else until
         known = self._kept.get(name)

@@ -28,7 +28,7 @@ MAX_LEFT_OUT = 1_000
 
 
 class Idea(BaseModel):
-    """A task idea, in the JSON format that the model must answer in.
+    """A task idea, parsed from a model's JSON answer.
 
     Attributes:
         walk: number of the walk that demonstrates the task, starting at 1.

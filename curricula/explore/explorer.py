@@ -37,7 +37,7 @@ class ExplorerConfig(FrozenModel):
     """(noisy) Share of initial tasks that the initial policy already solves, based on success in
     8 attempts. These tasks are never broken."""
     walks: int = Field(default=2, ge=1)
-    """Walks per context. With a target, the scripted explorer makes one half-length walk."""
+    """Walks per context. With a target, the scripted explorer takes one half-length walk."""
     max_steps: int = Field(default=18, ge=1)
     """Maximum steps per walk. With ``noisy``, each task costs this many steps."""
     concurrency: int = Field(default=8, ge=1)
@@ -189,7 +189,7 @@ class ScriptedExplorer:
     and continues with random members of ``benchmark.choices(view)``. The benchmark abstracts each
     walk into drafts. The explorer sees what a policy sees, but never a solution or a verifier.
 
-    For a context with a target, it makes one walk of half the length and keeps only the
+    For a context with a target, it takes one walk of half the length and keeps only the
     best-matching draft; for other contexts, it keeps the drafts from several walks. The walk
     towards a target starts from the context's opened task, which has no goal, and prefers choices
     that mention the target (:class:`Aim`).

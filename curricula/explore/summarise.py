@@ -31,7 +31,7 @@ LAST_ACTIONS = 5
 
 
 class BriefAnswer(BaseModel):
-    """A rollout analysis, in the JSON format that the model must answer in."""
+    """A rollout analysis, parsed from a model's JSON answer."""
 
     summary: str = Field(min_length=1)
     failure_cause: str = ""

@@ -1,4 +1,4 @@
-"""The interface for gates, and candidates (the proposals that gates check)."""
+"""The interface for gates, and the candidate proposals that they check."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def _given_away(evidence: Evidence, solution: Sequence[str]) -> str:
 
 
 def _unrelated(clues: Sequence[Clue]) -> str:
-    """Describe the problem if the instruction omits a part of the solution."""
+    """Describe the problem if the instruction omits part of the solution."""
     for clue in clues:
         if not any(tells_of(clue.said, name) for name in clue.names):
             return f"its instruction has nothing to do with its solution: no word of {clue.about}"
@@ -571,7 +571,7 @@ class GateResult(NamedTuple):
 def run_gates(
     gates: Sequence[Gate], proposal: Proposal | Draft | str, *, context: Context | None = None
 ) -> GateResult:
-    """Pass a proposal through gates until a gate rejects it.
+    """Pass a proposal through the gates until one rejects it.
 
     Args:
         gates: the gates, in order.

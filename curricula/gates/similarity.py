@@ -82,7 +82,7 @@ def set_aside(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
 
 
 class BinnedEvolver:
-    """An evolver that wraps another one and keeps only the accepted tasks in one similarity bin.
+    """An evolver that wraps another and rejects its tasks outside one similarity bin.
 
     Args:
         evolver: the evolver that runs the rounds.
@@ -103,7 +103,7 @@ class BinnedEvolver:
         self.evolver, self.bin, self.against = evolver, bin, against
 
     def run(self, round: Round) -> RoundResult:
-        """Run a round and keep the bin's tasks; see :class:`~coevo_gym.core.seams.Evolver`."""
+        """Run a round and keep only tasks in the chosen similarity bin; see ``Evolver``."""
         result = self.evolver.run(round)
         accepted = result.accepted
         if not accepted:

@@ -1,4 +1,4 @@
-"""Trial episodes: a model tries a built task, and the task's verifier judges the result."""
+"""Trial episodes: a model attempts a new task, and the task's verifier judges the result."""
 
 from __future__ import annotations
 

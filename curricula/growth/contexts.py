@@ -120,7 +120,7 @@ def commonest(patterns: Mapping[Pattern, int], n: int = MAX_USUAL) -> tuple[str,
 
 
 def _contrast(rollout: Trajectory, group: Group) -> tuple[str, ...]:
-    """Return the actions of the first rollout with a different outcome, or () if there is none."""
+    """Return the actions of the first rollout whose outcome differs from ``rollout``'s, or ()."""
     others = (other for other in group.trajectories if other.success is not rollout.success)
     return next((other.actions for other in others), ())
 

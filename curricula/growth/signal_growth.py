@@ -211,7 +211,7 @@ class _RoundsFromPractice(_Rounds):
 
 
 class AnywhereGrowth(_Rounds):
-    """Settings for exploring any training scenario until enough drafts have been tried."""
+    """Settings for rounds that explore randomly chosen training scenarios."""
 
     kind: Literal["anywhere"] = "anywhere"
 

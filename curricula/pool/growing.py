@@ -77,7 +77,7 @@ class GrowingSet:
         self._within_first = _distances(self._first, self._first)
 
     def add(self, rows: ArrayLike) -> None:
-        """Add tasks, given as vectors.
+        """Add tasks, given their embedding vectors.
 
         Args:
             rows: (m, dim) vectors of the tasks; m may be 0.
@@ -101,7 +101,7 @@ class GrowingSet:
 
     @property
     def distance(self) -> float:
-        """Relative energy distance of the added tasks from the first set, or NaN if undefined."""
+        """Relative energy distance of the added tasks from the initial tasks; NaN if undefined."""
         n, m = len(self._first), len(self._all) - len(self._first)
         if min(n, m) < 2 or self._within_first == 0:
             return math.nan

@@ -107,5 +107,5 @@ def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
 
 
 def _content(text: str) -> Content:
-    """Return the sorted content words of a string, with repetitions."""
+    """Return the sorted content words of a string, including duplicates."""
     return tuple(sorted(word for word in words(text) if word not in _FILLER))

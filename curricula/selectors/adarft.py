@@ -86,7 +86,7 @@ class AdaRFTConfig(FrozenModel):
 
 
 class AdaRFT(RatedSelector):
-    """A selector of the tasks nearest to an adaptive target difficulty.
+    """A selector that chooses the tasks nearest to an adaptive target difficulty.
 
     A task's difficulty is 100 times the share of first attempts that failed. The target moves up
     with success and down with failure, once per ``batch`` training groups, whether the groups are
@@ -99,7 +99,7 @@ class AdaRFT(RatedSelector):
         self._rewards: list[float] = []
 
     def rated_weights(self) -> Numbers:
-        """Return weight 1 for the tasks nearest to the target and 0 for all other tasks."""
+        """Return a weight of 1 for the tasks nearest to the target and 0 for all others."""
         weights = np.zeros(len(self.table))
         difficulty = 100.0 * (1.0 - self.rates)
         near = nearest_to(difficulty, self.target, self.config.batch, visits=self.table["visits"])

@@ -1,4 +1,4 @@
-"""A selector of tasks that are neither mastered nor out of reach."""
+"""A selector that favours tasks that are neither mastered nor out of reach."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class TableSelector(ABC):
         """Ignore notes, because selectors in this package only use outcomes."""
 
     def metrics(self) -> dict[str, float]:
-        """Return metrics on the selector's state."""
+        """Return metrics for the selector's state."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:

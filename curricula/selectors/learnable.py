@@ -1,4 +1,4 @@
-"""A selector of tasks that are solved about half the time."""
+"""A selector that favours tasks solved about half the time."""
 
 from __future__ import annotations
 

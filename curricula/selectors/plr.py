@@ -78,7 +78,7 @@ class PrioritisedReplay(TableSelector):
         self.n_groups = 0
 
     def weights(self) -> Numbers | None:
-        """Return equal weights for unvisited tasks, or replay probabilities if none remain."""
+        """Return replay probabilities, or equal weights for unvisited tasks if there are any."""
         table, config = self.table, self.config
         unseen = table["last"] < 0
         if unseen.any():

@@ -1,4 +1,4 @@
-"""A selector that uses learning progress to favour tasks whose pass rate changes."""
+"""A selector that uses learning progress to favour tasks whose pass rate is changing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def reweighted(p: ArrayLike, theta: float = 0.1) -> Numbers:
 
 
 def learning_progress(fast: ArrayLike, slow: ArrayLike, theta: float = 0.1) -> Numbers:
-    """Return the absolute change of each pass rate: abs(f(fast) - f(slow)).
+    """Return the absolute change in each pass rate: abs(f(fast) - f(slow)).
 
     Args:
         fast: (n,) fast averages of outcomes.
@@ -133,7 +133,7 @@ class Progress(TableSelector):
         return learning_progress(self.table["fast"], self.table["slow"], self.config.theta)
 
     def weights(self) -> Numbers | None:
-        """Return equal weights for unvisited tasks, or progress-based weights if none remain."""
+        """Return progress-based weights, or equal weights for unvisited tasks if there are any."""
         unseen: Numbers = (self.table["visits"] == 0).astype(np.float64)
         if unseen.any():
             return unseen

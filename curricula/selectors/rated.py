@@ -35,13 +35,13 @@ class RatedSelector(TableSelector):
         return self.table["successes"] / np.maximum(self.table["tries"], 1.0)
 
     def weights(self) -> Numbers | None:
-        """Return equal weights for untried tasks, or :meth:`rated_weights` if there are none."""
+        """Return :meth:`rated_weights`, or equal weights for untried tasks if there are any."""
         untried = self.table["tries"] == 0
         return untried.astype(np.float64) if untried.any() else self.rated_weights()
 
     @abstractmethod
     def rated_weights(self) -> Numbers:
-        """Return the weight of each task once all tasks have a pass rate."""
+        """Return each task's weight, assuming that every task has a pass rate."""
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
         """Update the task's pass rate, and call :meth:`practise` for any visit after the first."""

@@ -76,7 +76,7 @@ class Stages(RatedSelector):
         return self.practised / (self.config.stages * self.config.groups_per_stage)
 
     def rated_weights(self) -> Numbers:
-        """Return weight 1 for the tasks in the current stage and 0 for all other tasks."""
+        """Return a weight of 1 for the tasks in the current stage and 0 for all others."""
         weights, config = np.zeros(len(self.table)), self.config
         due = stage_members(
             self.rates, stages=config.stages, progress=self.progress, cumulative=config.cumulative

@@ -167,7 +167,7 @@ class Callers:
             self.slots.begin(slot)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state as JSON, without requests whose ticket has ended."""
+        """Return the state as JSON, without requests whose tickets are no longer outstanding."""
         asked = [(request, t.id) for request, t in self._asked.items() if t.id in self._out]
         return {
             "leases": self.leases.left(),

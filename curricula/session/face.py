@@ -35,7 +35,7 @@ class SessionFace(Protocol):
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
-        """The tickets that are neither reported nor given back, oldest first."""
+        """The tickets that have been neither reported nor returned, oldest first."""
         ...
 
     def metrics(self) -> dict[str, float]:

@@ -90,7 +90,7 @@ class GroupLedger:
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
-        """The tickets that are neither finished nor given back, oldest first."""
+        """The tickets that have been neither finished nor returned, oldest first."""
         return tuple(self._out.values())
 
     @property
@@ -336,7 +336,7 @@ class GroupLedger:
         return next((g for g in groups if g.slot is None and g.n_unbegun), None)
 
     def _group_of_slot(self, slot: str) -> OpenGroup | None:
-        """Return the slot's group with unissued episodes, or else a group that has not started."""
+        """Return the slot's group if it has unissued episodes, else a group not yet started."""
         groups = self._groups.values()
         mine = (g for g in groups if g.slot == slot and g.n_unbegun)
         untouched = (g for g in groups if g.slot is None and not g.n_begun)

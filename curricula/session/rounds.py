@@ -62,7 +62,7 @@ class Rounds:
         return flight is not None and self._idle.wait_for(flight.found.done, wait_s)
 
     def plan(self) -> Round | None:
-        """Return the round that is running or due, or None if there is neither."""
+        """Return the round that is running or due, or None if there is no such round."""
         with self._lock:
             if self._flight is not None:
                 return self._flight.round
@@ -139,7 +139,7 @@ class Rounds:
         return self.evolver
 
     def _fly(self, flight: _Flight, evolver: Evolver) -> None:
-        """Run a round and wake up waiting callers, even after an error."""
+        """Run a round, then wake up waiting callers even if the round failed."""
         try:
             flight.found.set_result(evolver.run(flight.round))
         except BaseException as error:

@@ -148,7 +148,7 @@ class CurriculumSession:
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
-        """The tickets that are neither reported nor given back, oldest first."""
+        """The tickets that have been neither reported nor returned, oldest first."""
         with self._lock:
             return self._ledger.outstanding
 
@@ -379,7 +379,7 @@ class CurriculumSession:
     # Rounds.
 
     def plan(self) -> Round | None:
-        """Return the round that is running or due, or None if there is neither."""
+        """Return the round that is running or due, or None if there is no such round."""
         return self._rounds.plan()
 
     def run_round(self, round: Round) -> RoundResult:
@@ -414,7 +414,7 @@ class CurriculumSession:
         self._rounds.call_off()
 
     def evolve(self) -> RoundResult | None:
-        """Run the round that is due, or wait for the round in progress; otherwise return None."""
+        """Run the due round, or wait for the running round. Return None if there is no round."""
         round = self.plan()
         return None if round is None else self.run_round(round)
 

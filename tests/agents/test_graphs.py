@@ -68,7 +68,7 @@ asks = st.builds(
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(asks, min_size=1, max_size=9), st.integers(0, 2**62), st.sampled_from([0, 2**20]))
 def test_answers_equal_those_without_a_decoder(
     name: str, device: str, asked: list[Ask], seed: int, cached: int

@@ -122,7 +122,7 @@ def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
     """Return a subclass that saves the curriculum in checkpoints and adds metrics to results."""
 
     class Practising(algorithm):  # type: ignore[misc, valid-type]
-        """A subclass of the given algorithm, with access to the session of its env runners."""
+        """A subclass of the given algorithm that saves the curriculum and reports its metrics."""
 
         def step(self) -> dict[str, Any]:
             result: dict[str, Any] = super().step()

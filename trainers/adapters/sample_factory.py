@@ -100,7 +100,7 @@ class ScoreChoices(Encoder):  # type: ignore[misc]
 
 
 class ChooseAmongOffered(ActorCriticSharedWeights):  # type: ignore[misc]
-    """An actor-critic that takes logits from the encoder's scores and values from its features."""
+    """An actor-critic that uses the encoder's scores as logits and its features for the values."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

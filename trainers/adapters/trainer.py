@@ -210,7 +210,7 @@ def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
 
 
 def find_trainers() -> dict[str, FoundTrainer]:
-    """Find the installations of all trainers."""
+    """Find out where each trainer is installed."""
     return {name: find_trainer(trainer) for name, trainer in TRAINERS.items()}
 
 

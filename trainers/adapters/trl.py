@@ -86,7 +86,7 @@ class TRLPlug:
         return Environment(self._rollout(), lambda: self.version)
 
     def callback(self) -> Callback:
-        """Create a callback that saves and restores the curriculum with the checkpoints."""
+        """Create a callback that saves the curriculum in checkpoints and restores it from them."""
         return Callback(self)
 
     def rows(self, n: int, split: str = "train") -> list[dict[str, Any]]:
@@ -178,7 +178,7 @@ class Environment:
 
 
 class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
-    """A callback that keeps the session's policy version, checkpoints and metrics in sync.
+    """A callback that updates the policy version, saves the curriculum and logs its metrics.
 
     The curriculum's metrics go to ``trainer.state.log_history`` as ``curriculum/…``.
     """

@@ -275,7 +275,7 @@ def group_metrics(
     advantages: Sequence[Sequence[Advantage]],
     outcome: str,
 ) -> dict[str, float]:
-    """Return metrics on all groups and on usable groups, ignoring lost rollouts.
+    """Return metrics for all groups and for usable groups, ignoring lost rollouts.
 
     ``outcome`` is the trajectory attribute used as the reward.
     """
@@ -294,7 +294,7 @@ def group_metrics(
 
 
 def batch_metrics(batch: Batch) -> dict[str, float]:
-    """Return metrics on a batch, such as its size and the spread of its advantages."""
+    """Return metrics for a batch, such as its size and the spread of its advantages."""
     advantage, recorded = torch.cat([*batch.advantage]), torch.cat([*batch.recorded])
     return {
         "decisions": float(batch.n_decisions),

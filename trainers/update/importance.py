@@ -32,7 +32,7 @@ from coevo_gym.trainers.update.loss import bounded_exp, k3
 def truncated_weights(
     old_logp: Tensor, sampler_logp: Tensor, mask: Tensor, cap: float | None
 ) -> tuple[Tensor | None, dict[str, float]]:
-    """Compute truncated importance weights, and metrics on the gap between sampler and learner.
+    """Compute truncated importance weights, and metrics for the gap between sampler and learner.
 
     Args:
         old_logp: (B, T) log-probabilities under the learner at the start of its update.

@@ -83,7 +83,7 @@ def surrogate(
     mask: Tensor,
     config: UpdateConfig,
 ) -> Terms:
-    """Compute the clipped surrogate of a microbatch, with its KL term.
+    """Compute the clipped surrogate objective of a microbatch, with its KL term.
 
     Args:
         objective: constant part of the loss.

@@ -227,7 +227,7 @@ def import_tasks(
     checked. Validation and test tasks are rejected.
 
     Without --out or --run, the tasks are only checked. With --run, accepted tasks join every arm in
-    its next round, even while the run is training. The exit code is 1 if a line was not accepted.
+    its next round, even while the run is training. The exit code is 1 if any line was not accepted.
 
     For example:
 

@@ -138,7 +138,7 @@ WORDINGS = 2
 
 
 def words(goal: RoomGoal, variant: int = 0) -> str:
-    """Phrase the goal in words, using ALFWorld's own templates.
+    """Describe the goal in words, using ALFWorld's own templates.
 
     New tasks use the benchmark's own wording, so that a policy is trained on the same words that it
     is evaluated on.
@@ -262,7 +262,7 @@ def _plans(goal: RoomGoal, state: _State) -> Iterator[list[str]]:
 
 
 def _type(name: str) -> str:
-    """Return a type name as the facts spell it, such as ``mugtype`` for ``Mug``."""
+    """Convert an object type to its name in the game's facts, such as ``mugtype`` for ``Mug``."""
     return f"{name}type".lower()
 
 

@@ -1,4 +1,4 @@
-"""Functions that create open tasks for exploring a room, and drafts from model proposals."""
+"""Functions that create goal-free tasks for exploration, and turn model proposals into drafts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TELLING = (TWO, HEAT, COOL, CLEAN, LOOK, PICK)
 
 
 def open_task(task: Task) -> Task:
-    """Return an open version of a task: its room without an active goal."""
+    """Return a copy of a task for exploration: its room without an active goal."""
     assert isinstance(task.world, ALFWorldWorld)
     free = task.world.model_copy(update={"goal": "nothing"})
     return opened(task, side_of(task), NOTHING_ASKED, world=free)

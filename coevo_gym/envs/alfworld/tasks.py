@@ -83,7 +83,7 @@ def side_of(task: Task) -> Split:
 
 
 def side_of_game(world: ALFWorldWorld) -> Split:
-    """Return a game's split regardless of its goal. Raises the same errors as :func:`side_of`."""
+    """Determine a game's split from its scene and subset. Raises the errors of :func:`side_of`."""
     if world.digest == BUILTIN:
         _builtin_game(world.game)  # raises if the game is unknown
         return split_of(scenario_of(world.game))

@@ -152,7 +152,7 @@ def worker_environment() -> dict[str, str]:
 
 @contextmanager
 def _deadline(process: subprocess.Popen[bytes], seconds: float) -> Iterator[threading.Event]:
-    """Kill the process and set the yielded event if the block exceeds the time limit."""
+    """Kill the process and set the yielded event if the ``with`` block exceeds the time limit."""
     late = threading.Event()
 
     def end() -> None:

@@ -193,7 +193,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the short strings and amounts in changed rows. Ids and timestamps are left out."""
+    """Yield the short strings and decimals in changed database rows, except ids and timestamps."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not key.endswith(("id", "_at")):

@@ -305,7 +305,7 @@ class MoveState:
         self.done += [done for code, done in self.acts() if code == action]
 
     def acts(self) -> Iterator[tuple[str, Done]]:
-        """Yield the possible actions on all rows printed so far."""
+        """Yield all actions that can be performed on the list entries printed so far."""
         for listed in self.listed.values():
             for row in listed.named():
                 for act in listed.look.acts:

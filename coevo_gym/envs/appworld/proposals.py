@@ -1,4 +1,4 @@
-"""Functions that create open tasks for exploring the apps, and drafts from model proposals."""
+"""Functions that create goal-free tasks for exploration, and turn model proposals into drafts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENDS = "complete_task"
 
 
 def open_task(task: Task) -> Task:
-    """Return an open version of a task: its apps and its user, but no request."""
+    """Return a copy of a task for exploration: its apps and its user, but no request."""
     return opened(task, side_of(task), NOTHING_ASKED)
 
 

@@ -97,7 +97,7 @@ def download() -> Path:
 
 @contextmanager
 def _engine_installed() -> Iterator[Path]:
-    """Lock the installation while the block runs, and install the engine if it is missing."""
+    """Lock the installation during the ``with`` block, installing the engine if it is missing."""
     home = benchmark_home("appworld")
     with locked("appworld"):
         if missing():

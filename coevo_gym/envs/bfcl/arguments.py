@@ -183,7 +183,7 @@ def _suits(parameter: Parameter, value: Value) -> float:
 
 
 def rows(columns: Sequence[Sequence[tuple[float, Any]]]) -> Iterator[list[Any]]:
-    """Yield lists with one value per column, cheapest first. Strings never repeat within a list."""
+    """Yield lists of one value per parameter, in order of total cost. No list repeats a string."""
     if not all(columns):
         return
     heap = [(sum(column[0][0] for column in columns), (0,) * len(columns))]

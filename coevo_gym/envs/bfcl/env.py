@@ -57,11 +57,11 @@ class BFCLEnv(TaskEnv):
 
     Verdict:
         When a turn ends, its reference calls run on a second set of backends. A turn with reference
-        calls fails if no call was made, if a public attribute of a backend differs, or if one of
-        the outputs of its reference calls has not been returned by any call so far. A turn without
-        reference calls is not checked: calls are allowed, and their effect on the state remains.
-        The first failed turn decides. Failed calls do not matter if correct calls follow.
-        ``Benchmark.diagnose`` uses the grader's report to label each turn.
+        calls fails if the agent made no call, if a public attribute of a backend differs from the
+        reference, or if any output of the reference calls has not yet been returned by one of the
+        agent's calls. A turn without reference calls is not checked: calls are allowed, and their
+        effect on the state remains. The first failed turn decides. Failed calls do not matter if
+        correct calls follow. ``Benchmark.diagnose`` uses the grader's report to label each turn.
 
     Options:
         ``{"task": Task}`` or ``{"task_id": id or name}``.
@@ -94,21 +94,21 @@ class BFCLEnv(TaskEnv):
     Differences from the original:
         Held-out functions are refused until they become available, whereas the original only omits
         them. Text in an argument is not changed, whereas the original adds a prefix to every known
-        function name before a parenthesis. The env refuses numbers that would keep the original
-        busy for seconds: a precision above 1,000, rounding to more than 100,000 places before the
-        decimal point, or a numeric string of more than 300 characters with an exponent. The env
-        also refuses integers with more than 1,000 digits, file trees with more than 20,000 entries,
-        and values that are not JSON. Sets in two error messages are sorted. In ``mode="train"``,
-        which evaluation rejects, an unreadable message gets an error instead of ending the turn.
+        function name before a parenthesis. The env refuses numeric arguments that would keep the
+        original busy for seconds: a precision above 1,000, ``decimal_places`` below -100,000, or a
+        numeric string of more than 300 characters with an exponent. The env also refuses integers
+        with more than 1,000 digits, file trees with more than 20,000 entries, and values that are
+        not JSON. Sets in two error messages are sorted. In ``mode="train"``, which evaluation
+        rejects, an unreadable message gets an error instead of ending the turn.
 
     Known errors in the official data:
-        Some reference solutions cannot be inferred from the conversation. They contain sorted text
-        that sorting does not yield (base_4), free text that must match word by word (base_186), or
-        a held-out function that is called too early (miss_func_49; the env allows this call).
-        According to a report (ShishirPatil/gorilla, issue 1367), 27 of the 200 base tasks were not
-        solved by any of 18 models, so a perfect score is out of reach.
-        ``python bench/bfcl_suspects.py`` lists the 74 base tasks whose solution uses a word or a
-        number that no earlier text contains. Many of these values can be computed, but not all.
+        Some reference solutions cannot be inferred from the conversation: they contain supposedly
+        sorted text in an order that sorting does not produce (base_4), free text that must match
+        word for word (base_186), or a call to a held-out function that is not available yet
+        (miss_func_49; the env allows this call). According to a report (ShishirPatil/gorilla, issue
+        1367), 27 of the 200 base tasks were not solved by any of 18 models, so a perfect score is
+        out of reach. ``python bench/bfcl_suspects.py`` lists the 74 base tasks whose solution uses
+        a word or number that no earlier text contains. Many, but not all, of these can be computed.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`; also ``mode`` (``"official"`` or ``"train"``),

@@ -56,7 +56,7 @@ class OpenAIToolCalls(gym.Wrapper[str, Any, str, Any], RecordConstructorArgs):
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        """OpenAI-style schemas for the current functions, as a request's ``tools`` argument."""
+        """OpenAI-style schemas of the current functions, for a request's ``tools`` argument."""
         found: list[dict[str, Any]] = json.loads(self._bfcl.view.info["bfcl.tools"])
         return found
 

@@ -1,4 +1,4 @@
-"""Functions that create open BFCL tasks for exploration, and drafts from model proposals."""
+"""Functions that create goal-free tasks for exploration, and turn model proposals into drafts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING_ASKED = "Please try out the functions that you have, and see what they d
 
 
 def open_task(task: Task) -> Task:
-    """Return an open version of a task, with its backends, all functions and no user requests."""
+    """Return a copy of a task for exploration, with all functions but no user requests."""
     world = task.world
     assert isinstance(world, BFCLWorld)
     free = BFCLWorld(

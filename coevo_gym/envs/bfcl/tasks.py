@@ -36,7 +36,7 @@ _REMEMBERED = 1024
 
 
 def scenario_of(index: int) -> str:
-    """Return the scenario shared by all official entries numbered ``index``."""
+    """Return the scenario for an official entry number, such as ``multi_turn_7`` for 7."""
     return f"multi_turn_{index}"
 
 

@@ -1,4 +1,4 @@
-"""Functions that phrase calls as user messages and extract known values from text.
+"""Functions that express calls as user messages and extract known values from text.
 
 Messages are composed from the functions' own documents. They are plain, and every argument appears
 in them verbatim, so that they determine the calls.
@@ -34,7 +34,7 @@ _SIBILANTS = ("sses", "shes", "ches", "xes")
 
 
 def request(calls: Sequence[Call], rng: Generator, *, opening: bool = True) -> str:
-    """Phrase the calls of one turn as a user message. All arguments must be named.
+    """Express the calls of one turn as a user message. All arguments must be named.
 
     ``opening`` is True if the message begins the conversation.
     """
@@ -46,7 +46,7 @@ def request(calls: Sequence[Call], rng: Generator, *, opening: bool = True) -> s
 
 
 def wish(call: Call) -> str:
-    """Phrase one call as text: its purpose and its non-default arguments.
+    """Describe one call in words: its purpose and its non-default arguments.
 
     Example:
         >>> wish(Call("tail", {"file_name": "log.txt", "lines": 3})).removeprefix(purpose("tail"))
@@ -90,7 +90,7 @@ def default(function: str, parameter: str) -> Any:
 
 
 def spoken(value: Any) -> str:
-    """Phrase a JSON value in plain English.
+    """Describe a JSON value in plain English.
 
     Example:
         >>> spoken(["a.txt", 2, True])

@@ -34,7 +34,7 @@ numbers.
 
 
 def split_of(asin: str) -> Split:
-    """Return a product's split (60 % train, 20 % val, 20 % test), based on a hash of its ASIN."""
+    """Return a product's split (60% train, 20% val, 20% test), based on a hash of its ASIN."""
     place = int(hashlib.sha256(asin.encode()).hexdigest(), 16) % 10
     return Split.TRAIN if place < 6 else Split.VAL if place < 8 else Split.TEST
 

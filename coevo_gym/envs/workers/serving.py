@@ -95,7 +95,7 @@ class Seat:
         self._frame = Frame("")
 
     def do(self, hook: str, arguments: tuple[Any, ...]) -> WorkerAnswer:
-        """Run a hook of the env. The hook ``begin`` also sets the env's random generator."""
+        """Run one of the env's hooks. The hook ``begin`` also sets the env's random generator."""
         env = self._env
         if hook == "begin":
             env.np_random = arguments[-1]

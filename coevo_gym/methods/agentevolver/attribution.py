@@ -144,7 +144,7 @@ class AttributionRecord(StepRecord):
         self._warned = False
 
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return metrics on the labels in a step, or {} if there are none."""
+        """Return metrics for the labels in a step, or {} if there are none."""
         wholes = [note for note in notes if note.kind == ATTRIBUTION and note.step < 0]
         others = [note for note in notes if note.kind == ATTRIBUTION_BY_MODEL and note.step < 0]
         found = _shares(wholes)

@@ -16,9 +16,9 @@ from coevo_gym.trainers.advantages import returns
 from coevo_gym.trainers.credit import Outcome
 
 ATTRIBUTION = "attribution"
-"""The kind of notes that label steps."""
+"""The kind of note that labels steps."""
 ATTRIBUTION_BY_MODEL = "attribution_by_model"
-"""The kind of notes in which a model labels steps for comparison with labels from replays."""
+"""The kind of note in which a model labels steps for comparison with labels from replays."""
 GOOD, BAD, NO_LABEL = 1, -1, 0
 """The labels that a step can have."""
 Scheme = Literal["decoupled", "allocation"]
@@ -153,7 +153,7 @@ def _means(labels: Labels, kept: Sequence[bool]) -> list[float]:
 
 
 class _Scale:
-    """A function that standardises numbers. It returns 0 if all reference numbers are equal."""
+    """A function that computes z-scores. It returns 0 if all reference numbers are equal."""
 
     def __init__(self, numbers: Sequence[float]) -> None:
         self._mean = fmean(numbers) if numbers else 0.0

@@ -16,9 +16,9 @@ from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.gates.sources import stands_in
 
 EXPERIENCE = "experience"
-"""The kind of notes that contain a new experience."""
+"""The kind of note that contains a new experience."""
 EXPERIENCE_USE = "experience_use"
-"""The kind of notes that compare rollouts with and without an experience."""
+"""The kind of note that compares rollouts with and without an experience."""
 
 OFFERED, REFUSED = "offered", "refused"
 """Labels of notes with a new experience, which is refused if it reveals its task's solution."""
@@ -65,7 +65,7 @@ class Usefulness(NamedTuple):
     groups: int = 0
 
     def after(self, difference: float, beta: float) -> Usefulness:
-        """Return the usefulness, updated with the results of another group.
+        """Return the experience's usefulness after adding the results of another group.
 
         Args:
             difference: mean success of rollouts with the experience, minus the mean success of

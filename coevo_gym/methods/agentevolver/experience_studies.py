@@ -62,7 +62,7 @@ class RuleExperiences:
         self._benchmark, self._due, self._max_replays = benchmark, due, max_replays
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Replay each group's first solved rollout; see :class:`~coevo_gym.core.seams.Study`."""
+        """Replay each group's first success; see :class:`~coevo_gym.core.seams.Study`."""
         if not self._due():
             return Findings()
         solved = [

@@ -29,7 +29,7 @@ from coevo_gym.methods.records import StepRecord
 from coevo_gym.trainers.credit import GroupRelative, LeaveOneOut, StateGrouped
 
 JUDGE = "judge"
-"""The kind of notes that contain a judge's rewards."""
+"""The kind of note that contains a judge's rewards."""
 JUDGED, NO_VERDICT = "judged", "no_verdict"
 """Labels of a judge's notes: the note's value is the reward, or there is no reward."""
 PROMPT = "agentevolver/score"
@@ -221,7 +221,7 @@ def judged_reward(estimator: Estimator) -> JudgedReward:
 
 
 class JudgeRecord(StepRecord):
-    """A memory of metrics on the judge's verdicts in the latest learner step.
+    """A component that reports metrics for the judge's verdicts in the latest learner step.
 
     ``judged`` is the share of evolved tasks' rollouts that have a verdict. Among these, ``reward``
     is the mean reward, and ``agreement`` is the share in which the judge and the verifier agree on
@@ -229,7 +229,7 @@ class JudgeRecord(StepRecord):
     """
 
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return metrics on the judge's rewards in a step, or {} if there are no evolved tasks."""
+        """Return metrics for the judge's rewards in a step, or {} if there are no evolved tasks."""
         found = [note for note in notes if note.kind == JUDGE]
         judged = [note for note in found if note.label == JUDGED]
         metrics = {"judged": len(judged) / len(found)} if found else {}

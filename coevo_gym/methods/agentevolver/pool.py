@@ -171,7 +171,7 @@ class ExperiencePool:
             self._drop(id, "harmful")
 
     def metrics(self) -> dict[str, float]:
-        """Return the size of the pool and metrics on its experiences."""
+        """Return the size of the pool and metrics for its experiences."""
         measured = [entry.use.utility for entry in self._entries.values() if entry.use.groups]
         found = {"experiences": float(len(self)), "measured": float(len(measured))}
         if measured:

@@ -244,7 +244,7 @@ class SimilarFailures:
         return Findings(tuple(notes), usage)
 
     def _candidates(self, mode: str) -> list[str]:
-        """Return the ids of candidate tasks, sorted by latest lesson, newest first."""
+        """Return the ids of candidate tasks, starting with the tasks that failed most recently."""
         shown = {note.task_id for note in self._failures.latest if note.label == mode}
         shown |= self._memory.buckets.get(mode, {}).keys()
         return [task for task in reversed(self._memory.lessons) if task not in shown][

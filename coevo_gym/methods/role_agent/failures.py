@@ -13,10 +13,10 @@ from coevo_gym.curricula.pool.table import Numbers
 from coevo_gym.curricula.selectors.base import TableSelector
 
 FAILURE_MODE = "failure_mode"
-"""The kind of notes that name a task's failure mode."""
+"""The kind of note that names a task's failure mode."""
 
 SIMILAR_FAILURE = "similar_failure"
-"""The kind of notes that name other tasks likely to show a failure mode."""
+"""The kind of note that names other tasks likely to show a failure mode."""
 
 MAX_TASKS = 512
 """Maximum number of tasks to remember for each failure mode; the latest tasks are kept."""

@@ -12,7 +12,7 @@ from coevo_gym.trainers.credit import AtTheEnd
 from coevo_gym.trainers.similarity import MAX_CHARACTERS, Measure, likeness
 
 FORESIGHT = "foresight"
-"""The kind of notes that store the quality of predictions at a step."""
+"""The kind of note that stores the quality of predictions at a step."""
 
 
 def horizon(share: float, max_steps: int) -> int:

@@ -121,7 +121,7 @@ def _noted(
 
 
 class ForesightRecord(StepRecord):
-    """A memory of metrics on the predictions made in the latest learner step.
+    """A component that reports metrics for the predictions made in the latest learner step.
 
     The metrics are means over steps: ``foresight`` is the similarity between the predicted and the
     actual next observation; ``foresight_floor`` uses the current observation as the prediction;
@@ -132,7 +132,7 @@ class ForesightRecord(StepRecord):
     """
 
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return metrics on the predictions in a step, or {} if there are none."""
+        """Return metrics for the predictions in a step, or {} if there are none."""
         found = [note for note in notes if note.kind == FORESIGHT]
         return _means(found) | _correlation(found) if found else {}
 

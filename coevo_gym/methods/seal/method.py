@@ -71,7 +71,7 @@ class SEALSettings(FrozenModel):
 
 @method("seal", curriculum={"growth": {"kind": "none"}})
 def seal(settings: SEALSettings, kit: Kit) -> Method:
-    """Adapt the interface and the advantages after failed turns (arXiv 2605.24426)."""
+    """Show hints about common failures and weight advantages by failure type (arXiv 2605.24426)."""
     profile = FailureProfile(settings.profile, clip=settings.clip)
     selector = LastFailure(profile) if settings.task_weights else None
     found = replace(

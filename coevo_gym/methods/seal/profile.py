@@ -1,4 +1,4 @@
-"""The memory of failures that determines SEAL's interface and weights."""
+"""A memory of failures, from which SEAL derives its hints and trajectory weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coevo_gym.envs.diagnosis import NO_FAILURES, TurnLabel, diagnosable
 
 
 class WindowLabel(NamedTuple):
-    """Statistics about a label in a window.
+    """Statistics on all turns that have the same label, over several learner steps.
 
     Attributes:
         turns: number of turns with the label.
@@ -95,7 +95,7 @@ def moved_utilities(
     confident: int = 32,
     clip: Clip = CLIP,
 ) -> dict[str, float]:
-    """Return the labels' utilities, updated with the statistics of a window.
+    """Return the labels' utilities, updated with label statistics from recent learner steps.
 
     A failure's utility moves by ``beta`` towards
     clip(rho (1 + alpha s (1 - r) min(1, n / confident))) with its fixed utility rho, its share s of
@@ -169,7 +169,7 @@ def cues_on(
 
 
 TURN_LABEL = "turn_label"
-"""The kind of notes that store the label of a user turn."""
+"""The kind of note that stores the label of a user turn."""
 
 
 class ProfileConfig(FrozenModel):

@@ -107,7 +107,7 @@ ApplyTo = Literal["all", "negative", "positive"]
 
 
 def applies(apply_to: ApplyTo, advantage: float) -> bool:
-    """Return True if an advantage should be weighted."""
+    """Return True if the sign of an advantage matches the setting ``apply_to``."""
     match apply_to:
         case "all":
             return True
@@ -215,7 +215,7 @@ class Weighing:
         self._forget()
 
     def metrics(self) -> dict[str, float]:
-        """Return the latest step's metrics on weights and weighted advantages.
+        """Return the latest step's metrics for weights and weighted advantages.
 
         ``sum_advantages`` is the sum over all groups, and ``sum_advantages_of_group`` the mean
         distance of a group's sum from 0, which would be 0 without weights.

@@ -86,7 +86,7 @@ class ArmConfig(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """Maximum questions per step for each study, keyed by the kind of notes that it writes."""
+        """Maximum questions per step for each study, keyed by the kind of note that it writes."""
         found: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
         return found
 
@@ -174,7 +174,7 @@ def _check_models(settings: ArmConfig | RunConfig, policy: str) -> None:
 
 
 def _check_analyst(arm: ArmConfig, policy: str) -> None:
-    """Check that the policy can act as analyst: it must write text and see no solutions."""
+    """Check that a policy used as the analyst can write text and is not shown any solutions."""
     if not arm.questions_per_step or arm.analyst.model.kind != "policy":
         return
     if arm.shows_solutions:

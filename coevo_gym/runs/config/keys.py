@@ -130,7 +130,7 @@ def with_current_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, An
 
 
 def suggest_key(model: type[BaseModel], key: str) -> str:
-    """Return a sentence that suggests a known key for an unknown key."""
+    """Return a sentence that suggests a known key in place of an unknown one."""
     of_arm = ARM_KEY.fullmatch(key)
     before, inner = "", key
     if key.partition(".")[0] == "method":
@@ -165,7 +165,7 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[SettingProb
 
 
 def _problem(model: type[BaseModel], found: ErrorDetails) -> SettingProblem:
-    """Convert a pydantic error into a problem with a setting, without pydantic's tags."""
+    """Convert a pydantic error to a plain description of the invalid setting."""
     models: tuple[type[BaseModel], ...] = (model,)
     parts: list[str] = []
     kinds: tuple[type[BaseModel], ...] = ()

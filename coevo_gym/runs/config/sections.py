@@ -129,7 +129,7 @@ class EvaluationSettings(FrozenModel):
 
     @property
     def manner(self) -> str:
-        """Describe how the policy samples, e.g. ``"greedily, in one episode per task"``."""
+        """Describe the policy's sampling, for example ``"greedily, in one episode per task"``."""
         how = f"at temperature {self.temperature:g}" if self.temperature else "greedily"
         episodes = "one episode" if self.samples == 1 else f"{self.samples} episodes"
         return f"{how}, in {episodes} per task"
@@ -164,7 +164,7 @@ class PluginSettings(FrozenModel):
 
 
 class ArmSettings(FrozenModel):
-    """The method of an arm, and the settings that only this arm has."""
+    """An arm's method, and the settings that are specific to the arm."""
 
     method: str = ""
     """Name of the arm's method; defaults to the name of the arm."""

@@ -60,7 +60,7 @@ class ChangedTask:
 
 @dataclass(frozen=True)
 class ComparedType:
-    """Results of both sides on the tasks of one type.
+    """The results of two compared policies on one type of task.
 
     Attributes:
         kind: kind of tag.
@@ -98,7 +98,7 @@ class Comparison:
         success_a: mean over tasks of the share of A's episodes that succeeded.
         success_b: the same for B.
         difference: success of B minus success of A.
-        low: lower end of the difference's 95 % interval, over tasks like these.
+        low: lower end of the difference's 95% interval, over tasks like these.
         high: upper end of the interval.
         p: p-value of the two-sided sign test over tasks without ties; with one episode per task
             this is McNemar's exact test.

@@ -399,7 +399,7 @@ def _baseline(job: EvalJob) -> EvalJob:
 
 
 def _random(assembly: Assembly) -> Players:
-    """Return a function that creates a new random agent for each sample and after each resume."""
+    """Return a factory that creates a newly seeded random agent when a sample starts or resumes."""
 
     def players(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
         later = (f"random agent, sample {sample} from {done}",) if sample or done else ()

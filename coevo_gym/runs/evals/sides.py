@@ -59,7 +59,7 @@ def find_sides(
 
 
 def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tuple[Side, Side]]:
-    """Return both sides of a comparison, with their scores on each set of final tasks.
+    """Return both sides of a comparison for each task set that is evaluated only after training.
 
     Tasks without a score on one side are left out. See :func:`find_sides` for the arguments.
     """

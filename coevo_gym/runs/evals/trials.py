@@ -71,17 +71,17 @@ class TrialFolder(EvalFolder):
 
     @property
     def config(self) -> Path:
-        """Path of the file with the settings that the results depend on."""
+        """Path to the file with the settings that the results depend on."""
         return self.path / "trials.json"
 
     @property
     def results(self) -> Path:
-        """Path of the results file. Each trial adds a line when its episode ends."""
+        """Path to the results file. Each trial adds a line when its episode ends."""
         return self.path / "trials.jsonl"
 
     @property
     def reflections(self) -> Path:
-        """Path of the reflections file, with one line per failed trial that has a reflection."""
+        """Path to the reflections file, with one line per failed trial that has a reflection."""
         return self.path / "reflections.jsonl"
 
 

@@ -240,7 +240,7 @@ def _of_studies(config: RunConfig, arm: ArmConfig) -> CostEstimate:
 def _asked(
     arm: ArmConfig, model: ExplorerModelSettings, name: str, cost: Usage, endpoint: str
 ) -> CostEstimate:
-    """Return a model's cost estimate, without the numbers of rounds and questions.
+    """Create a model's cost estimate; the caller fills in the numbers of rounds and questions.
 
     ``endpoint`` is the settings key of the model's endpoint.
     """
@@ -268,7 +268,7 @@ def _round(config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, gui
 
 
 def _within(caps: Caps, cost: Usage) -> Usage:
-    """Limit the estimated cost of a round or study to the caps that apply per round."""
+    """Limit the estimated cost of a round or study to the per-round caps."""
     capped, most = cost, caps.max_calls_per_round
     if most is not None and capped.calls > most:
         capped = _share(capped, most / capped.calls).model_copy(update={"calls": most})

@@ -157,7 +157,7 @@ class Models:
 
     @property
     def store(self) -> AnswerStore | None:
-        """The tape's storage, or None if there is no tape."""
+        """The store of model answers (the tape), or None if ``tape.mode`` is ``off``."""
         if self._store is None and self.config.tape.mode != "off":
             self._store = self._open()
         return self._store
@@ -213,7 +213,7 @@ class Models:
         self._made.clear()
 
     def close(self) -> None:
-        """Close all models and the tape. Further calls have no effect."""
+        """Close all models and the store of their answers. Further calls have no effect."""
         self.stop()
         close = getattr(self._store, "close", None)
         if close is not None:

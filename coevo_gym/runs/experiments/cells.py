@@ -1,4 +1,4 @@
-"""The chosen part of a table, with one cell (a run and its settings) per row and seed."""
+"""The runs selected from an experiment table: one run, called a cell, per row and seed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMED = ("name", "arms", "arm")
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: one arm with one seed.
+    """A cell of an experiment table: one arm with one seed.
 
     Attributes:
         resolved: settings of the run, with their origins.
@@ -77,7 +77,7 @@ class Cell:
         return "finished" if self.folder.summary.is_file() else "cut"
 
     def record(self) -> CellRecord:
-        """Return the record of the finished cell.
+        """Return the settings and results of this cell's finished run.
 
         Raises:
             StoreError: if the run is not finished or cannot be read.
@@ -94,7 +94,7 @@ class Cell:
 
 @dataclass
 class CellCounts:
-    """The number of cells in each state.
+    """The numbers of finished, resumed and new cells in an experiment table.
 
     Attributes:
         there: cells that were already finished, or are in a file of cells.
@@ -112,7 +112,7 @@ class CellCounts:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The selected part of an experiment, with the experiment's folder.
+    """The selected rows, seeds, benchmark and budget of an experiment.
 
     Attributes:
         folder: folder of its runs and files.
@@ -130,7 +130,7 @@ class Chosen:
     kept: Mapping[str, CellRecord] = FrozenDict()
 
     def cells(self) -> list[Cell]:
-        """Return the cells ordered by seed. An interrupted table then has comparable rows.
+        """Return the experiment's cells, sorted by seed. Partial tables then have comparable rows.
 
         Raises:
             ConfigError: if a setting is invalid, or the budget is unknown.
@@ -156,7 +156,7 @@ class Chosen:
         ]
 
     def shown(self) -> dict[str, list[str]]:
-        """Map each row to the results in its runs (such as baselines) that have their own rows."""
+        """Map each row to the results, such as baselines, that other rows take from its runs."""
         found = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:
@@ -213,7 +213,7 @@ def choose(
 
 
 def size_of(experiment: Experiment, budget: str | None) -> Size:
-    """Return the budget with this name, or the table's default if there is no name.
+    """Return the budget with this name, or the table's default if no name is given.
 
     Raises:
         ConfigError: if the table has no such budget.
@@ -229,7 +229,7 @@ def size_of(experiment: Experiment, budget: str | None) -> Size:
 
 
 def require_runs(chosen: Chosen) -> None:
-    """Raise an error if the table is simulated.
+    """Raise an error if a table's results come from simulations instead of runs.
 
     Raises:
         ConfigError: if the table is simulated.
@@ -252,7 +252,7 @@ def resolve(
     sets: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Resolved:
-    """Return the settings of a cell.
+    """Return the settings for one cell of an experiment table.
 
     Settings of the row that an arm may set, and method settings in the budget, apply only to the
     arm, so that D_0 is found in the same way in all cells. All others apply to the whole run.
@@ -290,7 +290,7 @@ def shared(config: RunConfig) -> dict[str, Any]:
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings that affect a cell, omitting unused settings of model explorers."""
+    """Return the settings that affect a run's result, omitting unused explorer settings."""
     found: dict[str, Any] = without_secrets(config.to_json())
     kept = {name: value for name, value in found.items() if name not in BESIDE}
     explorers = (config.explorer, *(arm.explorer for arm in arm_configs(config).values()))

@@ -82,7 +82,7 @@ _KEY_IN_LABEL = re.compile(r"\{([a-z_.]+)\}")
 
 
 class Budget(FrozenModel):
-    """A cell's budget, expressed as settings.
+    """The budget of an experiment's runs, expressed as settings.
 
     Attributes:
         preset: base preset; ``{benchmark}`` in it is replaced by the benchmark's name.
@@ -278,11 +278,11 @@ class Experiment(FrozenModel):
 
     @property
     def keys(self) -> frozenset[str]:
-        """The dotted keys of the settings that the table changes in all cells."""
+        """The dotted keys of the settings that an experiment table sets for all of its runs."""
         return frozenset(dict(flat(self.settings)))
 
     def chosen(self, names: tuple[str, ...] = ()) -> tuple[Row, ...]:
-        """Return the rows with these names in the table's order, or all rows if there are no names.
+        """Return the rows with these names in table order, or all rows if no names are given.
 
         Raises:
             ConfigError: if a name is unknown, or none of the rows has runs.
@@ -303,7 +303,7 @@ class Experiment(FrozenModel):
         return found[: found.index(row.name)] if row.name in found else found
 
     def budget_of(self, size: Size, benchmark: str) -> Budget:
-        """Return the budget of a cell on a benchmark.
+        """Return the budget of the given size for runs on a benchmark.
 
         Raises:
             ConfigError: if neither the table nor the default budgets define it.

@@ -1,4 +1,4 @@
-"""Functions that run a table's cells, collect finished cells and write the table's files."""
+"""Functions that run an experiment's cells, collect the results and write the table's files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _OF_TRAINING = ("policy.model.lora_rank", "policy.chat.temperature")
 def make(
     chosen: Chosen, progress: ProgressSink, stop: StopRequest, *, agreed: bool = False
 ) -> tuple[ResultTable, CellCounts]:
-    """Run the missing cells and write the table to its folder.
+    """Run an experiment's missing cells, and write its table to its folder.
 
     Raises:
         Stopped: if a stop was requested; finished work is saved.
@@ -64,7 +64,7 @@ def make(
 
 
 def finished(chosen: Chosen) -> ResultTable:
-    """Return the table of the finished cells, without running or writing anything.
+    """Return the table of an experiment's finished cells, without running or writing anything.
 
     Raises:
         ConfigError: if the table is simulated, a cell was run with different settings, or no cell
@@ -206,7 +206,7 @@ def _differences(
 
 
 def finished_of(cells: Sequence[Cell]) -> dict[str, CellRecord]:
-    """Return the records of the finished cells, keyed by name.
+    """Return the records of an experiment's finished cells, keyed by name.
 
     Raises:
         ConfigError: if a cell was run with different settings.
@@ -218,7 +218,7 @@ def finished_of(cells: Sequence[Cell]) -> dict[str, CellRecord]:
 def collect(
     chosen: Chosen, cells: Sequence[Cell], records: Mapping[str, CellRecord], why: str = ""
 ) -> ResultTable:
-    """Build the table of the finished cells from records keyed by cell name.
+    """Build the table of an experiment's finished cells from records keyed by cell name.
 
     The column ``average`` reads the same table on other benchmarks, from their usual folders.
     ``why`` is a further remark about the table, or "".

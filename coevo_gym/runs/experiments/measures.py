@@ -1,4 +1,4 @@
-"""Additional measures of a finished cell. Each measure is taken once and then stored.
+"""Measurements taken after the run of an experiment cell. Each is taken once and then stored.
 
 | measure | what it is |
 |---|---|
@@ -142,7 +142,7 @@ def read_measures(folder: RunFolder) -> dict[str, Any]:
 def missing_measures(
     known: Mapping[str, Any], wanted: Sequence[str], shown: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
-    """Return the measures that a cell lacks, as (policy, name) pairs.
+    """Return the measures that an experiment cell lacks, as (policy, name) pairs.
 
     The policy is ``warm-up`` for measures of the policy before training, and "" for all others. See
     :func:`measure` for ``wanted`` and ``shown``.

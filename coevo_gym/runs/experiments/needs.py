@@ -1,4 +1,4 @@
-"""The requirements of a table, and checks that this machine meets the requirements."""
+"""The requirements of an experiment, and checks that this machine meets them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OFFICIAL = "official"
 
 
 class Need(NamedTuple):
-    """A requirement for running a table's cells.
+    """A requirement for running an experiment, such as a benchmark or a GPU.
 
     Attributes:
         what: a short description of the requirement.
@@ -38,7 +38,7 @@ class Need(NamedTuple):
 
 
 def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]:
-    """Return the distinct requirements of a table's cells.
+    """Return the requirements for running an experiment, without duplicates.
 
     Raises:
         ConfigError: if a row's settings are invalid, or the budget does not exist.

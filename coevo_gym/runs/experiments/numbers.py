@@ -1,4 +1,4 @@
-"""Named results of a cell, taken from its summary and its measurements."""
+"""Named results of an experiment cell, taken from its summary and its measurements."""
 
 from __future__ import annotations
 

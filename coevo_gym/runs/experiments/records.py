@@ -33,7 +33,7 @@ _NAME = re.compile(r"(.+)-([0-9]+)")
 
 @dataclass(frozen=True)
 class CellRecord:
-    """The settings and results of a finished cell.
+    """The settings and results of one finished cell (row and seed) of an experiment table.
 
     Attributes:
         name: name of the cell: row and seed, as in ``static-1``.
@@ -51,13 +51,13 @@ class CellRecord:
 
     @property
     def row_and_seed(self) -> tuple[str, int]:
-        """The row and seed of the cell."""
+        """The experiment cell's row and seed."""
         row, _, seed = self.name.rpartition("-")
         return row, int(seed)
 
     @property
     def code(self) -> str:
-        """The version of the code that ran the cell, with its commit if known."""
+        """The version of the code that ran this experiment cell, with its commit if known."""
         version = f"version {self.manifest['versions'].get('coevo_gym', 'unknown')}"
         commit = self.manifest.get("git_commit")
         return f"{version} at {commit[:8]}" if commit else version

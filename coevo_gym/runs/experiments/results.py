@@ -1,4 +1,4 @@
-"""The results of a table: means, paired differences and costs."""
+"""The contents of a results table: means, paired differences and costs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RowComparison:
         seeds: seeds that both rows have.
         mean: mean difference; None without common seeds, like all numbers below.
         sd: sample standard deviation of the difference.
-        low: lower end of the 95 % interval of the mean, by Student's t; None for a single seed.
+        low: lower end of the 95% interval of the mean, by Student's t; None for a single seed.
         high: upper end of the interval.
         wins: number of seeds in which the row is better.
         ties: number of seeds in which both are equal.

@@ -1,4 +1,4 @@
-"""The runner for a table's cells. It starts missing cells and resumes interrupted cells."""
+"""A runner for experiment tables that starts missing runs and resumes interrupted runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from coevo_gym.store.folder import RunFolder, append_line, read_lines, storing
 
 
 def take_over(cell: Cell) -> RunFolder | None:
-    """Copy the warm-up and the first round of a matching run into a new cell.
+    """Copy a matching run's warm-up and first round into the folder of a new run.
 
     The copy has the warm-up checkpoint, with the baselines, and the first round's result, which is
     reused only for an identical round. A run of the same table matches if its seed, its code
@@ -78,7 +78,7 @@ def _link(file: Path, folder: Path) -> None:
 
 
 def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[str] = ()) -> None:
-    """Check that no measure is missing from a finished cell.
+    """Check that no measure is missing from a finished experiment cell.
 
     Raises:
         ConfigError: if one is missing.
@@ -100,7 +100,7 @@ def run_cells(
     *,
     agreed: bool = False,
 ) -> CellCounts:
-    """Run all unfinished cells of a table in order, and measure each cell.
+    """Run all unfinished cells of an experiment table in order, and measure each cell.
 
     All cells are checked before the first cell is started. ``stop`` is checked at every step
     boundary, and ``agreed`` is True if the user has agreed to the cost of model calls.
@@ -173,13 +173,13 @@ def _tell(progress: ProgressSink, name: str, spent: Sequence[float], left: int) 
 
 
 class _Told:
-    """A progress display that prefixes all names with the cell's name."""
+    """A progress display that prefixes all names with the name of an experiment cell."""
 
     def __init__(self, progress: ProgressSink, name: str) -> None:
         self.progress, self.name = progress, name
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Do nothing, because the parts of a cell's run are not shown."""
+        """Do nothing, because the progress display counts whole runs, not the parts of a run."""
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
         self.progress.phase(f"{self.name}: {name}", total, done, similar=similar)

@@ -78,7 +78,7 @@ def _curves(experiment: Experiment, row: Row, measured: Measured) -> list[dict[s
     """Return a row's success rate on held-out tasks during training, for each seed.
 
     The last evaluation is compared with the evaluation before training, and with the last
-    evaluation of the row's first baseline. The 95 % intervals are over tasks and do not cover other
+    evaluation of the row's first baseline. The 95% intervals are over tasks and do not cover other
     seeds.
     """
     lines = []
@@ -106,7 +106,7 @@ def efficiencies(
     """Return the learning speed of a row's cells, keyed by seed, based on the ``curve`` measure.
 
     ``auc`` is the mean success over training, and ``steps_90`` is the first evaluated learner step
-    with 90 % of the highest success of the row's first baseline with the same seed. ``steps_90`` is
+    with 90% of the highest success of the row's first baseline with the same seed. ``steps_90`` is
     missing if the row never reaches this success, or if the baseline has no such cell.
     """
     baseline = (*experiment.baselines_of(row), row.key)[0]
@@ -122,7 +122,7 @@ def efficiencies(
 
 
 def _points(cell: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """Return the learner step and success rate for every evaluation of a cell."""
+    """Return the learner step and success rate for every evaluation of an experiment cell."""
     points = ((point["step"], _mean(point["tasks"])) for point in cell.get("curve", ()))
     return [(step, success) for step, success in points if success is not None]
 

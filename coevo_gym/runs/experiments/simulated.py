@@ -44,7 +44,7 @@ def in_worlds(rows: Sequence[Row], worlds: Sequence[str]) -> tuple[Row, ...]:
 
 
 def batch_of(experiment: Experiment, row: Row) -> SimulatedCell:
-    """Return the settings for simulating a row of a table in the world named by its group.
+    """Return the simulation settings for one row of an experiment table.
 
     Raises:
         ConfigError: if a setting is invalid; the message names the row.
@@ -69,7 +69,7 @@ def batch_of(experiment: Experiment, row: Row) -> SimulatedCell:
 def run_batches(
     chosen: Chosen, progress: ProgressSink, stop: StopRequest
 ) -> tuple[Values, CellCounts]:
-    """Run the missing seeds of a simulated table, and return the results of all seeds.
+    """Simulate the seeds that have no results yet, and return the results of all seeds.
 
     Raises:
         Stopped: if a stop was requested; finished seeds are kept.

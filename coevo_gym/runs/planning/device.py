@@ -90,7 +90,7 @@ def find_card(name: str) -> Device:
 
 
 def device_here(settings: PolicySettings) -> Device | None:
-    """Return the device on this machine that would train a language model.
+    """Return the device that would be used to train a language model on this machine.
 
     Imports PyTorch to look for a GPU, unless the settings choose the CPU.
 

@@ -85,7 +85,7 @@ MakeSink = Callable[[SinkArm], Sink]
 
 
 def find_sink(name: str) -> MakeSink:
-    """Return the callable that creates sinks with this name.
+    """Look up a sink factory by name.
 
     Args:
         name: a sink of this package or of an installed one, or ``"module:object"``, where the

@@ -46,7 +46,7 @@ IMPORTED = "imported"
 
 @dataclass(frozen=True)
 class ImportedLine:
-    """The result of importing one line.
+    """The result of importing one line of a file.
 
     Attributes:
         line: number of the line in the file, from 1.
@@ -85,7 +85,7 @@ class _Candidate:
 
 
 class Importer:
-    """An importer that judges each line of a file separately. Bad lines do not affect others.
+    """An importer that validates each line of a file separately. Bad lines do not affect others.
 
     Args:
         run: the run whose pool the tasks are for: they must be new tasks of its benchmark. None to

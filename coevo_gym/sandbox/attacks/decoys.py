@@ -119,7 +119,7 @@ class Decoys:
 
 @contextmanager
 def decoys() -> Iterator[Decoys]:
-    """Create fresh decoys, and remove them after the block."""
+    """Create fresh decoys, and remove them when the ``with`` block ends."""
     token = token_hex(16)
     with ExitStack() as scope:
         folder = Path(scope.enter_context(tempfile.TemporaryDirectory(prefix="coevo-decoys-")))

@@ -100,7 +100,7 @@ class _Running(NamedTuple):
 
 
 class HostSetup:
-    """A setup that runs payloads with or without the sandbox.
+    """A harness that runs payloads with or without the sandbox.
 
     A payload can use ``host`` (see :meth:`Decoys.facts`), ``say``, ``read``, ``libc``, ``checked``,
     ``call`` to make a system call by name, ``any_way`` to print DONE as soon as one of several

@@ -74,7 +74,7 @@ def skill_of(tag: str) -> int:
 
 
 def scenario_of(skills: Sequence[int], split: Split = Split.TRAIN) -> str:
-    """Return the name of a skill chain's scenario: its split and its first skill."""
+    """Return the scenario name of a skill chain: its split and first skill, as in ``train/7``."""
     return f"{split}/{skills[0]}"
 
 
@@ -159,7 +159,7 @@ class SkillBenchmark:
         return Evidence(said, tuple(Clue("a skill", (skill,), said) for skill in skills))
 
     def choices(self, view: View) -> tuple[str, ...]:
-        """Return the action that uses the next skill and the action that always fails."""
+        """Return two actions: one that uses the next skill and one that always fails."""
         return tuple(view.info["admissible"])
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
@@ -264,7 +264,7 @@ def _step(at: int, action: str, last: float) -> Step:
 
 @functools.cache
 def _fumbles(at: int, wander_steps: int, success: bool) -> tuple[Step, ...]:
-    """Create ``1 + wander_steps`` failed steps. The last one ends the episode."""
+    """Create an episode's first failed step and the ``wander_steps`` failed steps after it."""
     texts = [_shown(at), *[LOST] * wander_steps]
     ends = [*[False] * wander_steps, True]
     return tuple(

@@ -1,1 +1,1 @@
-"""Export of the viewer's pages and their JSON to files that open without a server."""
+"""Functions that export the viewer's pages and their JSON to files for use without a server."""

@@ -71,7 +71,7 @@ def read_all(shelf: Shelf) -> None:
 
 
 def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Response]:
-    """Yield the responses that every export contains: the lists, and the data of runs and arms.
+    """Yield the API responses that an export includes, such as the list of runs and their data.
 
     Runs that cannot be read are skipped.
 

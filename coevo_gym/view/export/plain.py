@@ -25,7 +25,7 @@ MOST_TASKS = 200
 
 
 def plain_pages(shelf: Shelf) -> Iterator[str]:
-    """Yield a plain HTML page for each readable run, up to a maximum number."""
+    """Yield plain HTML pages for at most :data:`MOST_RUNS` readable runs."""
     for run in shelf.runs()[:MOST_RUNS]:
         try:
             yield shelf.censor.clean(plain_page(run))

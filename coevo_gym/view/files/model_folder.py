@@ -1,4 +1,4 @@
-"""Export of a run's trained language model to a folder that transformers can load."""
+"""Functions that export a run's trained language model for loading in transformers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Measured:
         tasks: number of tasks.
         samples: episodes per task.
         success: success rate.
-        low: lower end of the success rate's 95 % interval.
+        low: lower end of the success rate's 95% interval.
         high: upper end of the interval.
         score: mean of the benchmark's own score.
         source: where the result comes from, such as ``the run``.

@@ -228,7 +228,7 @@ def _take_rounds(db: Db, since: int) -> None:
 
 
 class _Told:
-    """A parser that extracts the fields for the list of rounds from a round's JSON."""
+    """A parser for the JSON of one evolution round."""
 
     def __init__(self, order: Mapping[str, Any], result: Mapping[str, Any], step: int) -> None:
         self._order, self._result = order, result
@@ -236,7 +236,7 @@ class _Told:
         self.first = step == 0 and (order.get("n_enough", 0) > 0 or not self._contexts)
 
     def row(self) -> dict[str, Any]:
-        """Return the round's fields for the list of rounds. The index stores them as JSON."""
+        """Return this round's row in the list of rounds. The index stores the row as JSON."""
         judged = [verdict for verdict in self._result["verdicts"] if verdict["draft_id"]]
         rejected = Counter(
             verdict["gate"]

@@ -48,7 +48,7 @@ CREATE INDEX IF NOT EXISTS draft_by_task ON drafts (task_id);
 """
 """SQL that creates the tables. ``number`` is the row id in the run's own database. ``kinds``
 contains kinds of signals, ``arms`` arm names, and ``advice`` ids, each surrounded by commas.
-``words.text`` is the text of the actions in lower case. ``rounds.body`` is the JSON of a row in a
+``words.text`` is the text of the actions in lower case. ``rounds.body`` is the JSON of a row in the
 list of rounds."""
 
 

@@ -1,4 +1,4 @@
-"""Advice in the memories of an arm, and advice used in episodes."""
+"""The advice stored in an arm's memories, and the advice used in episodes."""
 
 from __future__ import annotations
 

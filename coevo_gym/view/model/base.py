@@ -23,7 +23,7 @@ class Rated(Shape):
 
     Attributes:
         success: success rate in [0, 1].
-        low: lower bound of its 95 % confidence interval.
+        low: lower bound of its 95% confidence interval.
         high: upper bound of that interval.
     """
 
@@ -124,7 +124,7 @@ class TaskBrief(Shape):
 
 
 class SignalView(Shape):
-    """A signal that an episode reveals a weakness of the policy.
+    """A signal that an episode reveals a weakness in the policy.
 
     Attributes:
         kind: kind of the signal.

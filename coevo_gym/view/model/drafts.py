@@ -30,7 +30,7 @@ from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 
 class DraftRow(ListRow):
-    """A draft in a list.
+    """A draft as shown in the list of drafts.
 
     Filters: ``arm``, ``round``, ``gate`` (that rejected the draft), ``accepted`` (``true`` or
     ``false``), ``signal`` (kind of its context), ``step_from``, ``step_to``, ``q`` (words of the

@@ -23,7 +23,7 @@ from coevo_gym.view.shelf import Line, ShownRun, told_as_damaged
 
 
 class ArmMeasures(Shape):
-    """The training of an arm, and the costs and results of its evolution rounds.
+    """Metrics of an arm's training, and the costs and results of its evolution rounds.
 
     Attributes:
         arm: name of the arm.
@@ -138,7 +138,7 @@ class Similarity(Shape):
 
 
 class TaskSet(Shape):
-    """A comparison of evolving arms' task sets, based on the words in task instructions.
+    """A comparison of the task sets that arms evolved, based on the words in task instructions.
 
     Attributes:
         arms: one entry per arm with evolution rounds.

@@ -290,7 +290,7 @@ def _interface(version: str, step: int, note: Note) -> InterfaceRow:
 
 
 class NumbersOfNotes(Shape):
-    """Averages over the notes of one kind, per learner step.
+    """Statistics of the notes of one kind, per learner step.
 
     Only notes about episode steps count. All arrays have one entry per learner step.
 

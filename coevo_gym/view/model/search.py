@@ -166,7 +166,7 @@ def episode_hits(shown: ShownEval) -> Iterator[Hit]:
 
 
 def named_hits(shelf: Shelf) -> Iterator[Hit]:
-    """Yield a search result for each run and evaluation, matched by name."""
+    """Yield every run and every evaluation as a candidate search result."""
     for run in shelf.runs():
         yield Hit(
             what="run",

@@ -213,7 +213,7 @@ class Family:
         self._generations: dict[str, int] = {}
 
     def generation(self, task: str) -> int:
-        """Return a task's generation. Tasks without parents have generation 0."""
+        """Return a task's generation number in its lineage: 0 if it has no parents."""
         waiting = [task]
         while waiting:
             here = waiting[-1]

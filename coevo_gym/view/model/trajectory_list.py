@@ -182,7 +182,7 @@ def _row(
     advantage: float | None, task: str, name: str | None, instruction: str | None,
     origin: str | None,
 ) -> TrajectoryRow:  # fmt: skip
-    """Return an episode's list entry. The task's name is empty if the task no longer exists."""
+    """Return an episode's row in the list of training episodes. A deleted task has no name."""
     return TrajectoryRow(
         id=f"{arm}.{group}.{position}",
         arm=arm,

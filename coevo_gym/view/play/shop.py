@@ -62,7 +62,7 @@ class PlayShopPage(ShopPage):
 
     @property
     def actions(self) -> list[str]:
-        """Return the actions of all products, option values and buttons on the page."""
+        """Return the actions for all products, option values and buttons on the page."""
         values = [value.action for option in self.choices for value in option.values]
         listed = [item.action for item in self.listed]
         return [*listed, *values, *(thing.action for thing in self.things)]

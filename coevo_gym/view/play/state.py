@@ -82,7 +82,7 @@ Json = dict[str, Any]
 
 
 def state_of(game: PlayedGame) -> Json:
-    """Return the data that the page of an episode displays.
+    """Return the data shown on an episode's page.
 
     Only the id, name and split come from the task; everything else comes from the view. So the
     state contains neither the verifier nor the solution.

@@ -115,7 +115,7 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
     async def _talk(
         self, sampling_params: dict[str, Any], row: Mapping[str, Any]
     ) -> AgentLoopOutput | None:
-        """Run an episode from start to end; return None if it was lost to a fault."""
+        """Run an episode from start to finish; return None if it was lost to a fault."""
         rollout, room = self._rollout, self.rollout_config.response_length
         messages = [*row.get("raw_prompt", []), *chat(rollout.opening)]
         ids = await self.ct_build_initial_tokens(messages)

@@ -1,4 +1,4 @@
-"""A method that prefers tasks with 50 % success, in a pool that grows where the agent is weak.
+"""A method that prefers tasks with 50% success, in a pool that grows where the agent is weak.
 
 ``coevo train`` and ``coevo resume`` load it from the folder in a run's settings::
 
@@ -32,7 +32,7 @@ class NewmethodSettings(FrozenModel):
 
 @method("newmethod", curriculum={"growth": {"kind": "signals"}})
 def newmethod(settings: NewmethodSettings, kit: Kit) -> Method:
-    """Prefer tasks with 50 % success, in a pool that grows where the agent is weak."""
+    """Prefer tasks with 50% success, in a pool that grows where the agent is weak."""
     return Method(
         curriculum=PoolCurriculum(
             selector=Learnable(settings.memory), growth=SignalGrowth(kit.curriculum)

@@ -1,4 +1,4 @@
-"""A setup that runs and evaluates attacks in a disposable copy of a world.
+"""A harness that runs and evaluates attacks in a disposable copy of a world.
 
 An attack has succeeded if the engine's databases, grade, log or processes show its effect, or if it
 printed a secret planted where model-written code has no access.
@@ -39,7 +39,7 @@ _SHARED = ("api_docs", "base_dbs", "datasets")
 
 
 class AttackSetup:
-    """A setup that runs attack payloads in the stock engine and in coevo_gym's sandboxed world.
+    """A harness that runs attack payloads in the stock engine and in coevo_gym's sandboxed world.
 
     Args:
         root: folder with a disposable world, used by both as ``APPWORLD_ROOT``.
@@ -130,7 +130,7 @@ class AttackSetup:
         }
 
     def _other(self, protected: bool) -> Host:
-        """Return another running world, in which no attack payload is run."""
+        """Return a second world, in which no attack payload runs; start it on first use."""
         if protected not in self._others:
             self._others[protected] = self._makers[protected]()
         return self._others[protected]
@@ -166,7 +166,7 @@ class AttackSetup:
 
 @contextmanager
 def attack_setup(world: Path, level: Level) -> Iterator[AttackSetup]:
-    """Create a setup for attacks on a copy of a world. The copy is removed after the block.
+    """Create a harness for attacks on a copy of a world. The copy is removed after the block.
 
     Args:
         world: the folder that contains ``data``.

@@ -84,7 +84,7 @@ def guard() -> tuple[Tokens, ...]:
     log_in = api_lib.access_token_from
 
     def access_token_from(*arguments: Any, **named: Any) -> Any:
-        """Log in to a company account on behalf of the engine."""
+        """Let the AppWorld engine log in to a simulated company's account."""
         with _Inside.entered():
             return log_in(*arguments, **named)
 

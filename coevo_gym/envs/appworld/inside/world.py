@@ -247,7 +247,7 @@ class World:
         return self._world.models.supervisor.Task.all()[0]
 
     def _save(self) -> None:
-        """Save the state for the engine's tests."""
+        """Write the world's databases to disk, so that they can be graded and compared."""
         self._world._save_state(self._world.output_db_home_path_on_disk)
 
 

@@ -102,7 +102,7 @@ class Dialogue:
 
     @property
     def tools(self) -> str:
-        """OpenAI-style schemas for the available functions, as JSON text."""
+        """OpenAI-style schemas of the available functions, as JSON text."""
         return schemas_text(self.offered)
 
     @property
