@@ -7,11 +7,11 @@ their utilities. If a run finishes before its last kill, its result is compared,
 started.
 
 With --analyst, a local server answers the methods' questions by rule: why episodes failed and which
-other tasks would fail (role_agent); which steps helped, what episodes teach, and which lessons fit
-a task (agentevolver). Its requests are counted, and the tape is read after each kill. A resumed run
-must not repeat a question whose answer is on the tape. It does repeat requests that were in flight
-at a kill: those that the server had not answered, or whose answer was not committed and thus not
-used.
+other tasks would fail (role_agent); which steps helped, what an episode teaches, and which lessons
+fit a task (agentevolver). Its requests are counted, and the tape is read after each kill. A resumed
+run must not repeat a question whose answer is on the tape. It does repeat requests that were in
+flight at a kill: those that the server had not answered, or whose answer was not committed and thus
+not used.
 
 Run: python bench/resume.py                  # 2 to 5 minutes per arm
      python bench/resume.py --arms role_agent --analyst

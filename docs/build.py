@@ -87,9 +87,9 @@ Look up each setting of a run, with its type, default and meaning.
 coevo config show quickstart --set seed=1
 ```
 
-A setting is read from these sources, in this order: its default, a preset or TOML file, the
-environment (`COEVO_CFG__SECTION__KEY`) and the command line (`--set section.key=value`). Later
-sources override earlier ones. If a section has more than one kind, its `kind` determines which
+A setting is read from these sources, each of which overrides the ones before it: its default, a
+preset or TOML file, the environment (`COEVO_CFG__SECTION__KEY`) and the command line
+(`--set section.key=value`). If a section has more than one kind, its `kind` determines which
 settings it accepts. [Methods and arms](methods/arms.md) lists the settings that an arm can change.
 
 The defaults below are for the tiny policy. With `policy.kind` set to `transformers` or `vllm`, the

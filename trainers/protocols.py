@@ -42,8 +42,8 @@ class LoopConfig(FrozenModel):
             engine's thread, which keeps the policy busy when engines are slow, but sampling then
             differs between runs.
         max_staleness: (async) maximum number of policy updates between a group's first sample and
-            the step that trains on the group. Above 0, episodes continue while the policy is
-            updated. Groups that exceed the maximum are excluded from training and from the boundary
+            the step that trains on the group. With a value above 0, episodes continue during
+            updates. Groups that exceed the maximum are excluded from training and from the boundary
             signal. In all other groups, the old log-probabilities of tokens sampled with older
             weights are recomputed before the update (see ``learner.importance_cap``).
         study_only_steps: number of initial steps that collect and analyse rollouts without training

@@ -49,7 +49,7 @@ class EndpointConfig(FrozenModel):
     ``max_completion_tokens``."""
     send_temperature: bool = True
     """Send the temperature with each request. Set this to false for OpenAI's reasoning models,
-    which accept only their own temperature. Even greedy evaluations then sample."""
+    which accept only their default temperature. Even greedy evaluations then sample."""
     max_concurrency: int = Field(default=16, ge=1)
     """Maximum number of concurrent requests."""
     timeout_s: float = Field(default=120.0, gt=0)

@@ -149,9 +149,9 @@ FREE = Prices()
 class Caps(FrozenModel):
     """Caps on model requests and their cost.
 
-    A request that might exceed a cap is not sent. Before a request is sent, its prompt counts as
-    one token per byte, and its answer as its maximum length. After the answer, the server's or
-    tokenizer's counts apply.
+    A request that might exceed a cap is not sent. Before a request is sent, its prompt is
+    counted as one token per byte, and its answer as the maximum answer length. After the answer,
+    the server's or tokenizer's counts apply.
     """
 
     max_calls_per_round: int | None = Field(default=None, ge=1)

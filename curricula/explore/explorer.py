@@ -30,7 +30,7 @@ class ExplorerConfig(FrozenModel):
     kind: Literal["scripted", "model", "noisy"] = "scripted"
     """``scripted`` repeats part of the agent's path and continues with random actions. ``model``
     lets a language model study the agent's path, try actions, and propose tasks. ``noisy`` is for
-    experiments: without any gates, it supplies native training tasks and breaks a share of them."""
+    experiments: it supplies native training tasks, breaks some of them, and bypasses all gates."""
     broken: float = Field(default=0.4, ge=0, le=1)
     """(noisy) Share of the supplied tasks that no episode can solve."""
     easy: float = Field(default=0.0, ge=0, le=1)

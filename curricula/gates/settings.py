@@ -133,7 +133,7 @@ class GatesConfig(FrozenModel):
     accept: Literal["verified", "paper"] = "verified"
     """``verified`` accepts tasks validated by execution. ``paper`` accepts a built task if a
     solver with the reference solution in its prompt scores above 0, or if the solver finishes and a
-    judge says that the solver succeeded. ``paper`` is a weaker check for comparisons only."""
+    judge confirms success. ``paper`` is a weaker check, intended only for comparisons."""
     confidence: float = Field(default=0.7, ge=0, le=1)
     """Minimum confidence that a model must have in its proposal."""
     lexical: float | None = Field(default=None, gt=0, le=1)

@@ -216,8 +216,8 @@ class AnalystModelSettings(ExplorerModelSettings):
 class AnalystSettings(FrozenModel):
     """The model that answers a method's questions, such as why an episode failed.
 
-    Only methods whose studies query a model use the analyst. The analyst's answers are stored on
-    the tape, and the caps in ``advisor`` apply to explorer and analyst together.
+    Only methods whose studies query a model use the analyst. The analyst's answers are recorded
+    as set in ``tape``, and the caps in ``advisor`` apply to the explorer and the analyst together.
     """
 
     model: AnalystModelSettings = AnalystModelSettings()
@@ -237,7 +237,7 @@ class EvolverSettings(FrozenModel):
     overlap: bool = False
     """Run rounds in parallel with training, and apply each round at the first step boundary after
     it finishes. The stream of training tasks then depends on the speed of the machine; a resumed or
-    replayed run applies each round at the same step again."""
+    replayed run applies each round at the same step as the original run."""
 
 
 class TapeSettings(FrozenModel):
