@@ -206,8 +206,8 @@ def sequence_attention(
 ) -> tuple[Tensor, None]:
     """Compute causal attention within each sequence of a row, replacing transformers' attention.
 
-    On a GPU in half precision, this uses PyTorch's variable-length attention, one kernel per row
-    (not covered by the tests, which need no GPU). Otherwise it loops over the sequences.
+    On a GPU in half precision, this uses PyTorch's variable-length attention, one kernel per row.
+    Otherwise it loops over the sequences.
 
     Args:
         module: the calling attention layer.

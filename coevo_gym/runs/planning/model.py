@@ -21,9 +21,9 @@ from coevo_gym.runs.planning.memory import (
 )
 from coevo_gym.trainers.settings import LearnerConfig
 
-TRAINED, DECODED = 0.4, 0.5
+TRAINED, DECODED = 0.3, 0.5
 """Expected shares of a GPU's peak rates: of operations in training, and of memory reads in
-sampling."""
+sampling. Training a 1.5B model on an H200 reached 25% to 37% with compiled layers."""
 
 
 @dataclass(frozen=True)
