@@ -142,7 +142,8 @@ class GraphDecoder:
             with torch.cuda.stream(stream):
                 step.run()  # libraries allocate memory in their first run
             torch.cuda.current_stream().wait_stream(stream)
-            with torch.cuda.graph(graph, pool=self._pool):
+            # Other threads, such as the learner's, may use the GPU meanwhile.
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 step.run()
         self._pool = graph.pool()
         return graph.replay
