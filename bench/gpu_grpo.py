@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import shlex
 import sys
@@ -85,6 +86,7 @@ def _measure(options: argparse.Namespace, found: dict[str, Any], folder: Path) -
     from coevo_gym.agents.lm.causal_lm import pick_device
 
     disable_progress_bar()
+    logging.getLogger("coevo_gym.trainers.grpo").setLevel(logging.ERROR)  # clipping is not measured
     pick_device(options.device)  # raises an error if there is no such device
     device, size = options.device, SIZES[options.device]
     checked, timed, notes = chosen(options.model, options.shape, folder)
