@@ -86,7 +86,6 @@ def _measure(options: argparse.Namespace, found: dict[str, Any], folder: Path) -
     from coevo_gym.agents.lm.causal_lm import pick_device
 
     disable_progress_bar()
-    logging.getLogger("coevo_gym.trainers.grpo").setLevel(logging.ERROR)  # clipping is not measured
     pick_device(options.device)  # raises an error if there is no such device
     device, size = options.device, SIZES[options.device]
     checked, timed, notes = chosen(options.model, options.shape, folder)
@@ -190,4 +189,5 @@ def _tell(line: str) -> None:
 
 
 if __name__ == "__main__":
+    logging.getLogger("coevo_gym.trainers.grpo").setLevel(logging.ERROR)  # clipping is not measured
     sys.exit(main())
