@@ -101,8 +101,8 @@ def _check_wings(package: Path) -> None:
     if broken:
         raise ConfigError(
             f"{package / broken[0]} should be a symbolic link to a folder, but this checkout lacks "
-            f"the symbolic links {', '.join(broken)}. Clone again with `git config --global "
-            "core.symlinks true` (on Windows, inside WSL), or install the wheel."
+            f"the symbolic links {', '.join(broken)}. Run `git config --global core.symlinks "
+            "true` (on Windows, inside WSL) and clone again, or install the wheel."
         )
 
 

@@ -173,7 +173,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
             self._give_back(index)
 
     def close(self, **kwargs: Any) -> None:
-        """Give back all running episodes' tickets and close the envs; safe to call twice."""
+        """Return the tickets of all running episodes and close the envs; safe to call twice."""
         self.abandon()
         super().close(**kwargs)
 

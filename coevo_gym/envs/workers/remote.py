@@ -96,12 +96,13 @@ class RemoteEnv(TaskEnv):
         what = self._what("step")
         if not self._past or (self.spec is not None and self.spec.nondeterministic):
             raise EnvBackendError(
-                f"The engine of {what} was lost with its worker process. Reset the env to continue."
+                f"The engine {what} was lost because its worker process died. Reset the env to "
+                "continue."
             )
         for hook, arguments, shown in self._past:
             if self._ask(hook, arguments, now).value != shown:
                 raise EnvBackendError(
-                    f"The engine of {what} was lost with its worker process and could not be "
+                    f"The engine {what} was lost because its worker process died, and could not be "
                     "restored: a replay gave different results. Reset the env to continue."
                 )
 
