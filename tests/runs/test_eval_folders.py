@@ -91,7 +91,7 @@ def test_success_is_told_by_type_of_task(coevo: Coevo) -> None:
 
 def test_a_kind_of_tag_that_no_task_has_is_refused_before_all_else(coevo: Coevo) -> None:
     given = ("eval", "toy", "--policy", "random", "--name", "unplayed", "--by", "frist")
-    assert "Pass --by with one of: colour, first, all." in coevo(*given, code=2)
+    assert "Set --by to one of: colour, first, all." in coevo(*given, code=2)
     assert not Path("evals/unplayed").exists()
 
 

@@ -672,6 +672,7 @@ def test_an_episode_shows_what_was_expected_beside_what_came(visit: Visit) -> No
 def test_an_arm_that_nothing_was_noted_about_shows_no_labels(visit: Visit) -> None:
     visit.go(PLACES["arm"].replace("coevolve", "static"))
     expect(visit.page.get_by_role("heading", name="Success by task")).to_be_visible()
+    visit.page.wait_for_load_state("networkidle")
     assert any(path.endswith("/static/notes") for path, _ in visit.asked)
     assert not visit.page.locator("#labels, #numbers, #interfaces").count()
 
