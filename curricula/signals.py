@@ -186,8 +186,8 @@ class DetectorConfig(FrozenModel):
     window: int = Field(default=5, gt=0)
     """Number of past visits to a task that are used to detect forgetting."""
     visit: Reading = "max"
-    """Outcome of a past visit when detecting forgetting. max: the largest outcome in its group, so
-    that a single success counts, as in the paper's text. mean: the mean outcome."""
+    """Outcome of a past visit when detecting forgetting. max: the largest outcome in that visit's
+    group, so that a single success counts, as in the paper's text. mean: the mean outcome."""
     theta: float = Field(default=5.0, gt=0, le=100)
     """Share of all episodes, in percent, below which a behaviour is rare."""
     n_min: int = Field(default=64, gt=0)

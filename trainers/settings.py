@@ -79,8 +79,8 @@ class GRPOConfig(UpdateConfig):
         outcome: reward to learn from: binary success or the benchmark's score.
         loss_mean: method of averaging the loss. ``token``: every sampled token has the same weight
             (CoEvolve), so a long failure outweighs a short success; ``trajectory``: every
-            trajectory has the same weight (Role-Agent); ``constant``: the sum is divided by
-            ``constant_tokens`` per trajectory (Dr. GRPO).
+            trajectory has the same weight (Role-Agent); ``constant``: the summed loss is divided by
+            ``constant_tokens`` times the number of trajectories (Dr. GRPO).
         constant_tokens: divisor of each trajectory's summed loss if ``loss_mean`` is ``constant``.
         overlong: handling of overlong trajectories (DAPO): ``keep`` leaves them unchanged, ``mask``
             excludes trajectories truncated by max_tokens or context_overflow from the loss, and

@@ -37,9 +37,9 @@ class ChatConfig(FrozenModel):
         memory: method of shortening the history if ``history`` is ``window`` or ``self_managed``.
             ``rule`` makes no extra requests: with ``window``, the prompt lists the older actions;
             with ``self_managed``, the model's answers name steps to drop or replace with a note.
-            ``model`` makes extra requests: with ``window``, for notes, once per full window; with
-            ``self_managed``, for steps to drop or replace if the prompt is too long. Extra requests
-            are greedy, are not trained on, and do not count towards ``max_episode_tokens``.
+            ``model`` makes extra requests: one per full ``window``, to write notes, or, with
+            ``self_managed``, one per overlong prompt, to drop or replace steps. Extra requests are
+            greedy, are not trained on, and do not count towards ``max_episode_tokens``.
         thinking: True to let the model think before it answers. The prompt then tells it to think
             first. In a run, this setting also enables thinking in the model's chat template.
         style: answer style. With ``react``, the prompt asks for a ``Thought: …`` line before each

@@ -120,8 +120,8 @@ class SimilarityConfig(FrozenModel):
     """
 
     bin: Literal["all", "low", "mid", "high", "mixed"] = "all"
-    """``all``: keep all tasks. ``low``, ``mid``, ``high``: keep the least similar, the middle or
-    the most similar third. ``mixed``: keep one third of the tasks, drawn from all three thirds."""
+    """``all``: keep all tasks. ``low``, ``mid``, ``high``: keep the least, middle or most similar
+    third. ``mixed``: keep one third, taken evenly from ``low``, ``mid`` and ``high``."""
 
 
 class GatesConfig(FrozenModel):

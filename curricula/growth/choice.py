@@ -104,7 +104,7 @@ class ContextChoice:
     """Base class for rules that choose a round's contexts; by default, rounds are unguided.
 
     Attributes:
-        looks_back: True if the rule starts from trained tasks or learns from finished groups.
+        looks_back: True if the rule starts from training tasks or learns from finished groups.
     """
 
     looks_back: ClassVar[bool] = False

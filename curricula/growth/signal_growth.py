@@ -185,9 +185,9 @@ class NoGrowth(FrozenModel):
 class _Rounds(FrozenModel):
     kind: Any
     when: Literal["signals", "reserve"] = "signals"
-    """Reason to start a round. signals: a signal is pending (as in the paper). reserve: the pool is
-    expected to yield too few mixed groups; the round then tries enough drafts to make up the
-    shortfall."""
+    """Rule for starting a round. signals: start when a signal is pending (as in the paper).
+    reserve: start when the pool is expected to yield too few mixed groups, and try enough drafts to
+    yield the missing groups."""
     every_groups: int = Field(default=320, gt=0)
     """Number of groups between rounds or reserve checks (the paper: 10 steps of 32 tasks)."""
     drafts: int = Field(default=128, gt=0)
@@ -233,10 +233,10 @@ class GuidedGrowth(_RoundsFromPractice):
 
     kind: Literal["signals"] = "signals"
     contexts: Literal["signals", "coverage", "learnable", "progress", "mixed"] = "signals"
-    """Starting points for a round. signals: rollouts in which signals were detected (as in the
-    paper). coverage: trained tasks that are least similar to explored tasks. learnable: trained
-    tasks that are solved about half the time. progress: trained tasks that are similar to tasks
-    with changing pass rates. mixed: half signals, half coverage."""
+    """Starting points for a round. signals: rollouts with signals (as in the paper). coverage:
+    recent training tasks that are least similar to the tasks explored so far. learnable: recent
+    training tasks that are solved about half the time. progress: recent training tasks that are
+    similar to tasks with changing pass rates. mixed: half signals, half coverage."""
 
 
 Growths = Annotated[
@@ -271,8 +271,8 @@ class GrowthConfig(FrozenModel):
     """Number of tasks to find before training begins (the paper's N)."""
     initial: Literal["unguided", "coverage"] = "unguided"
     """Search strategy for the initial tasks. unguided: explore any training scenario (as in the
-    paper), with four drafts per requested task. coverage: explore targets that together cover the
-    most kinds of tasks, with three drafts per requested task."""
+    paper), with up to ``4 * initial_size`` drafts. coverage: explore targets that together cover
+    the most kinds of tasks, with up to ``3 * initial_size`` drafts."""
     growth: Growths = GuidedGrowth()
     """Settings for when and where later rounds explore."""
     detector: DetectorConfig = DetectorConfig()
