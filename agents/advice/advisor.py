@@ -62,7 +62,7 @@ class Budgeted:
         return getattr(self.policy, "version", 0)
 
     def for_purpose(self, purpose: str) -> Budgeted:
-        """Return a copy of this policy that counts usage under another default purpose."""
+        """Return a copy that counts usage under ``purpose`` unless a request has its own."""
         return Budgeted(self.policy, self.meter, purpose=purpose, prices=self.prices)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
@@ -253,7 +253,7 @@ _NOT_ASKED = "endpoint: not asked, after three requests in a row that were lost"
 
 @dataclass(slots=True)
 class _Case(Generic[ModelT]):
-    """The state of an inquiry until it is answered."""
+    """The state of an inquiry (a question for a model) until it is answered."""
 
     inquiry: Inquiry[ModelT]
     prompt: InquiryPrompt
@@ -273,7 +273,7 @@ class _Case(Generic[ModelT]):
 
     @property
     def ended(self) -> Usage:
-        """A usage record of the question's outcome; empty if the question was never sent."""
+        """A ``Usage`` that counts the question's outcome; empty if the question was never sent."""
         if self.value is not None:
             return Usage(repaired=1) if self.repairing else Usage(used=1)
         unsent = self.outcome is Finish.UNSENT and not self.repairing

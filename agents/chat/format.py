@@ -227,7 +227,7 @@ class ChatFormat:
         return ids
 
     def _make_head(self, roles: tuple[str, ...]) -> tuple[_Piece, ...]:
-        """Return the template pieces before the first answer."""
+        """Return the pieces of the chat template that precede the assistant's first answer."""
         return self._pieces(self._render(roles), len(roles))
 
     def _make_bridge(self, roles: tuple[str, ...]) -> tuple[_Piece, ...]:
@@ -267,7 +267,7 @@ class ChatFormat:
         return tuple(pieces)
 
     def _check_generation_prompt(self) -> None:
-        """Check that the template lets an answer follow the prompt directly."""
+        """Check that the template supports ``add_generation_prompt`` if answers have a header."""
         prompt = self._render(["user"])
         if prompt == self._render(["user"], prompt=False):
             before, _, _ = self._render(["user", _ASSISTANT], prompt=False).partition(_ANSWER)
@@ -293,7 +293,7 @@ def _named(index: int) -> str:
 
 
 def _slots(text: str) -> Iterator[_Piece]:
-    """Split a rendered template at its placeholders, and strip the whitespace around them."""
+    """Split a chat template's text at the message placeholders, and remove whitespace there."""
     position = 0
     for match in _SLOT.finditer(text):
         before, after = text[position : match.start()], text[match.end() :]

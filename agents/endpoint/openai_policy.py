@@ -364,7 +364,7 @@ class OpenAIPolicy:
         )
 
     def _overflow(self, status: int, message: str) -> Completion:
-        """Return the completion for a prompt that does not fit into the model's context."""
+        """Return an empty completion for a prompt that exceeds the model's context length."""
         said = self._quoted(message)
         self.counts["overflows"] += 1
         self._tell_once("overflow model=%s status=%d said=%s", self.config.model, status, said)

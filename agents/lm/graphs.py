@@ -1,8 +1,7 @@
 """Decoding with CUDA graphs: one launch per token instead of hundreds of kernel launches.
 
 A graph repeats recorded kernels on fixed memory. Batches are therefore padded to a few sizes, and
-all graphs share the memory for keys and values. Import this module lazily: it requires PyTorch and
-transformers.
+all graphs share one KV cache. Import this module lazily: it requires PyTorch and transformers.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ class Begun(NamedTuple):
 class GraphDecoder:
     """A decoder that records a CUDA graph for each batch size and replays it for every token.
 
-    A graph is recorded when its size is first needed, and again after the memory for keys and
-    values has grown. If the weights are changed in place, the graphs stay valid. On a CPU, the same
+    A graph is recorded when its size is first needed, and again after the KV cache has
+    grown. If the weights are changed in place, the graphs stay valid. On a CPU, the same
     steps run without graphs.
 
     Args:
@@ -75,11 +74,11 @@ class GraphDecoder:
 
     @property
     def n_bytes(self) -> int:
-        """Size of the memory for keys and values, in bytes."""
+        """Size of the decoder's KV cache in bytes."""
         return _n_bytes(self._memory)
 
     def start(self, batch: Begun) -> GraphBatch | None:
-        """Continue a batch; return None if memory is short or the model cannot be recorded."""
+        """Continue decoding a batch; return None if memory is short or CUDA graph capture fails."""
         if not self._works or not self._fits(batch):
             return None
         try:
@@ -92,7 +91,7 @@ class GraphDecoder:
             return None
 
     def load(self, batch: Begun) -> tuple[_Step, Callable[[], None]]:
-        """Copy a batch to a step's memory; return the step, and the function that runs it."""
+        """Copy a batch to a decoding step's buffers; return the step and a function to run it."""
         n, length = batch.seen.shape
         step, run = self._step(_padded(batch), batch.layers)
         step.ids[:n], step.positions[:n] = batch.ids, batch.positions
@@ -131,7 +130,7 @@ class GraphDecoder:
         return self._steps[size]
 
     def _recorded(self, step: _Step) -> Callable[[], None]:
-        """Record a step, overwriting the first slots of its memory; return a function to run it."""
+        """Capture a decoding step in a CUDA graph; return a function that runs the step."""
         if not step.seen.is_cuda:
             return step.run
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -140,7 +139,7 @@ class GraphDecoder:
         with torch.autocast("cuda", *half, cache_enabled=False):
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
-                step.run()  # libraries allocate memory in their first run
+                step.run()  # overwrites first slots; libraries allocate memory in the first run
             torch.cuda.current_stream().wait_stream(stream)
             # Other threads, such as the learner's, may use the GPU meanwhile.
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
@@ -150,7 +149,7 @@ class GraphDecoder:
 
 
 class GraphBatch:
-    """A batch in a decoder's memory, which only one batch can use at a time.
+    """A batch in the memory of a decoder; the memory can hold only one batch at a time.
 
     Finished rows stay in the batch until a smaller size suffices. If all slots are used, the batch
     is moved to a size with more slots.
@@ -201,7 +200,7 @@ class GraphBatch:
 
 
 class _Step:
-    """A step of fixed size: it processes one token per row and draws the next one.
+    """A decoding step with fixed tensor shapes: it reads one token per row and draws the next.
 
     The drawn tokens are the inputs of the next step.
 

@@ -268,7 +268,7 @@ def sequence_attention(
 
 
 def _along(path: Path, parts: Sequence[Tensor]) -> Tensor:
-    """Collect a sequence's (1, heads, T, D) keys or values from the parts of a row."""
+    """Concatenate tensors into one sequence's attention keys (or values), (1, heads, T, D)."""
     found = [parts[number][:, :, :n] for number, n in path]
     return found[0] if len(found) == 1 else torch.cat(found, dim=2)
 

@@ -228,7 +228,7 @@ class _Batch:
             self._cache.batch_select_indices(kept)
 
     def begun(self) -> Begun:
-        """Return the batch for a decoder, after its last tokens have been queued."""
+        """Return this batch as a decoder's input, :class:`Begun`; call :meth:`go_on` first."""
         seen = self._seen[:, :-1]  # without the queued tokens
         parts = self._ids, self._positions, self._temperatures, self._uniforms, seen
         return Begun(*parts, self._contents())

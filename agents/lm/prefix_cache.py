@@ -116,7 +116,7 @@ def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
     levels: dict[int, list[Ids]] = {}
 
     def divide(group: Sequence[Ids], read: int, level: int) -> None:
-        """Collect prefixes shared by sorted prompts whose first ``read`` tokens are equal."""
+        """Collect shared prefixes longer than ``read`` tokens from a sorted group of prompts."""
         if len(group) < 2:
             return
         # In a sorted group, the first and the last sequence have the shortest common prefix.
@@ -150,7 +150,7 @@ class BatchLayer(DynamicLayer):
         self._beginnings, self._length, self._room = beginnings, begun, room
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate memory for keys and values, and copy the cached ones into it."""
+        """Allocate memory for keys and values, and copy the cached keys and values into it."""
         self.dtype, self.device = key_states.dtype, key_states.device
         ready = self._length + min(self._room, key_states.shape[-2] + _ROOM)
         self.keys = self._filled(key_states, ready, 0)

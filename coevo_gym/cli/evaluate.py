@@ -271,7 +271,7 @@ def _check_by(by: Sequence[str], job: EvalJob) -> None:
 def type_tables(
     types: Mapping[str, Mapping[str, Rate]], by: Sequence[str]
 ) -> Iterator[tuple[Table, str]]:
-    """Yield a table of success rates and a note on omitted rows for each requested kind of tag.
+    """Yield (table of success rates, note on omitted rows) pairs, one per requested kind of tag.
 
     The kind ``all`` selects every kind that has several values, but few enough to read.
     """

@@ -72,7 +72,7 @@ class RunProgress:
             self._live.stop()
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Reset the token count for a new part of the run."""
+        """Reset the token count when the next cell or table row of an experiment starts."""
         self._tokens = 0
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
@@ -140,7 +140,7 @@ class RunProgress:
         self._cost, self._tokens = cost, max(self._tokens, cost.tokens)
 
     def say(self, text: str) -> None:
-        """Print a line above the live line."""
+        """Print a line above the progress display."""
         self.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
         self.console.file.flush()
 

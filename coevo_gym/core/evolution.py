@@ -128,7 +128,7 @@ class Context(FrozenModel):
 
     @property
     def id(self) -> str:
-        """Short content hash of the kind, task, actions, outcome, summary and target."""
+        """Short content hash of this context's kind, task, actions, outcome, summary and target."""
         content = [self.kind, self.task.id, self.actions, self.success, self.summary]
         return digest([*content, self.target] if self.target else content)
 

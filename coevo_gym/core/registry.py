@@ -42,7 +42,7 @@ class Registry:
 
     @property
     def default(self) -> str:
-        """The name that is used if the user does not specify one."""
+        """The name of the object that is used if the user does not specify a name."""
         return str(load_object(self._default))
 
     @cached_property

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 
 def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
-    """Return the settings models in a field's annotation, one per ``kind``. Return () if none."""
+    """Return the settings classes in a field's annotation, one per ``kind``. Return () if none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return (annotation,)
     if get_origin(annotation) is Annotated:
@@ -22,12 +22,12 @@ def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
 
 
 def kind_of(model: type[BaseModel]) -> str:
-    """Return the ``kind`` that selects a settings model."""
+    """Return the value of ``kind`` that selects a settings class."""
     return str(get_args(model.model_fields["kind"].annotation)[0])
 
 
 def variant(models: Sequence[type[BaseModel]], kind: Any) -> type[BaseModel] | None:
-    """Return the settings model for the given kind, or None."""
+    """Return the settings class that the given value of ``kind`` selects, or None."""
     if len(models) == 1:
         return models[0]
     return next((model for model in models if kind_of(model) == kind), None)

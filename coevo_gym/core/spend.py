@@ -226,7 +226,7 @@ class Meter:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[Spent]:
-        """Open a scope for a unit of work. Yield a function that returns its usage of models."""
+        """Count the model usage of the ``with`` block; yield a function that returns this usage."""
         with self.scopes(name) as path:
             yield lambda: self.usage(path)
         if "/" not in path:

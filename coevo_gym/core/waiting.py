@@ -45,7 +45,7 @@ def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 def only_looking() -> AbstractContextManager[None]:
-    """Create a context manager that forbids slow setup work. Code must raise an error instead."""
+    """Create a context manager in which slow setup, such as installing, must raise an error."""
     return _set(_looking, True)
 
 

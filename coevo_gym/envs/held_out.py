@@ -1,4 +1,4 @@
-"""Held-out training scenarios: a large test set in addition to the official splits.
+"""Training scenarios held out as a large test set, in addition to the official splits.
 
 A fixed hash selects the scenarios, so the selection is the same in every run and process, for any
 seed. The tasks of these scenarios have the split ``held_out``. Any code that refuses validation

@@ -118,7 +118,7 @@ class Evaluation:
 
     @property
     def end_reasons(self) -> Mapping[str, int]:
-        """The number of episodes for each end reason."""
+        """The number of episodes that ended for each reason."""
         return dict(sorted(Counter(line.end_reason for line in self.lines).items()))
 
     @property

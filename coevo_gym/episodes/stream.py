@@ -45,7 +45,7 @@ class Crew(Generic[ItemT, ResultT]):
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def send(self, item: ItemT, job: Callable[[], ResultT], *, alone: bool = False) -> None:
-        """Start a job for an item. :meth:`back` returns the item when the job has finished.
+        """Run a job in another thread. :meth:`back` returns its item when the job has finished.
 
         Jobs with ``alone`` run one at a time. Engines share data that the first engine loads; in
         parallel, every engine would load it.
@@ -180,7 +180,7 @@ class EpisodeStream(Generic[RecordT]):
             self._asking.append(live)
 
     def _is_time(self) -> bool:
-        """Return True if the agent should act: all episodes are waiting or time is up."""
+        """Return True if the agent should act: all episodes await an action, or time is up."""
         if not self._asking:
             return False
         return len(self._asking) == len(self._live) or monotonic() >= self._ask_at

@@ -131,7 +131,7 @@ class Trials:
 
     @property
     def n_to_reflect_on(self) -> int:
-        """Number of failed trials after which the task may be tried again."""
+        """Number of failed trials that were not the last trial allowed for their task."""
         return sum(not line.success and line.sample < self.n - 1 for line in self.lines)
 
     @property

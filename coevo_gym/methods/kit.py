@@ -102,7 +102,7 @@ class Kit:
         first_round: returns the round that finds the first ``n`` tasks according to
             ``curriculum.initial``. Arms with the same ``curriculum.initial`` and ``n`` share this
             round, so they begin with the same tasks.
-        seed: returns the seed for a part of the run, given its purpose.
+        seed: returns a random seed for the given purpose.
         explorer_settings: settings for the explorer.
         gate_settings: settings for the gates.
         group_size: K, number of rollouts in a group.

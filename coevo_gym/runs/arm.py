@@ -406,7 +406,7 @@ class ArmEvents(Events):
             )
 
     def _without_record(self, last: int) -> list[int]:
-        """Return the steps up to ``last`` whose step record or evaluation record is missing."""
+        """Return the steps, up to ``last``, that lack a step record or an evaluation record."""
         events: dict[str, set[int]] = {"step": set(), "eval": set()}
         for line in read_lines(self.folder.metrics):
             if line.get("arm") == self.arm.name and line.get("event") in events:

@@ -130,11 +130,11 @@ class Assembly:
         return [*self.demonstrations, *(task for task in native if task.id not in shown)]
 
     def seed(self, purpose: str) -> int:
-        """Return the seed for one part of the run."""
+        """Return the random seed for a purpose, such as ``"policy"`` or ``"imitation"``."""
         return episode_seed(self.config.seed, purpose)
 
     def rng(self, purpose: str) -> Generator:
-        """Return a random generator for one part of the run."""
+        """Return a random generator for a purpose, such as ``"warm-up tasks"``."""
         return np.random.default_rng(self.seed(purpose))
 
     @property

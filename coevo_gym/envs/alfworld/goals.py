@@ -267,7 +267,7 @@ def _type(name: str) -> str:
 
 
 class _State:
-    """An index of the current facts."""
+    """An index of the facts that are true in the game's current state."""
 
     def __init__(self, facts: Facts) -> None:
         true: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
@@ -298,7 +298,7 @@ class _State:
         return self.holds("cancontain", _type(goal.receptacle), _type(goal.object))
 
     def is_in(self, thing: str, type_: str, apart_from: str = "") -> bool:
-        """Return True if an object is in a receptacle of this type other than ``apart_from``."""
+        """Return True if a receptacle of this type, except ``apart_from``, holds the object."""
         return any(
             self.holds("receptacletype", place, _type(type_))
             for place in self.places[thing]

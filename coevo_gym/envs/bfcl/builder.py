@@ -181,7 +181,7 @@ def _call(toolbox: Toolbox, call: Call, where: str) -> str:
 
 
 def _state(toolbox: Toolbox) -> Any:
-    """Return the backends' public state, or None if there is a directory cycle."""
+    """Return the backends' public state, or None if a simulated directory contains itself."""
     try:
         return toolbox.state()
     except RecursionError:

@@ -136,7 +136,7 @@ def reference(goal: ShoppingGoal, catalogue: Catalogue) -> tuple[str, ...]:
 
 
 class NativeTasks(Sequence[Task]):
-    """A sequence of tasks that are created from a catalogue's goals on access.
+    """A sequence that creates each task from a catalogue goal when the task is accessed.
 
     Immutable. A pickle contains the name and hash of the catalogue, but not its products; the
     process that unpickles it opens its own catalogue.

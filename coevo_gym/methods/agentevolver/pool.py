@@ -124,7 +124,7 @@ class ExperiencePool:
         return self._entries[id].use if id in self._entries else None
 
     def note(self, notes: Notes) -> None:
-        """Update the usefulness of experiences, then add new experiences."""
+        """Update the usefulness scores of experiences, then add new experiences."""
         self._rates, self._changes = {}, {}
         used = [note for note in notes if note.kind == EXPERIENCE_USE]
         if used:
@@ -171,7 +171,7 @@ class ExperiencePool:
             self._drop(id, "harmful")
 
     def metrics(self) -> dict[str, float]:
-        """Return the size of the pool and metrics for its experiences."""
+        """Return the number of experiences in the pool, and metrics about them."""
         measured = [entry.use.utility for entry in self._entries.values() if entry.use.groups]
         found = {"experiences": float(len(self)), "measured": float(len(measured))}
         if measured:

@@ -110,15 +110,15 @@ class Questioning:
         return Round.unguided(self._n, seed=int(seed))
 
     def apply(self, result: RoundResult) -> None:
-        """Pass a round's result to the rule that plans the later rounds."""
+        """Pass a round's result to the rule that plans all rounds after the first."""
         self._later.apply(result)
 
     def note(self, notes: Notes) -> None:
-        """Pass a step's notes to the rule that plans the later rounds."""
+        """Pass a step's notes to the rule that plans all rounds after the first."""
         self._later.note(notes)
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics of the rule that plans the later rounds."""
+        """Return the metrics of the rule that plans all rounds after the first."""
         return self._later.metrics()
 
     def state_dict(self) -> dict[str, Any]:

@@ -287,7 +287,7 @@ def by_turns(failures: Sequence[FailedEpisode]) -> list[int]:
 
 
 def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
-    """Return a schema for an answer that must name one of the given modes."""
+    """Return a schema for an answer that must name one of the given failure modes."""
     known = {_folded(mode): mode for mode in modes}
 
     def listed(mode: str) -> str:

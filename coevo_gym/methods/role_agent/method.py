@@ -84,7 +84,7 @@ class RoleAgentSettings(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """Return each study's maximum number of model queries per step; see ``MethodSpec``."""
+        """Return the maximum model queries per learner step by kind of note; see ``MethodSpec``."""
         found = {FAILURE_MODE: self.questions} if self.modes == "model" else {}
         return {**found, SIMILAR_FAILURE: MOST_MODES} if self.retrieve else found
 

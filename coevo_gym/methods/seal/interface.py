@@ -347,7 +347,7 @@ def _noted_document(text: str) -> str:
 
 
 class InterfaceCoach:
-    """A coach that uses one interface for all episodes and adapts it to past failures.
+    """A coach that adds the same notes and hints to all episodes and adapts them to past failures.
 
     Args:
         profile: the memory of failures, which determines the active cues.

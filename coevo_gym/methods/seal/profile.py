@@ -95,7 +95,7 @@ def moved_utilities(
     confident: int = 32,
     clip: Clip = CLIP,
 ) -> dict[str, float]:
-    """Return the labels' utilities, updated with label statistics from recent learner steps.
+    """Return each label's training weight (utility), updated with recent label statistics.
 
     A failure's utility moves by ``beta`` towards
     clip(rho (1 + alpha s (1 - r) min(1, n / confident))) with its fixed utility rho, its share s of
@@ -173,7 +173,7 @@ TURN_LABEL = "turn_label"
 
 
 class ProfileConfig(FrozenModel):
-    """Settings for activating cues and for updating the utilities of labels."""
+    """Settings for activating cues and for updating the training weights of failure labels."""
 
     evolve_every_steps: int = Field(default=13, ge=1)
     """Number of learner steps per window; 13 steps are an epoch of 400 tasks in batches of 32."""
@@ -270,9 +270,9 @@ class _Tally:
 
 
 class FailureProfile:
-    """A memory that counts labels and updates cues and utilities at the end of each window.
+    """A memory that counts the labels of turns, and regularly updates cues and label weights.
 
-    A window is a fixed number of learner steps. Labels that do not count are ignored.
+    Each window of learner steps ends with an update. Labels that do not count are ignored.
 
     Args:
         clip: lowest and highest target of a moving utility.

@@ -78,7 +78,7 @@ class LastFailure(TableSelector):
         self.table["failure"][row] = 0.0
 
     def note(self, notes: Notes) -> None:
-        """Record each task's last failure in a learner step."""
+        """Record the last failure of each task, given the notes of a learner step."""
         for note in notes:
             row = self.table.row(note.task_id)
             if row is not None and note.kind == TURN_LABEL and note.label in FAILURES:
@@ -215,7 +215,7 @@ class Weighing:
         self._forget()
 
     def metrics(self) -> dict[str, float]:
-        """Return the latest step's metrics for weights and weighted advantages.
+        """Return metrics of the latest step's trajectory weights and weighted advantages.
 
         ``sum_advantages`` is the sum over all groups, and ``sum_advantages_of_group`` the mean
         distance of a group's sum from 0, which would be 0 without weights.

@@ -86,7 +86,7 @@ class ArmConfig(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """Maximum questions per step for each study, keyed by the kind of note that it writes."""
+        """Maximum number of model queries per learner step, by kind of note."""
         found: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
         return found
 

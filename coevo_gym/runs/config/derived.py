@@ -89,14 +89,14 @@ def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
 
 
 def _kind(learner: Any) -> str:
-    """Return the kind of a learner section, given as a mapping or a model."""
+    """Return the ``kind`` of the learner's settings, which are a mapping or a pydantic model."""
     if isinstance(learner, Mapping):
         return str(learner.get("kind", "pg"))
     return "rest" if isinstance(learner, RestConfig) else ""
 
 
 def _completed(section: Any, defaults: Mapping[str, Any]) -> Any:
-    """Fill in defaults for values that are not set in a section (a mapping or a model)."""
+    """Fill in defaults for unset values of a section (a mapping or a pydantic model)."""
     if isinstance(section, Mapping):
         given: Mapping[str, Any] = section
     elif isinstance(section, BaseModel):

@@ -36,7 +36,7 @@ class Operator(NamedTuple):
 
 
 class Rules:
-    """The rules shared by all games of a PDDL problem, parsed from the translator's output.
+    """The rules of a PDDL problem, parsed from the output of Fast Downward's translator.
 
     Attributes:
         atoms: meaning of each value of each variable, such as ``Atom holds(agent1, mug_bar_1)``.
@@ -145,7 +145,7 @@ def _hold(pairs: Iterable[tuple[int, int]], values: Sequence[int]) -> bool:
 
 
 class _Lines:
-    """A parser for the translator's output format.
+    """A parser for the output of Fast Downward's PDDL translator.
 
     A problem has a hundred thousand lines but few distinct ones, so each distinct line is parsed
     and stored only once.

@@ -125,12 +125,12 @@ def passed(seen: EngineObservations) -> bool:
 
 
 def broken(seen: EngineObservations) -> bool:
-    """Return True if the attack broke its own world."""
+    """Return True if the attacked world no longer runs code or can no longer be graded."""
     return not seen.works
 
 
 def other_broken(seen: EngineObservations) -> bool:
-    """Return True if the attack broke a world other than its own."""
+    """Return True if a world other than the attacked one no longer runs code."""
     return not seen.other_works
 
 

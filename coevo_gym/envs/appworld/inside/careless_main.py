@@ -18,7 +18,7 @@ _FOREVER_S = float(1 << 20)
 
 
 def main() -> None:
-    """Import the engine, then fork one world per request."""
+    """Import the engine, then fork one process per request; each process has its own world."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     control = Channel(connection, max_bytes=_LINE_BYTES, takes_descriptors=True)
     from .world import preload

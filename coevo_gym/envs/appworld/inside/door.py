@@ -111,7 +111,7 @@ class Effort:
 
     @contextmanager
     def limited(self, limit_s: float) -> Iterator[None]:
-        """Limit the CPU time of the block to ``limit_s`` seconds."""
+        """Limit the CPU time of the ``with`` block to ``limit_s`` seconds."""
         self._limit_s, self._until_s = limit_s, process_time() + limit_s
         try:
             yield

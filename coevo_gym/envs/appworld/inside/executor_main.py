@@ -247,7 +247,7 @@ class Output(io.TextIOBase):
         return len(text)
 
     def text(self) -> str:
-        """Return the text that the stream has kept."""
+        """Return the text written to the stream, cut to its first ``limit`` characters."""
         return "".join(self._parts)
 
 
@@ -288,7 +288,7 @@ class Executor:
         return {"output": told, "cut": output.cut, "error": failed}
 
     def _run(self, code: str) -> None:
-        """Run the statements one by one. Each is compiled just before it runs."""
+        """Run Python code one statement at a time. Each is compiled just before it runs."""
         self._count += 1
         name = f"<python-input-{self._count}>"
         lines = [line + "\n" for line in code.split("\n")]

@@ -1,1 +1,1 @@
-"""The official backends: installation, function dispatcher and conversations."""
+"""Code that installs BFCL's official backends, calls their functions and runs conversations."""

@@ -60,7 +60,7 @@ def prefix() -> Path:
 
 @lru_cache(maxsize=1)
 def root() -> Path:
-    """Return the folder of the official package after verifying its files.
+    """Return the folder of the ``bfcl_eval`` package after verifying its files.
 
     Raises:
         BenchmarkNotInstalled: if it is not installed.
@@ -118,7 +118,7 @@ def verify_packages(folder: Path) -> None:
 
 
 def official(module: str) -> ModuleType:
-    """Import a module from the official package, such as ``constants.executable_backend_config``.
+    """Import a module of ``bfcl_eval``, such as ``constants.executable_backend_config``.
 
     Raises:
         BenchmarkNotInstalled: if the package is not installed.

@@ -160,7 +160,7 @@ def twister(seed: int) -> random.Random:
 
 
 def draw_prices(products: Iterable[Product], rng: random.Random) -> dict[str, float]:
-    """Draw a price for each product with a price range, in catalogue order."""
+    """Return each product's price. A price range is replaced by a draw, in catalogue order."""
     return {
         product.asin: rng.uniform(*product.prices) if len(product.prices) > 1 else product.prices[0]
         for product in products
