@@ -63,7 +63,7 @@ class EnergyDistance(NamedTuple):
 
 
 def energy_distance(x: ArrayLike, y: ArrayLike, estimator: Estimator = "v") -> EnergyDistance:
-    """Return the absolute and relative energy distance between sets (CoEvolve, equations 3 and 4).
+    """Return the absolute and relative energy distance of two task sets (CoEvolve, eq. 3 and 4).
 
     ED = 2 E|x - y| - E|x - x'| - E|y - y'|;  ED_rel = ED / E_{i != i'}|x_i - x_i'|.
 

@@ -172,7 +172,7 @@ def check_body(
     known: Collection[str] = (),
     given: Collection[str] = (),
 ) -> None:
-    """Check that a prompt file has the right blocks and declares the inputs that it uses.
+    """Check that a prompt file has the required Jinja2 blocks and declares the inputs it uses.
 
     Args:
         text: the file's text.

@@ -89,7 +89,7 @@ def group_states(
 
 
 class _Leader:
-    """The first text assigned to a state, with word or character counts for quick comparisons."""
+    """The first text of a state, with a count of each word or character for fast comparisons."""
 
     def __init__(self, text: str, units: Sequence[Hashable]) -> None:
         self.text, self.units = text, units

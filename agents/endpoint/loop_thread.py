@@ -68,7 +68,7 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """Cancel running tasks and stop the thread. Further calls do nothing."""
+        """Cancel all asyncio tasks and stop the event loop's thread. Further calls do nothing."""
         with self._lock:
             self._stop()
 

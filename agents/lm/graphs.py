@@ -241,7 +241,7 @@ class _Step:
 
 
 class _SlotLayer(DynamicLayer):
-    """Keys and values of one layer in fixed memory, where the next tokens are written to a slot."""
+    """A fixed-size key-value cache for one layer, where each decoding step fills the next slot."""
 
     def __init__(self, keys: Tensor, values: Tensor, slot: Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

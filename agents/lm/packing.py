@@ -100,7 +100,7 @@ def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]
 
 
 def _first(path: Path, n: int) -> Path:
-    """Return the location of a sequence's first ``n`` tokens, given the location of all tokens."""
+    """Return the parts of a packed row that contain a sequence's first ``n`` tokens."""
     found = []
     for number, taken in path:
         found.append((number, min(taken, n)))

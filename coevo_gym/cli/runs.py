@@ -234,7 +234,7 @@ def _listing(kind: str, *columns: str) -> Table:
 
 
 def _add(drawn: Table, row: RunRow | TableOfRuns | EvalRow, *cells: str) -> None:
-    """Add a row for a run or evaluation, with the given cells between its state and its size."""
+    """Add a table row for a run or evaluation; ``cells`` go between the state and size columns."""
     assert row.on_disk is not None
     state = _state(row.on_disk.state, row.on_disk.progress)
     changed = row.on_disk.changed[:16].replace("T", " ")

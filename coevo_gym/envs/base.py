@@ -515,7 +515,7 @@ class TaskEnv(gym.Env[str, str]):
 
     @contextmanager
     def _lost_on_fault(self) -> Iterator[None]:
-        """Mark the episode as lost if the engine fails inside this context."""
+        """Mark the episode as lost if the engine fails inside the ``with`` block."""
         try:
             yield
         except (EnvBackendError, WorkersFailed):

@@ -314,7 +314,7 @@ class Assembly:
         return {}
 
     def players(self, agent: Agent) -> Players:
-        """Return a function that assigns tasks to an agent and seeds each sample separately."""
+        """Return a function that assigns tasks to an agent and reseeds its policy on each call."""
 
         @contextmanager
         def players(sample: int, done: int, tasks: Sequence[Task]) -> Iterator[Parts]:

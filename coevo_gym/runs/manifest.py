@@ -149,7 +149,7 @@ def check_unchanged(
 
 
 def model_id(config: RunConfig) -> str:
-    """Return a short name for the policy: its kind and model, or a hash for the tiny policy."""
+    """Return a short name for the policy: its kind, then its model or a hash of its settings."""
     policy = config.policy
     if policy.kind == "tiny":
         return f"tiny-{digest(policy.tiny.model_dump(mode='json'))[:8]}"

@@ -88,7 +88,7 @@ class Recorded:
         given: Any = None,
         mark: Callable[[], object] = object,
     ) -> Any:
-        """Execute a call, and save it to disk before returning the response.
+        """Execute a call, append it to the journal on disk, and return the call's result.
 
         Args:
             what: name of the call.

@@ -283,7 +283,7 @@ class RunStore(RunReader):
             self._insert("landings", arm, _key(round, by), step)
 
     def landing(self, arm: str, round: Round, *, by: str = "") -> int | None:
-        """Return the step at which an arm applied a round's result; rewinding keeps this record."""
+        """Return the step at which an arm applied a round's result, or None if it is unknown."""
         query = "SELECT step FROM landings WHERE arm = ? AND key = ?"
         rows = self._rows(query, arm, _key(round, by))
         return rows[0][0] if rows else None

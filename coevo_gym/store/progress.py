@@ -143,7 +143,7 @@ class ProgressWriter:
         self._handle = handle
 
     def close(self) -> None:
-        """Release the file. Repeated calls have no effect."""
+        """Close the progress file and release its lock. Repeated calls have no effect."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -76,7 +76,7 @@ class Difference(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The result of verifying the selected entries in a file."""
+    """The result of comparing a file's expected values with this package's formulas."""
 
     agree: Mapping[str, int]  # number of agreeing entries by formula
     differ: Sequence[Difference]

@@ -152,7 +152,7 @@ class Abstract:
 
 
 def _by_task(walks: Sequence[tuple[Context, Walk]]) -> list[list[int]]:
-    """Return the indices of walks with at least one exchange, grouped by starting task."""
+    """Return, per starting task, the indices of exploration walks with at least one action."""
     of_task: dict[tuple[str, bool], list[int]] = {}
     for place, (context, walk) in enumerate(walks):
         if walk.exchanges:

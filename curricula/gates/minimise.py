@@ -103,7 +103,7 @@ class _Shortening:
                 self._drop([index])
 
     def _opens_next(self, index: int) -> bool:
-        """Return True if the next step was not available before this step."""
+        """Return True if this step made the next step's action possible."""
         listed, following = self._replay.listed, self._steps[index + 1]
         return bool(listed) and following in listed[index + 1] - listed[index]
 

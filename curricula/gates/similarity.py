@@ -82,7 +82,7 @@ def set_aside(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
 
 
 class BinnedEvolver:
-    """An evolver that wraps another and rejects its tasks outside one similarity bin.
+    """An evolver that runs another evolver and keeps only the tasks in one similarity bin.
 
     Args:
         evolver: the evolver that runs the rounds.

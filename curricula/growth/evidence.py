@@ -43,7 +43,7 @@ def evidence_cut(sizes: Sequence[int], cap: int) -> list[int]:
 
 
 def _by_weight(n: int) -> Iterator[int]:
-    """Yield the indices of ``n`` exchanges, starting with the most informative exchange."""
+    """Yield the indices of ``n`` steps (action and result), most informative step first."""
     start, end = 0, n
     for turn in range(n):
         if turn % 3 == 1:

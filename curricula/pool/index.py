@@ -79,7 +79,7 @@ class VectorIndex:
             self._graph.mark_deleted(row)
 
     def kept(self) -> VectorIndex:
-        """Return a copy without the removed vectors. The rest are renumbered in order."""
+        """Copy the index without vectors marked as removed. The rest are renumbered in order."""
         found = VectorIndex(self.dim, exact_up_to=self.exact_up_to)
         found._append(self._rows[: self._n][~self._removed[: self._n]])
         return found

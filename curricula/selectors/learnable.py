@@ -54,7 +54,7 @@ class Learnable(TableSelector):
         return learnability(self.table["successes"], self.table["episodes"])
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Update the task's counts."""
+        """Update a task's numbers of successes and episodes."""
         for column, count in (("successes", outcomes.sum()), ("episodes", len(outcomes))):
             self.table[column][row] = self.memory * self.table[column][row] + count
 

@@ -157,7 +157,7 @@ class Callers:
         return why
 
     def void(self, kept_slots: Iterable[str]) -> None:
-        """Discard all requests and leases, then start new leases for the given slots."""
+        """Discard all requests and leases, then start a lease per group named in ``kept_slots``."""
         self._asked.clear()
         self._ended.clear()
         self._out.clear()

@@ -149,7 +149,7 @@ def _rated_plain(
 
 
 def _rated_arrays(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
-    """Yield (cost, list) pairs for an array parameter."""
+    """Yield (cost, list) pairs for an array parameter; lists that fit better cost less."""
     types = _TYPES[parameter.items]
     if parameter.listed:
         yield _AT_HAND, list(parameter.listed)
@@ -183,7 +183,7 @@ def _suits(parameter: Parameter, value: Value) -> float:
 
 
 def rows(columns: Sequence[Sequence[tuple[float, Any]]]) -> Iterator[list[Any]]:
-    """Yield lists of one value per parameter, in order of total cost. No list repeats a string."""
+    """Yield lists of one value per parameter, best overall fit first. No list repeats a string."""
     if not all(columns):
         return
     heap = [(sum(column[0][0] for column in columns), (0,) * len(columns))]

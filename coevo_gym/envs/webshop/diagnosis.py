@@ -115,6 +115,6 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _short(report: Mapping[str, Any], part: str) -> bool:
-    """Return True if a requested part of the score is below 1. Other parts are -1."""
+    """Return True if a score component applies to the task and is below 1. Others are -1."""
     share = report.get(part, -1.0)
     return isinstance(share, (int, float)) and 0.0 <= share < 1.0

@@ -211,7 +211,7 @@ class SimilarFailures:
         self._failures, self._memory, self._analyst = failures, memory, analyst
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Find tasks likely to fail in similar ways; see :class:`~coevo_gym.core.seams.Study`."""
+        """Find other tasks likely to fail in the same ways as recent failures; see ``Study``."""
         found = self._failures.latest
         counts = Counter(note.label for note in found)
         candidates = {mode: self._candidates(mode) for mode, _ in counts.most_common(MOST_MODES)}

@@ -120,7 +120,7 @@ class EmpiricalPredictor(Predictor):
         ]
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
-        """Return predictions based on earlier steps. Store transitions for later steps."""
+        """Predict the observations after each action from past transitions. Collect new ones."""
         found = [
             [self.expected(clean(step.observation), step.action) for step in trajectory.steps]
             for trajectory in asked

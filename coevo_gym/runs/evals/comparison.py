@@ -39,7 +39,7 @@ class Side:
 
 @dataclass(frozen=True)
 class ChangedTask:
-    """A task that one side solves but the other does not.
+    """A task that only one of two compared policies solves.
 
     Attributes:
         id: its id.

@@ -399,7 +399,7 @@ def _baseline(job: EvalJob) -> EvalJob:
 
 
 def _random(assembly: Assembly) -> Players:
-    """Return a factory that creates a newly seeded random agent when a sample starts or resumes."""
+    """Return a factory of random agents, each with its own seed. Resuming creates a new agent."""
 
     def players(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
         later = (f"random agent, sample {sample} from {done}",) if sample or done else ()

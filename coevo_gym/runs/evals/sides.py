@@ -23,7 +23,7 @@ Source = RunFolder | EvalFolder
 def find_sides(
     a: str, b: str | None, arms: Sequence[str] = (), *, final: str = ""
 ) -> tuple[Side, Side]:
-    """Find the two sides of a comparison.
+    """Load the results of two policies for a comparison.
 
     Args:
         a: name or path of a run or an evaluation.

@@ -178,7 +178,7 @@ class Row(FrozenModel):
 
 
 class Experiment(FrozenModel):
-    """The definition of a table.
+    """The definition of an experiment and its table of results.
 
     Attributes:
         name: name of the experiment.

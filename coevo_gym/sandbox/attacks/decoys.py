@@ -63,7 +63,7 @@ class Decoys:
 
     @property
     def secret(self) -> Path:
-        """The plain text file that contains the secret."""
+        """Path of the decoy text file that attacks try to read."""
         return self.folder / "secret.txt"
 
     @property
@@ -119,7 +119,7 @@ class Decoys:
 
 @contextmanager
 def decoys() -> Iterator[Decoys]:
-    """Create fresh decoys, and remove them when the ``with`` block ends."""
+    """Create decoy files, processes and sockets for one attack, and remove them afterwards."""
     token = token_hex(16)
     with ExitStack() as scope:
         folder = Path(scope.enter_context(tempfile.TemporaryDirectory(prefix="coevo-decoys-")))

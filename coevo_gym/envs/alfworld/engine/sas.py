@@ -167,7 +167,7 @@ class _Lines:
         return found
 
     def blocks(self, name: str, read: Callable[[], _T]) -> list[_T]:
-        """Read a count, then that many blocks."""
+        """Read a number n from the translator's output, followed by n blocks of lines."""
         return [self.block(name, read) for _ in range(int(self.next()))]
 
     def pairs(self) -> Pairs:

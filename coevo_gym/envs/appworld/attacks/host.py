@@ -141,7 +141,7 @@ def runs(host: Host) -> bool:
 
 
 def works(host: Host) -> bool:
-    """Return True if the host has not been lost and can run code."""
+    """Return True if the host still responds and can run code."""
     try:
         return runs(host)
     except LOST:

@@ -127,7 +127,7 @@ def _values(record: Any) -> dict[str, Any]:
 
 
 def _named(values: Any, model: Model, names: Mapping[Key, str]) -> Any:
-    """Return the values, with each reference to a new row replaced by that row's name."""
+    """Return field values, with ids of new database rows replaced by placeholder names."""
     return _replaced(values, lambda field, id_: names.get(model.target(field, id_), id_))
 
 

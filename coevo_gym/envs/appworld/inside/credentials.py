@@ -32,7 +32,7 @@ class _Inside:
     @classmethod
     @contextmanager
     def entered(cls) -> Iterator[None]:
-        """Mark logins within this block as made by the engine."""
+        """Mark logins inside the ``with`` block as made by the AppWorld engine."""
         cls.open = True
         try:
             yield

@@ -40,7 +40,7 @@ class Door:
 
     @contextmanager
     def open_to(self, api: Callable[..., Any]) -> Iterator[None]:
-        """Create a context in which only requests to the given API are forwarded."""
+        """Forward requests to the given API, and no others, until the ``with`` block ends."""
         self._asked = api
         try:
             yield

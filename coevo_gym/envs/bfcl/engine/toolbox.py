@@ -164,7 +164,7 @@ def _start(name: str, state: Mapping[str, Any], *, long_context: bool) -> Any:
 
 
 def _text(result: Any, name: str) -> str:
-    """Format a result as the stock executor does."""
+    """Format a function call's result as BFCL's own executor does."""
     if type(result) is str:
         return result
     if type(result) is not dict:
