@@ -396,7 +396,7 @@ class InterfaceVersions:
         self._schema_notes, self._error_hints = schema_notes, error_hints
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Write notes on the interface versions used; see :class:`~coevo_gym.core.seams.Study`."""
+        """Write notes on the agent interfaces used; see :class:`~coevo_gym.core.seams.Study`."""
         found: dict[str, Note] = {}
         for group in groups:
             for index, trajectory in enumerate(group.trajectories):
