@@ -179,7 +179,7 @@ def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class MethodParts:
-    """The components of a method that a sampler uses. Credit and learner belong to the trainer.
+    """All parts of a method except the learner and its credit assignment, which the trainer owns.
 
     Attributes:
         curriculum: chooses the tasks.

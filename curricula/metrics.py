@@ -159,7 +159,7 @@ def feedback_ratio(rounds: int, seconds_per_round: float, seconds_in_all: float)
 
 
 class CrossTable(NamedTuple):
-    """Share of tasks for each pair of two agents' outcomes (C correct, W wrong; baseline first)."""
+    """Shares of tasks by two outcomes: the baseline's, then the agent's (C correct, W wrong)."""
 
     cc: float
     cw: float

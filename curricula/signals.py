@@ -220,7 +220,7 @@ class SignalDetector:
 
     @property
     def forgotten(self) -> Mapping[Reading, int]:
-        """Number of forgetting detections, by how past outcomes are combined (max or mean)."""
+        """Number of forgetting detections for each way to combine past outcomes (max or mean)."""
         return self._forgotten
 
     @property

@@ -40,7 +40,7 @@ ERROR = "error"
 
 
 class InquiryHeader(PromptHeader):
-    """The header of an inquiry's prompt file.
+    """The header of a prompt file for a question that a model answers in JSON.
 
     Attributes:
         kind: the kind of prompt.

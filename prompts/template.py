@@ -74,7 +74,7 @@ class PromptFile(Generic[HeaderT]):
         return f"{self.header.name}@{self.header.version}"
 
     def fill(self, block: str, inputs: Mapping[str, Any], **more: str) -> str:
-        """Fill in the inputs of a block and return its text.
+        """Render a block of the prompt template with the given inputs, and return its text.
 
         Only JSON values are allowed; a task object, for example, would include its solution.
 
@@ -208,12 +208,12 @@ def check_body(
 
 
 def has_block(text: str, block: str) -> bool:
-    """Return True if a prompt file contains the given block."""
+    """Return True if a prompt template contains the Jinja2 block with the given name."""
     return block in _compiled(text).blocks
 
 
 def write_block(text: str, block: str, values: Mapping[str, Any], source: str, advice: str) -> str:
-    """Fill in the inputs of a prompt file's block and return its text.
+    """Render a block of a prompt template with the given values, and return its text.
 
     Raises:
         ConfigError: if rendering fails; the message ends with ``advice``.

@@ -179,7 +179,7 @@ class Loop:
         return 0 if stream is None else stream.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return progress, session and memories as JSON. Learner and policy are not included."""
+        """Return the loop's progress, session and memories as JSON, without learner and policy."""
         return {
             "state": self.state.to_json(),
             "session": self.session.state_dict(),

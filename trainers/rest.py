@@ -1,4 +1,4 @@
-"""ReST: a learner that collects rollouts and imitates those above a rising threshold.
+"""ReST: a learner that imitates rollouts whose score exceeds a rising threshold.
 
 The method's Grow step corresponds to several loop steps whose rollouts are only collected. No
 learning happens in between, so all rollouts come from one policy, except for episodes that span an

@@ -15,7 +15,7 @@ from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, Text
 
 INTERFACE = "interface"
-"""Kind of the notes that record a step's interface versions and their content."""
+"""Kind of the notes that record a step's versions of the agent interface and their content."""
 
 EXPECTED = "expected"
 """Key for the expected texts after a step in a note's evidence.

@@ -15,7 +15,7 @@ _EVENT = "final"
 
 
 def stored_as(policy: str, name: str) -> str:
-    """Return the name under which a policy's final episodes are stored. No arm has such a name."""
+    """Return the name under which a policy's final evaluation is stored. No arm has such a name."""
     return f"{policy}/{name}"
 
 

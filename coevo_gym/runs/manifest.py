@@ -61,7 +61,7 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
 
 
 def note_interface(folder: RunFolder, arm: str, version: str, step: int) -> None:
-    """Record in a run's manifest the step at which an arm first used an interface version.
+    """Record in a run's manifest when an arm first used a version of the agent interface.
 
     An existing record is kept, because a resumed run reports its version again. Steps count from 1.
     A run without a manifest is skipped.

@@ -146,7 +146,7 @@ def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
 
 
 def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Yield the differences from the paper's settings, or the paper's results if none differ."""
+    """Yield the settings that differ from the paper's, or the paper's results if none do."""
     if config.policy.kind not in LANGUAGE_MODELS:
         return
     arms, benchmark = arm_configs(config).values(), config.benchmark.name

@@ -26,7 +26,7 @@ class PolicyAgent(Agent, Protocol):
         ...
 
     def demonstrate(self, view: View, action: str) -> Decision | None:
-        """Return the decision that results in an action, or None if there is none."""
+        """Return the decision that leads to the given action, or None if no decision does."""
         ...
 
 

@@ -31,7 +31,7 @@ class ProgressSink(Protocol):
     """A receiver of progress reports. An implementation may ignore any of them."""
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Report the start of one part of the work, such as a run. Each part has its own phases.
+        """Report the start of part of a command's work, such as a run. Parts have their own phases.
 
         Args:
             number: number of the part, from 1.
@@ -74,7 +74,7 @@ class ProgressSink(Protocol):
         return
 
     def spent(self, cost: Cost) -> None:
-        """Report the total cost so far, or the cost of the current part."""
+        """Report a command's total cost so far, or the cost of its current part, such as a run."""
         return
 
     def say(self, text: str) -> None:

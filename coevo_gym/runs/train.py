@@ -102,7 +102,7 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class RunStart:
-    """The common starting point of all arms.
+    """The policy state and the baseline results with which all arms of a run start.
 
     Attributes:
         policy: state of the warmed-up policy.

@@ -343,7 +343,7 @@ class JournaledSession:
         return replace(ticket, id=self._named(ticket.id))
 
     def _own(self, ticket_id: str) -> str:
-        """Remove the epoch from a ticket id. Tickets from another epoch get an unknown id."""
+        """Remove the ``@`` suffix from a ticket id. Tickets of another epoch get an unknown id."""
         id, _, epoch = ticket_id.rpartition("@")
         return id if epoch == self._kept.epoch else f"{id}@{epoch or 'nowhere'}"
 

@@ -115,7 +115,7 @@ class RunReader:
         return self._rounds("? IS NULL OR arm = ?", arm, arm)
 
     def results(self, round_id: str) -> list[tuple[str, bytes]]:
-        """Return the key and the compressed result of each stored round with this id."""
+        """Return the key and the compressed body of each result stored under a round id."""
         return self._rows("SELECT key, body FROM results WHERE round_id = ?", round_id)
 
     def round(self, arm: str, round_id: str) -> StoredRound:

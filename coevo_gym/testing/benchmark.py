@@ -92,7 +92,7 @@ def check_replay(name: str) -> None:
 
 
 def check_demonstration(name: str) -> None:
-    """Check that each demonstration solves its task, and that ``symbol`` accepts every step.
+    """Check that each demonstration solves its task and that its steps can be encoded as symbols.
 
     If the benchmark diagnoses failures, it must not find failures in the demonstration.
     """

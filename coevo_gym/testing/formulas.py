@@ -90,7 +90,7 @@ class Checked(NamedTuple):
 
 
 def read_vectors(path: Path) -> list[Mapping[str, Any]]:
-    """Read the values to be verified from a JSON file.
+    """Read test vectors (inputs and expected results of formulas) from a JSON file.
 
     Raises:
         ConfigError: if the file cannot be read, or an entry is incomplete.
@@ -115,7 +115,7 @@ def check(
     formulas: Mapping[str, Formula],
     only: Sequence[str] = (),
 ) -> Checked:
-    """Compare each entry's expected value with the result of its formula.
+    """Compare the expected value of each test vector with the result of its formula.
 
     ``only`` lists name prefixes of the formulas to select; if empty, all formulas are selected.
     """

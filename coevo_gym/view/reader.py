@@ -194,7 +194,7 @@ class ViewReader(RunReader):
         return bool(self._rows(query, arm, group, position))
 
     def sampled(self, arm: str, group: str, position: int) -> Sequence[Sampled | None] | None:
-        """Return the stored choices or samples for each step of an episode."""
+        """Return the policy's stored decision at each step of an episode."""
         rows = self._rows_of(
             "sampled",
             "SELECT body FROM sampled WHERE arm = ? AND group_id = ? AND position = ?",
@@ -225,7 +225,7 @@ class ViewReader(RunReader):
         return found
 
     def eval_episodes_kept(self, policy: str) -> set[tuple[str, int]]:
-        """Return the task and sample of each evaluation episode whose steps are stored."""
+        """Return the task id and sample number of each evaluation episode with stored steps."""
         query = "SELECT task_id, sample FROM evaluations WHERE arm = ? AND body IS NOT NULL"
         return set(self._rows_of("evaluations", query, policy))
 

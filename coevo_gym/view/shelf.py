@@ -210,7 +210,10 @@ class ShownRun:
         return TaskBrief(id=id, name=name, instruction=instruction, origin=origin)
 
     def kept(self, name: str, make: Callable[[], T], *, until: object = None) -> T:
-        """Return a cached ``make()`` result, recomputing it if the index (or ``until``) changed."""
+        """Return the result of ``make()``, cached until the run's index changes.
+
+        If ``until`` is given, the result is cached until this value changes instead.
+        """
         with told_as_damaged():
             revision = self.index.refresh() if until is None else until
         known = self._kept.get(name)

@@ -174,7 +174,7 @@ def _item(
 
 
 def _without_buttons(parts: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
-    """Split a page's parts into the leading buttons and the rest. Return the rest first."""
+    """Separate the buttons at the start of a shop page from the rest. Return the rest first."""
     count = next((i for i, part in enumerate(parts) if part not in _BUTTONS), len(parts))
     return parts[count:], tuple(parts[:count])
 
@@ -188,7 +188,7 @@ def _chosen(extras: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _guessed(parts: Sequence[str]) -> str:
-    """Guess a page's kind from its parts. Used if no kind was recorded."""
+    """Guess the type of a shop page from the texts on it. Used if no type was recorded."""
     if parts[0] == "WebShop":
         return "search"
     if parts[0].startswith("Thank you"):

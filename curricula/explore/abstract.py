@@ -44,7 +44,7 @@ class Idea(BaseModel):
     confidence: float = Field(ge=0, le=1, allow_inf_nan=False)
 
     def proposal(self) -> Proposal:
-        """Return the idea as a proposal that can be stored."""
+        """Return the task idea as a proposal that can be stored."""
         return Proposal(
             description=clean_text(self.description, MAX_TEXT),
             turns=tuple(clean_text(turn, MAX_TEXT) for turn in self.turns[:MAX_TURNS]),

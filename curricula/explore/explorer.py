@@ -25,7 +25,7 @@ from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
 
 
 class ExplorerConfig(FrozenModel):
-    """Settings for the explorer, which revisits the env in each round."""
+    """Settings for the explorer, which proposes new tasks in each round."""
 
     kind: Literal["scripted", "model", "noisy"] = "scripted"
     """``scripted`` repeats part of the agent's path and continues with random actions. ``model``
@@ -109,7 +109,7 @@ class Explorer(Protocol):
 
     @property
     def concurrency(self) -> int:
-        """The preferred number of contexts per call, at least 1."""
+        """The preferred number of contexts per call of :meth:`explore`, at least 1."""
         ...
 
     def explore(

@@ -1,4 +1,4 @@
-"""Exploration walks: ungraded episodes in which a guided agent revisits the env."""
+"""Exploration walks: ungraded episodes in which a guided agent explores the env."""
 
 from __future__ import annotations
 

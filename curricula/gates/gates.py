@@ -194,7 +194,7 @@ _SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class SubstanceGate:
-    """A gate that rejects trivial tasks and tasks with unrelated or revealing instructions.
+    """A gate that rejects trivial tasks and instructions that reveal or do not match the solution.
 
     It rejects a task if its reference contains unnecessary steps, if its reference neither changes
     nor reads the engine's state, if its instruction contains the answer or the whole reference, if

@@ -153,7 +153,7 @@ def shared_out(
 
 
 def share_out(pending: Mapping[str, int], n: int) -> list[str]:
-    """Choose the kinds of the next ``n`` contexts, alternating between kinds with pending contexts.
+    """Choose a signal kind for each of ``n`` contexts, alternating between kinds that are pending.
 
     Args:
         pending: number of contexts per kind; kinds alternate in this order.

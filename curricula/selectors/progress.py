@@ -23,7 +23,7 @@ class Averages(NamedTuple):
 
 
 def moved(before: Averages | None, outcome: float, *, fast: float, slow: float) -> Averages:
-    """Update both averages with an outcome; the first outcome initialises them.
+    """Update the fast and slow averages with a new outcome; the first outcome initialises both.
 
     a' = a + rate * (outcome - a).
 
@@ -55,12 +55,12 @@ def reweighted(p: ArrayLike, theta: float = 0.1) -> Numbers:
 
 
 def learning_progress(fast: ArrayLike, slow: ArrayLike, theta: float = 0.1) -> Numbers:
-    """Return the absolute change in each pass rate: abs(f(fast) - f(slow)).
+    """Return the absolute change in each task's pass rate, with more weight on low rates.
 
     Args:
         fast: (n,) fast averages of outcomes.
         slow: (n,) slow averages of outcomes.
-        theta: see :func:`reweighted`.
+        theta: see :func:`reweighted`, which is f in the result abs(f(fast) - f(slow)).
     """
     return np.abs(reweighted(fast, theta) - reweighted(slow, theta))
 
@@ -145,7 +145,7 @@ class Progress(TableSelector):
         return mixed
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Update both averages for the task."""
+        """Update the fast and slow averages of the task's outcomes."""
         table, config = self.table, self.config
         before = Averages(table["fast"][row], table["slow"][row]) if table["visits"][row] else None
         after = moved(before, float(outcomes.mean()), fast=config.fast, slow=config.slow)

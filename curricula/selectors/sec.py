@@ -111,7 +111,7 @@ class BanditOfDifficulty(RatedSelector):
         self._rewards.append((row, mean_absolute_advantage(outcomes)))
 
     def _arm(self, rate: ArrayLike) -> NDArray[np.int64]:
-        """Return the arm for each pass rate; arm 0 is the easiest."""
+        """Return the bandit arm for each pass rate; arm 0 has the easiest tasks."""
         n = len(self.values)
         return np.minimum((1.0 - np.asarray(rate)) * n, n - 1).astype(np.int64)
 

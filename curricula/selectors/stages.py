@@ -61,10 +61,7 @@ class StagesConfig(FrozenModel):
 
 
 class Stages(RatedSelector):
-    """A selector that draws tasks in stages, ordered by the pass rate of first attempts.
-
-    The last stage never ends.
-    """
+    """A selector that draws tasks in stages, from easy to hard. The last stage never ends."""
 
     def __init__(self, config: StagesConfig) -> None:
         super().__init__()

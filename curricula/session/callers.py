@@ -82,7 +82,7 @@ class Leases:
         self._until = {name: now + seconds for name, seconds in left.items()}
 
     def take_lapsed(self) -> list[str]:
-        """End the expired leases and return their names, oldest first."""
+        """Remove the expired leases; return the names of their tickets or slots, oldest first."""
         if not self._until or self._clock is None:
             return []
         now = self._clock()

@@ -69,7 +69,7 @@ class SessionFace(Protocol):
         ...
 
     def evolve(self) -> RoundResult | None:
-        """Run the round that is due, or wait for the round in progress; otherwise return None."""
+        """Run the due round or wait for the one in progress; return None if there is neither."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

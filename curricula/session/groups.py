@@ -235,7 +235,7 @@ class GroupLedger:
         return self._close_if_over(group)
 
     def release(self, slot: str) -> Group | None:
-        """Cancel a slot's reserved episodes that have not been issued yet.
+        """Cancel a trainer slot's reserved episodes for which no ticket has been issued.
 
         Returns:
             The slot's broken group if this closes it.
@@ -306,7 +306,7 @@ class GroupLedger:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the slots whose groups still have episodes to issue."""
+        """Names of the trainer slots for which a group still has tickets to issue."""
         groups = self._groups.values()
         return tuple(g.slot for g in groups if g.slot is not None and g.n_unbegun)
 
@@ -331,12 +331,12 @@ class GroupLedger:
         return group, group.n_begun - 1
 
     def _first_unbegun(self) -> OpenGroup | None:
-        """Return the first group that has unissued episodes and is not reserved for a slot."""
+        """Return the first group that has tickets left and is not reserved for a trainer slot."""
         groups = self._groups.values()
         return next((g for g in groups if g.slot is None and g.n_unbegun), None)
 
     def _group_of_slot(self, slot: str) -> OpenGroup | None:
-        """Return the slot's group if it has unissued episodes, else a group not yet started."""
+        """Return the trainer slot's group if it has tickets left, or else an unstarted group."""
         groups = self._groups.values()
         mine = (g for g in groups if g.slot == slot and g.n_unbegun)
         untouched = (g for g in groups if g.slot is None and not g.n_begun)

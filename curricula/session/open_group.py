@@ -34,7 +34,7 @@ class GroupPlace:
 
 @dataclass(slots=True)
 class OpenGroup:
-    """A group in the ledger that has not been recorded yet.
+    """A group of episodes whose results the curriculum has not yet recorded.
 
     Attributes:
         id: unique within a run.

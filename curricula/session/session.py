@@ -49,7 +49,7 @@ class Seeds(NamedTuple):
         return cls(draws, rounds, seed)
 
     def of_episode(self, ticket: Ticket) -> int:
-        """Return a ticket's env seed, derived from ``episodes``, the group and the position."""
+        """Return a ticket's env seed, derived from the main seed, its group and its place in it."""
         return zlib.crc32(f"{self.episodes}/{ticket.group_id}/{ticket.index}".encode())
 
 
@@ -166,7 +166,7 @@ class CurriculumSession:
 
     @property
     def in_step(self) -> bool:
-        """True if a learner step is open."""
+        """True if a learner step has begun and has not ended."""
         return self._ledger.in_step
 
     @property
@@ -176,7 +176,7 @@ class CurriculumSession:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of tickets per event, and number of dropped reports per reason.
+        """Counts of tickets by event (such as ``taken``), and of dropped reports by reason.
 
         The events are ``taken``, ``reported``, ``given_back`` and ``lapsed``. A report is dropped
         as ``double`` if its ticket was already reported, as ``late`` if the ticket was given back

@@ -117,7 +117,7 @@ class TaskStream:
                 self.session.renew(ticket.id)
 
     def guide(self, tickets: Sequence[Ticket]) -> list[GuidedEpisode | None]:
-        """Return each ticket's episode with its guidance, or all None if there is no method."""
+        """Return each ticket's episode with its guidance (None for each if there is no method)."""
         if self._studies is None:
             return [None] * len(tickets)
         return [

@@ -119,7 +119,7 @@ class ObserveMask(gym.ObservationWrapper[Any, Any, Any]):
 
 
 def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
-    """Return a subclass that saves the curriculum in checkpoints and adds metrics to results."""
+    """Return a subclass of an RLlib algorithm that saves the curriculum and reports its metrics."""
 
     class Practising(algorithm):  # type: ignore[misc, valid-type]
         """A subclass of the given algorithm that saves the curriculum and reports its metrics."""

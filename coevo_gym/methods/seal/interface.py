@@ -383,7 +383,7 @@ class InterfaceCoach:
 
 
 class InterfaceVersions:
-    """A study that notes the first trajectory produced with each interface version.
+    """A study that notes the first trajectory produced with each version of the agent interface.
 
     The note's label is the version. Its evidence contains the ``version``; ``says``, a
     human-readable description of the version; ``cues``, the text for each active label; and the
@@ -396,7 +396,7 @@ class InterfaceVersions:
         self._schema_notes, self._error_hints = schema_notes, error_hints
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Write notes on the interface versions used; see :class:`~coevo_gym.core.seams.Study`."""
+        """Write notes on the agent interfaces used; see :class:`~coevo_gym.core.seams.Study`."""
         found: dict[str, Note] = {}
         for group in groups:
             for index, trajectory in enumerate(group.trajectories):

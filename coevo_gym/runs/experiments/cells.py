@@ -156,7 +156,7 @@ class Chosen:
         ]
 
     def shown(self) -> dict[str, list[str]]:
-        """Map each row to the results, such as baselines, that other rows take from its runs."""
+        """Map each row to the results of its runs (such as baselines) that other rows show."""
         found = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:
@@ -284,7 +284,7 @@ def resolve(
 
 
 def shared(config: RunConfig) -> dict[str, Any]:
-    """Return the settings that affect the start of a run, excluding those that identify the arm."""
+    """Return the settings that must be equal in two runs that share a warm-up and first round."""
     settings = _settings(config)
     return {name: value for name, value in settings.items() if name not in NAMED}
 

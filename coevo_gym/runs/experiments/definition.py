@@ -101,7 +101,7 @@ class Budget(FrozenModel):
 
 
 class Row(FrozenModel):
-    """One row of a table: an arm, or results that need no runs of their own.
+    """One row of a table: an arm, or results taken from another row's runs or from the paper.
 
     Attributes:
         name: name of the row; prefix of the names of its runs.
@@ -303,7 +303,7 @@ class Experiment(FrozenModel):
         return found[: found.index(row.name)] if row.name in found else found
 
     def budget_of(self, size: Size, benchmark: str) -> Budget:
-        """Return the budget of the given size for runs on a benchmark.
+        """Return the budget of the given size (tiny, small or paper) for runs on a benchmark.
 
         Raises:
             ConfigError: if neither the table nor the default budgets define it.

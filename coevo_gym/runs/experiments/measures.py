@@ -196,7 +196,7 @@ def _diversity(ended: _Ended) -> list[dict[str, float | None]]:
 
 
 def _likeness(ended: _Ended) -> float | None:
-    """Return the mean cosine similarity of evolved tasks to the nearest reserved training tasks."""
+    """Return the mean cosine similarity of evolved tasks to their nearest reserved tasks."""
     rounds = RunReader(ended.folder.database).rounds(ended.arm)
     texts = [
         task.instruction

@@ -101,7 +101,7 @@ def column(name: str) -> Column:
 
 
 def numbers_of(record: CellRecord, shown: str) -> dict[str, float]:
-    """Return the named results of a finished run.
+    """Return the results of one arm, baseline or measure of a finished run.
 
     Args:
         record: settings and results of the run.

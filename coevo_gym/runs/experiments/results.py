@@ -79,7 +79,7 @@ class TableLine:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A results table with all its parts and notes.
+    """A results table with its rows, comparisons and notes.
 
     Attributes:
         source: paper and table that it reproduces.

@@ -136,12 +136,12 @@ def _gain(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float
 
 
 def _rounds(row: Row, measured: Measured) -> list[dict[str, Any]]:
-    """Return the diversity (SR, ED) per round, averaged over seeds (arXiv 2604.15840, Table 15)."""
+    """Return each round's self-similarity and energy distance (arXiv 2604.15840, Table 15)."""
     by_round: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for cell in measured.get(row.key, {}).values():
         for one in cell.get("diversity", ()):
             by_round[one["round"]].append(one)
-    return [
+    return [  # one entry per round, averaged over seeds
         {
             "row": row.key,
             "round": number,

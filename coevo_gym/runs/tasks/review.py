@@ -82,7 +82,7 @@ def held_tasks(folder: RunFolder) -> list[HeldDraft]:
 
 
 def chosen(held: Sequence[HeldDraft], ids: Iterable[str]) -> list[HeldDraft]:
-    """Return the held tasks with the given ids, without duplicates, in the order given.
+    """Return the tasks on hold that have the given ids, without duplicates, in the order given.
 
     An id may be the name of a task, or the start of the id of a task or of its draft.
 

@@ -68,16 +68,16 @@ class Decoys:
 
     @property
     def given(self) -> Path:
-        """A file that the payload may read. Its folder contains no other files."""
+        """A file that the attack payload may read. Its folder contains no other files."""
         return self.folder / "given" / "text"
 
     @property
     def pass_fds(self) -> tuple[int, ...]:
-        """The file descriptors passed to the payload."""
+        """The file descriptors passed to the attack payload."""
         return tuple(theirs.fileno() for _, theirs in self.handed.values())
 
     def facts(self) -> dict[str, object]:
-        """Return the information that a payload needs to find its targets."""
+        """Return the information that an attack payload needs to find its targets."""
         return {
             "folder": str(self.folder),
             "secret": str(self.secret),

@@ -63,7 +63,7 @@ say("END")
 
 
 class HostObservations(NamedTuple):
-    """Observations of a payload and the host, made after an attack.
+    """Observations of an attack payload and the host, made after the attack.
 
     Attributes:
         said: output of the payload.
@@ -82,12 +82,12 @@ class HostObservations(NamedTuple):
 
 
 def stolen(seen: HostObservations) -> bool:
-    """Return True if the payload printed the secret."""
+    """Return True if the attack payload printed the secret."""
     return seen.host.token in seen.said
 
 
 def done(seen: HostObservations) -> bool:
-    """Return True if the payload reports success. Only the payload can see some effects."""
+    """Return True if the attack payload reports success. Only the payload can see some effects."""
     return "DONE\n" in seen.said
 
 
@@ -100,7 +100,7 @@ class _Running(NamedTuple):
 
 
 class HostSetup:
-    """A harness that runs payloads with or without the sandbox.
+    """A harness that runs attack payloads with or without the sandbox.
 
     A payload can use ``host`` (see :meth:`Decoys.facts`), ``say``, ``read``, ``libc``, ``checked``,
     ``call`` to make a system call by name, ``any_way`` to print DONE as soon as one of several
@@ -112,7 +112,7 @@ class HostSetup:
         self._level = level
 
     def run(self, payload: Payload[HostObservations], *, protected: bool) -> AttackRun:
-        """Run a payload once, with or without the sandbox. See ``Setup``."""
+        """Run an attack payload once, with or without the sandbox. See ``Setup``."""
         with decoys() as targets, socket_pair() as (ours, theirs):
             start = _sandboxed if protected else _careless
             with start(theirs, targets, self._level) as running:
@@ -141,7 +141,7 @@ class HostSetup:
 def _watch(
     ours: socket.socket, running: _Running, targets: Decoys, protected: bool
 ) -> HostObservations:
-    """Read a payload's output, kill the payload, and return the observations."""
+    """Read an attack payload's output, kill the payload, and return the observations."""
     said = _hear(ours, 0 if protected else _ENDLESS_S)
     if protected:
         running.kill()
@@ -153,7 +153,7 @@ def _watch(
 
 
 def _hear(ours: socket.socket, endless_s: float) -> str:
-    """Collect a payload's output until the payload ends or a time limit expires."""
+    """Collect an attack payload's output until the payload ends or a time limit expires."""
     said = ""
     end = monotonic() + _PATIENCE_S
     while not said.endswith(("\nEND\n", "\nORPHAN\n")):
@@ -167,7 +167,7 @@ def _hear(ours: socket.socket, endless_s: float) -> str:
 
 
 def _next(ours: socket.socket, timeout_s: float) -> str:
-    """Return a payload's next output. Return "" at its end or after the timeout."""
+    """Return an attack payload's next output. Return "" at its end or after the timeout."""
     if not readable(ours, timeout_s):
         return ""
     try:

@@ -74,17 +74,17 @@ def payloads(
 
 
 class AttackRun(NamedTuple):
-    """The result of running a payload once: whether it succeeded, and its last output."""
+    """The result of running an attack payload once: whether it succeeded, and its last output."""
 
     worked: bool
     detail: str
 
 
 class Setup(Protocol[Seen]):
-    """The environment in which payloads run."""
+    """An interface for running attack payloads with and without the sandbox."""
 
     def run(self, payload: Payload[Seen], *, protected: bool) -> AttackRun:
-        """Run a payload in a fresh process, with or without the sandbox.
+        """Run an attack payload in a fresh process, with or without the sandbox.
 
         Raises:
             EnvBackendError: if the payload could not be run at all, which proves nothing.
@@ -93,7 +93,7 @@ class Setup(Protocol[Seen]):
 
 
 class AttackVerdict(StrEnum):
-    """The conclusion drawn from running a payload with and without the sandbox."""
+    """The conclusion drawn from running an attack payload with and without the sandbox."""
 
     STOPPED = "stopped"
     GOT_THROUGH = "got through"
@@ -102,7 +102,7 @@ class AttackVerdict(StrEnum):
 
 
 class AttackRow(NamedTuple):
-    """One payload's results with and without the sandbox. If ``claimed``, it must be stopped."""
+    """An attack's results with and without the sandbox. If ``claimed``, it must be stopped."""
 
     name: str
     what: str
@@ -119,7 +119,7 @@ class AttackRow(NamedTuple):
 
 
 class Suite(NamedTuple):
-    """A set of payloads, and a function that creates the setup for running them."""
+    """A set of attack payloads, and a function that creates the setup for running them."""
 
     name: str
     payloads: tuple[Payload[Any], ...]
@@ -129,7 +129,7 @@ class Suite(NamedTuple):
 def compare(
     payloads: Iterable[Payload[Seen]], setup: Setup[Seen], level: Level
 ) -> Iterator[AttackRow]:
-    """Run each payload with the sandbox off, then on. ``level`` is the setup's isolation level."""
+    """Run each attack payload without and with the sandbox. ``level`` is the isolation level."""
     for payload in payloads:
         off, on = (setup.run(payload, protected=protected) for protected in (False, True))
         yield AttackRow(payload.name, payload.what, off, on, payload.claimed(level))

@@ -278,7 +278,7 @@ make_vec = functools.partial(TaskVectorEnv, ENV_ID)
 
 
 def register() -> None:
-    """Register the benchmark in this process, so that signals and tags can find it."""
+    """Register the benchmark in this process, so that it can be looked up by name."""
     register_benchmark(
         BenchmarkSpec(
             name=NAME,

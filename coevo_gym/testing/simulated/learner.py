@@ -31,7 +31,7 @@ class Chains(NamedTuple):
 
 
 class Rollouts(NamedTuple):
-    """Sampled episodes: K episodes for each of G tasks with at most L skills."""
+    """Sampled episodes: K for each of G tasks, each of which requires at most L skills."""
 
     rows: Rows  # (G,) row of each task
     chances: Numbers  # (G, L) probability that each step succeeds

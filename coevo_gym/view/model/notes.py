@@ -110,14 +110,14 @@ MOST_LINES = 100
 MOST_CHARACTERS = 2_000
 """Maximum length of a line; longer lines are truncated."""
 MOST_RETURNS = 20
-"""Maximum number of listed steps at which an interface version was used again."""
+"""Maximum number of listed steps at which a version of the agent interface was used again."""
 
 EnvSteps = Mapping[int, float]
 """The cumulative number of env steps at the end of each learner step of an arm."""
 
 
 class InterfaceRow(Shape):
-    """An interface version that was used in some episodes.
+    """A version of the agent interface that was used in some episodes.
 
     Attributes:
         version: version, as named in episodes.
@@ -250,7 +250,7 @@ def tone_of(label: str) -> Tone:
 
 
 def shown_in(notes: Iterable[StoredNote]) -> list[tuple[InterfaceRow, Note]]:
-    """Pair each interface version with the first :data:`INTERFACE` note about it.
+    """Pair each version of the agent interface with the first :data:`INTERFACE` note about it.
 
     Versions are in order of first use; parts missing in a note's evidence are empty. A version is
     used again at a step if that step has a note about the version, but the previous step with notes
@@ -434,7 +434,7 @@ def note_views(notes: list[Note], split: str) -> tuple[NoteView, ...]:
 
 
 def interface_of(reader: ViewReader, arm: str, version: str) -> InterfaceRow | None:
-    """Return an interface version's row, or None if no notes mention the version."""
+    """Return the table row of an agent-interface version, or None if no note mentions it."""
     known = _interfaces(reader, arm, {})
     return next((one for one in known if version in (one.version, one.name)), None)
 

@@ -259,7 +259,7 @@ def lineage_of(id: str, rows: Rows) -> Lineage:
 
 
 def _around(start: str, next_to: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, int]]:
-    """Yield all tasks reachable from a task, nearest first, with their distances."""
+    """Yield a task and its ancestors or descendants in order of distance, with their distances."""
     seen, here, distance = {start}, [start], 0
     while here:
         yield from ((task, distance) for task in here)

@@ -186,7 +186,7 @@ class PlayedGame:
         return outcome
 
     def _refused(self) -> RefusedAction | None:
-        """Return a refusal if the last action had no effect."""
+        """Return the reason why the last action had no effect, or None if it had an effect."""
         bare = self._bare
         info = bare.info
         if info["action_valid"] or bare.calls:

@@ -38,12 +38,12 @@ class Workers(Protocol):
     """A group of worker processes that all execute the same calls."""
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method on all workers, wait, and return the first worker's result."""
+        """Call a method on all workers, wait for all, and return the result of worker 0."""
         ...
 
 
 class TorchrunWorkers:
-    """A group of workers, one per torchrun process, led by the first process.
+    """A group of workers, one per torchrun process, led by the process with rank 0.
 
         workers = TorchrunWorkers(model, settings, Sharding(device="cpu", dtype="fp32"))
         if workers.leads:
@@ -79,7 +79,7 @@ class TorchrunWorkers:
         return getattr(self._worker, method)(*arguments)
 
     def follow(self) -> None:
-        """Execute calls sent by the first process until that process stops."""
+        """Execute the calls that the main process (rank 0) sends, until that process stops."""
         while (asked := self._tell(None)) is not None:
             method, arguments = asked
             getattr(self._worker, method)(*arguments)
