@@ -24,7 +24,7 @@ def _top_payer(w: Asker) -> str:
 
 
 def _bill_amounts(w: Asker, name: str) -> dict[str, float]:
-    """Map each matching bill's path to its amount."""
+    """Map the path of each bill whose path contains ``/name`` to the bill's amount."""
     return {
         file.path: float(file.content.partition("$")[2].split()[0])
         for file in w.own("file_system.File")

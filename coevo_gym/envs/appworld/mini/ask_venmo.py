@@ -15,7 +15,7 @@ def _received(w: Asker) -> float:
 
 
 def _paid(w: Asker, amounts: list[tuple[int, float]], **fields: Any) -> Changes:
-    """Return the database changes that payments from the supervisor to other users cause."""
+    """Return the database changes caused by the supervisor's payments to other users."""
     me = w.user_id("venmo")
     balances = {user.id: user.venmo_balance for user in w.models.venmo.User.all()}
     for user_id, amount in amounts:

@@ -56,7 +56,7 @@ def _packing(w: Asker) -> Changes:
 
 
 def _mailed(w: Asker, names: list[str], subject: str, body: str) -> Changes:
-    """Return the database changes that one email from the supervisor to the named people causes."""
+    """Return the database changes made when the supervisor emails the named people."""
     me, ids = w.user_id("gmail"), [w.user_id("gmail", name) for name in names]
     mail: Rows = [{"sender_id": me, "recipient_ids": ids, "subject": subject, "body": body}]
     return {

@@ -1,4 +1,4 @@
-"""The parts of the mini world that all tasks share: API docs and base databases."""
+"""The parts of the built-in world that all tasks share: API docs and base databases."""
 
 import json
 from pathlib import Path

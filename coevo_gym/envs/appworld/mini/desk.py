@@ -1,4 +1,4 @@
-"""The mini world's text apps: notes, to-dos, files, messages, alarms and mail."""
+"""The built-in world's text apps: notes, to-dos, files, messages, alarms and mail."""
 
 from itertools import permutations
 from random import Random

@@ -1,4 +1,4 @@
-"""Code that generates a task's tests, in the stock format, from the expected changes."""
+"""Code that generates a task's tests, in AppWorld's format, from the expected changes."""
 
 from .scenario import Change, Changes
 

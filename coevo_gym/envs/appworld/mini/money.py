@@ -1,4 +1,4 @@
-"""The mini world's money apps: Venmo, Splitwise and Amazon."""
+"""The built-in world's money apps: Venmo, Splitwise and Amazon."""
 
 from itertools import permutations
 from random import Random

@@ -1,4 +1,4 @@
-"""Spotify in the mini world: artists, albums, songs, and each person's likes and playlists."""
+"""Spotify in the built-in world: artists, albums, songs, and each person's likes and playlists."""
 
 from random import Random
 from typing import Any

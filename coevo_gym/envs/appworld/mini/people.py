@@ -1,4 +1,4 @@
-"""The people of the mini world: their names, relations and accounts."""
+"""The people of the built-in world: their names, relations and accounts."""
 
 import hashlib
 from itertools import permutations
@@ -23,7 +23,7 @@ APPS = (
 
 
 class Person(NamedTuple):
-    """A person in the mini world who can be the supervisor (the user) of a task."""
+    """A person in the built-in world who can be the supervisor (the user) of a task."""
 
     first: str
     last: str
@@ -71,7 +71,7 @@ RELATIONS = {
 
 
 def relations(one: str, other: str) -> tuple[str, ...]:
-    """Return the relations of `other` to `one`; every relation here is symmetric."""
+    """Return the relations between two people, which are all symmetric."""
     return RELATIONS[min(one, other), max(one, other)]
 
 
@@ -91,7 +91,7 @@ def password(person: Person, app: str) -> str:
 
 
 def _drawn(person: Person, what: str) -> int:
-    """Return a 64-bit hash of ``what`` and a person's email address, equal on all machines."""
+    """Hash ``what`` and a person's email address to 64 bits, the same on all machines."""
     return int(hashlib.sha256(f"{person.email} {what}".encode()).hexdigest()[:16], 16)
 
 

@@ -1,4 +1,4 @@
-"""Scenarios of the mini world: templates for three tasks each, with expected outcomes."""
+"""Scenarios of the built-in world: templates for three tasks each, with expected outcomes."""
 
 import re
 from collections.abc import Callable
@@ -46,7 +46,7 @@ Changes = dict[str, Change]
 
 @dataclass(frozen=True)
 class Asker:
-    """One person's view of the base world, for a task.
+    """One person's view of the base world, from which a task is built.
 
     Attributes:
         models: the models of all apps, on the base databases.
@@ -119,13 +119,13 @@ class Scenario:
         return tuple(f"{name}_{place}" for place in range(1, len(self.variants) + 1))
 
     def variant(self, task_id: str) -> tuple[str, dict[str, Any]]:
-        """Return the first name of a task's supervisor, and the values of its placeholders."""
+        """Return the first name of a task's supervisor, and the task's placeholder values."""
         name, *values = self.variants[self.task_ids.index(task_id)]
         fields = dict.fromkeys(re.findall(r"{(\w+)}", self.instruction))
         return name, dict(zip(fields, values, strict=True))
 
     def code(self, values: dict[str, Any]) -> str:
-        """Return the reference solution for the given values: logins, then the scenario's code."""
+        """Return the reference solution (logins, then the scenario's code) for the given values."""
         setup = [_PASSWORDS, _PROFILE]
         for app in dict.fromkeys(re.findall(r"=(\w+)_token\b", self.solution)):
             key = "phone_number" if app == "phone" else "email"

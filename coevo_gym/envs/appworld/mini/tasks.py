@@ -1,4 +1,4 @@
-"""Tasks of the mini world: their files, and the engine runs that verify and measure them."""
+"""Tasks of the built-in world: their files, and the engine runs that verify and measure them."""
 
 import json
 import re
@@ -23,11 +23,11 @@ _NOT_COUNTED = {"admin", "api_docs", "supervisor"}
 
 
 class MiniWorldError(Exception):
-    """Raised if a task of the mini world is invalid."""
+    """Raised if a task of the built-in world is invalid."""
 
 
 def write_task(data: Path, scenario: Scenario, task_id: str) -> None:
-    """Write a task's files, then run the task to measure the remaining values.
+    """Write a task's files, then run the task to count its API calls and grade it.
 
     Raises:
         MiniWorldError: if the reference solution fails, or doing nothing passes.
@@ -95,7 +95,7 @@ def _add_supervisor(tables: Any, person: Any, instruction: str) -> None:
 
 
 def _measure(truth: Path, task_id: str, difficulty: int) -> None:
-    """Grade an idle run and the reference run, and write the measured values."""
+    """Grade an agent that does nothing and the reference solution; write the measured values."""
     code = (truth / "compiled_solution.py").read_text(encoding="utf-8")
     with AppWorld(task_id, experiment_name=EXPERIMENT) as world:
         world.execute("apis.supervisor.complete_task()")
