@@ -69,7 +69,7 @@ def evaluate(
             min=1,
             metavar="N",
             help="Retry failed tasks, up to N trials each, with reflections on failures in the "
-            "prompt (Reflexion). Retries depend on outcomes, so no evaluation is stored.",
+            "prompt (Reflexion). Trials are stored, but cannot be compared with evaluations.",
             show_default="one evaluation",
         ),
     ] = None,

@@ -307,8 +307,8 @@ def export_tasks(
     --with-solutions. croissant.json describes both files (JSON-LD, Croissant 1.0).
 
     For a run, the command exports the tasks that its rounds found or that a user released, but
-    never validation or test tasks. The command prints the authors' conditions for sharing the
-    tasks, and adds them to the description. Read the conditions before you publish anything.
+    never validation or test tasks. The command prints the benchmark's conditions for sharing
+    the tasks, and adds them to croissant.json. Read the conditions before you publish anything.
 
     For example:
 

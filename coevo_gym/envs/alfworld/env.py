@@ -77,8 +77,8 @@ class ALFWorldEnv(TaskEnv):
 
     Differences from the original:
         The planner's translation runs without the planner's C library, because each env of the
-        original maps 33 MB that are never unmapped. The task's words never pass through the
-        grammar, which would evaluate any text in braces. ``sys.argv`` is left unchanged.
+        original maps 33 MB that are never unmapped. The task's words never pass through
+        TextWorld's grammar, which would evaluate text in braces. ``sys.argv`` is left unchanged.
 
     Arguments:
         The arguments of :class:`coevo_gym.envs.base.TaskEnv`, and ``aliases`` (see Action).
