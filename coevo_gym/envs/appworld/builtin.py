@@ -20,7 +20,7 @@ from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_pyt
 from coevo_gym.provision import benchmark_home, locked, staged
 
 _SCRIPTS = Path(__file__).parent / "mini"
-_SAME_AS: Mapping[str, str] = {"4a07080644f5": "4b8f42488c9b"}
+_SAME_AS: Mapping[str, str] = {"9f0fd14454ab": "4b8f42488c9b"}
 """Hashes of later script versions, mapped to the hash of the version that made the same world, byte
 for byte. Tasks name the world that they were made in, so its name survives such changes.
 """
