@@ -188,7 +188,7 @@ def cross_table(baseline: Sequence[bool], ours: Sequence[bool]) -> CrossTable:
         ValueError: if the lengths differ or are 0.
     """
     if not baseline:
-        raise ValueError("A cross table needs at least one task.")
+        raise ValueError("A cross-tabulation needs at least one task.")
     counts: Mapping[tuple[bool, bool], int] = Counter(
         (bool(a), bool(b)) for a, b in zip(baseline, ours, strict=True)
     )

@@ -194,7 +194,7 @@ def check_body(
         raise ConfigError(f"{source} is not a Jinja2 template: {error}") from error
     if found - set(optional) != set(blocks):
         raise ConfigError(
-            f"{source} must contain the blocks {', '.join(blocks)}, got {', '.join(sorted(found))}."
+            f"{source} needs the Jinja2 blocks {', '.join(blocks)}, got {', '.join(sorted(found))}."
         )
     declared = set(inputs)
     for problem, names in (

@@ -322,7 +322,7 @@ def test_an_unseen_key_and_blanks_hide_no_conversation(tmp_path: Path) -> None:
             route()
     data["verifier"] = json.loads(own.to_json())["verifier"]
     data["world"]["turns"] = ["Hello"]
-    with pytest.raises(TaskError, match=f"no official entry in {own.scenario} has this"):
+    with pytest.raises(TaskError, match=f"no official BFCL entry in {own.scenario} has this"):
         benchmark.side_of(Task.model_validate(data))
 
 

@@ -70,7 +70,7 @@ def test_the_sandbox_holds() -> None:
         (kettle('["story"]', "[]"), "uses, but does not declare, the input story"),
         (kettle('["story"]', '["story", "plot"]'), "declares, but does not use, the input plot"),
         (kettle('["story"]', '["story", "error"]'), "the input 'error' from"),
-        (kettle("block repair", "block mend"), "must contain the blocks system, user, repair"),
+        (kettle("block repair", "block mend"), "needs the Jinja2 blocks system, user, repair"),
         (kettle("{% block user %}", "{% block user"), "no.* Jinja2 template"),
     ],
 )

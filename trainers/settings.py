@@ -85,9 +85,9 @@ class GRPOConfig(UpdateConfig):
         overlong: handling of overlong trajectories (DAPO): ``keep`` leaves them unchanged, ``mask``
             excludes trajectories truncated by max_tokens or context_overflow from the loss, and
             ``penalty`` subtracts up to 1 from the outcome.
-        overlong_max_tokens: trajectory length in sampled tokens at which the penalty reaches 1.
+        overlong_max_tokens: trajectory length in sampled tokens at which the overlong penalty is 1.
         overlong_buffer_tokens: length in tokens of the range below ``overlong_max_tokens`` in which
-            the penalty rises from 0 to 1.
+            the overlong penalty rises from 0 to 1.
         clip_high_cued: upper clip range for trajectories whose cues (guidance in the prompt) were
             stripped; None to use ``clip_high``.
         old_logprobs: source of the ratio's old log-probabilities: ``recorded`` by the sampler, or

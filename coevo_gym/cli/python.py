@@ -145,7 +145,7 @@ def evaluate(
             "`sets` and `env` only work with a benchmark; a run always uses its own settings."
         )
     if on is not None and not isinstance(found, RunFolder):
-        raise ConfigError(f"on={on!r} only works if `source` is a run. Pass {on!r} as `source`.")
+        raise ConfigError(f"on={on!r} only works if `source` is a run. Name a run, or omit `on`.")
     with _shown(progress) as shown:
         if isinstance(found, RunFolder):
             elsewhere = find_benchmark(on).name if on is not None else None

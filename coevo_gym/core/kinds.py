@@ -55,13 +55,14 @@ def register_kind(kind: Kind) -> None:
     """
     if not re.fullmatch(KIND_NAME, kind.name):
         raise ConfigError(
-            f"The name of a kind must consist of at most 40 lowercase letters, digits and "
-            f"underscores and begin with a letter, got {kind.name!r}"
+            "The name of a signal or context kind must consist of at most 40 lowercase letters, "
+            f"digits and underscores and begin with a letter, got {kind.name!r}"
         )
     for colour in (kind.colour, kind.dark):
         if not _COLOUR.fullmatch(colour):
             raise ConfigError(
-                f"The colours of kind {kind.name!r} must look like '#3f6fa8', got {colour!r}"
+                f"The colours of the signal or context kind {kind.name!r} must look like "
+                f"'#3f6fa8', got {colour!r}"
             )
     _KINDS[kind.name] = kind
 

@@ -211,7 +211,7 @@ def diagnosable(benchmark: Benchmark) -> Diagnosable:
     if not hasattr(benchmark, "diagnose"):
         raise ConfigError(
             f"{benchmark.name} cannot diagnose failed episodes: it has no diagnose() method. "
-            "Choose a method that works without labels, or implement the protocol "
+            "Choose a method that needs no diagnoses, or implement the protocol "
             "coevo_gym.envs.diagnosis.Diagnosable."
         )
     return cast(Diagnosable, benchmark)

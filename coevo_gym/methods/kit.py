@@ -191,8 +191,8 @@ class Kit:
         """
         if self.asked is None:
             raise ConfigError(
-                'This step needs a language model. Set explorer.kind = "model" and configure '
-                "explorer.model."
+                "The evolver or a gate needs a language model, but none is configured. Set "
+                'explorer.kind = "model" and configure explorer.model.'
             )
         return self.asked.advisor
 

@@ -155,7 +155,8 @@ def _load(step: int, path: Path) -> Checkpoint:
         state = torch.load(path, weights_only=True, map_location="cpu")
     except (pickle.UnpicklingError, RuntimeError, EOFError, LookupError, ValueError) as error:
         raise StoreError(
-            f"{path} is intact but cannot be loaded: {error}. Another version may have written it."
+            f"{path} is intact but cannot be loaded: {error}. It may have been written by another "
+            "version of coevo_gym or PyTorch."
         ) from error
     if not isinstance(state, dict):
         raise StoreError(f"{path} is not a checkpoint: it contains a {type(state).__name__}.")

@@ -59,7 +59,7 @@ class ScriptedPolicy:
             if pattern.search(last):
                 said = say(prompt) if callable(say) else say
                 return said if isinstance(said, Completion) else _counted(prompt, said)
-        raise ConfigError(f"No rule matches the message {last[:500]!r}.")
+        raise ConfigError(f"ScriptedPolicy has no rule for the message {last[:500]!r}. Add one.")
 
 
 class HostilePolicy:

@@ -321,7 +321,7 @@ class SplitLeakGate:
         if task is not None:
             self._require_train(task.scenario)
             if task.split is not Split.TRAIN:
-                raise Rejected(f"the resulting task is a {task.split} task")
+                raise Rejected(f"the resulting task is a {task.split} task, not a training task")
             if self.benchmark.side_of(task) is not Split.TRAIN:
                 raise Rejected("the resulting task is a copy of a validation or test task")
         return candidate
@@ -329,7 +329,7 @@ class SplitLeakGate:
     def _require_train(self, scenario: str) -> None:
         split = self.benchmark.split_of(scenario)
         if split is not Split.TRAIN:
-            raise Rejected(f"scenario {scenario!r} is a {split} scenario")
+            raise Rejected(f"scenario {scenario!r} is a {split} scenario, not a training scenario")
 
 
 @dataclass(frozen=True, slots=True)

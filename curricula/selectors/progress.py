@@ -106,7 +106,7 @@ class ProgressConfig(FrozenModel):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.slow >= self.fast:
-            raise ValueError(f"slow ({self.slow}) must be below fast ({self.fast})")
+            raise ValueError(f"selector.slow={self.slow} must be below selector.fast={self.fast}")
         return self
 
     def make(self) -> Progress:

@@ -193,7 +193,7 @@ class SavedLedger(BaseModel):
             number = int(group.id.removeprefix(_PREFIX))
             if number >= self.n_groups or not group.n_begun <= len(group.places) == self.group_size:
                 raise ConfigError(
-                    f"The saved state is damaged: group {group.id} has an invalid number or size."
+                    f"The saved state is damaged: group {group.id} has an invalid index or size."
                 )
         if len(by_id) < len(groups) or len(set(waiting)) < len(waiting) or set(waiting) - free:
             raise ConfigError("The saved state is damaged: its tickets do not match its groups.")

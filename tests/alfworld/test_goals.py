@@ -68,7 +68,7 @@ def goal(kind: str, thing: str = "Mug", other: str = "") -> RoomGoal:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"kind": "stack", "object": "Mug", "receptacle": "Shelf"}, "unknown kind 'stack'"),
+        ({"kind": "stack", "object": "Mug", "receptacle": "Shelf"}, "unknown goal kind 'stack'"),
         ({"kind": PICK, "object": "Mug"}, "needs receptacle"),
         ({"kind": PICK, "object": "", "receptacle": "Shelf"}, "needs object"),
         ({"kind": PICK, "object": "Mug", "receptacle": "Shelf", "toggle": "X"}, "has no toggle"),

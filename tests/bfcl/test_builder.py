@@ -132,8 +132,8 @@ def test_what_a_call_shows_can_be_used_by_the_next() -> None:
 
 TWO = ["Make 'plan.txt'.", "Go on."]
 BAD: dict[str, tuple[str, dict[str, Any]]] = {
-    "another scenario": ("no official entry in multi_turn_10", {"scenario": "multi_turn_10"}),
-    "no scenario": ("no official entry in multi_turn_999 has", {"scenario": "multi_turn_999"}),
+    "another scenario": ("no official BFCL entry in multi_turn_10", {"scenario": "multi_turn_10"}),
+    "no scenario": ("no official BFCL entry in multi_turn_999 has", {"scenario": "multi_turn_999"}),
     "other backends": ("has this initial state", {"world": {"classes": ("TicketAPI",)}}),
     "another state": ("has this initial state", {"world": {"config": {}}}),
     "held out": ("held-out", {"world": {"held_out": ((1, ("ls",)),)}}),
@@ -202,7 +202,7 @@ def test_an_error_beside_other_things_is_an_error() -> None:
 
 def test_a_world_of_the_test_split_gets_in_under_no_training_name() -> None:
     for task in native_tasks(Split.TEST):
-        with pytest.raises(BuildError, match="no official entry in multi_turn_2 has"):
+        with pytest.raises(BuildError, match="no official BFCL entry in multi_turn_2 has"):
             BFCL.build(native_draft(task).model_copy(update={"scenario": HOME.scenario}))
 
 

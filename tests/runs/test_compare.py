@@ -263,8 +263,8 @@ def test_several_samples(coevo: Coevo) -> None:
     [
         ("toy-rn", "Did you mean 'toy-run'?"),
         ("toy-run nosuch", "There is no run or evaluation 'nosuch'"),
-        ("toy-run toy-run", "Both sides are"),
-        ("toy-run --arm static --arm static", "Both sides are"),
+        ("toy-run toy-run", "cannot be compared with itself"),
+        ("toy-run --arm static --arm static", "cannot be compared with itself"),
         ("toy-run --arm nosuch", "has no arm 'nosuch'. Choose one of: static, coevolve, warm-up"),
         ("toy-run --arm static --arm random --arm coevolve", "--arm may be given at most twice"),
         ("here", "here covers only one policy"),

@@ -82,7 +82,7 @@ def test_a_section_may_be_given_by_its_name_alone(toml: Path) -> None:
     [
         ("learner.lr=-1", r"learner.lr = '-1' \(from command line\): Input should be greater"),
         ("arms=statc", "there is no method 'statc'. Did you mean 'static'"),
-        ("arms=static,static", "each arm may be named only once"),
+        ("arms=static,static", "each arm may be listed only once"),
         ("benchmark.name=webshp", "Did you mean 'webshop'"),
         ("curriculum.growth.kind=none", "determined by each arm"),
         ("loop.max_env_steps=none", "training has no limit"),

@@ -171,7 +171,7 @@ def test_an_arm_that_is_trained_again_is_scored_again(tmp_path: Path) -> None:
     [
         (["evaluation.final=train"], "'train' is not allowed: the policy trains on it"),
         (["evaluation.final=val"], "val tasks are already evaluated during training"),
-        (["evaluation.final=test,test"], "each set of tasks may be named only once"),
+        (["evaluation.final=test,test"], "each set of tasks may be listed only once"),
         (["evaluation.final=held_out"], "benchmark.hold_out"),
     ],
 )

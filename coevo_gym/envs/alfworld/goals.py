@@ -83,7 +83,7 @@ class RoomGoal(FrozenModel):
     @classmethod
     def _known(cls, kind: str) -> str:
         if kind not in KINDS:
-            raise ValueError(f"unknown kind {kind!r}; choose one of: {', '.join(KINDS)}")
+            raise ValueError(f"unknown goal kind {kind!r}; choose one of: {', '.join(KINDS)}")
         return kind
 
     @field_validator("object", "receptacle", "toggle")

@@ -88,9 +88,9 @@ def _world(draft: Draft) -> BFCLWorld:
     if not isinstance(world, BFCLWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not a BFCLWorld")
     if not starts_in(draft.scenario, world):
-        raise BuildError(f"no official entry in {draft.scenario} has this initial state")
+        raise BuildError(f"no official BFCL entry in {draft.scenario} has this initial state")
     if world.held_out or world.unlisted:
-        raise BuildError("held-out functions are allowed only in official entries")
+        raise BuildError("held-out functions are allowed only in official BFCL entries")
     for number, said in enumerate(world.turns, start=1):
         if not said.strip():
             raise BuildError(f"turn {number} has no user message")

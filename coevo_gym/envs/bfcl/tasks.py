@@ -71,7 +71,7 @@ def side_of(task: Task, scheme: str = "index") -> Split:
         copied |= _numbers().get(key, frozenset())
     side = strictest(*(scheme_split(number, scheme) for number in (own, *sorted(copied))))
     if side is Split.TRAIN and not starts_in(task.scenario, world):
-        raise TaskError(f"no official entry in {task.scenario} has this initial state")
+        raise TaskError(f"no official BFCL entry in {task.scenario} has this initial state")
     return side
 
 

@@ -117,7 +117,7 @@ class EvaluationSettings(FrozenModel):
     @classmethod
     def _untouched(cls, final: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if len(set(final)) != len(final):
-            raise ValueError("each set of tasks may be named only once")
+            raise ValueError("each set of tasks may be listed only once")
         if "train" in final:
             raise ValueError("'train' is not allowed: the policy trains on it. Choose another set.")
         if (split := info.data.get("split")) in final:

@@ -115,7 +115,7 @@ class RunConfig(FrozenModel):
     @classmethod
     def _distinct(cls, arms: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(arms)) != len(arms):
-            raise ValueError("each arm may be named only once")
+            raise ValueError("each arm may be listed only once")
         taken = sorted(RESERVED & set(arms))
         if taken:
             raise ValueError(
@@ -127,7 +127,7 @@ class RunConfig(FrozenModel):
     @classmethod
     def _named_once(cls, sinks: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(sinks)) != len(sinks):
-            raise ValueError("each sink may be named only once")
+            raise ValueError("each sink may be listed only once")
         return sinks
 
     @model_validator(mode="after")

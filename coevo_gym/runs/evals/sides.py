@@ -122,7 +122,7 @@ def _arms_of(run: RunFolder, arms: Sequence[str], final: str) -> tuple[Side, Sid
 
 def _two(a: Side, b: Side) -> tuple[Side, Side]:
     if a.name == b.name:
-        raise ConfigError(f"Both sides are {a.name}. Choose another run, or use --arm.")
+        raise ConfigError(f"{a.name} cannot be compared with itself. Pass another run or --arm.")
     return a, b
 
 

@@ -204,7 +204,7 @@ class Experiment(FrozenModel):
             all have a p-value, adjusted p-values are printed, too.
         average: names of metrics by benchmark. Their mean is the column ``average``, if the table
             of each of these benchmarks exists in its default folder.
-        cross: True to print a cross table of solved held-out tasks for each row and its first
+        cross: True to print a cross-tabulation of solved held-out tasks for each row and its first
             baseline.
         settings: settings of all cells, by dotted key.
         budgets: changes to the default budgets, by size and benchmark (``any``: all benchmarks).
@@ -260,7 +260,7 @@ class Experiment(FrozenModel):
         compared = {(row.name, other) for row in self.rows for other in self.baselines_of(row)}
         for question in self.questions:
             if question not in compared:
-                raise ValueError(f"question {question}: the table does not compare these two rows")
+                raise ValueError(f"questions: {question} must be a row and one of its baselines")
         if all(row.shows for row in self.rows):
             raise ValueError("no row has runs of its own")
         if self.budget not in self.sizes:

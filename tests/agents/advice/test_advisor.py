@@ -326,5 +326,5 @@ def test_a_hostile_model_says_all_of_its_kinds_and_the_same_by_its_seed() -> Non
     prompts = scripted.asked
     assert texts(1) == texts(1) != texts(2)
     assert len(set(texts(1))) > len(HOSTILE)
-    with pytest.raises(ConfigError, match=r"No rule matches the message 'What happened: 0'"):
+    with pytest.raises(ConfigError, match="no rule for the message 'What happened: 0'"):
         ScriptedPolicy([("never", "x")]).generate(prompts[:1])

@@ -160,7 +160,7 @@ WRONG = [
     ("baselines = [", "as TOML: "),
     (
         'baselines = []\nquestions = [["static", "other"]]',
-        "question ('static', 'other'): the table does not compare these two rows",
+        "questions: ('static', 'other') must be a row and one of its baselines",
     ),
     ('baselines = []\nbudget = "small"\nsizes = ["tiny"]', "the budget 'small' is not defined"),
 ]

@@ -152,7 +152,7 @@ def test_a_name_that_there_is_not_is_refused_before_a_run_begins(
         ImportError, match=r"needs a package that is not installed\. Run `pip install .*\[wandb\]"
     ):
         check_sinks(["wandb"])
-    with pytest.raises(ConfigError, match="each sink may be named only once"):
+    with pytest.raises(ConfigError, match="each sink may be listed only once"):
         load_config(TOY, sets=["sinks=wandb,wandb"])
 
 

@@ -163,7 +163,7 @@ class Apps:
             told: dict[str, Any] = json.loads(line)
             if told["id"] == request["id"]:
                 return told
-        raise ConnectionError("The apps are no longer available.")
+        raise ConnectionError("AppWorld's apps have stopped. Calls fail until the next episode.")
 
 
 def _stand_in(value: Any) -> dict[str, Sequence[str]]:
