@@ -273,7 +273,7 @@ class _Case(Generic[ModelT]):
 
     @property
     def ended(self) -> Usage:
-        """A ``Usage`` that counts the question's outcome; empty if the question was never sent."""
+        """A ``Usage`` with the question's outcome; empty if the question was never sent."""
         if self.value is not None:
             return Usage(repaired=1) if self.repairing else Usage(used=1)
         unsent = self.outcome is Finish.UNSENT and not self.repairing

@@ -46,7 +46,7 @@ class ModelConfig(FrozenModel):
             slower but needs only a fraction of the memory.
         compile_layers: True to compile the layers for updates on a GPU with ``torch.compile``,
             which needs a C compiler. Updates are faster and need less memory, but the first ones
-            take some seconds longer.
+            take a few seconds longer.
         max_context: maximum number of tokens in a sequence; None for the model's own limit.
         pack_tokens: maximum number of tokens per forward pass; a longer sequence gets its own pass.
         prefix_cache_gib: memory in GiB for the key-value cache of past conversations when sampling

@@ -235,7 +235,7 @@ def add_to_run(folder: RunFolder, judged: Iterable[ImportedLine]) -> int:
     tasks, decisions, at = list[Task](), list[Decision](), timestamp()
     for one in judged:
         if one.task is None:
-            raise ConfigError(f"Cannot add the task on line {one.line}: it was rejected at import.")
+            raise ConfigError(f"Cannot add the task on line {one.line}: it was rejected.")
         tasks.append(one.task)
         decisions.append(Decision(one.task.id, "imported", "", at, one.verdict))
     if tasks:
