@@ -143,9 +143,9 @@ def shape_of(path: str) -> ModelShape | None:
             f"{file} has no {error.args[0]}, so it is not a Llama-style decoder-only transformer."
         ) from error
     except (AttributeError, TypeError, ArithmeticError) as error:
-        raise ModelError(f"{file} is not the config of a language model: {error}.") from error
+        raise ModelError(f"{file} is not a valid language model config: {error}.") from error
     if wrong := [name for name, size in shape._asdict().items() if not _is_size(size)]:
-        raise ModelError(f"{file} is not the config of a language model: invalid {wrong[0]}.")
+        raise ModelError(f"{file} is not a valid language model config: invalid {wrong[0]}.")
     return shape
 
 

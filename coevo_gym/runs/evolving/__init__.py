@@ -1,1 +1,1 @@
-"""The models that a run's rounds query, and the cost of the queries."""
+"""The models queried during a run's rounds, and the cost of the queries."""
