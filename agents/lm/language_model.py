@@ -44,9 +44,9 @@ class ModelConfig(FrozenModel):
         gradient_checkpointing: True to store only each layer's input in a training forward pass
             and recompute the other activations in the backward pass. Training is about a third
             slower but needs only a fraction of the memory.
-        compile_layers: True to compile the layers for updates on a GPU with ``torch.compile``,
-            which needs a C compiler. Updates are faster and need less memory, but the first ones
-            take a few seconds longer.
+        compile_layers: True to compile the layers with ``torch.compile`` for updates on a GPU; this
+            needs a C compiler. Updates are faster and need less memory, but the first ones take a
+            few seconds longer.
         max_context: maximum number of tokens in a sequence; None for the model's own limit.
         pack_tokens: maximum number of tokens per forward pass; a longer sequence gets its own pass.
         prefix_cache_gib: memory in GiB for the key-value cache of past conversations when sampling

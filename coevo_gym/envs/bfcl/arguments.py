@@ -78,7 +78,7 @@ def pool_of(
 
 
 def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
-    """Yield the arguments of a message's calls, each with the words in its parameter's name."""
+    """Yield each argument of a message's calls, with its parameter's name split into words."""
     known = {function.name: function for function in offered}
     for call in parse_message(message):
         if not isinstance(call, Call) or call.name not in known:
