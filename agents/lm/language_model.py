@@ -38,8 +38,8 @@ class ModelConfig(FrozenModel):
             are stored in bf16 and the adapter in fp32. On a CPU, bf16 is faster only with bf16
             instructions (``avx512_bf16`` or ``amx_bf16``). For accuracy, see ``docs/agents.md``.
         lora_rank: rank of a LoRA adapter on all linear layers except the head; 0 trains all
-            weights. In a mixture of experts, only attention is adapted; experts and routers stay
-            frozen.
+            weights. In mixture-of-experts models, only attention is adapted; experts and routers
+            stay frozen.
         lora_alpha: LoRA scaling; the adapter is multiplied by ``lora_alpha / lora_rank``.
         gradient_checkpointing: True to store only each layer's input in a training forward pass
             and recompute the other activations in the backward pass. Training is about a third

@@ -76,7 +76,7 @@ class Seen:
     def look(
         self, now: View, said: str = "", decision: TokenDecision | None = None, memory: str = ""
     ) -> View:
-        """Record the env's current view, and return the agent's version of it.
+        """Record the env's current view, and return it as the agent sees it.
 
         ``said`` is the agent's full answer in the step, if it is more than the action, and
         ``memory`` the text about earlier steps that it wrote in the step.

@@ -71,7 +71,7 @@ class BandConfig(FrozenModel):
 
 
 class Band:
-    """A selector that mostly draws tasks in a success-rate band, each with equal probability.
+    """A selector that draws most tasks uniformly from a band of success rates.
 
     The band contains tasks that were never visited and tasks with a success rate from 0.1 to 0.9.
     The rare draws of other tasks detect tasks that return to the band, for example if they are

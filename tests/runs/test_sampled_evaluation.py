@@ -55,7 +55,7 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunSummary]
 
 
 def test_several_samples_need_a_temperature() -> None:
-    message = "3 samples of a greedy policy would be identical. Set evaluation.temperature"
+    message = "3 samples from a greedy policy would be identical. Set evaluation.temperature"
     with pytest.raises(ConfigError, match=message):
         load_config(TOY, sets=["evaluation.samples=3"], environ={})
     for sets in (["evaluation.temperature=0.5"], SAMPLED):

@@ -188,7 +188,7 @@ _UNCLIPPED: Clip = (-math.inf, math.inf)
 
 
 class Weighing:
-    """A memory of the latest learner step's trajectory weights, reported as metrics."""
+    """A record of the latest learner step's trajectory weights, reported as metrics."""
 
     def __init__(self) -> None:
         self._forget()

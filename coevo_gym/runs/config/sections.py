@@ -138,7 +138,7 @@ class EvaluationSettings(FrozenModel):
     def _samples_differ(self) -> Self:
         if self.samples > 1 and self.temperature == 0:
             raise ValueError(
-                f"{self.samples} samples of a greedy policy would be identical. Set "
+                f"{self.samples} samples from a greedy policy would be identical. Set "
                 "evaluation.temperature to a value such as 1.0, or evaluation.samples to 1."
             )
         return self

@@ -1,4 +1,4 @@
-"""Measurements taken after the run of an experiment cell. Each is taken once and then stored.
+"""Measurements taken when an experiment cell has finished. Each is taken once and then stored.
 
 | measure | what it is |
 |---|---|
