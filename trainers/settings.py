@@ -73,7 +73,7 @@ class GRPOConfig(UpdateConfig):
         state_rewards: (gigpo) step rewards: the outcome, given to the last step only
             (``at_the_end``), or the env's reward at each step (``earned``).
         outcome_weight: (gigpo) weight of the trajectory-level advantage.
-        state_weight: (gigpo) weight of the step-level advantage, computed among steps in the same state.
+        state_weight: (gigpo) weight of the advantage computed among steps in the same state.
         normalise_std: True to divide advantages by the group's standard deviation (False: Dr.
             GRPO). RLOO never divides them.
         outcome: reward to learn from: binary success or the benchmark's score.

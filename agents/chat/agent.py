@@ -46,7 +46,7 @@ class ChatConfig(FrozenModel):
         style: answer style. With ``react``, the prompt asks for a ``Thought: …`` line before each
             action. Unlike text in ``<think>`` tags, this line stays in the history. ``react``
             requires ``thinking = false`` and a prompt file that declares the ``style`` input.
-        max_answer_tokens: maximum number of tokens per answer, including thoughts.
+        max_answer_tokens: maximum number of tokens per answer, including thinking tokens.
         max_episode_tokens: maximum number of sampled tokens per episode; None for no limit. The
             limit has no effect on policies that do not return token ids.
         temperature: sampling temperature; 0 is greedy.

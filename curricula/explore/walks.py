@@ -181,7 +181,9 @@ class PhasedAgent:
         ends = [phase.until for phase in phases]
         rising = sorted({end for end in ends if end is not None})
         if ends != [*rising, None]:
-            raise ValueError(f"The ends of the phases must increase, and the last must be None, got {ends}.")
+            raise ValueError(
+                f"The ends of the phases must increase, and the last must be None, got {ends}."
+            )
         self._phases, self.identity = tuple(phases), dict(identity)
 
     def act(self, views: Sequence[View]) -> list[Act]:

@@ -43,7 +43,7 @@ def review(
     """Review tasks that the `hold` gate set aside, and release or reject them.
 
     In a terminal, the command shows each task and asks for a decision. With --release, --all or
-    --reject, the command does not ask; without a terminal or with --json, it lists the tasks.
+    --reject, the command does not prompt; without a terminal or with --json, it lists the tasks.
     Decisions are stored in the run with time and reason. You can review tasks during training;
     a released task joins its arm in the next round, and you can change your decision until then.
 

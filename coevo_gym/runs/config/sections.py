@@ -200,7 +200,7 @@ class ExplorerSettings(ExplorerConfig):
     """Number of past exploration steps that the model sees at each step. With None, the model sees
     as many of the latest steps as fit into 24,000 characters."""
     max_action_tokens: int = Field(default=1024, ge=1)
-    """Maximum number of tokens per answer while exploring, including thoughts."""
+    """Maximum number of tokens per answer while exploring, including thinking tokens."""
     thinking: bool = True
     """Let the model think before it acts."""
 
@@ -225,7 +225,7 @@ class AnalystSettings(FrozenModel):
     temperature: float = Field(default=0.5, ge=0)
     """Sampling temperature for the answers."""
     max_answer_tokens: int = Field(default=1_024, ge=1)
-    """Maximum number of tokens per answer, including thoughts."""
+    """Maximum number of tokens per answer, including thinking tokens."""
     thinking: bool = False
     """Let the model think before it answers. For the policy being trained,
     ``policy.chat.thinking`` applies instead."""
