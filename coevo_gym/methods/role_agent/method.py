@@ -84,7 +84,7 @@ class RoleAgentSettings(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """Return the maximum number of queries per step for each kind of note; see ``MethodSpec``."""
+        """Return the maximum number of queries per step by kind of note; see ``MethodSpec``."""
         found = {FAILURE_MODE: self.questions} if self.modes == "model" else {}
         return {**found, SIMILAR_FAILURE: MOST_MODES} if self.retrieve else found
 

@@ -138,7 +138,7 @@ class RunConfig(FrozenModel):
         if "held_out" in evaluated and not self.benchmark.hold_out:
             raise ValueError(
                 "The held_out tasks come from scenarios that are set aside, but none are set "
-                "aside. Set benchmark.hold_out to a fraction of the training scenarios, such as 0.2."
+                "aside. Set benchmark.hold_out to a fraction of the scenarios, such as 0.2."
             )
         if self.loop.max_steps is None and self.loop.max_env_steps is None:
             raise ValueError("loop: training has no limit. Set max_steps, max_env_steps, or both.")
