@@ -30,7 +30,7 @@ def test_the_last_registration_counts() -> None:
 
 @pytest.mark.parametrize("name", ["", "Rare", "a b", "1st", "x" * 41, "k;}", "rare\n"])
 def test_names_that_are_none_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="name of a kind"):
+    with pytest.raises(ConfigError, match="name of a signal or context kind"):
         register_kind(Kind(name, "label"))
     with pytest.raises(ValidationError):
         Signal(kind=name, task_id="t", group_id="g", index=0)
