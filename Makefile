@@ -41,7 +41,7 @@ test-slow: $(VENV)/slow.stamp worlds
 test-vllm: $(VLLM_VENV)/test.stamp
 	$(VLLM_VENV)/bin/python -m pytest tests/vllm -m vllm --timeout 1800 $(ARGS)
 
-# Installs nothing: it uses the packages of PYTHON, and skips parts whose packages are missing.
+# Installs nothing: it uses the packages of PYTHON, and names those that are missing.
 gpu-check:
 	@$(NEW_PYTHON)
 	PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) bench/gpu_grpo.py --out gpu-check $(ARGS)

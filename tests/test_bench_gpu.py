@@ -247,6 +247,16 @@ def test_formulas_by_hand(bench: Any) -> None:
     assert decode_s(untied, [(5, 3), (3, 2)], 100.0, 2) == pytest.approx(numbers * 2 / 100)
 
 
+def test_planned_memory(bench: Any, tmp_path: Path) -> None:
+    """It has a constant part: fp32 weights, gradients and moments; bf16 reference and casts."""
+    from gpu_parts.subjects import random_weights
+    from gpu_parts.training import planned_memory
+
+    tiny = random_weights("tiny", tmp_path)
+    small, large = (planned_memory(tiny, budget, False) for budget in (1024, 2048))
+    assert 2 * small - large == (4 + 4 + 8 + 2 + 2) * tiny.shape.n_parameters
+
+
 def test_targets(bench: Any) -> None:
     from gpu_parts.targets import targets
 
@@ -301,7 +311,7 @@ def test_results_on_a_page(bench: Any) -> None:
         "- model m: 1,500.0 M weights",
         "- software: torch 2",
         "## train (61 s)",
-        "| m | 8,192 | yes | no | – | – | – | – | out of memory |",
+        "| m | 8,192 | yes | no | – | – | – | – | out of memory | – |",
         r"| m | vllm | – | – | – | – | failed: a\|b c |",
         "| speed | > 1 | 0.5 | **no** |",
     ):

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 _LEAST_SLOTS = 256
 _ROOM = 64  # minimum number of free slots of a new batch
-_GPU_SHARE = 0.5  # share of the free memory
+_GPU_SHARE = 0.5
 
 Forward = Callable[[PreTrainedModel, Tensor, Tensor, Tensor, Cache], Tensor]
 """Computes (B, V) logits of the next tokens from a model, ids, attention mask, positions, cache."""
@@ -107,8 +107,7 @@ class GraphDecoder:
         needed = _n_bytes(batch.layers) * prod(_padded(batch)) // batch.seen.numel()
         if needed <= self.n_bytes or not batch.seen.is_cuda:
             return True
-        free, _ = torch.cuda.mem_get_info(batch.seen.device)
-        return needed <= self.n_bytes + free * _GPU_SHARE
+        return needed <= self.n_bytes + usable_bytes(batch.seen.device)
 
     def _step(self, size: tuple[int, int], like: KeysAndValues) -> tuple[_Step, Callable[[], None]]:
         rows, slots = size
@@ -194,9 +193,7 @@ class GraphBatch:
     def store(self, row: int, ids: Ids, stored: PrefixCache) -> None:
         """Add a row's processed tokens to a prefix cache, given the tokens' ids."""
         place = self._places[row]
-        slots = self._step.seen[place].nonzero().squeeze(1)
-        layers = self._step.layers
-        stored.put(ids, [(k[place][:, slots], v[place][:, slots]) for k, v in layers])
+        stored.put_row(ids, self._step.layers, place, self._step.seen[place])
 
 
 class _Step:
@@ -254,6 +251,13 @@ class _SlotLayer(DynamicLayer):
         for memory, new in zip(self._memory, (key_states, value_states), strict=True):
             memory.index_copy_(2, self._slot, new)
         return self._memory
+
+
+def usable_bytes(device: torch.device) -> int:
+    """Return the bytes of a GPU that sampling may still use: half of the memory not in use."""
+    free, _ = torch.cuda.mem_get_info(device)
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int((free + cached) * _GPU_SHARE)
 
 
 def padded_size(n: int) -> int:

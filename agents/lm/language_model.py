@@ -70,8 +70,8 @@ class LanguageModel:
     """A transformers model with its tokenizer and, if configured, a LoRA adapter.
 
     Dropout is disabled regardless of the model's config, because its noise would distort the ratio
-    of new to old probabilities. Code that comes with a model is never run. The
-    seed initialises the adapter.
+    of new to old probabilities. Code that comes with a model is never run. The seed
+    initialises the adapter.
 
     Attributes:
         value_lr: suitable learning rate for a value head.

@@ -18,7 +18,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from coevo_gym.agents.lm.causal_lm import head_of
-from coevo_gym.agents.lm.graphs import Begun, GraphBatch, GraphDecoder
+from coevo_gym.agents.lm.graphs import Begun, GraphBatch, GraphDecoder, usable_bytes
 from coevo_gym.agents.lm.prefix_cache import (
     LEAST_SHARED,
     BatchLayer,
@@ -32,7 +32,6 @@ from coevo_gym.agents.lm.prefix_cache import (
 )
 
 _CPU_CACHE_BYTES = 2**30
-_GPU_SHARE = 0.5  # share of the free memory
 _COMPACT = 0.75  # finished rows are dropped when at most this share is live
 _ATTENTION = "coevo_shared_heads"
 
@@ -235,8 +234,7 @@ class _Batch:
 
     def store(self, row: int, ids: Ids, stored: PrefixCache) -> None:
         """Add a row's processed tokens to a prefix cache, given the tokens' ids."""
-        slots = self._seen[row].nonzero().squeeze(1)
-        stored.put(ids, [(k[row][:, slots], v[row][:, slots]) for k, v in self._contents()])
+        stored.put_row(ids, self._contents(), row, self._seen[row])
 
     def _contents(self) -> KeysAndValues:
         layers = (layer for layer in self._cache.layers if isinstance(layer, BatchLayer))
@@ -376,6 +374,4 @@ def _cache_tokens(model: PreTrainedModel) -> int:
     token_bytes = 2 * config.num_hidden_layers * heads * width * model.dtype.itemsize
     if model.device.type != "cuda":
         return int(_CPU_CACHE_BYTES // token_bytes)
-    free, _ = torch.cuda.mem_get_info(model.device)
-    cached = torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)
-    return int((free + cached) * _GPU_SHARE // token_bytes)
+    return int(usable_bytes(model.device) // token_bytes)

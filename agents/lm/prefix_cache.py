@@ -82,6 +82,14 @@ class PrefixCache:
             self._stored[key] = self._stored.pop(key)
         return best
 
+    def put_row(self, ids: Ids, layers: KeysAndValues, row: int, seen: Tensor) -> None:
+        """Add a row of a batch, whose tokens are in the slots where (T,) ``seen`` is True.
+
+        Keys and values of the batch have the shape (B, heads, T, width).
+        """
+        slots = seen.nonzero().squeeze(1)
+        self.put(ids, [(keys[row][:, slots], values[row][:, slots]) for keys, values in layers])
+
     def put(self, ids: Ids, layers: KeysAndValues) -> None:
         """Add a sequence to the cache, and drop any cached prefixes of it."""
         array = np.asarray(ids)

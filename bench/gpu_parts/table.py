@@ -85,6 +85,7 @@ _COLUMNS: dict[str, Sequence[Column]] = {
         ("MFU", lambda row: f"{row['mfu']:.1%}"),
         ("padding", lambda row: f"{row['padding']:.1%}"),
         ("peak memory", _memory),
+        ("planned", lambda row: f"{row['planned_memory'] / 2**30:.1f} GiB"),
     ),
     "rollout": (
         _MODEL,

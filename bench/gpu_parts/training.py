@@ -17,6 +17,9 @@ import coevo_gym
 from coevo_gym.agents.lm.language_model import LanguageModel, ModelConfig
 from coevo_gym.agents.lm.model_shape import ModelShape
 from coevo_gym.core.trajectory import Group, TokenDecision
+from coevo_gym.runs.config import load_config
+from coevo_gym.runs.planning.device import find_card
+from coevo_gym.runs.planning.memory import memory_by_arm
 from coevo_gym.trainers.grpo import GRPO
 from coevo_gym.trainers.settings import GRPOConfig
 
@@ -49,6 +52,8 @@ def measure_training(
                 "checkpointing": checkpointing,
                 "compiled": compiled,
             }
+            if device == "cuda":
+                row["planned_memory"] = planned_memory(subject, budget, checkpointing)
             try:
                 row |= _updates(subject, groups, budget, settings, size, device, peaks)
             except torch.OutOfMemoryError:
@@ -70,6 +75,20 @@ def random_groups(vocabulary: int, size: Size) -> list[Group]:
         tokens += sum(len(e[-1].prompt_ids) + len(e[-1].ids) for e in decided)
         groups.append(Group(f"g{len(groups)}", task, K, trajectories(task.id, decided)))
     return groups
+
+
+def planned_memory(subject: Subject, budget: int, checkpointing: bool) -> int:
+    """Return the planner's estimate of an update's peak bytes on a GPU, without compiled layers."""
+    sets = (
+        f"policy.model.path={subject.folder}",
+        f"policy.model.max_context={budget}",
+        f"policy.model.gradient_checkpointing={str(checkpointing).lower()}",
+        f"learner.microbatch_tokens={budget}",
+        f"learner.kl_coef={GRPOConfig().kl_coef}",
+    )
+    config = load_config("webshop_smollm2", sets=sets).config
+    memory, _ = memory_by_arm(config, subject.shape, find_card("h100"))[0]  # equal for all GPUs
+    return memory.peaks["update"] - memory.sampler  # no answers are sampled
 
 
 def training_work(shape: ModelShape, tokens: int, sampled: int) -> float:

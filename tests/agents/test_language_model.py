@@ -256,7 +256,6 @@ def test_gradient_checkpointing_changes_no_gradient(folder: Path, lora_rank: int
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # PyTorch warns while it compiles
-@pytest.mark.parametrize("device", ["cuda" if torch.cuda.is_available() else "cpu"])
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("lora_rank", [0, 4])
 def test_compiled_layers_compute_the_same_gradient(
@@ -264,8 +263,8 @@ def test_compiled_layers_compute_the_same_gradient(
     monkeypatch: pytest.MonkeyPatch,
     lora_rank: int,
     checkpointing: bool,
-    device: str,
 ) -> None:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     monkeypatch.setattr(language_model, "COMPILED_ON", device)
     found = []
     for compiled in (False, True):

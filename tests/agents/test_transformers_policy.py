@@ -357,6 +357,23 @@ def test_requests_that_make_no_sense(folder: Path, request_: Any, message: str) 
         policy(folder).generate([request_])
 
 
+def test_a_large_decoder_is_dropped_before_updates(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transformers_policy, "GRAPHS_ON", "cpu")
+    made = policy(folder)
+    wanted = made.generate(MIXED[:2])
+    made.train()
+    made.train(False)
+    assert made._decoder is not None
+    monkeypatch.setattr(transformers_policy, "_KEPT_BYTES", 0)
+    made.train()
+    made.train(False)
+    assert made._decoder is None
+    again = policy(folder)
+    assert again.generate(MIXED[:2]) == wanted
+
+
 def test_a_fetched_models_name(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("COEVO_HOME", str(tmp_path))
     with pytest.raises(ModelNotFetched, match="coevo model fetch smollm2"):
