@@ -37,6 +37,14 @@ ADDRESS = "http://127.0.0.1:9"
 PATIENCE_MS = 60_000
 """How long a page or an engine may take on a busy machine."""
 expect.set_options(timeout=PATIENCE_MS)
+JUMP = """place => new Promise(resolve => {
+    const before = window.location.hash;
+    window.location.hash = place;
+    if (window.location.hash === before) return resolve();
+    const drawn = () => requestAnimationFrame(() => setTimeout(resolve));
+    window.addEventListener("hashchange", drawn, { once: true });
+})"""
+"""Change the place, and wait until the page has drawn it once."""
 NARROW: ViewportSize = {"width": 360, "height": 740}
 FLAGS = [
     "--no-sandbox",
@@ -94,7 +102,7 @@ class Visit:
 
     def jump(self, place: str) -> None:
         """Go to a place without loading the page anew."""
-        self.page.evaluate("place => { window.location.hash = place }", place)
+        self.page.evaluate(JUMP, place)
         self.settle()
 
     def settle(self) -> None:

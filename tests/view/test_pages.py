@@ -151,6 +151,26 @@ def test_characters_that_cannot_be_seen_are_named(attacked: Visit) -> None:
     assert attacked.page.locator("bdi").count() > 20  # no text turns what is beside it around
 
 
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("run", f"runs/{RUN}/arms/coevolve/steps"),
+        ("arm", f"runs/{RUN}/arms/coevolve/groups"),
+        ("round", f"runs/{RUN}/arms/coevolve/groups"),
+        ("arms", f"runs/{RUN}/tasks"),
+    ],
+)
+def test_a_part_of_a_page_that_cannot_be_loaded_says_so(
+    chromium: Browser, name: str, path: str
+) -> None:
+    answers = {place: answer for place, answer in ANSWERS.items() if place != path}
+    refused = {path: {"error": "NotFound", "message": "The index is gone."}}
+    with browsing.visit(chromium, answers, refused=refused) as visit:
+        visit.go(PLACES[name])
+        expect(visit.page.get_by_role("alert")).to_contain_text("The index is gone.")
+        expect(visit.page.get_by_role("button", name="Try again")).to_be_visible()
+
+
 def test_a_text_of_a_megabyte_is_folded(chromium: Browser) -> None:
     path = PLACES["trajectory"].removeprefix("#/")
     long = "\u202e<b>word</b> " * 80_000

@@ -182,8 +182,7 @@ def crawl(visit: Visit, address: str, most: int) -> set[str]:
     known, left = {"#/"}, ["#/"]
     while left and len(known) < most:
         place = left.pop()
-        visit.page.evaluate("place => { window.location.hash = place }", place)
-        visit.settle()
+        visit.jump(place)
         assert not visit.page.locator("main .problem").count(), place
         assert "not found" not in visit.page.locator("h1").inner_text(), place
         assert visit.overflow() == 0, place

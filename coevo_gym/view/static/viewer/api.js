@@ -129,11 +129,13 @@
   };
 
   /**
-   * Data of a page: `{data, error, loading, again}`. Old data stays until newer data arrives. With
-   * `run`, data is requested again when that run changes; "" stands for any run.
+   * The result of `ask(signal)`: `{data, error, loading, again}`. Old data stays until newer data
+   * arrives. With `run`, `ask` is called again when that run changes; "" stands for any run.
+   *
+   * @param parts the path in the API; null to ask for nothing.
+   * @param address stands for all that `ask` depends on.
    */
-  const useData = (parts, params = {}, { run } = {}) => {
-    const address = parts ? addressOf(parts, params) : "";
+  const useAnswer = (parts, address, ask, run) => {
     const [now, setNow] = useState(() => ({ address, data: kept.get(address), loading: true }));
     const [turn, setTurn] = useState(0);
     useEffect(() => {
@@ -141,7 +143,7 @@
       const stop = new AbortController();
       const before = kept.get(address);
       setNow((was) => ({ address, data: before === undefined ? was.data : before, loading: true }));
-      get(parts, params, stop.signal).then(
+      ask(stop.signal).then(
         (data) => {
           noteRun(parts, null);
           if (!stop.signal.aborted) setNow({ address, data, loading: false });
@@ -167,7 +169,30 @@
         followers.delete(follower);
       };
     }, [run]);
-    return { ...now, again: () => setTurn((n) => n + 1) };
+    const loading = now.loading || now.address !== address; // the effect has not run yet
+    return { ...now, loading, again: () => setTurn((n) => n + 1) };
+  };
+
+  /** The response to a request, as `useAnswer` returns it. */
+  const useData = (parts, params = {}, { run } = {}) =>
+    useAnswer(parts, parts ? addressOf(parts, params) : "", (signal) => get(parts, params, signal), run);
+
+  /** The responses to several requests, as a list; `parts` is the start of their paths. */
+  const useSeveral = (parts, places, { run } = {}) =>
+    useAnswer(parts, JSON.stringify(places), (signal) => Promise.all(places.map((place) => get(place, {}, signal))), run);
+
+  const MOST_PAGES = 20;
+
+  /** The first 10,000 rows of a list: `{rows, total}` as data. */
+  const useRows = (parts, { run } = {}) => {
+    const all = async (signal) => {
+      const ask = (page) => get(parts, { per_page: 500, page }, signal);
+      const { rows, total, pages } = await ask(1);
+      const later = [];
+      for (let page = 2; page <= Math.min(pages, MOST_PAGES); page++) later.push(...(await ask(page)).rows);
+      return { rows: [...rows, ...later], total };
+    };
+    return useAnswer(parts, `${addressOf(parts, {})} rows`, all, run);
   };
 
   /** Repeat the request of `found` while the index is still reading episodes. */
@@ -191,5 +216,5 @@
     return kindsOf[1];
   };
 
-  Object.assign(coevo, { get, useData, useUntilRead, useLive, useAbout, useKinds, useMissing, isExport: () => Boolean(still()) });
+  Object.assign(coevo, { get, useData, useSeveral, useRows, useUntilRead, useLive, useAbout, useKinds, useMissing, isExport: () => Boolean(still()) });
 })();

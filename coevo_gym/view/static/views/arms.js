@@ -70,10 +70,8 @@
   };
 
   /** The training tasks of two arms, with the results of each arm. */
-  const TrainingTasks = ({ run, detail, pair, params }) => {
-    const found = coevo.useRows(["runs", run, "tasks"], detail);
-    if (!found) return html`<p class="soft" role="status">Loading…</p>`;
-    const rows = sortedTasks(found.rows, pair, params);
+  const TrainingTasks = ({ run, tasks, pair, params }) => {
+    const rows = sortedTasks(tasks, pair, params);
     const pages = Math.max(1, Math.ceil(rows.length / SIZE));
     const page = Math.min(pages, Math.max(1, Number(params.page) || 1));
     const columns = [
@@ -91,6 +89,7 @@
 
   coevo.views.Arms = ({ run, params }) => {
     const detail = coevo.useData(["runs", run], {}, { run });
+    const tasks = coevo.useRows(["runs", run, "tasks"], { run });
     const names = trainedOf(detail.data);
     const pair = pairOf(names, params);
     return html`<${Page} title="Two arms" crumbs=${[["Runs", "#/"], [run, link(["runs", run])]]} run=${run} tab="arms" wide>
@@ -98,7 +97,7 @@
         <form class="filters" onSubmit=${(event) => event.preventDefault()}><${PairFilter} names=${names} pair=${pair} /><${TextFilter} value=${params.q} label="Words in the task" /></form>
         <${HeldOut} run=${run} detail=${whole} pair=${pair} />
         <${Section} title="Training tasks" note="Success over all training episodes so far. Arms train on a task at different times and with different frequencies, so these differences do not show which arm is better.">
-          <${TrainingTasks} run=${run} detail=${whole} pair=${pair} params=${params} />
+          <${Loaded} of=${tasks}>${({ rows }) => html`<${TrainingTasks} run=${run} tasks=${rows} pair=${pair} params=${params} />`}<//>
         <//>`}<//>
     <//>`;
   };

@@ -114,10 +114,9 @@
   };
 
   const Lengths = ({ id, total }) => {
-    const found = coevo.useRows(["evals", id, "episodes"], total);
-    if (!found || !found.rows.length) return null;
-    const note = found.rows.length < total ? `Includes only ${count(found.rows.length)} episodes.` : "";
-    return html`<${coevo.LengthsChart} episodes=${found.rows} note=${note} />`;
+    const found = coevo.useRows(["evals", id, "episodes"], { run: "" });
+    return html`<${Loaded} of=${found}>${({ rows }) => rows.length > 0 && html`
+      <${coevo.LengthsChart} episodes=${rows} note=${rows.length < total ? `Includes only ${count(rows.length)} episodes.` : ""} />`}<//>`;
   };
 
   /** A field that opens a comparison with another policy on the same tasks. */

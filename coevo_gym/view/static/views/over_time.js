@@ -2,47 +2,8 @@
 "use strict";
 
 (() => {
-  const { html, link, useEffect, useState, Chart, Choice, count, plural } = coevo;
+  const { html, link, useState, Loaded, Chart, Choice, count, plural } = coevo;
   const { styles, histogram } = coevo.charts;
-
-  // ---- data ---------------------------------------------------------------------------------
-
-  /** Several responses together, requested again when `turn` changes; null until loaded. */
-  const useSeveral = (places, turn) => {
-    const [found, setFound] = useState(null);
-    useEffect(() => {
-      const stop = new AbortController();
-      Promise.all(places.map((parts) => coevo.get(parts, {}, stop.signal))).then(
-        (answers) => stop.signal.aborted || setFound(answers),
-        () => stop.signal.aborted || setFound([]),
-      );
-      return () => stop.abort();
-    }, [JSON.stringify(places), turn]);
-    return found;
-  };
-
-  const MOST_PAGES = 20;
-
-  /** The first 10,000 rows of a list: {rows, total}; null until loaded. */
-  const useRows = (parts, turn) => {
-    const [found, setFound] = useState(null);
-    useEffect(() => {
-      const stop = new AbortController();
-      const ask = (page) => coevo.get(parts, { per_page: 500, page }, stop.signal);
-      const all = async () => {
-        const { rows, total, pages } = await ask(1);
-        const later = [];
-        for (let page = 2; page <= Math.min(pages, MOST_PAGES); page++) later.push(...(await ask(page)).rows);
-        return { rows: [...rows, ...later], total };
-      };
-      all().then(
-        (answer) => stop.signal.aborted || setFound(answer),
-        () => stop.signal.aborted || setFound({ rows: [], total: 0 }),
-      );
-      return () => stop.abort();
-    }, [JSON.stringify(parts), turn]);
-    return found;
-  };
 
   // ---- arms beside each other ---------------------------------------------------------------
 
@@ -80,18 +41,18 @@
   /**
    * Curriculum metrics of each arm over env steps, with rounds as ticks.
    *
-   * @param run the response of runs/{run}; each new response requests the arms again.
+   * @param run the response of runs/{run}.
    */
   const ArmsOverTime = ({ run }) => {
     const arms = run.arms.filter((arm) => arm.trained).map((arm) => arm.name);
-    const tables = useSeveral(arms.map((arm) => ["runs", run.id, "arms", arm, "steps"]), run); // prettier-ignore
-    if (!tables || !tables.length) return null;
+    const found = coevo.useSeveral(["runs", run.id], arms.map((arm) => ["runs", run.id, "arms", arm, "steps"]), { run: run.id }); // prettier-ignore
+    if (!arms.length) return null;
     const last = arms[arms.length - 1];
     const style = styles(arms, last);
-    return html`<div class="chart-grid">
+    return html`<${Loaded} of=${found}>${(tables) => html`<div class="chart-grid">
         ${MEASURES.map(([name, title, y]) => html`<${Measure} key=${name} tables=${tables} style=${style} last=${last} name=${name} title=${title} y=${y} />`)}
       </div>
-      <p class="note">Ticks below the axes mark evolution rounds, one row per arm. A group is mixed if some of its episodes succeed and some fail.</p>`;
+      <p class="note">Ticks below the axes mark evolution rounds, one row per arm. A group is mixed if some of its episodes succeed and some fail.</p>`}<//>`;
   };
 
   // ---- lengths ------------------------------------------------------------------------------
@@ -154,30 +115,30 @@
    * Success on an arm's tasks from round to round as a map of shades.
    *
    * @param run id of the run.
-   * @param table the response of runs/{run}/arms/{arm}/steps; each new one requests the groups again.
+   * @param table the response of runs/{run}/arms/{arm}/steps.
    */
   const RoundsMap = ({ run, table }) => {
     const [order, setOrder] = useState("fell");
-    const found = useRows(["runs", run, "arms", table.arm, "groups"], table);
-    if (!found) return null;
+    const found = coevo.useRows(["runs", run, "arms", table.arm, "groups"], { run });
     const { periods, label } = periodsOf(table);
-    const all = byTask(found.rows, periods);
-    const rows = d3.sort(all, (row) => -row[order]).slice(0, MOST_TASKS); // prettier-ignore
-    const cells = rows.flatMap((row, i) =>
-      row.cells.flatMap(({ n, of }, j) => (of ? [{ row: i, column: j, value: n / of, said: `${n} of ${plural(of, "episode")} solved` }] : [])),
-    );
-    const note = [
-      "Percentage of solved episodes. A missing box means that the task had no episodes in the period.",
-      rows.length < all.length && `Shows ${count(rows.length)} of ${plural(all.length, "task")} that ${table.arm} trained on.`,
-      found.rows.length < found.total && `Includes only the first ${count(found.rows.length)} groups.`,
-    ].filter(Boolean).join(" "); // prettier-ignore
-    return html`<div>
-      <${Choice} label="Order of the tasks" value=${order} options=${ORDERS} onChange=${setOrder} />
-      <${Chart} kind="heat" title="Success by task and period" note=${note} cells=${cells}
-        rows=${rows.map(({ task }) => ({ label: task.instruction || task.name, href: link(["runs", run, "tasks", task.id]) }))}
-        columns=${periods.map((period) => period.label)} x=${{ label }} y=${{ label: "task" }} none="No episodes yet." />
-    </div>`;
+    return html`<${Loaded} of=${found}>${(groups) => {
+      const all = byTask(groups.rows, periods);
+      const rows = d3.sort(all, (row) => -row[order]).slice(0, MOST_TASKS); // prettier-ignore
+      const cells = rows.flatMap((row, i) =>
+        row.cells.flatMap(({ n, of }, j) => (of ? [{ row: i, column: j, value: n / of, said: `${n} of ${plural(of, "episode")} solved` }] : [])),
+      );
+      const note = [
+        "Percentage of solved episodes. A missing box means that the task had no episodes in the period.",
+        rows.length < all.length && `Shows ${count(rows.length)} of ${plural(all.length, "task")} that ${table.arm} trained on.`,
+        groups.rows.length < groups.total && `Includes only the first ${count(groups.rows.length)} groups.`,
+      ].filter(Boolean).join(" "); // prettier-ignore
+      return html`
+        <${Choice} label="Order of the tasks" value=${order} options=${ORDERS} onChange=${setOrder} />
+        <${Chart} kind="heat" title="Success by task and period" note=${note} cells=${cells}
+          rows=${rows.map(({ task }) => ({ label: task.instruction || task.name, href: link(["runs", run, "tasks", task.id]) }))}
+          columns=${periods.map((period) => period.label)} x=${{ label }} y=${{ label: "task" }} none="No episodes yet." />`;
+    }}<//>`;
   };
 
-  Object.assign(coevo, { useRows, ArmsOverTime, LengthsChart, RoundsMap });
+  Object.assign(coevo, { ArmsOverTime, LengthsChart, RoundsMap });
 })();

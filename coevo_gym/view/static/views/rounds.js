@@ -59,19 +59,20 @@
   const MOST_TASKS = 50;
 
   const Practised = ({ run, arm, step }) => {
-    const found = coevo.useRows(`runs/${run}/arms/${arm}/groups`);
-    if (!found) return html`<p class="soft" role="status">Counting…</p>`;
-    const all = aroundStep(found.rows, step);
-    const fell = all.filter(({ change }) => change < 0);
-    return html`
-      <p class="note">${arm} trained on ${plural(all.length, "task")} both before and after this round; ${count(fell.length)} of them ${fell.length === 1 ? "has" : "have"} been solved less often since then. Groups are small, so check the number of episodes.</p>
-      <${Table} label="Training tasks solved less often since this round" rows=${fell.slice(0, MOST_TASKS)} keys=${false} keyOf=${({ task }) => task.id} href=${({ task }) => link(["runs", run, "tasks", task.id])} columns=${[
-        { label: "Training task", wide: true, cell: ({ task }) => html`<${Words} text=${task.instruction || task.name} most=${200} />` },
-        { label: "Before", cell: ({ until }) => html`<${Rate} n=${until[0]} of=${until[1]} />` },
-        { label: "After", cell: ({ since }) => html`<${Rate} n=${since[0]} of=${since[1]} />` },
-        { label: "Change (points)", num: true, cell: ({ change }) => coevo.signed(100 * change, 0) },
-      ]} />
-      ${fell.length > MOST_TASKS && html`<p class="soft">Shows the ${MOST_TASKS} largest falls of ${count(fell.length)}.</p>`}`;
+    const found = coevo.useRows(["runs", run, "arms", arm, "groups"], { run });
+    return html`<${Loaded} of=${found}>${({ rows }) => {
+      const all = aroundStep(rows, step);
+      const fell = all.filter(({ change }) => change < 0);
+      return html`
+        <p class="note">${arm} trained on ${plural(all.length, "task")} both before and after this round; ${count(fell.length)} of them ${fell.length === 1 ? "has" : "have"} been solved less often since then. Groups are small, so check the number of episodes.</p>
+        <${Table} label="Training tasks solved less often since this round" rows=${fell.slice(0, MOST_TASKS)} keys=${false} keyOf=${({ task }) => task.id} href=${({ task }) => link(["runs", run, "tasks", task.id])} columns=${[
+          { label: "Training task", wide: true, cell: ({ task }) => html`<${Words} text=${task.instruction || task.name} most=${200} />` },
+          { label: "Before", cell: ({ until }) => html`<${Rate} n=${until[0]} of=${until[1]} />` },
+          { label: "After", cell: ({ since }) => html`<${Rate} n=${since[0]} of=${since[1]} />` },
+          { label: "Change (points)", num: true, cell: ({ change }) => coevo.signed(100 * change, 0) },
+        ]} />
+        ${fell.length > MOST_TASKS && html`<p class="soft">Shows the ${MOST_TASKS} largest falls of ${count(fell.length)}.</p>`}`;
+    }}<//>`;
   };
 
   const BeforeAfter = ({ run, arm, round }) => {
