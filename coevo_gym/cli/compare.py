@@ -45,8 +45,9 @@ def compare(
     arm: Annotated[
         list[str] | None,
         typer.Option(
-            help="Arm to compare, 'warm-up' or 'random'. Pass --arm twice to set both sides. "
-            "Default: each run's last arm, or the first and last arms if only one run is given."
+            help="Arm to compare: an arm's name, 'warm-up' or 'random'. Pass --arm twice to set "
+            "both sides. Default: each run's last arm, or the first and last arms if only one "
+            "run is given."
         ),
     ] = None,
     limit: Annotated[

@@ -159,7 +159,7 @@ def tiny_chat_model(
 
 
 def _long(rng: Generator) -> str:
-    """Return a short string repeated many times, with up to 1,000,000 characters."""
+    """Return a short string repeated many times, up to 1,000,000 characters in total."""
     pieces = ("a", "{", "[", '"', "\\", "```", "<think>", "{}", '{"a":', "é", " ", "```json\n{")
     piece = pieces[int(rng.integers(len(pieces)))]
     return piece * (int(rng.integers(100_000, 1_000_000)) // len(piece))

@@ -100,7 +100,7 @@ def _make(python: Path, root: Path) -> None:
 
 
 def _wait_for(process: subprocess.Popen[str], folder: Path) -> str:
-    """Wait until the built-in world exists, and report progress. Return the process's error output.
+    """Wait until the built-in world is ready, and report progress. Return its error output.
 
     Raises:
         EnvBackendError: if the creation takes too long.

@@ -106,9 +106,10 @@ class BFCLEnv(TaskEnv):
         sorted text in an order that sorting does not produce (base_4), free text that must match
         word for word (base_186), or a call to a held-out function that is not available yet
         (miss_func_49; the env allows this call). According to a report (ShishirPatil/gorilla, issue
-        1367), 27 of the 200 base tasks were solved by none of 18 models, so a perfect score is out
-        of reach. ``python bench/bfcl_suspects.py`` lists 74 base tasks whose solution uses a word
-        or number that no earlier text contains. Many, but not all, of these values can be computed.
+        1367), 27 of the 200 base tasks were not solved by any of 18 models, so a perfect score is
+        out of reach. ``python bench/bfcl_suspects.py`` lists 74 base tasks whose solution uses a
+        word or number that no earlier text contains. Many, but not all, of these values can be
+        computed.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`; also ``mode`` (``"official"`` or ``"train"``),

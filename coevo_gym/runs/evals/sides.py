@@ -40,7 +40,9 @@ def find_sides(
     first = find_source(a)
     if b is None:
         if not isinstance(first, RunFolder):
-            raise ConfigError(f"{a} covers only one policy. Name a second evaluation to compare.")
+            raise ConfigError(
+                f"{a} covers only one policy. Name a second evaluation to compare it with."
+            )
         return _arms_of(first, arms, final)
     second = find_source(b)
     runs = [found for found in (first, second) if isinstance(found, RunFolder)]

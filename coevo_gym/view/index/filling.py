@@ -289,7 +289,7 @@ class _Told:
 
 
 def context_id(context: Mapping[str, Any]) -> str:
-    """Return the id of a context from the context's JSON."""
+    """Compute a context's id from its JSON."""
     return Context.model_validate(context).id
 
 
