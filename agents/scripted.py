@@ -57,7 +57,7 @@ class ScriptedAgent:
         if self._after is None:
             raise ConfigError(
                 f"The script has only {len(actions)} actions, but the episode continues. "
-                "Pass after=… to set the action for all further steps."
+                "Pass after=… to set the action for all remaining steps."
             )
         return self._after
 

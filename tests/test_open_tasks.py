@@ -65,9 +65,13 @@ def test_an_open_task_is_its_source_with_nothing_asked_for() -> None:
     [{"origin": "evolved"}, {"origin": "native"}, {"verifier": ToyVerifier(order=("red",))}],
 )
 def test_an_open_task_cannot_be_relabelled(change: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match="NothingAsked if and only if"):
+    with pytest.raises(
+        ValidationError, match="NothingAsked and the origin 'open' must be used together"
+    ):
         FREE.model_copy(update=change)
-    with pytest.raises(ValidationError, match="NothingAsked if and only if"):
+    with pytest.raises(
+        ValidationError, match="NothingAsked and the origin 'open' must be used together"
+    ):
         TRAIN[0].model_copy(update={"origin": "open"})
 
 

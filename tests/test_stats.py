@@ -211,7 +211,7 @@ def test_kappa_of_a_single_label_is_not_defined() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: paired([1.0], [1.0, 2.0]), "equally long series, got 1 and 2"),
+        (lambda: paired([1.0], [1.0, 2.0]), "series of equal length, got 1 and 2"),
         (lambda: paired([], []), "at least one value"),
         (lambda: paired([math.nan], [0.0]), "finite values, got nan"),
         (lambda: sign_test([math.inf]), "finite values, got inf"),

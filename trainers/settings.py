@@ -22,7 +22,7 @@ class UpdateConfig(FrozenModel):
             ``lr / lr_warmup_steps`` to ``lr``; 0 for no warm-up.
         lr_decay: learning rate schedule over the run's budget: constant (``none``), linear decay
             (``linear``) or cosine decay (``cosine``).
-        lr_floor: share of the learning rate that remains when the budget is spent.
+        lr_floor: final learning rate, when the budget is spent, as a fraction of ``lr``.
         average: decay of the moving average of the trained weights that is used for evaluation.
             Each update moves the averaged weights a fraction ``1 - average`` of the way towards the
             trained weights. With 0, the trained weights themselves are evaluated.
@@ -77,7 +77,7 @@ class GRPOConfig(UpdateConfig):
         normalise_std: True to divide advantages by the group's standard deviation (False: Dr.
             GRPO). RLOO never divides them.
         outcome: reward to learn from: binary success or the benchmark's score.
-        loss_mean: method of averaging the loss. ``token``: every sampled token has the same weight
+        loss_mean: type of average over the loss. ``token``: every sampled token has the same weight
             (CoEvolve), so a long failure outweighs a short success; ``trajectory``: every
             trajectory has the same weight (Role-Agent); ``constant``: the summed loss is divided by
             ``constant_tokens`` times the number of trajectories (Dr. GRPO).
@@ -146,7 +146,7 @@ class ImitationConfig(FrozenModel):
             the result does not depend on this value.
         max_grad_norm: maximum norm of the gradient; None to disable clipping.
         max_epochs: maximum number of passes over the demonstrations.
-        holdout: share of the tasks to hold out for monitoring the loss.
+        holdout: fraction of the tasks to hold out for monitoring the loss.
         min_improvement: minimum relative decrease in the monitored loss that counts as progress.
         patience_epochs: number of epochs without progress after which training stops.
     """

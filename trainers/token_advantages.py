@@ -131,7 +131,7 @@ def _checked(step: Step) -> Decision:
         chosen = decision.choices[decision.index]
         if chosen != step.action:
             raise ValueError(
-                f"In one step, the recorded decision is {chosen!r}, but the action taken was "
+                f"At one step, the recorded decision was {chosen!r}, but the action taken was "
                 f"{step.action!r}. Only sampled actions can be learned from."
             )
     return decision

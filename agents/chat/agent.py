@@ -27,9 +27,9 @@ class ChatConfig(FrozenModel):
 
     Attributes:
         history: part of the episode that the model sees: everything (``causal``), everything
-            except earlier thoughts (``reasoning``), the last steps with the task and a list of
-            older actions (``window``), only the last steps (``recent``), or the steps that the
-            model keeps (``self_managed``).
+            except earlier thoughts (``reasoning``), the task, a list of older actions and the most
+            recent steps (``window``), only the most recent steps (``recent``), or the steps that
+            the model chooses to keep (``self_managed``).
         window_turns: number of past steps shown in full if ``history`` is ``window`` or ``recent``;
             None for as many as fit into 24,000 characters.
         managed_chars: prompt length in characters above which ``self_managed`` asks the model to
@@ -37,10 +37,10 @@ class ChatConfig(FrozenModel):
         memory: method of shortening the history if ``history`` is ``window`` or ``self_managed``.
             ``rule`` makes no extra requests: with ``window``, the prompt lists the older actions;
             with ``self_managed``, the model's answers name steps to drop or replace with a note.
-            ``model`` makes extra requests: with ``window``, it asks for notes each time the window
-            has moved by its length; with ``self_managed``, it asks which steps to drop or replace
-            when the prompt is too long. Extra requests are greedy, are not trained on, and do not
-            count towards ``max_episode_tokens``.
+            ``model`` makes extra requests: with ``window``, it asks for notes whenever a full
+            window of new steps has passed; with ``self_managed``, it asks which steps to drop or
+            replace when the prompt is too long. Answers to extra requests are sampled greedily, are
+            not used for training, and do not count towards ``max_episode_tokens``.
         thinking: True to let the model think before it answers. The prompt then tells it to think
             first. In a run, this setting also enables thinking in the model's chat template.
         style: answer style. With ``react``, the prompt asks for a ``Thought: …`` line before each

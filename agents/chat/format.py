@@ -123,8 +123,8 @@ class ChatFormat:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, *, thinking: bool | None = None) -> None:
         if not tokenizer.chat_template:
             raise ModelError(
-                "The model's tokenizer has no chat template. Choose a model that was tuned for "
-                "chat, or put a chat_template.jinja into its folder."
+                "The model's tokenizer has no chat template. Choose a chat-tuned model, or add a "
+                "chat_template.jinja file to the model's folder."
             )
         self.tokenizer = tokenizer
         self._switches: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}

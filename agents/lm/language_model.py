@@ -36,7 +36,8 @@ class ModelConfig(FrozenModel):
         dtype: compute precision. ``auto`` is ``bfloat16`` on a GPU and ``float32`` on a CPU.
             ``bfloat16`` computes in bf16 and stores the weights in fp32; with LoRA, base weights
             are stored in bf16 and the adapter in fp32. On a CPU, bf16 is faster only with bf16
-            instructions (``avx512_bf16`` or ``amx_bf16``). For accuracy, see ``docs/agents.md``.
+            instructions (``avx512_bf16`` or ``amx_bf16``). ``docs/agents.md`` shows the effect on
+            accuracy.
         lora_rank: rank of a LoRA adapter on all linear layers except the head; 0 trains all
             weights. In mixture-of-experts models, only attention is adapted; experts and routers
             stay frozen.
@@ -49,9 +50,9 @@ class ModelConfig(FrozenModel):
             few seconds longer.
         max_context: maximum number of tokens in a sequence; None for the model's own limit.
         pack_tokens: maximum number of tokens per forward pass; a longer sequence gets its own pass.
-        prefix_cache_gib: memory in GiB for the key-value cache of past conversations when sampling
-            with transformers, so that only new tokens are computed. The least recently used
-            conversations are dropped first. With 0, the conversation is recomputed on every turn.
+        prefix_cache_gib: size in GiB of the key-value cache for past conversations when sampling
+            with transformers; with it, a turn processes only new tokens. The least recently used
+            conversations are evicted first. With 0, each turn reprocesses the whole conversation.
     """
 
     path: str = Field(default="smollm2", min_length=1)

@@ -460,6 +460,6 @@ def find_any_task(name_or_id: str) -> Task:
         except CoevoError:
             continue  # it has no such task, or is not installed
     raise TaskError(
-        f"No installed benchmark has a task {name_or_id!r}. To select an evolved task, add --run "
-        "with its run folder. List the names of native tasks with `coevo tasks BENCHMARK`."
+        f"No installed benchmark has a task {name_or_id!r}. To select an evolved task, also pass "
+        "--run with its run folder. To list native tasks, run `coevo tasks BENCHMARK`."
     )

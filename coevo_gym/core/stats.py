@@ -143,7 +143,9 @@ def paired(ours: Sequence[float], baseline: Sequence[float]) -> Paired:
         (0.1, -0.148, 0.348, 2, 1)
     """
     if len(ours) != len(baseline):
-        raise ValueError(f"paired() needs equally long series, got {len(ours)} and {len(baseline)}")
+        raise ValueError(
+            f"paired() needs series of equal length, got {len(ours)} and {len(baseline)}"
+        )
     differences = [a - b for a, b in zip(ours, baseline, strict=True)]
     mean, sd = mean_and_sd(differences)
     n = len(differences)

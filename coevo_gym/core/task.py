@@ -305,7 +305,7 @@ class Task(FrozenModel):
     def _named(self) -> Task:
         if (self.origin == OPEN) is not isinstance(self.verifier, NothingAsked):
             raise ValueError(
-                "a task must have the verifier NothingAsked if and only if its origin is 'open', "
+                "the verifier NothingAsked and the origin 'open' must be used together, "
                 f"got verifier={type(self.verifier).__name__} and origin={self.origin!r}"
             )
         if not self.name:

@@ -68,8 +68,8 @@ def evolved_rows(benchmark: str) -> list[dict[str, Any]]:
             rows += [{"run": name, **row} for row in run_rows(folder, evolved=True)]
     if not found:
         raise TaskError(
-            f"runs/ contains no run of {benchmark}, so there are no evolved tasks. Train one with "
-            "`coevo train`, or pass the path to a run folder."
+            f"runs/ contains no run of {benchmark}, so there are no evolved tasks. Start a run "
+            "with `coevo train`, or pass the path to a run folder."
         )
     return rows
 

@@ -51,7 +51,7 @@ def stack(
         if drawing is None:
             raise ConfigError(
                 f"{type(policy).__name__} cannot explore in evolution rounds: it has no "
-                "drawing(seed) method. Add one that returns a context manager to seed sampling."
+                "drawing(seed) method. Add one that returns a context manager that seeds sampling."
             )
         evolver = DrawnAside(evolver, drawing)
     name = "" if arm is None else arm.name

@@ -349,8 +349,8 @@ class _Run:
             if result.held:
                 raise CoevoError(
                     f"All {len(result.held)} initial tasks are held for review, so there are no "
-                    "tasks to train on. Loosen the rules in gates.hold, or set them only for arms "
-                    "(arm.NAME.set), and start over with --overwrite."
+                    "tasks to train on. Loosen the rules in gates.hold, or set them only for "
+                    "certain arms (arm.NAME.set), and start over with --overwrite."
                 )
             raise CoevoError(
                 f"The explorer did not find any initial tasks: {_judged(result)}. "

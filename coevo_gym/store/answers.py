@@ -114,8 +114,8 @@ class AnswerFile:
                 key, scope, template = line["key"], line["scope"], line["template"]
             except (ValueError, KeyError, TypeError) as error:
                 raise StoreError(
-                    f"{path} is not a recording of model answers: line {str(line)[:100]!r} is not "
-                    f"an answer ({error!r})."
+                    f"{path} is not a recording of model responses: line {str(line)[:100]!r} is "
+                    f"not a response ({error!r})."
                 ) from error
             self._kept[key] = StoredAnswer(key, scope, template, said)
 

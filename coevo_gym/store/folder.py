@@ -203,7 +203,8 @@ def locked(path: Path) -> Iterator[None]:
             _lock(handle)
         except OSError as error:
             raise StoreError(
-                f"{path} is in use by another process. Wait for it, or choose another --name."
+                f"{path} is in use by another process. Wait for it to finish, or choose another "
+                "--name."
             ) from error
         yield
     finally:

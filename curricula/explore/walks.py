@@ -182,7 +182,7 @@ class PhasedAgent:
         rising = sorted({end for end in ends if end is not None})
         if ends != [*rising, None]:
             raise ValueError(
-                f"The ends of the phases must increase, and the last must be None, got {ends}."
+                f"Phase ends must be in increasing order, and the last must be None, got {ends}."
             )
         self._phases, self.identity = tuple(phases), dict(identity)
 

@@ -90,7 +90,7 @@ class DraftGate:
         if not isinstance(proposal, Proposal):
             return replace(candidate, said="came as a draft")
         if context is None:
-            raise Rejected("the proposal has no context: the task explored before is missing")
+            raise Rejected("the proposal has no context: the previously explored task is missing")
         try:
             draft = proposable(self.benchmark).draft(proposal, context)
             _ = draft.id

@@ -144,9 +144,9 @@ def plans(
     """
     if not len(native):
         raise ConfigError(
-            "Exploration by coverage starts from a benchmark's own training tasks, but there are "
-            "none. Pass some to the curriculum (native=…), or set curriculum.initial = 'unguided' "
-            "and curriculum.growth.kind to a value other than 'coverage'."
+            "Coverage-based exploration starts from a benchmark's own training tasks, but there "
+            "are none. Pass some to the curriculum (native=…), or set curriculum.initial = "
+            "'unguided' and curriculum.growth.kind to a value other than 'coverage'."
         )
     places = islice(_places(len(native), rng), PROPOSED * n)
     drawn = [require_train(native[place], "explore from") for place in places]

@@ -41,10 +41,10 @@ def test_the_task_is_completed_at_the_end() -> None:
 @pytest.mark.parametrize(
     ("actions", "reason"),
     [
-        (("print(1)", "def f(:"), "action 2 is not Python code"),
-        (("I would look around first.",), "action 1 is not Python code"),
-        (("print('\0')",), "action 1 is not Python code"),
-        (("(" * 500,), "action 1 is not Python code"),
+        (("print(1)", "def f(:"), "action 2 is not valid Python"),
+        (("I would look around first.",), "action 1 is not valid Python"),
+        (("print('\0')",), "action 1 is not valid Python"),
+        (("(" * 500,), "action 1 is not valid Python"),
         (("# nothing",), "action 1 does nothing"),
         (("",), "action 1 does nothing"),
         ((), "there are no actions"),

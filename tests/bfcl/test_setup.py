@@ -306,7 +306,7 @@ def test_another_version_that_is_in_use_is_an_error(
     other.__file__ = str(tmp_path / "bfcl_eval" / "__init__.py")
     monkeypatch.setitem(sys.modules, "bfcl_eval", other)
     with pytest.raises(
-        EnvBackendError, match=r"was already imported from .*, which is not version"
+        EnvBackendError, match=r"was already imported from .*, but version .* is required"
     ):
         wheel.official("constants.executable_backend_config")
 

@@ -81,7 +81,7 @@ def test_without_a_context_nothing_is_drafted() -> None:
     verdict = run_gates(GATES, proposal()).verdict
     assert (verdict.gate, verdict.reason) == (
         "draft",
-        "the proposal has no context: the task explored before is missing",
+        "the proposal has no context: the previously explored task is missing",
     )
     assert verdict.context_id == ""
 

@@ -226,7 +226,7 @@ def test_one_task_is_shown(coevo: Coevo) -> None:
     text = coevo("tasks", "show", evolved["name"], "--run", "toy-run")
     assert evolved["instruction"] in text
     assert evolved["signal"] in text
-    assert "add --run" in coevo("tasks", "show", "nosuch", code=2)
+    assert "pass --run" in coevo("tasks", "show", "nosuch", code=2)
     assert "`coevo tasks toy-run`" in coevo("tasks", "show", "x", "--run", "toy-run", code=2)
 
 

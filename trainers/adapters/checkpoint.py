@@ -37,6 +37,6 @@ def load_session(session: SessionFace, checkpoint: Path | str) -> None:
     if not path.is_file():
         raise StoreError(
             f"{path.parent} contains no {FILE}: it was saved without its curriculum, so resuming "
-            "would restart the curriculum with trained weights. Resume from another checkpoint."
+            "would combine trained weights with a new curriculum. Resume from another checkpoint."
         )
     session.load_state_dict(read_json(path))

@@ -124,7 +124,9 @@ def check_words(instruction: str, goal: RoomGoal) -> None:
         if not names(instruction, name):
             raise BuildError(f"the instruction does not mention the {name.lower()}")
     if kinds_said(instruction) != {goal.kind} & _SAID.keys():
-        raise BuildError(f"the instruction must describe only a goal of kind {goal.kind}")
+        raise BuildError(
+            f"the instruction must describe a goal of kind {goal.kind} and nothing else"
+        )
 
 
 def names(text: str, name: str) -> bool:

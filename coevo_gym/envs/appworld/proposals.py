@@ -25,7 +25,7 @@ def draft(proposal: Proposal, context: Context) -> Draft:
     """Create a draft from a proposal. Code that ends the task is added if it is missing.
 
     Raises:
-        BuildError: if the proposal has no request, or an action is not Python code.
+        BuildError: if the proposal has no request, or an action is not valid Python.
     """
     request, actions = request_of(proposal), actions_of(proposal)
     codes = [_code(action, number) for number, action in enumerate(actions, start=1)]
@@ -40,7 +40,7 @@ def _code(action: str, number: int) -> str:
     try:
         read = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise BuildError(f"action {number} is not Python code: {error}") from error
+        raise BuildError(f"action {number} is not valid Python: {error}") from error
     if not read.body:
         raise BuildError(f"action {number} does nothing")
     return code

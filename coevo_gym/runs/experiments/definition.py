@@ -294,7 +294,9 @@ class Experiment(FrozenModel):
         rows = tuple(row for row in self.rows if not names or row.name in names)
         if all(row.shows for row in rows):
             listed = ", ".join(names)
-            raise ConfigError(f"No selected row ({listed}) has its own runs. Select one that does.")
+            raise ConfigError(
+                f"None of the selected rows ({listed}) has runs of its own. Select one that does."
+            )
         return rows
 
     def baselines_of(self, row: Row) -> tuple[str, ...]:

@@ -160,7 +160,9 @@ class Importer:
     def _read_task(self, data: Mapping[str, Any]) -> _Candidate:
         task = Task.model_validate(data)
         if task.origin == "open":
-            raise TaskError("the line describes an open task, which has no goal")
+            raise TaskError(
+                "the line describes an open task, but only tasks with a goal can be imported"
+            )
         require_train(task, "import")  # a gate checks the content of the built task
         # A reference may do several things in one action; the gates count its effects.
         solution = self._benchmark_of(task.benchmark).demonstration(task)

@@ -59,7 +59,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tape.jsonl"
     path.write_text('{"step": 3}\n')
     with pytest.raises(
-        StoreError, match=r"tape\.jsonl is not a recording of model answers: line .*step"
+        StoreError, match=r"tape\.jsonl is not a recording of model responses: line .*step"
     ):
         AnswerFile(path)
 

@@ -64,8 +64,8 @@ class Scene:
         self.translation = self.translation._replace(sas="")  # frees about a megabyte
         if not self.rules.operators:  # the translator has simplified everything away
             raise TaskError(
-                "The agent cannot affect the goal: it is either impossible or already met. Choose "
-                "a goal that the objects in the scene allow and that is not met at the start."
+                "No action matters: the goal is either impossible or already met. Choose a goal "
+                "that can be met with the objects in the scene but is not met at the start."
             )
         self.start = State(self.rules)
         atoms = [self.proposition(atom) for atom in self.start.atoms()]

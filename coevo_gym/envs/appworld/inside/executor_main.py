@@ -163,7 +163,9 @@ class Apps:
             told: dict[str, Any] = json.loads(line)
             if told["id"] == request["id"]:
                 return told
-        raise ConnectionError("AppWorld's apps have stopped. Calls fail until the next episode.")
+        raise ConnectionError(
+            "AppWorld's apps have stopped. All calls will fail until the next episode."
+        )
 
 
 def _stand_in(value: Any) -> dict[str, Sequence[str]]:

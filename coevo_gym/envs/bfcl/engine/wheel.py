@@ -132,7 +132,7 @@ def official(module: str) -> ModuleType:
     loaded = Path(str(sys.modules["bfcl_eval"].__file__)).parent
     if loaded.resolve() != folder.resolve():
         raise EnvBackendError(
-            f"bfcl_eval was already imported from {loaded}, which is not version {VERSION}. "
+            f"bfcl_eval was already imported from {loaded}, but version {VERSION} is required. "
             "Create the BFCL env before importing bfcl_eval, or use a separate process."
         )
     return import_module(f"bfcl_eval.{module}")
