@@ -89,7 +89,7 @@ def install_files(benchmark: str, files: Iterable[Path]) -> Path:
 
 @contextmanager
 def locked(benchmark: str) -> Iterator[None]:
-    """Context manager that locks a benchmark's installation once no other process holds it."""
+    """Context manager that locks a benchmark's installation, waiting if it is already locked."""
     folder = benchmark_home(benchmark)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:

@@ -121,7 +121,7 @@ class Guiding:
         return {name: changes for name, changes in found.items() if changes}
 
     def metrics(self) -> dict[str, float]:
-        """Return the time spent and notes written since the last call, and the memories' metrics.
+        """Return the time spent and note counts since the last call, and the memories' metrics.
 
         ``study_s`` is the time of all studies in seconds, and ``study_s.KIND`` that of one study.
         """

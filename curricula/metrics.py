@@ -63,7 +63,7 @@ class EnergyDistance(NamedTuple):
 
 
 def energy_distance(x: ArrayLike, y: ArrayLike, estimator: Estimator = "v") -> EnergyDistance:
-    """Return the absolute and relative energy distance of two task sets (CoEvolve, eq. 3 and 4).
+    """Return the absolute and relative energy distance between task sets (CoEvolve, eq. 3 and 4).
 
     ED = 2 E|x - y| - E|x - x'| - E|y - y'|;  ED_rel = ED / E_{i != i'}|x_i - x_i'|.
 
@@ -159,7 +159,7 @@ def feedback_ratio(rounds: int, seconds_per_round: float, seconds_in_all: float)
 
 
 class CrossTable(NamedTuple):
-    """Shares of tasks by two outcomes: the baseline's, then the agent's (C correct, W wrong)."""
+    """Share of tasks for each pair of outcomes, baseline first, then agent (C correct, W wrong)."""
 
     cc: float
     cw: float

@@ -1,4 +1,4 @@
-"""Functions that create curricula by method name, for samplers that are not part of a run."""
+"""Functions that create the curriculum of a named method, for samplers outside a run."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def most_tokens(request: Request) -> Tokens:
 
 
 class Budgeted:
-    """A policy wrapper that does not send requests that might exceed a usage cap.
+    """A policy wrapper that refuses requests that might exceed a usage cap.
 
     The first request that exceeds the budget and all later requests are not sent; they finish with
     ``UNSENT``. A batch whose upper bound exceeds the budget is sent in parts, because requests
@@ -153,7 +153,7 @@ def _found(text: str) -> dict[str, Any]:
 
 
 def _within_braces(text: str) -> str:
-    """Return the text from the first opening brace to the last closing brace (if there is one)."""
+    """Return the text from the first opening brace to the last closing brace, if any."""
     begin, end = text.find("{"), text.rfind("}")
     return text[begin : end + 1] if end > begin else text[begin:]
 
@@ -253,7 +253,7 @@ _NOT_ASKED = "endpoint: not asked, after three requests in a row that were lost"
 
 @dataclass(slots=True)
 class _Case(Generic[ModelT]):
-    """The state of an inquiry (a question for a model) until it is answered."""
+    """The state of a pending inquiry (a question for a model)."""
 
     inquiry: Inquiry[ModelT]
     prompt: InquiryPrompt

@@ -293,7 +293,7 @@ def _named(index: int) -> str:
 
 
 def _slots(text: str) -> Iterator[_Piece]:
-    """Split a chat template's text at the message placeholders, and remove whitespace there."""
+    """Split a chat template's text at the message placeholders, stripping adjacent whitespace."""
     position = 0
     for match in _SLOT.finditer(text):
         before, after = text[position : match.start()], text[match.end() :]

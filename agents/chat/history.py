@@ -267,7 +267,7 @@ def _managed(
 
 
 def without_marks(answer: str) -> str:
-    """Remove from an answer the commands that a model uses to manage its history."""
+    """Strip the model's history commands from an answer."""
     return _NOTE.sub("", _DROP.sub("", answer)).strip()
 
 

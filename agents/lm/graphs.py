@@ -78,7 +78,7 @@ class GraphDecoder:
         return _n_bytes(self._memory)
 
     def start(self, batch: Begun) -> GraphBatch | None:
-        """Continue decoding a batch; return None if memory is short or CUDA graph capture fails."""
+        """Continue decoding a batch; return None if memory runs out or CUDA graph capture fails."""
         if not self._works or not self._fits(batch):
             return None
         try:
@@ -148,7 +148,7 @@ class GraphDecoder:
 
 
 class GraphBatch:
-    """A batch in the memory of a decoder; the memory can hold only one batch at a time.
+    """A batch in a decoder's memory, which can hold only one batch at a time.
 
     Finished rows stay in the batch until a smaller size suffices. If all slots are used, the batch
     is moved to a size with more slots.
@@ -254,7 +254,7 @@ class _SlotLayer(DynamicLayer):
 
 
 def usable_bytes(device: torch.device) -> int:
-    """Return the bytes of a GPU that sampling may still use: half of the memory not in use."""
+    """Return the bytes of GPU memory that sampling may still use: half of the free memory."""
     free, _ = torch.cuda.mem_get_info(device)
     cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return int((free + cached) * _GPU_SHARE)

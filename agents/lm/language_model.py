@@ -163,7 +163,7 @@ class LanguageModel:
     def logprobs_and_values(
         self, samples: Sequence[Sample], head: Module
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute the results of :meth:`logprobs` and (B, T) fp32 values in one forward pass."""
+        """Compute :meth:`logprobs` and, in the same forward pass, (B, T) fp32 values."""
         return self._evaluated(samples, head)
 
     def _evaluated(
@@ -228,7 +228,7 @@ class LanguageModel:
         return frozen
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the version and CPU copies of the trained weights (LoRA: the adapter only)."""
+        """Return the version and CPU copies of the trained weights (for LoRA, only the adapter)."""
         weights = {n: w.detach().to("cpu", copy=True) for n, w in self._trained().items()}
         return {"version": self.version, "lora_rank": self.config.lora_rank, "weights": weights}
 

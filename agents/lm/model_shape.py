@@ -68,7 +68,7 @@ class ModelShape(NamedTuple):
         return self.layers * rank * sum(rows + columns for rows, columns in adapted._matrices())
 
     def _matrices(self) -> list[tuple[int, int]]:
-        """Return (input, output) widths of a transformer block's attention and MLP matrices."""
+        """Return the (input, output) widths of a transformer block's attention and MLP matrices."""
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = [(self.hidden, query), *[(self.hidden, key)] * 2, (query, self.hidden)]
         mlp = [*[(self.hidden, self.intermediate)] * 2, (self.intermediate, self.hidden)]

@@ -268,7 +268,7 @@ def sequence_attention(
 
 
 def _along(path: Path, parts: Sequence[Tensor]) -> Tensor:
-    """Concatenate tensors into one sequence's attention keys (or values), (1, heads, T, D)."""
+    """Concatenate tensors into attention keys (or values) of shape (1, heads, T, D)."""
     found = [parts[number][:, :, :n] for number, n in path]
     return found[0] if len(found) == 1 else torch.cat(found, dim=2)
 

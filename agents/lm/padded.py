@@ -227,7 +227,7 @@ class _Batch:
             self._cache.batch_select_indices(kept)
 
     def begun(self) -> Begun:
-        """Return the batch in the form that a decoder continues. :meth:`go_on` must come first."""
+        """Return the batch in the form that a decoder expects. :meth:`go_on` must come first."""
         seen = self._seen[:, :-1]  # without the queued tokens
         parts = self._ids, self._positions, self._temperatures, self._uniforms, seen
         return Begun(*parts, self._contents())

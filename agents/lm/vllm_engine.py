@@ -267,7 +267,7 @@ def _process_kept() -> Iterator[None]:
 
 
 def _torch_generators_kept() -> AbstractContextManager[None]:
-    """Restore PyTorch's global generators after a ``with`` block, because vLLM draws from them."""
+    """Restore PyTorch's global random states after a ``with`` block, because vLLM changes them."""
     import torch
 
     return torch.random.fork_rng(devices=range(torch.cuda.device_count()))

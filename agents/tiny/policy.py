@@ -182,7 +182,7 @@ class TinyPolicy:
             self._rng = before
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the network weights, word weights, random generator states and version."""
+        """Return the network weights, word weights, random number generator states and version."""
         net = {name: value.detach().clone() for name, value in self._net.state_dict().items()}
         return {
             "config": self.config.model_dump(),

@@ -125,7 +125,7 @@ def experiment(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print Markdown.")] = False,
 ) -> None:
-    """Run the experiments in a paper's table, or in your own, and print the results.
+    """Run the experiments of a paper's table, or of your own table, and print the results.
 
     A cell is one row with one seed, stored as a run in runs/TABLE/ROW-SEED. Run the same command
     again to continue after Ctrl-C: finished cells are skipped, and an interrupted cell is resumed.

@@ -77,7 +77,7 @@ def model_export(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Export the language model that an arm has trained, in the transformers format.
+    """Export an arm's trained language model in the format of Hugging Face Transformers.
 
     The folder contains the weights, config and tokenizer, and a model card (README.md) with the
     run's benchmark, settings and results. Read the card and add a licence before you

@@ -1,4 +1,4 @@
-"""Consoles, tables, JSON and exit codes for the output of commands."""
+"""Consoles, tables, JSON output and exit codes of commands."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def cell(value: Any) -> str:
 
 
 class _Teller(logging.Handler):
-    """Log handler that passes warnings and progress messages to the user."""
+    """Log handler that shows warnings and progress messages to the user."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)

@@ -126,7 +126,7 @@ def free_space(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete old checkpoints of finished runs, and files that killed processes left behind.
+    """Delete old checkpoints of finished runs, and files left behind by killed processes.
 
     The command skips runs in progress, and keeps everything needed to resume, evaluate, report,
     compare or view a run. The command lists the files and asks for confirmation first.

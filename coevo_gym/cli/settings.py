@@ -1,4 +1,4 @@
-"""``coevo config``, and the options and printed run plans that several commands share."""
+"""The ``coevo config`` command, and options and run plans shared by several commands."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ class Benchmark(Protocol):
         ...
 
     def choices(self, view: View) -> tuple[str, ...]:
-        """Return the actions that a scorer may choose from, given only the policy's view."""
+        """Return the actions that a scorer may choose from, using only the policy's view."""
         ...
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:

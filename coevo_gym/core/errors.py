@@ -98,7 +98,7 @@ class ModelNotFound(ModelError, ValueError):
 
 
 class RateLimited(ModelError):
-    """An endpoint lacked the capacity for a request, even after all retries."""
+    """An endpoint did not have the capacity to serve a request, even after all retries."""
 
 
 class BudgetSpent(ModelError):
@@ -106,4 +106,4 @@ class BudgetSpent(ModelError):
 
 
 class AnswerMissing(CoevoError, LookupError):
-    """A replayed tape of model answers lacks an answer. The message names the prompt and key."""
+    """A replayed tape has no answer to a request. The message names the prompt and key."""

@@ -110,7 +110,7 @@ class Study(Protocol):
 
     @property
     def kind(self) -> str:
-        """The kind of the notes that this study records about training groups."""
+        """The kind of note that this study writes about training groups."""
         ...
 
     def examine(self, groups: Sequence[Group]) -> Findings:

@@ -80,7 +80,7 @@ class Usage(FrozenModel):
 
     @property
     def answers(self) -> int:
-        """Number of questions asked, regardless of their outcome."""
+        """Number of questions asked, whether or not they were answered."""
         return self.used + self.repaired + self.by_rule
 
 
@@ -226,7 +226,7 @@ class Meter:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[Spent]:
-        """Count the model usage of the ``with`` block; yield a function that returns this usage."""
+        """Count the model usage in a ``with`` block; yield a function that returns the count."""
         with self.scopes(name) as path:
             yield lambda: self.usage(path)
         if "/" not in path:

@@ -416,7 +416,7 @@ def point_biserial(values: Sequence[float], outcomes: Sequence[float]) -> float:
 
 
 def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
-    """Compute Cohen's kappa: the agreement of two raters beyond that expected by chance.
+    """Compute Cohen's kappa, the chance-corrected agreement between two raters.
 
     Args:
         first: (n,) labels of the items by one rater, with n at least 1.

@@ -294,7 +294,7 @@ class EvalTrajectory(EpisodeRecord):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Trajectories of one task that are compared with each other.
+    """A group of trajectories for one task that are compared with each other.
 
     Attributes:
         id: id that is unique within a run.

@@ -51,7 +51,7 @@ class Entity(FrozenModel):
 
 
 class EnvProfile(FrozenModel):
-    """A profile that describes a benchmark's users, objects and good requests.
+    """A profile of a benchmark: its users, its objects and the properties of good requests.
 
     Attributes:
         who: the user who makes requests in this world.

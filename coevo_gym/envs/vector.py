@@ -208,7 +208,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         self.unwrapped_env(index).cut(reason)
 
     def render(self) -> tuple[Any, ...]:
-        """Return the rendering of each env."""
+        """Render each env, and return the results."""
         return tuple(env.render() for env in self.envs)
 
     def close_extras(self, **kwargs: Any) -> None:

@@ -132,7 +132,7 @@ class Evaluation:
         return by_type(self.by_task.values())
 
     def metrics(self) -> dict[str, float]:
-        """Return the results as metrics for any sink."""
+        """Return the results as metrics, ready for any sink."""
         of_scenarios = self.scenario_success_rate
         return {
             "tasks": float(len(self.by_task)),

@@ -69,7 +69,7 @@ class LiveEpisode(Generic[RecordT]):
         return len(self._acts)
 
     def begin(self) -> Lost | None:
-        """Reset the env to the task. Return an outcome only if the reset fails."""
+        """Reset the env to the start of the task. Return an outcome only if the reset fails."""
         try:
             self.env.reset(seed=self._episode.seed, options={"task": self._episode.task})
         except EnvBackendError as error:

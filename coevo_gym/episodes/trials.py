@@ -125,7 +125,7 @@ class Trials:
 
     @property
     def faults(self) -> int:
-        """Number of tasks that have a lost episode to repeat. Later rates exclude these tasks."""
+        """Number of tasks with a lost episode to rerun. Later rates exclude these tasks."""
         over = {line.id for line in self.lines if line.success or line.sample == self.n - 1}
         return len(self.tasks) - len(over)
 
@@ -334,7 +334,7 @@ class CutAtRepeats:
 
 
 def repeats(actions: Sequence[str]) -> bool:
-    """Return True if the last action equals the previous action.
+    """Return True if the last two actions are identical.
 
     Example:
         >>> repeats(["look", "go north", "go north"])

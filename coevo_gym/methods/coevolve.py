@@ -57,7 +57,7 @@ def coevolve(kit: Kit) -> Method:
 
 
 class StaticSettings(FrozenModel):
-    """Settings for methods whose tasks stay the same."""
+    """Settings for methods that train on a fixed set of tasks."""
 
     native: bool = False
     """Train on all native training tasks instead of the initial tasks."""

@@ -60,7 +60,7 @@ class ExplorerModel(Protocol):
 
     @property
     def scope(self) -> Scope:
-        """The scope under which the model's queries are counted."""
+        """The scope under which queries to the model are counted."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Published settings of methods, and published results of CoEvolve.
+"""Published settings for methods, and published results for CoEvolve.
 
 CoEvolve's settings are from its Tables 3 and 9 (arXiv 2604.15840), Role-Agent's from its Table 5
 (arXiv 2606.10917), and AgentEvolver's from its published code, with the lower clip from the paper

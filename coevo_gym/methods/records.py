@@ -20,7 +20,7 @@ class StepRecord(ABC):
 
     @abstractmethod
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return metrics on a step's notes, or {} if the step has no relevant notes."""
+        """Return metrics for a step's notes, or {} if the step has no relevant notes."""
 
     def note(self, notes: Notes) -> None:
         """Compute the metrics from the notes; see :class:`~coevo_gym.core.seams.Memory`."""

@@ -1,1 +1,1 @@
-"""Runs: their folders, stores and checkpoints, and the code that trains and resumes them."""
+"""Runs: their folders, stores and checkpoints, and the code that starts and resumes them."""

@@ -163,7 +163,7 @@ class Arm:
             return weights_hash(self.policy)
 
     def most_left(self) -> tuple[int, str]:
-        """Return the maximum number of remaining env steps, as a number and as text."""
+        """Return the maximum number of env steps left, both as an int and as text."""
         config, state = self.loop.config, self.loop.state
         if config.max_steps is None:
             left = (config.max_env_steps or 0) - state.env_steps
@@ -192,7 +192,7 @@ class Arm:
         }
 
     def close(self) -> None:
-        """Cancel a round that runs in parallel with training, and wait until the round has stopped.
+        """Cancel a round that is running in parallel with training, and wait until it has stopped.
 
         The round stops at its next draft or model call. Requests in flight are abandoned; answers
         received before are on the tape.
@@ -368,7 +368,7 @@ class ArmEvents(Events):
         self._last_took_s = self._step_began - began
 
     def step_under_way(self) -> str:
-        """Describe how long the current step has run so far and how long the last step took."""
+        """Describe how long the current step has been running and how long the last step took."""
         began = f"step {self.arm.loop.state.step + 1} of {self.arm.name} began "
         began += f"{duration(monotonic() - self._step_began)} ago"
         if self._last_took_s is None:

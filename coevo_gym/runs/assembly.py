@@ -130,11 +130,11 @@ class Assembly:
         return [*self.demonstrations, *(task for task in native if task.id not in shown)]
 
     def seed(self, purpose: str) -> int:
-        """Return the random seed for a purpose, such as ``"policy"`` or ``"imitation"``."""
+        """Return the random seed for the given purpose, such as ``"policy"`` or ``"imitation"``."""
         return episode_seed(self.config.seed, purpose)
 
     def rng(self, purpose: str) -> Generator:
-        """Return a random generator for a purpose, such as ``"warm-up tasks"``."""
+        """Return a random generator for the given purpose, such as ``"warm-up tasks"``."""
         return np.random.default_rng(self.seed(purpose))
 
     @property
@@ -270,7 +270,7 @@ class Assembly:
         return self.models.asked(name, settings.explorer, settings.advisor)
 
     def asked_by_studies(self, arm: ArmConfig) -> Asked | None:
-        """Return the model that an arm's studies query, or None if they query no model."""
+        """Return the model queried by an arm's studies, or None if they query no model."""
         if not arm.questions_per_step:
             return None
         return self.models.analyst(arm.name, arm.analyst, arm.advisor)
@@ -287,7 +287,7 @@ class Assembly:
 
     @cached_property
     def models(self) -> Models:
-        """The models that rounds and studies query."""
+        """The models queried by rounds and studies."""
         return Models(
             self.config,
             database=self.database,

@@ -1,4 +1,4 @@
-"""Demonstrations: training episodes that users played for a policy to imitate in a warm-up.
+"""Demonstrations: training episodes played by users, which a policy imitates during warm-up.
 
 The file is an ordinary list of training tasks, which samplers and ``coevo tasks import`` can read.
 Each task's solution is the actions of the episode.

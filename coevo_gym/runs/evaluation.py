@@ -40,7 +40,7 @@ SILENT: ProgressSink = Silent()
 
 
 class KeptInFolder(FinishedEpisodes):
-    """An evaluation's finished episodes, each saved in a folder when it finishes."""
+    """The finished episodes of an evaluation, each saved to a folder as soon as it ends."""
 
     def __init__(self, folder: EvalFolder, policy: str, database: RunStore) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ def evaluate_in(
 
 
 def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> Evaluation:
-    """Play the episodes that are not saved yet."""
+    """Play the episodes that have not been saved yet."""
     total, done = len(job.tasks) * job.samples, len(kept.lines)
     if not job.tasks:
         raise ConfigError(f"{job.source} has no {job.split} tasks to evaluate {job.policy} on.")

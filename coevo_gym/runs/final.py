@@ -1,4 +1,4 @@
-"""Scores on the tasks of ``evaluation.final``, measured once per policy after the last step.
+"""Scores on the tasks in ``evaluation.final``, measured once per policy after the last step.
 
 Training, exploration and evaluation of a run never read these tasks or their scores. A score is
 saved once its line is in ``metrics.jsonl``; a resumed run does not measure it again.
@@ -20,7 +20,7 @@ def stored_as(policy: str, name: str) -> str:
 
 
 def final_scores(folder: RunFolder) -> FinalScores:
-    """Return all scores so far on the final tasks: the warm-up's, then each arm's in order.
+    """Return all scores on the final tasks so far: the warm-up's, then each arm's in order.
 
     Scores are metrics from :meth:`~coevo_gym.episodes.evaluation.Evaluation.metrics`.
     """

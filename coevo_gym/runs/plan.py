@@ -27,7 +27,7 @@ from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Planned steps, episodes and tokens for one arm (the largest numbers if arms differ).
+    """Planned steps, episodes and tokens per arm (the maximum over all arms if they differ).
 
     Attributes:
         steps: learner steps; None if training is limited by env steps.
@@ -146,7 +146,7 @@ def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
 
 
 def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Yield the settings that differ from the paper's, or the paper's results if none do."""
+    """Yield the settings that differ from the paper's or, if none do, the published results."""
     if config.policy.kind not in LANGUAGE_MODELS:
         return
     arms, benchmark = arm_configs(config).values(), config.benchmark.name

@@ -1,4 +1,4 @@
-"""Evolution rounds that run once for all arms that need them."""
+"""Evolution rounds that run only once and are shared by all arms that need them."""
 
 from __future__ import annotations
 

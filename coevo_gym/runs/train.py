@@ -102,7 +102,7 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class RunStart:
-    """The policy state and the baseline results with which all arms of a run start.
+    """The policy state and baseline results that all arms of a run start from.
 
     Attributes:
         policy: state of the warmed-up policy.

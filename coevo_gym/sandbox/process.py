@@ -102,7 +102,7 @@ class Sandboxed:
         return said.decode(errors="replace")
 
     def kill(self) -> None:
-        """Kill all processes of the program, and wait until they are gone.
+        """Kill all of the program's processes, and wait until they have exited.
 
         Raises:
             EnvBackendError: if a process survives.

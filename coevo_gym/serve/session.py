@@ -1,4 +1,4 @@
-"""A curriculum session whose acknowledged calls survive any crash of its process.
+"""A curriculum session whose acknowledged calls survive a process crash.
 
     with JournaledSession(make, evolver, Path("curriculum.db"), lease_s=600) as session:
         ticket = session.take(request="worker-3/17")

@@ -42,7 +42,7 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step: int, state: Mapping[str, Any]) -> Path:
-        """Save a state as a step's checkpoint, and delete the oldest checkpoints.
+        """Save a state as the checkpoint for a step, and delete the oldest checkpoints.
 
         The state consists of JSON values and tensors.
 
@@ -114,7 +114,7 @@ class Checkpoints:
 
 
 class _Writer:
-    """A binary stream that records the reason why a write to it failed.
+    """A binary stream that records why a write failed.
 
     ``torch.save`` reports a failed write as a ``RuntimeError`` about positions in its archive.
 

@@ -292,7 +292,7 @@ _ADVICE = {
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file atomically, so that it always has either its old or its new content.
+    """Write a file atomically, so that it always contains either the old or the new content.
 
     Raises:
         StoreError: if the file cannot be written; the old file is kept.

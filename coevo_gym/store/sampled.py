@@ -102,7 +102,7 @@ def sampled_ids(trajectory: Trajectory) -> set[int]:
 
 
 def advantage_to_json(advantage: Advantage) -> tuple[float, str]:
-    """Return the mean advantage, and the advantage as JSON: one number, or one number per step."""
+    """Return the mean advantage and the advantages as JSON: one number, or one per step."""
     if not isinstance(advantage, Sequence):
         return float(advantage), json.dumps(round(advantage, DIGITS))
     steps = [fmean(one) if isinstance(one, Sequence) else float(one) for one in advantage]

@@ -16,12 +16,12 @@ _SECRET_NAMES = frozenset(
 
 
 def names_secret(name: str) -> bool:
-    """Return True if a setting, header or variable with this name is a secret."""
+    """Return True if a setting, header or variable with this name holds a secret."""
     return bool(_SECRET_NAMES & set(re.split(r"[^a-z0-9]+", name.lower())))
 
 
 def without_secrets(settings: Any, *, secret: bool = False) -> Any:
-    """Convert settings to JSON, redacting values under keys that name a secret."""
+    """Convert settings to JSON, redacting the values of secret keys."""
     if isinstance(settings, Mapping):
         return {
             str(key): without_secrets(value, secret=secret or names_secret(str(key)))

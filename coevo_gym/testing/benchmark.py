@@ -56,7 +56,7 @@ def check_splits(name: str) -> None:
 
 
 def check_copies_are_recognised(name: str) -> None:
-    """Check that validation and test tasks are recognised even if labelled as training tasks."""
+    """Check that validation and test tasks are recognised even if mislabelled as training tasks."""
     benchmark = get_benchmark(name)
     train = benchmark.tasks(Split.TRAIN)[0]
     for split in (Split.VAL, Split.TEST):

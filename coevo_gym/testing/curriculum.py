@@ -1,4 +1,4 @@
-"""Contract check for curricula, given a function that creates a fresh curriculum."""
+"""A check that curricula from a factory function satisfy the contract for curricula."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def assert_curriculum_contract(
 
 
 def _drawn(curriculum: Curriculum, steps: Sequence[int]) -> list[list[str]]:
-    """Run a curriculum with seeded outcomes, and return the ids of the tasks drawn in each step."""
+    """Run a curriculum with seeded outcomes and return the ids of the tasks drawn at each step."""
     drawn = []
     for step in steps:
         rng = np.random.default_rng(step)

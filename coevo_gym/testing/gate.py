@@ -1,4 +1,4 @@
-"""Contract check for a gate, given a draft that the gate accepts and one that it rejects."""
+"""A check that a gate satisfies the contract, using one acceptable and one bad draft."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def draft_of(benchmark: str) -> Draft:
 
 
 def candidate_of(draft: Draft) -> Candidate:
-    """Create a gate's candidate by building and replaying a draft."""
+    """Build and replay a draft to create a candidate for a gate."""
     benchmark = get_benchmark(draft.benchmark)
     task = benchmark.build(draft)
     return Candidate(draft, draft, task, replay=benchmark.replay(task, task.solution))

@@ -1,4 +1,4 @@
-"""Models for tests: rule-based, hostile, or tiny with random weights."""
+"""Models for tests: rule-based, adversarial, and tiny models with random weights."""
 
 from __future__ import annotations
 

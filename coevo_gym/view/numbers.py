@@ -59,7 +59,7 @@ def spread(n: int, most: int) -> list[int]:
 
 
 def headline(table: Sequence[TableRow]) -> str:
-    """Return a sentence that compares the last row of a table with the best other row."""
+    """Return a sentence that compares the last row of a table with the best of the other rows."""
     rows = [row for row in table if math.isfinite(row.success)]
     if not rows:
         return "This run has no evaluations on held-out tasks."

@@ -178,7 +178,7 @@ def pages_of(total: int, per_page: int) -> int:
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Return the distinct search words in a string, in lower case."""
+    """Return the distinct search terms in a string, in lower case."""
     return tuple(dict.fromkeys(fold(text).split()))
 
 

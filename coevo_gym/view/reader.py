@@ -23,7 +23,7 @@ _AT_ONCE = 500
 
 
 class NoteMeans(NamedTuple):
-    """Statistics of the notes of one kind at one learner step.
+    """Statistics for notes of one kind at one learner step.
 
     Attributes:
         kind: name of the study that wrote the notes.
@@ -149,7 +149,7 @@ class ViewReader(RunReader):
         return list(found)[:most]
 
     def note_means(self, arm: str) -> list[NoteMeans]:
-        """Return statistics of an arm's notes on episode steps, by note kind and learner step."""
+        """Return statistics for an arm's step-level notes, by note kind and learner step."""
         likeness, floor = (
             f"avg(CASE WHEN json_type(evidence, '{path}') IN ('integer', 'real') "
             f"THEN json_extract(evidence, '{path}') END)"

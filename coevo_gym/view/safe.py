@@ -75,7 +75,7 @@ class Censor:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] | None = None) -> Censor:
-        """Create a censor that redacts values of environment variables with secret-like names."""
+        """Create a filter that redacts values of environment variables with secret-like names."""
         found = os.environ if environ is None else environ
         return cls(value.strip() for name, value in found.items() if names_secret(name))
 

@@ -188,7 +188,7 @@ def _chosen(extras: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _guessed(parts: Sequence[str]) -> str:
-    """Guess the type of a shop page from the texts on it. Used if no type was recorded."""
+    """Guess the type of a shop page from its text. Used if no type was recorded."""
     if parts[0] == "WebShop":
         return "search"
     if parts[0].startswith("Thank you"):

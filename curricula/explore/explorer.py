@@ -171,7 +171,7 @@ class Walker:
         self._draw = draw
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return one action per view; if there are no choices, abandon the walk."""
+        """Return one action for each view; abandon a walk if its view offers no choices."""
         return [self._next(view) for view in views]
 
     def _next(self, view: View) -> Act:

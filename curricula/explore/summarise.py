@@ -189,7 +189,7 @@ def gap(numbers: Sequence[int], n_steps: int) -> tuple[int, int] | None:
 
 
 def numbered(number: int, exchange: Exchange) -> dict[str, Any]:
-    """Return an action and its result, with their number, as input for a prompt."""
+    """Return a numbered action and its result as input for a prompt."""
     return {"number": number, **exchange.model_dump()}
 
 

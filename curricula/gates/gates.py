@@ -167,7 +167,7 @@ class PaperGate:
         return replace(candidate, said=said, env_steps=candidate.env_steps + tried.env_steps)
 
     def _judged(self, candidate: Candidate, rollout: Trajectory) -> tuple[str, str]:
-        """Return a reason to reject the rollout and a finding in its favour; either may be ""."""
+        """Return a reason to reject the rollout and a reason to accept it; either may be ""."""
         if rollout.score > 0:
             return "", f"scores {rollout.score:.2f}"
         if rollout.end_reason not in OWN_ENDS:
@@ -194,7 +194,7 @@ _SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class SubstanceGate:
-    """A gate that rejects trivial tasks and instructions that reveal or do not match the solution.
+    """A gate that rejects trivial tasks and instructions that are unrelated or reveal the solution.
 
     It rejects a task if its reference contains unnecessary steps, if its reference neither changes
     nor reads the engine's state, if its instruction contains the answer or the whole reference, if

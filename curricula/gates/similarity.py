@@ -37,7 +37,7 @@ class Bins(NamedTuple):
 
 
 def similarity_bins(similarity: Sequence[float], n_mixed: int) -> Bins:
-    """Split tasks into thirds by similarity rank, and add a mix of all three (CoEvolve, Table 13).
+    """Split tasks into thirds by similarity rank, plus a mix of all three (CoEvolve, Table 13).
 
     The paper does not specify the boundaries. Here, ``low`` and ``high`` have n // 3 tasks each,
     and ``mid`` has the other tasks; ties keep their order. The mix takes the first n_mixed // 3

@@ -37,7 +37,7 @@ def stands_in(text: str, phrase: str) -> bool:
 
 
 def tells_of(text: str, name: str) -> bool:
-    """Return True if a string contains all words of a name in any form, ignoring filler words.
+    """Return True if a string contains all words of a name, inflected or not, except filler words.
 
     Example:
         >>> tells_of("Delete both of my alarms", "delete alarm"), tells_of("Put it there", "it")

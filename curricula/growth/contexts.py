@@ -78,7 +78,7 @@ def weaknesses(
     patterns: Mapping[Pattern, int] = EMPTY,
     bare: bool = False,
 ) -> Weaknesses:
-    """Return one context for each task and kind of signal. Failed rollouts are preferred.
+    """Return one context for each pair of task and signal kind. Failed rollouts are preferred.
 
     Args:
         signals: the signals.

@@ -43,7 +43,7 @@ def evidence_cut(sizes: Sequence[int], cap: int) -> list[int]:
 
 
 def _by_weight(n: int) -> Iterator[int]:
-    """Yield the indices of ``n`` steps (action and result), most informative step first."""
+    """Yield the indices of ``n`` steps (action-result pairs), most informative first."""
     start, end = 0, n
     for turn in range(n):
         if turn % 3 == 1:

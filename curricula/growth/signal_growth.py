@@ -281,7 +281,7 @@ class GrowthConfig(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _of_older_names(cls, data: Any) -> Any:
-        """Convert settings with old names to the current names."""
+        """Convert old setting names to the current ones."""
         if not isinstance(data, Mapping):
             return data
         data = with_kinds(cls, data)
@@ -411,7 +411,7 @@ class SignalGrowth:
         """Ignore notes, because signals are only detected in rollouts."""
 
     def metrics(self) -> dict[str, float]:
-        """Return the numbers of pending contexts, patterns and forgetting signals as metrics.
+        """Return the numbers of pending contexts, pending patterns and forgetting signals.
 
         ``forgetting_by_max`` and ``forgetting_by_mean`` count the episodes in which forgetting
         would be detected with ``visit="max"`` and with ``visit="mean"``.

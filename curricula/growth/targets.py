@@ -78,7 +78,7 @@ def tag_counts(tasks: Sequence[Task]) -> Counter[str]:
 
 
 class Coverage(ContextChoice):
-    """A rule that aims for new tasks with tags that are rare in the pool.
+    """A rule that targets new tasks whose tags are rare in the pool.
 
     It draws native training tasks at random, :data:`PROPOSED` times as many as there are drafts,
     and uses their tags as targets. It then chooses the targets with the best coverage

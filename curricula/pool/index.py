@@ -79,7 +79,7 @@ class VectorIndex:
             self._graph.mark_deleted(row)
 
     def kept(self) -> VectorIndex:
-        """Copy the index without vectors marked as removed. The rest are renumbered in order."""
+        """Copy the index without the removed vectors. The rest are renumbered in order."""
         found = VectorIndex(self.dim, exact_up_to=self.exact_up_to)
         found._append(self._rows[: self._n][~self._removed[: self._n]])
         return found
@@ -126,7 +126,7 @@ class VectorIndex:
         return False
 
     def _propose(self, asked: NDArray[np.float32], n: int) -> NDArray[np.int64]:
-        """Return the indices of ``n`` likely nearest neighbours per query, sorted by index."""
+        """Return the indices of ``n`` approximate nearest neighbours per query, sorted by index."""
         removed = self._removed[: self._n]
         if n == len(self):
             return np.tile(np.flatnonzero(~removed), (len(asked), 1))

@@ -194,7 +194,7 @@ def _state(game: Game) -> str:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return the facts that an instruction must convey: the object types named in its goal."""
+    """Return the facts that an instruction must mention: the object types in its goal."""
     assert isinstance(task.world, ALFWorldWorld)
     goal = goal_of(task.world)
     clues = (Clue(f"the {name.lower()}", (name.lower(),), task.instruction) for name in goal.types)

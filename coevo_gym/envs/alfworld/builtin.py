@@ -261,7 +261,7 @@ def _listed_type(id: str) -> str:
 
 
 def _id(type_: str, number: int) -> str:
-    """Return the id of the object that ALFWorld shows under this type and number."""
+    """Return the id of the object that ALFWorld displays with this type and number."""
     name, basin, _ = type_.partition("Basin")
     return f"{name}_bar_{100 - number:03d}" + (f"_bar_{type_}" if basin else "")
 

@@ -298,7 +298,7 @@ class _State:
         return self.holds("cancontain", _type(goal.receptacle), _type(goal.object))
 
     def is_in(self, thing: str, type_: str, apart_from: str = "") -> bool:
-        """Return True if a receptacle of this type, except ``apart_from``, holds the object."""
+        """Return True if a receptacle of this type, other than ``apart_from``, holds the object."""
         return any(
             self.holds("receptacletype", place, _type(type_))
             for place in self.places[thing]

@@ -181,7 +181,7 @@ def _exchange(process: subprocess.Popen[bytes], line: bytes = b"") -> bytes:
 
 
 def _loss(code: int, late: bool, timeout_s: float) -> str:
-    """Describe why a worker was lost."""
+    """Explain why a worker was lost."""
     if late:
         return f"the engine took longer than {timeout_s:g} s"
     how = f"of signal {-code}" if code < 0 else f"with exit code {code}"

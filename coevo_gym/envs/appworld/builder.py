@@ -154,7 +154,7 @@ def _effect(ran: Ran, before: Diff, after: Diff) -> Effect:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return the facts that an instruction must convey: the changes or, if none, the question.
+    """Return the facts that an instruction must convey: the changes or, without any, the question.
 
     The forbidden strings are the answer to a question, and every call written out in full.
     """
@@ -208,7 +208,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Create up to two drafts: one repeating part of the walk, one asking about a list."""
+    """Create up to two drafts: one that repeats part of the walk and one that asks about a list."""
     last = FAILED if trace.steps[-1].error_kind else ""  # its full outcome is not recorded
     outcomes = [*(step.observation for step in trace.steps[1:]), last]
     walk = MoveState(list(zip(trace.actions, outcomes, strict=True)))

@@ -277,7 +277,7 @@ def _printed(words: str, app: str, call: str) -> str:
 
 
 class MoveState:
-    """The state reached by a list of moves.
+    """The state reached after a sequence of moves.
 
     Args:
         turns: (action, outcome) of each step so far.

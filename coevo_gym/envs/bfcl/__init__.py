@@ -1,4 +1,4 @@
-"""The BFCL v3 multi-turn benchmark: serve a user over several turns by calling functions."""
+"""The BFCL v3 multi-turn benchmark: help a user over several turns by calling functions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BFCLBenchmark(ProposableFolder):
     """Failure modes of single turns, followed by the failure modes that all benchmarks share."""
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """Return the solution, split into one call per message."""
+        """Return the solution, split into messages with one call each."""
         return tuple(step for said in task.solution for step in single_calls(said))
 
     def symbol(self, step: Step) -> str:

@@ -129,7 +129,7 @@ def _rated(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float,
 
 
 def _rated_listed(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
-    """Yield (cost, value) for each allowed value of a parameter; those in the request cost less."""
+    """Yield (cost, value) pairs of a parameter's allowed values; those in the request cost less."""
     for item in parameter.listed:
         place = pool.request.find(item.lower())
         yield place / len(pool.request) if place >= 0 else 1.0, item

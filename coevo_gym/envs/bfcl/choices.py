@@ -1,4 +1,4 @@
-"""Candidate actions in a dialogue: calls that fit the tools and use values seen so far."""
+"""Candidate actions in a dialogue: calls that match the tools and use values seen so far."""
 
 from __future__ import annotations
 

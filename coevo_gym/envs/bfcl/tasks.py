@@ -258,7 +258,7 @@ def _task(index: int, category: str, entry: Mapping[str, Any], truth: list[list[
 
 
 def _used_early(held_out: Sequence[tuple[int, list[str]]], truth: list[list[str]]) -> list[str]:
-    """Return functions that the reference solution calls before the turn that adds them.
+    """Return the functions that the reference solution calls before the turn that adds them.
 
     The original runs them at any time, so this reference (miss_func_49) must work here too.
     """

@@ -208,7 +208,7 @@ def kind_of(text: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Convert whole floats to ints, so that they are written without a decimal point."""
+    """Convert whole-number floats to ints, so that they are written without a decimal point."""
     if isinstance(value, list):
         return [plain(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -185,7 +185,7 @@ def evidence(task: Task) -> Evidence:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Create task drafts for products of the context's product family, preferring visited products.
+    """Create task drafts for products in the context's product family, preferring visited ones.
 
     A family consists of all training products that are listed under the same search words. Each
     instruction names some of the product's attributes, one value per option, and a price cap

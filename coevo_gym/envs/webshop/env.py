@@ -170,7 +170,7 @@ class WebShopEnv(TaskEnv):
 
 
 def admissible(session: Session) -> tuple[str, ...]:
-    """Return every click that has an effect on the page. Searches are not included."""
+    """Return every click that is possible on the page. Searches are not included."""
     return tuple(f"click[{text}]" for text in session.targets() if text != "search")
 
 

@@ -29,7 +29,7 @@ def goal_of(verifier: Verifier, catalogue: Catalogue) -> ShoppingGoal:
 
 
 def judge(session: Session, goal: ShoppingGoal) -> None:
-    """Score a session's purchase, if there is one, unless it has been scored already."""
+    """Score a session's purchase if there is one and it has not been scored yet."""
     product = session.product
     if session.page is Page.DONE and session.score is None and product is not None:
         session.score = score(goal, product, session.options, product.price)

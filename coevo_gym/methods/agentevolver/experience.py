@@ -76,7 +76,7 @@ class Usefulness(NamedTuple):
         return Usefulness(kept, self.groups + 1)
 
     def harms(self, least_groups: int) -> bool:
-        """Return True if the utility is negative after at least ``least_groups`` groups."""
+        """Return True if the utility is negative and based on at least ``least_groups`` groups."""
         return self.groups >= least_groups and self.utility < 0.0
 
 

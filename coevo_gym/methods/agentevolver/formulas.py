@@ -1,4 +1,4 @@
-"""AgentEvolver's formulas, keyed by name, for tests; see ``coevo_gym.testing.formulas``."""
+"""AgentEvolver's formulas, keyed by name, for use in tests; see ``coevo_gym.testing.formulas``."""
 
 from __future__ import annotations
 

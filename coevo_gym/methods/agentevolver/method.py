@@ -156,7 +156,7 @@ class AgentEvolverSettings(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """Return the maximum number of queries per step by kind of note; see ``MethodSpec``."""
+        """Return the maximum number of queries per step for each note kind; see ``MethodSpec``."""
         kinds = {"model": ATTRIBUTION, "both": ATTRIBUTION_BY_MODEL}
         found: dict[str, int] = {}
         if self.navigating and self.experiences_by == "model":

@@ -171,7 +171,7 @@ class ExperiencePool:
             self._drop(id, "harmful")
 
     def metrics(self) -> dict[str, float]:
-        """Return the number of experiences in the pool, and metrics about them."""
+        """Return metrics for the pool, including its number of experiences."""
         measured = [entry.use.utility for entry in self._entries.values() if entry.use.groups]
         found = {"experiences": float(len(self)), "measured": float(len(measured))}
         if measured:

@@ -1,4 +1,4 @@
-"""Formulas for training on self-generated tasks, such as the reward for a judge's answer."""
+"""Formulas for training on self-generated tasks, such as converting verdicts to rewards."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _LOOP_CAP = 20
 def judge_score(
     score: float | None, *, relevant: bool, looped: bool, achieved: bool
 ) -> float | None:
-    """Return the reward for a judge's answer.
+    """Convert a judge's answer to a reward.
 
     Args:
         score: score from 0 to 100; None if the judge did not give a score.

@@ -18,7 +18,7 @@ _TOLERANCE = 1e-9
 
 
 def never(step: int, later: Sequence[int]) -> bool:
-    """Return False, because no step has to be kept in replays."""
+    """Return False, because replays may leave out any step."""
     return False
 
 

@@ -215,7 +215,7 @@ class Weighing:
         self._forget()
 
     def metrics(self) -> dict[str, float]:
-        """Return metrics of the latest step's trajectory weights and weighted advantages.
+        """Return metrics for the latest step's trajectory weights and weighted advantages.
 
         ``sum_advantages`` is the sum over all groups, and ``sum_advantages_of_group`` the mean
         distance of a group's sum from 0, which would be 0 without weights.

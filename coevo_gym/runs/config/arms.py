@@ -86,7 +86,7 @@ class ArmConfig(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """Maximum number of model queries per learner step, by kind of note."""
+        """Maximum number of model queries per learner step for each kind of note."""
         found: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
         return found
 

@@ -51,7 +51,7 @@ def derived(
 def rate_warnings(
     policy: PolicySettings, warmup: WarmupSettings, learner: FrozenModel
 ) -> Iterator[str]:
-    """Yield a warning for each learning rate that would destroy a language model."""
+    """Yield a warning for each learning rate that is too high for a language model."""
     if policy.kind not in LANGUAGE_MODELS:
         return
     adapter = policy.model.lora_rank > 0
@@ -71,7 +71,7 @@ def rate_warnings(
 
 
 def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
-    """Return a policy's defaults for the sections ``warmup`` and ``learner``."""
+    """Return a policy's defaults for the ``warmup`` and ``learner`` sections."""
     if not isinstance(policy, PolicySettings):
         try:
             policy = PolicySettings.model_validate(policy)
@@ -89,7 +89,7 @@ def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
 
 
 def _kind(learner: Any) -> str:
-    """Return the ``kind`` of the learner's settings, which are a mapping or a pydantic model."""
+    """Return the ``kind`` of the learner settings, given as a mapping or a pydantic model."""
     if isinstance(learner, Mapping):
         return str(learner.get("kind", "pg"))
     return "rest" if isinstance(learner, RestConfig) else ""

@@ -1,4 +1,4 @@
-"""Settings and their dotted keys: names, types, and the parsing of values given as text."""
+"""Settings and their dotted keys: names, types, and parsing of text values."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class SettingProblem(NamedTuple):
 
 
 def problems(model: type[BaseModel], error: ValidationError) -> list[SettingProblem]:
-    """Return the problems that pydantic found in a settings tree, and their dotted keys."""
+    """Return the problems that pydantic found in settings, each with its setting's dotted key."""
     return [_problem(model, found) for found in error.errors()]
 
 

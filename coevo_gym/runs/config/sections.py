@@ -129,7 +129,7 @@ class EvaluationSettings(FrozenModel):
 
     @property
     def manner(self) -> str:
-        """Describe the policy's sampling, for example ``"greedily, in one episode per task"``."""
+        """Describe how the policy samples, for example ``"greedily, in one episode per task"``."""
         how = f"at temperature {self.temperature:g}" if self.temperature else "greedily"
         episodes = "one episode" if self.samples == 1 else f"{self.samples} episodes"
         return f"{how}, in {episodes} per task"

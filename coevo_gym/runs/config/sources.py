@@ -131,7 +131,7 @@ def preset_names() -> list[str]:
 
 
 def about_preset(name: str) -> str:
-    """Return a preset's description of its goal and requirements."""
+    """Return a preset's description, which states its goal and requirements."""
     return str(_read(PRESETS / f"{name}.toml")["about"])
 
 

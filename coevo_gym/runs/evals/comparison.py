@@ -1,4 +1,4 @@
-"""Comparison of two policies on the same tasks, including the difference's significance."""
+"""Comparison of two policies on the same tasks, with a significance test of the difference."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def _used(usage: Usage) -> dict[str, int | float]:
 
 
 def cues_of(folder: RunFolder, arm: str) -> Told:
-    """Return a function that creates hints for a task as a finished arm's coach would.
+    """Return a function that creates hints for a task in the same way as a finished arm's coach.
 
     Returns:
         A function that returns the cues of the first episode in a group that gets any, or ().

@@ -39,7 +39,7 @@ def in_words(answers: Mapping[str, Answers]) -> str:
 
 
 def warnings(asked_by: Mapping[str, Mapping[str, Answers]]) -> Iterator[str]:
-    """Yield a warning for each type of question, such as judging, with mostly unusable answers.
+    """Yield a warning for each type of question (such as judging) with mostly unusable answers.
 
     Example:
         >>> (one,) = warnings({"mine": {"judge": {"used": 1, "repaired": 0, "by_rule": 3}}})

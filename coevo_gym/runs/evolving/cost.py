@@ -228,7 +228,7 @@ def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool)
 
 
 def _of_studies(config: RunConfig, arm: ArmConfig) -> CostEstimate:
-    """Return the maximum cost of an arm's studies, assuming that every answer needs a repair."""
+    """Return the maximum cost of an arm's studies, assuming that all answers need repair."""
     model, steps = arm.analyst.model, most_steps(config)
     question = _request(QUESTION_TOKENS, arm.analyst.max_answer_tokens).times(_AGAIN)
     asked = arm.questions_per_step.values()

@@ -283,7 +283,7 @@ class _Stoppable:
 
 
 def model_name(model: ExplorerModelSettings, arm: str) -> str:
-    """Return the model's name as recorded with its answers, without its address."""
+    """Return the model's name as recorded with its answers, without the endpoint's address."""
     if model.kind == "policy":
         return f"policy:{arm}"  # each arm trains weights of its own
     return f"{model.kind}:{model.endpoint.model if model.kind == 'openai' else model.model.path}"

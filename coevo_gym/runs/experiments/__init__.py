@@ -1,4 +1,4 @@
-"""Experiments: tables of results, each made with one command.
+"""Experiments: tables of results, each produced by a single command.
 
 ```bash
 coevo experiment controls --budget tiny --seeds 2

@@ -156,7 +156,7 @@ class Chosen:
         ]
 
     def shown(self) -> dict[str, list[str]]:
-        """Map each row to the results of its runs (such as baselines) that other rows show."""
+        """Map each row to the metrics of its runs that other rows show, such as a baseline."""
         found = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:

@@ -215,7 +215,7 @@ def _likeness(ended: _Ended) -> float | None:
 
 
 def _transfer(ended: _Ended) -> dict[str, Any]:
-    """Return the success rates of the arm and the warm-up on another benchmark's held-out tasks."""
+    """Return success rates on another benchmark's held-out tasks: the arm's and the warm-up's."""
     practised = ended.config.benchmark.name
     if practised not in ended.others:
         raise ConfigError(
@@ -328,7 +328,7 @@ def _scores(
 
 
 def _curve(ended: _Ended) -> list[dict[str, Any]]:
-    """Return each evaluation's step, env steps and success per task. Lost episodes are None."""
+    """Return the step, env steps and task outcomes of each evaluation. Lost episodes are None."""
     reader = RunReader(ended.folder.database)
     split = ended.config.evaluation.split
     tasks = [task.id for task in reader.evaluated_tasks() if task.split == split]

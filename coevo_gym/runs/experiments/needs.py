@@ -60,7 +60,7 @@ def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]
 
 
 def played(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
-    """Leave out the rows that need a language model if the policy is the tiny policy.
+    """Omit the rows that need a language model when the tiny policy is used.
 
     Returns:
         The rest of the table, its cells, and a sentence about what was left out, or "".

@@ -1,4 +1,4 @@
-"""Records of finished cells: the settings, versions and results from which tables are made.
+"""Records of finished cells: the settings, versions and results that tables are built from.
 
 A record comes from the folder of a run, or from a file with one record per line, which keeps a
 whole table without its checkpoints and trajectories:

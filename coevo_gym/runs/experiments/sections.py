@@ -51,7 +51,7 @@ def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[
 
 
 def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None:
-    """Count the tasks solved by both rows, only one, or neither (arXiv 2604.15840, Table 8)."""
+    """Count the tasks solved by both, one or neither of two rows (arXiv 2604.15840, Table 8)."""
     ours, theirs = measured.get(row.key, {}), measured.get(baseline, {})
     pairs = [
         (theirs[seed]["solved"], ours[seed]["solved"])

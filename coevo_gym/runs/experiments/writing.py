@@ -102,7 +102,7 @@ def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[
 
 
 def _printed(table: ResultTable) -> list[str]:
-    """Return the names of the paper's results, beginning with the main table's columns."""
+    """Return the names of the paper's results, with the main table's columns first."""
     found = dict.fromkeys(name for line in table.lines for name in line.paper)
     order = [table.metric, *table.columns]
     return sorted(found, key=lambda name: order.index(name) if name in order else len(order))

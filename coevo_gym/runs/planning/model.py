@@ -82,7 +82,7 @@ class ModelPlan:
 def plan_model(
     config: RunConfig, device: Device, sampled: int | None, learned: int | None
 ) -> ModelPlan | None:
-    """Estimate the resources for a run's language model, or return None for an unknown model.
+    """Estimate the resources that a run's language model needs, or return None if it is unknown.
 
     If arms differ, the plan is for the arm that needs the most memory.
 

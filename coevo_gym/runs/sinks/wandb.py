@@ -12,7 +12,7 @@ PROJECT = "coevo_gym"
 
 
 class WandbSink:
-    """A sink that sends an arm's metrics to a wandb run, in one group with the other arms.
+    """A sink that sends an arm's metrics to a wandb run, grouped with the runs of the other arms.
 
     wandb's own environment variables set the destination: ``WANDB_PROJECT``, ``WANDB_ENTITY``, and
     ``WANDB_MODE=offline`` to write files into the run's folder that ``wandb sync`` uploads later.

@@ -63,7 +63,7 @@ say("END")
 
 
 class HostObservations(NamedTuple):
-    """Observations of an attack payload and the host, made after the attack.
+    """Observations of an attack payload and the host after the attack.
 
     Attributes:
         said: output of the payload.
@@ -167,7 +167,7 @@ def _hear(ours: socket.socket, endless_s: float) -> str:
 
 
 def _next(ours: socket.socket, timeout_s: float) -> str:
-    """Return an attack payload's next output. Return "" at its end or after the timeout."""
+    """Return the payload's next output. Return "" at its end or after the timeout."""
     if not readable(ours, timeout_s):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Attacks that gain privileges, create namespaces or use vulnerable kernel interfaces."""
+"""Attacks that escalate privileges, create namespaces or use vulnerable kernel interfaces."""
 
 from __future__ import annotations
 

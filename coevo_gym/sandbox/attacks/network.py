@@ -1,4 +1,4 @@
-"""Attacks that reach the host's network or sockets."""
+"""Attacks that try to reach the host's network or sockets."""
 
 from __future__ import annotations
 

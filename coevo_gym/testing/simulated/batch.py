@@ -44,7 +44,7 @@ class SimulatedCell(FrozenModel):
     """Verify drafts in the arm's rounds by replaying them; None to use the world's setting."""
 
     def parts(self) -> tuple[WorldConfig, CurriculumConfig]:
-        """Return the world and curriculum settings to simulate, with defaults filled in.
+        """Return the world and curriculum settings for the simulation, with defaults filled in.
 
         Raises:
             ConfigError: if the world does not exist.

@@ -35,7 +35,7 @@ FUMBLE = "fumble"
 
 
 class SkillWorld(World):
-    """The initial state of a simulated task's engine.
+    """The initial state of the engine that simulates a task.
 
     Attributes:
         skills: skills to use, in order.
@@ -79,7 +79,7 @@ def scenario_of(skills: Sequence[int], split: Split = Split.TRAIN) -> str:
 
 
 def instruction_of(world: SkillWorld) -> str:
-    """Return the agent's instruction for a world."""
+    """Return the instruction that the agent gets in a world."""
     chain = ", ".join(map(str, world.skills))
     return f"Use the skills {chain}. Difficulty: {world.difficulty:.3f}."
 

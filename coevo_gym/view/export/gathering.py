@@ -209,7 +209,7 @@ def _of_eval(shelf: Shelf, shown: ShownEval) -> Iterator[Response]:
 
 
 def _comparisons(shelf: Shelf) -> Iterator[Response]:
-    """Yield comparisons of arms and evaluations on the same tasks, up to a limit."""
+    """Yield comparisons of arms and evaluations that share tasks, up to a limit."""
     places: list[str] = []
     for run in shelf.runs():
         with suppress(Refusal):

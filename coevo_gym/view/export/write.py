@@ -325,7 +325,7 @@ def write_picture(folder: RunFolder, path: Path) -> None:
 
 @contextmanager
 def _opened(folder: RunFolder) -> Iterator[Shelf]:
-    """Open a run for a report; raise StoreError if a part of the run is missing or damaged."""
+    """Open a run for a report; raise StoreError if any part of the run is missing or damaged."""
     read_manifest(folder)
     RunReader(folder.database)
     if not folder.metrics.is_file():

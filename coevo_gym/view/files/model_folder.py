@@ -1,4 +1,4 @@
-"""Functions that export a run's trained language model for loading in transformers."""
+"""Functions that export a run's trained language model for use with Transformers."""
 
 from __future__ import annotations
 

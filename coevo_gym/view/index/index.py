@@ -200,6 +200,6 @@ class Index:
         return hashlib.sha256(manifest).hexdigest()
 
     def _stamp(self) -> Stamps:
-        """Return a stamp that changes whenever the run writes data."""
+        """Return a version stamp that changes whenever the run writes data."""
         database = self.run.database
         return stamps(database, database.with_name(f"{database.name}-wal"), self.run.manifest)

@@ -89,7 +89,7 @@ class DraftPage(Paged):
 
 
 class DraftDetail(Shape):
-    """A draft with the context and walks of its exploration, and the result of each gate.
+    """A draft with its exploration context and walks, and the result of each gate.
 
     Attributes:
         draft: the draft's row in the list.
@@ -166,7 +166,7 @@ class WalkView(Shape):
 
 
 class GateView(Shape):
-    """The result of one gate for a draft.
+    """The result of checking a draft against one gate.
 
     Attributes:
         gate: name of the gate.

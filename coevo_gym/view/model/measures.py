@@ -42,7 +42,7 @@ class ArmMeasures(Shape):
 
 
 class PurposeUsage(Shape):
-    """The model requests made for one purpose, with their tokens and cost.
+    """The model requests made for one purpose, with their token counts and cost.
 
     Attributes:
         arm: name of the arm; ``D_0`` for the first task set, which all arms share.

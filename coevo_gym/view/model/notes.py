@@ -49,7 +49,7 @@ class NotedTask(Shape):
 
 
 class LabelRow(Shape):
-    """The number of notes of a given kind and label, in total and over time.
+    """The number of notes with a given kind and label, in total and over time.
 
     Attributes:
         label: the label.
@@ -76,7 +76,7 @@ class LabelRow(Shape):
 
 
 class KindOfNotes(Shape):
-    """Counts of an arm's labelled notes of one kind, for each interval of steps.
+    """Counts of an arm's labelled notes of one kind, per step interval.
 
     All arrays have one entry per interval of steps.
 
@@ -290,7 +290,7 @@ def _interface(version: str, step: int, note: Note) -> InterfaceRow:
 
 
 class NumbersOfNotes(Shape):
-    """Statistics of the notes of one kind, per learner step.
+    """Per-step statistics for notes of one kind.
 
     Only notes about episode steps count. All arrays have one entry per learner step.
 
@@ -434,7 +434,7 @@ def note_views(notes: list[Note], split: str) -> tuple[NoteView, ...]:
 
 
 def interface_of(reader: ViewReader, arm: str, version: str) -> InterfaceRow | None:
-    """Return the table row of an agent-interface version, or None if no note mentions it."""
+    """Return the table row for an agent-interface version, or None if no note mentions it."""
     known = _interfaces(reader, arm, {})
     return next((one for one in known if version in (one.version, one.name)), None)
 

@@ -1,4 +1,4 @@
-"""The progress of runs, and a check that a process is still working on each run."""
+"""The progress of runs, and whether a process is still working on each of them."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _as_told(by_files: ProgressView, told: WorkProgress, *, over: bool) -> Progr
 
 
 def _between(begun: str, ended: str | None) -> float | None:
-    """Return the number of seconds from one time to another, by default to now."""
+    """Return the number of seconds between two times; the end defaults to now."""
     try:
         begin = datetime.fromisoformat(begun)
         end = datetime.fromisoformat(ended) if ended else datetime.now(UTC)

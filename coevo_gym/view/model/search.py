@@ -18,7 +18,7 @@ from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 
 class Hit(ListRow):
-    """A search result that contains all search words.
+    """A search result, which matches all search terms.
 
     Attributes:
         what: kind of result: ``run``, ``task``, ``trajectory``, ``draft``, ``eval`` or ``episode``.

@@ -157,7 +157,7 @@ def trajectories_where(index: Index, condition: str, *values: Any) -> list[Traje
 
 
 def all_trajectories(run: ShownRun) -> list[TrajectoryRow]:
-    """Return all stored episodes, each with the search words indexed so far.
+    """Return all stored episodes with the search terms indexed so far.
 
     Raises:
         Damaged: if the run cannot be read.

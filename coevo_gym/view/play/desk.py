@@ -318,7 +318,7 @@ class Desk:
             seat.fault = str(error)
 
     def _note_end(self, seat: _Seat) -> None:
-        """Release the env of a finished episode, and add the episode to the score."""
+        """Release the env of a finished episode, and count the episode toward the user's score."""
         game = seat.game
         if game.played is None:
             return

@@ -1,4 +1,4 @@
-"""Sources of tasks to play: a benchmark's split, or the tasks evolved in a run."""
+"""Sources of tasks to play: a benchmark split, or the tasks evolved in a run."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class PlaySource:
 
 
 def benchmark_source(benchmark: str, split: str = "train") -> PlaySource:
-    """Create a source for the native tasks in a benchmark's split.
+    """Create a source for the native tasks in a benchmark split.
 
     Raises:
         TaskError: if the benchmark or the split does not exist.

@@ -196,7 +196,7 @@ class Pool:
             )
 
     def give_back(self, engine: Engine) -> None:
-        """Put an engine back into the pool, or shut it down if it is worn out or has failed."""
+        """Return an engine to the pool, or shut it down if it has failed or served long enough."""
         keep = False
         if engine.usable:
             try:

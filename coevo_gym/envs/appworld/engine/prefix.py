@@ -1,4 +1,4 @@
-"""The location of the AppWorld engine, in a virtual environment with pinned versions.
+"""The location of the AppWorld engine, in a virtual environment with pinned dependencies.
 
 The engine needs an older pydantic than coevo_gym. The packages that model-written code may import
 are kept in a separate folder next to the engine.

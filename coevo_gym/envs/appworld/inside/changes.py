@@ -1,4 +1,4 @@
-"""The changes that a run makes to the databases, independent of the order of its actions."""
+"""A run's changes to the databases, independent of the order of its actions."""
 
 from __future__ import annotations
 

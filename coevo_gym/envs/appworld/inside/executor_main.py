@@ -249,7 +249,7 @@ class Output(io.TextIOBase):
         return len(text)
 
     def text(self) -> str:
-        """Return the text written to the stream, cut to its first ``limit`` characters."""
+        """Return the text written to the stream, truncated to the first ``limit`` characters."""
         return "".join(self._parts)
 
 

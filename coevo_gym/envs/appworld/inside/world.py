@@ -130,7 +130,7 @@ class World:
         }
 
     def check(self, code: str) -> dict[str, str]:
-        """Check whether code may run, by the stock engine's rules. ``kind`` is "" if it may."""
+        """Check code against the stock engine's rules. ``kind`` is "" if it may run."""
         try:
             safe, reason = self._world.safety_guard.is_syntax_safe(code)
             if not safe:
@@ -260,7 +260,7 @@ def _in_short(diff: dict[str, Any]) -> dict[str, Any]:
 
 
 def _raised_by_tests(error: Exception) -> bool:
-    """Return True if an error was raised by a task's tests rather than caused by the machine.
+    """Return True if an error was raised by a task's tests, and not by a lack of resources.
 
     Such tests count as failed. A machine error, such as a lack of memory, is a lost episode.
     """

@@ -300,7 +300,7 @@ _LOCK = threading.Lock()
 
 @contextmanager
 def _mpmath_precision() -> Iterator[None]:
-    """Hold a lock on mpmath in the ``with`` block, and restore its precision afterwards."""
+    """Hold a lock on mpmath during the ``with`` block, and restore its precision afterwards."""
     context = import_module("mpmath").mp
     with _LOCK:
         before = context.prec

@@ -1,1 +1,1 @@
-"""The WebShop engine: products, search, pages, the reward, and shopping sessions."""
+"""The WebShop engine: products, search, pages, rewards and shopping sessions."""

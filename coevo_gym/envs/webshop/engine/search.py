@@ -1,4 +1,4 @@
-"""Full-text search over a catalogue: BM25 with Lucene's exact scores."""
+"""Full-text search over a catalogue: BM25 with exactly the same scores as Lucene."""
 
 from __future__ import annotations
 
