@@ -220,7 +220,7 @@ class SignalDetector:
 
     @property
     def forgotten(self) -> Mapping[Reading, int]:
-        """Number of forgetting detections for each way to combine past outcomes (max or mean)."""
+        """Number of detections of forgetting for each way of combining past outcomes."""
         return self._forgotten
 
     @property

@@ -138,7 +138,7 @@ class PromptTemplate(PromptFile[Header]):
 
 
 def _told(cues: Sequence[Cue]) -> str:
-    """Format cues for a system message: a list below each heading, other cues as paragraphs."""
+    """Format cues for a system message: lists below headings, and other cues as paragraphs."""
     parts = []
     for heading, group in groupby((c for c in cues if c.place == "system"), lambda c: c.heading):
         texts = [cue.text for cue in group]

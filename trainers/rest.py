@@ -147,7 +147,7 @@ class ReST:
         return metrics
 
     def state_dict(self, *, reference: bool = True) -> dict[str, Any]:
-        """Return the collected rollouts, the counters and the generator state, but not the policy.
+        """Return the collected rollouts, counters and random number generator, but not the policy.
 
         The argument ``reference`` has no effect.
         """

@@ -217,7 +217,7 @@ class Imitator:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the losses, the best weights, and the optimiser and generator states."""
+        """Return the losses, best weights, optimiser state and random number generator states."""
         return {
             "sizes": self._sizes,
             "losses": list(self.losses),

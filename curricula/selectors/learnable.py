@@ -54,7 +54,7 @@ class Learnable(TableSelector):
         return learnability(self.table["successes"], self.table["episodes"])
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Update a task's numbers of successes and episodes."""
+        """Update a task's success and episode counts."""
         for column, count in (("successes", outcomes.sum()), ("episodes", len(outcomes))):
             self.table[column][row] = self.memory * self.table[column][row] + count
 

@@ -39,7 +39,7 @@ def moved(before: Averages | None, outcome: float, *, fast: float, slow: float) 
 
 
 def reweighted(p: ArrayLike, theta: float = 0.1) -> Numbers:
-    """Transform pass rates so that changes at low rates count more, because progress is slow there.
+    """Transform pass rates so that changes at low rates, where progress is slow, count more.
 
     f(p) = p(1 - theta) / (p + theta(1 - 2p)).
 

@@ -45,7 +45,7 @@ def stage_members(
 
 
 class StagesConfig(FrozenModel):
-    """Settings for a selector that draws tasks in stages, by the pass rate of first attempts."""
+    """Settings for a selector that draws tasks in stages, ordered by first-attempt pass rate."""
 
     kind: Literal["stages"] = "stages"
     stages: int = Field(default=3, ge=1)

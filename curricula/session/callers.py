@@ -1,4 +1,4 @@
-"""Records of a session's leases, requests and ended tickets."""
+"""Records of a session's leases, requests and closed tickets."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ class Leases:
         self._until.clear()
 
     def left(self) -> dict[str, float]:
-        """Return the remaining seconds of each lease, ordered by expiry."""
+        """Return the number of seconds left on each lease, ordered by expiry."""
         now = self._clock() if self._clock is not None else 0.0
         return {name: until - now for name, until in self._until.items()}
 
     def restore(self, left: Mapping[str, float]) -> None:
-        """Restore all leases from their remaining seconds; see :meth:`left`."""
+        """Restore all leases, given the number of seconds left on each; see :meth:`left`."""
         now = self._clock() if self._clock is not None else 0.0
         self._until = {name: now + seconds for name, seconds in left.items()}
 
@@ -100,7 +100,7 @@ _DROPPED = {"reported": "double", "given back": "late", "lapsed": "late"}
 
 
 class Callers:
-    """A session's records of leases, requests and ended tickets.
+    """A session's records of leases, requests and closed tickets.
 
     Args:
         lease_s: lease time of a ticket or a slot in seconds; None for no limit.
@@ -116,7 +116,7 @@ class Callers:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of tickets per event, and number of dropped reports per reason."""
+        """Ticket counts by event, and counts of dropped reports by reason."""
         return {name: self._counts[name] for name in _COUNTS}
 
     def known(self, request: str | None) -> Ticket | None:
@@ -157,7 +157,7 @@ class Callers:
         return why
 
     def void(self, kept_slots: Iterable[str]) -> None:
-        """Discard all requests and leases, then start a lease per group named in ``kept_slots``."""
+        """Discard all requests and leases, then start a lease for each group in ``kept_slots``."""
         self._asked.clear()
         self._ended.clear()
         self._out.clear()

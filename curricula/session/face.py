@@ -30,7 +30,7 @@ class SessionFace(Protocol):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of tickets taken, and number of ended tickets by reason."""
+        """Number of tickets taken, and number of tickets closed for each reason."""
         ...
 
     @property
@@ -53,7 +53,7 @@ class SessionFace(Protocol):
         ...
 
     def report(self, ticket_id: str, trajectory: Trajectory) -> Group | None:
-        """Report an episode; return the group if the episode closes it, and otherwise None."""
+        """Report an episode; return its group if this closes the group, or None otherwise."""
         ...
 
     def give_back(self, ticket_id: str, reason: EndReason) -> Group | None:
@@ -69,7 +69,7 @@ class SessionFace(Protocol):
         ...
 
     def evolve(self) -> RoundResult | None:
-        """Run the due round or wait for the one in progress; return None if there is neither."""
+        """Run the round that is due, or wait for a running one; return None if there is neither."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

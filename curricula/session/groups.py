@@ -1,4 +1,4 @@
-"""Groups of K episodes of one task, compared within each group.
+"""Groups of K episodes of the same task that are compared with each other.
 
 Only this module assigns episodes to groups, based on the tickets that it issues.
 """
@@ -90,7 +90,7 @@ class GroupLedger:
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
-        """The tickets that have been neither finished nor returned, oldest first."""
+        """The outstanding tickets, oldest first."""
         return tuple(self._out.values())
 
     @property
@@ -124,7 +124,7 @@ class GroupLedger:
         return self._out.get(id)
 
     def can_issue(self, slot: str | None = None) -> bool:
-        """Return True if a ticket can be issued without a new task from the curriculum."""
+        """Return True if a ticket can be issued without drawing a new task from the curriculum."""
         if slot is None:
             return bool(self._returned) or self._first_unbegun() is not None
         return self._group_of_slot(slot) is not None
@@ -306,7 +306,7 @@ class GroupLedger:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the trainer slots for which a group still has tickets to issue."""
+        """Names of the trainer slots whose groups still have tickets to issue."""
         groups = self._groups.values()
         return tuple(g.slot for g in groups if g.slot is not None and g.n_unbegun)
 

@@ -49,7 +49,7 @@ class Seeds(NamedTuple):
         return cls(draws, rounds, seed)
 
     def of_episode(self, ticket: Ticket) -> int:
-        """Return a ticket's env seed, derived from the main seed, its group and its place in it."""
+        """Return a ticket's env seed, derived from the main seed, the group and the place in it."""
         return zlib.crc32(f"{self.episodes}/{ticket.group_id}/{ticket.index}".encode())
 
 
@@ -414,7 +414,7 @@ class CurriculumSession:
         self._rounds.call_off()
 
     def evolve(self) -> RoundResult | None:
-        """Run the due round, or wait for the running round. Return None if there is no round."""
+        """Run the round that is due, or await a running one. Return None if there is no round."""
         round = self.plan()
         return None if round is None else self.run_round(round)
 

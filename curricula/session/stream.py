@@ -75,7 +75,7 @@ class TaskStream:
 
     @property
     def guiding(self) -> Guiding | None:
-        """The method's guidance (coach, studies, memories), or None if there is no method."""
+        """The method's guidance, or None without a method."""
         return None if self._studies is None else self._studies.guiding
 
     def take(self, *, slot: str | None = None, policy_version: int = 0) -> Ticket:
@@ -117,7 +117,7 @@ class TaskStream:
                 self.session.renew(ticket.id)
 
     def guide(self, tickets: Sequence[Ticket]) -> list[GuidedEpisode | None]:
-        """Return each ticket's episode with its guidance (None for each if there is no method)."""
+        """Return each ticket's episode and guidance. Without a method, the guidance is None."""
         if self._studies is None:
             return [None] * len(tickets)
         return [
@@ -128,7 +128,7 @@ class TaskStream:
     def report(
         self, ticket: Ticket, env: TaskEnv, guided: GuidedEpisode | None = None
     ) -> Group | None:
-        """Report the episode that has ended in ``env``; return its group if the group closes.
+        """Report the episode that has ended in ``env``; return its group if this closes the group.
 
         Without ``guided``, the agent saw the episode unchanged.
         """
@@ -158,11 +158,11 @@ class TaskStream:
         self.report(ticket, env, guided)
 
     def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
-        """Give back a ticket without counting a failure. If its group closes, return the group."""
+        """Give back a ticket without a penalty. If its group closes, return the group."""
         return self._studied(self.session.give_back(ticket.id, reason))
 
     def evolve(self) -> RoundResult | None:
-        """Run the first round, or a later round that is due. Return None if no round is due."""
+        """Run the first round, or a later one if it is due. Return None if no round is due."""
         if self._first_round is None:
             return self.session.evolve()
         result = cast(CurriculumSession, self.session).run_round(self._first_round)

@@ -1,4 +1,4 @@
-"""RLlib adapter: one curriculum shared by all env runners, on any node of the cluster.
+"""RLlib adapter: one curriculum shared by all env runners of the cluster.
 
     ray.init()
     start_session(make_session)                     # coevo_gym.serve.ray_actor

@@ -77,7 +77,7 @@ class _Told(RemoteChoiceEnv):  # type: ignore[misc]
 
 
 class ScoreChoices(Encoder):  # type: ignore[misc]
-    """An encoder that concatenates (B, hidden) features of the page and (B, choices) scores."""
+    """An encoder that concatenates features of a page, (B, hidden), and scores, (B, choices)."""
 
     def __init__(self, cfg: Any, obs_space: Any) -> None:
         super().__init__(cfg)
@@ -100,7 +100,7 @@ class ScoreChoices(Encoder):  # type: ignore[misc]
 
 
 class ChooseAmongOffered(ActorCriticSharedWeights):  # type: ignore[misc]
-    """An actor-critic that uses the encoder's scores as logits and its features for the values."""
+    """An actor-critic whose logits are the encoder's scores and whose values use its features."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -172,7 +172,7 @@ def _now(evaluation: bool) -> list[str]:
 
 
 def main(argv: list[str]) -> int:
-    """Train or evaluate; return Sample Factory's status, 0 for success."""
+    """Train or evaluate; return Sample Factory's status code (0 on success)."""
     evaluation = argv[:1] == ["evaluate"]
     options = [*_ALWAYS, *_now(evaluation), *argv[evaluation:]]
     if not evaluation:

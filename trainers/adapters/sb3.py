@@ -85,7 +85,7 @@ def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
     """
 
     class Practising(algorithm):  # type: ignore[misc, valid-type]
-        """A subclass of the given algorithm, with access to the session of its envs."""
+        """A subclass of the given algorithm that has access to its envs' session."""
 
         def train(self) -> None:
             super().train()

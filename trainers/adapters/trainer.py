@@ -229,7 +229,7 @@ def _requirements(trainer: Trainer) -> list[str]:
 
 
 def _install_torch(trainer: Trainer, source: Path | None) -> None:
-    """Install the PyTorch build that fits this machine, if uv is available to select it.
+    """Install the PyTorch build for this machine, provided that uv is available to choose it.
 
     The default build includes CUDA even without a GPU, and is ten times as large. Without uv, or
     if uv cannot reach the index of builds, pip installs the default build.

@@ -192,7 +192,7 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self._loaded = True
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Check that the session fits the trainer, and load the saved curriculum when resuming."""
+        """Check that the session suits the trainer, and load the saved curriculum when resuming."""
         session, theirs = self._plug.session, args.num_generations
         if isinstance(session, CurriculumSession) and session.group_size != theirs:
             raise ConfigError(

@@ -265,7 +265,7 @@ def of_usable(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]
 
 
 def padded(rows: Sequence[Tensor], part: NDArray[np.int64], like: Tensor) -> Tensor:
-    """Stack rows into a (B, T) tensor, padded with 0, with the device and dtype of ``like``."""
+    """Stack rows into a zero-padded (B, T) tensor with the device and dtype of ``like``."""
     return pad_sequence([rows[i] for i in part], batch_first=True).to(like)
 
 

@@ -59,7 +59,7 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
         return 1
 
     def manual_seed(self, seed: int) -> None:
-        """Seed PyTorch's random generator."""
+        """Seed PyTorch's random number generator."""
         torch.manual_seed(seed)
 
     manual_seed_all = manual_seed

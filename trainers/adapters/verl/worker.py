@@ -179,7 +179,7 @@ DRIFT = ("importance", "importance_capped_share", "sampler_kl")
 def verl_loss(
     model_output: Any, data: Any, dp_group: Any = None, *, config: GRPOConfig, total: float
 ) -> tuple[Tensor, dict[str, float]]:
-    """Compute the loss, with the signature that verl's engine expects.
+    """Compute the loss, using the signature that verl's engine expects.
 
     Args:
         model_output: jagged ``log_probs``, in which each position has the next token's

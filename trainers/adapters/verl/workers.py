@@ -1,4 +1,4 @@
-"""A common interface to verl workers, whether torchrun or Ray starts them.
+"""A common interface to verl workers, whether they are started by torchrun or by Ray.
 
 All workers run each call together; the call returns the first worker's result.
 """
@@ -38,7 +38,7 @@ class Workers(Protocol):
     """A group of worker processes that all execute the same calls."""
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method on all workers, wait for all, and return the result of worker 0."""
+        """Call a method on all workers, wait for them to finish, and return worker 0's result."""
         ...
 
 
