@@ -158,7 +158,7 @@ class TaskStream:
         self.report(ticket, env, guided)
 
     def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
-        """Give back a ticket without a penalty. If its group closes, return the group."""
+        """Give back a ticket; no failure is counted. If its group closes, return the group."""
         return self._studied(self.session.give_back(ticket.id, reason))
 
     def evolve(self) -> RoundResult | None:
@@ -216,7 +216,7 @@ class StreamSampler:
 
     @property
     def guiding(self) -> Guiding | None:
-        """The method's guidance (coach, studies, memories), or None if there is no method."""
+        """The method's guidance, or None without a method."""
         return self._stream.guiding
 
     @property
