@@ -122,7 +122,7 @@ def main() -> None:
         ("first pair of processes", f"{starts[0]:.2f} s", "<= 6 s"),
         ("later pairs, median", f"{statistics.median(starts[1:]):.2f} s", "<= 1 s"),
         ("warm reset, median", f"{warm:.3f} s", "<= 0.3 s"),
-        ("an empty step, median", f"{nothing * 1e3:.1f} ms", ""),
+        ("a no-op step, median", f"{nothing * 1e3:.1f} ms", ""),
         ("same on the bare engine", f"{bare[NOTHING] * 1e3:.1f} ms", "within 5 ms"),
         ("an API call", f"{call * 1e3:.2f} ms", ""),
         ("same on the bare engine", f"{bare_call * 1e3:.2f} ms", "within 2 ms"),

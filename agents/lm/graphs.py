@@ -52,11 +52,11 @@ class Begun(NamedTuple):
 
 
 class GraphDecoder:
-    """A decoder that records a CUDA graph for each batch size and replays it for every token.
+    """A decoder that captures a CUDA graph for each batch size and replays it for every token.
 
-    A graph is recorded when its size is first needed, and again after the KV cache has
-    grown. If the weights are changed in place, the graphs stay valid. On a CPU, the same
-    steps run without graphs.
+    A graph is captured when its size is first needed, and again after the KV cache has grown. If
+    the weights are changed in place, the graphs stay valid. On a CPU, the same steps run without
+    graphs.
 
     Args:
         model: model in evaluation mode, with a cache that can be truncated.

@@ -223,7 +223,7 @@ def import_tasks(
     Each line is a task in the format of `coevo tasks export`, a draft (a task without a verifier),
     or a proposal: turns, actions, confidence, description, and the name of a training task as its
     source. The gates execute each line's actions, and the verifier of an accepted task is derived
-    from their effects. Invalid lines are reported with their numbers; the other lines are still
+    from their effects. Invalid lines are reported by line number; the other lines are still
     checked. Validation and test tasks are rejected.
 
     Without --out or --run, the tasks are only checked. With --run, accepted tasks join every arm in

@@ -44,8 +44,9 @@ def review(
 
     In a terminal, the command shows each task and asks for a decision. With --release, --all or
     --reject, the command does not prompt; without a terminal or with --json, it lists the tasks.
-    Decisions are stored in the run with time and reason. You can review tasks during training;
-    a released task joins its arm in the next round, and you can change your decision until then.
+    Each decision is stored in the run, along with its time and reason. You can review tasks during
+    training; a released task joins its arm in the next round, and you can change your decision
+    until then.
 
     For example:
 

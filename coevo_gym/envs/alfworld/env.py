@@ -24,8 +24,8 @@ _ALIAS = re.compile(r"put (.+?) (?:in/on|in|on|into|onto) (.+)")
 class ALFWorldEnv(TaskEnv):
     """A simulated home in which the agent does a household task with text commands.
 
-    The engine is TextWorld with ALFWorld's games and names. The only change is a cache for results.
-    The observations, command lists and outcomes are the same as in the stock engine.
+    The engine is TextWorld with ALFWorld's games and object names. The only change is a cache for
+    results. The observations, command lists and outcomes are the same as in the stock engine.
 
     Observation:
         The engine's text: at first the room and the task, then the result of each action.
@@ -33,9 +33,9 @@ class ALFWorldEnv(TaskEnv):
     Action:
         A command, such as ``go to desk 1``, ``take mug 2 from desk 1``, ``move mug 2 to shelf 3``,
         ``heat mug 2 with microwave 1`` or ``use desklamp 1``. A command that is not admissible
-        changes nothing. The env answers ``Nothing happens.``, counts a step and sets
+        changes nothing. The env answers ``Nothing happens.``, counts the command as a step and sets
         ``info["error_kind"]``. With ``aliases=True``, the older form ``put X in/on Y`` is accepted
-        for ``move X to Y``.
+        as an alias for ``move X to Y``.
 
     Reward:
         1.0 at the end if the goal holds, otherwise 0.0. ``reward_mode="score"`` is the same.
@@ -61,8 +61,8 @@ class ALFWorldEnv(TaskEnv):
         Tasks are split by scene. The official games have the splits ``train`` (3,553 games),
         ``val`` (``valid_seen``: 140 games, whose scenes also occur in training by design) and
         ``test`` (``valid_unseen``: 134 games, whose four scenes occur nowhere else). Evolved tasks
-        that repeat the scene, initial state and goal of a val or test game are rejected. Evolved
-        tasks are phrased with ALFWorld's own templates, unless a model phrased them.
+        that repeat the scene, initial state and goal of a val or test game are rejected. The
+        instructions of evolved tasks follow ALFWorld's own templates, unless a model wrote them.
         ``valid_train`` (200 games) is used only on request. Without the official games, or with
         ``subset="builtin"``, the scenes are generated from ALFWorld's layouts. v0: first version.
 
@@ -77,7 +77,7 @@ class ALFWorldEnv(TaskEnv):
 
     Differences from the original:
         The planner's translation runs without the planner's C library, because each env of the
-        original maps 33 MB that are never unmapped. The task's words never pass through
+        original maps 33 MB that are never unmapped. The task text is never passed through
         TextWorld's grammar, which would evaluate text in braces. ``sys.argv`` is left unchanged.
 
     Arguments:

@@ -41,7 +41,8 @@ class AppWorldEnv(TaskEnv):
         text if there is no such block. Variables persist from step to step. ``apis.<app>.<api>(…)``
         calls an API, ``apis.api_docs`` describes the APIs, ``apis.supervisor`` describes the person
         that the agent acts for, and ``apis.supervisor.complete_task(answer=…)`` ends the episode.
-        As in the original, code that uses modules or functions outside an allow list is refused.
+        As in the original, code is refused if it uses modules or functions that are not on an
+        allowlist.
 
     Reward:
         1.0 at the end if all of the task's tests pass, else 0.0. ``reward_mode="shaped"`` gives
@@ -82,7 +83,8 @@ class AppWorldEnv(TaskEnv):
 
     Vector envs:
         The engines run in worker processes unless ``make_vec`` gets ``mode="in_process"``. Each
-        worker takes seconds to start its engine, but forks each world from it in milliseconds.
+        worker takes several seconds to start its engine, but then forks each world from it in
+        milliseconds.
 
     Differences from the original:
         The code runs outside the engine's process, so ``requester`` can only call public APIs, and

@@ -24,7 +24,7 @@ MODES = ("official", "train")
 
 
 class BFCLEnv(TaskEnv):
-    """An env in which the agent serves a user over several turns by calling functions.
+    """An env in which the agent helps a user over several turns by calling functions.
 
     The backends, the 800 tasks and the two comparisons that decide the verdict come from the
     official package (``bfcl-eval`` 2026.3.23, installed by ``coevo install bfcl``). The dispatcher
@@ -41,7 +41,8 @@ class BFCLEnv(TaskEnv):
         ``<tool_call>{"name": …, "arguments": {…}}</tool_call>`` blocks, or from a Python list of
         calls such as ``[cd(folder='a'), ls()]``. Text before ``</think>`` is ignored. For OpenAI's
         assistant messages, use ``coevo_gym.envs.bfcl.openai.OpenAIToolCalls``. The env runs up to
-        100 calls per message, and the turn continues. A message without calls ends the turn.
+        100 calls per message. After a message with calls, the turn continues; a message without
+        calls ends it.
 
     Reward:
         1.0 at the end if the official verdict is a pass, else 0.0.
@@ -94,12 +95,13 @@ class BFCLEnv(TaskEnv):
     Differences from the original:
         Held-out functions are refused until they become available, whereas the original only omits
         them. Text in an argument is not changed, whereas the original adds a prefix to every known
-        function name before a parenthesis. The env refuses numeric arguments that would keep the
-        original busy for seconds: a precision above 1,000, ``decimal_places`` below -100,000, or a
-        numeric string of more than 300 characters with an exponent. The env also refuses integers
-        with more than 1,000 digits, file trees with more than 20,000 entries, and values that are
-        not JSON. Sets in two error messages are sorted. In ``mode="train"``, which evaluation
-        rejects, an unreadable message gets an error instead of ending the turn.
+        function name that is followed by a parenthesis. The env refuses numeric arguments that
+        would keep the original busy for seconds: a precision above 1,000, ``decimal_places`` below
+        -100,000, or a numeric string of more than 300 characters with an exponent. The env also
+        refuses integers with more than 1,000 digits, file trees with more than 20,000 entries, and
+        values that are not JSON. Sets in two error messages are sorted. In ``mode="train"``, which
+        evaluation rejects, a message that cannot be parsed does not end the turn: the env returns
+        an error.
 
     Known errors in the official data:
         Some reference solutions cannot be inferred from the conversation: they contain supposedly

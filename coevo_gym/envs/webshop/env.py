@@ -74,13 +74,13 @@ class WebShopEnv(TaskEnv):
         official data, which users must download themselves.
 
     Differences from the original:
-        The hidden query shortcuts are removed. The agent cannot search after a purchase. A query
-        uses only its first 1,024 distinct words, whereas Lucene rejects longer queries. A query
-        that contains the name of a page confuses the original, but not this env. Everything else is
-        unchanged, including oddities: ``click[search]`` does nothing, empty result pages follow the
-        last one, and 458 of the official 6,910 synthetic goals can never score 1.0, because the
-        original reduces the colour of the bought option to its colour word, but not the colour of
-        the requested option. With the official data, title nouns are read from a
+        The hidden query shortcuts are removed. The agent cannot search after a purchase. Only the
+        first 1,024 distinct words of a query are used, whereas Lucene rejects longer queries. A
+        query that contains the name of a page confuses the original, but not this env. Everything
+        else is unchanged, including oddities: ``click[search]`` does nothing, empty result pages
+        follow the last one, and 458 of the official 6,910 synthetic goals can never score 1.0,
+        because the original reduces the colour of the bought option to its colour word, but not the
+        colour of the requested option. With the official data, title nouns are read from a
         ``title_nouns*.json`` file next to the data, so the score is exact. If this file is missing,
         nouns are extracted without a language model, and some scores change.
 

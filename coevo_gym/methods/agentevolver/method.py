@@ -123,9 +123,10 @@ class AgentEvolverSettings(FrozenModel):
     them (``decoupled``), or use labels to divide the outcome's sign among the steps
     (``allocation``). ``allocation`` ignores the weights above."""
     attribution_by: Literal["replay", "model", "both"] = "replay"
-    """(attributing) Source of the labels: replays with single steps removed, which suit benchmarks
-    with cheap replays, or the language model in the section ``analyst``, as in the paper. With
-    ``both``, labels from replays are used, and labels from the model are only compared with them.
+    """(attributing) Source of the labels: replays with individual steps removed, which suit
+    benchmarks with cheap replays, or the language model in the section ``analyst``, as in the
+    paper. With ``both``, labels from replays are used, and labels from the model are only compared
+    with them.
     """
     skip: Skip = "nothing"
     """(attribution by a model) Groups that the model does not label. In a ``flat`` group, all

@@ -65,8 +65,8 @@ class Dialogue:
     """The conversation in one episode, turn by turn.
 
     A message with calls is answered with the results; a message without calls ends the turn. After
-    that, call :meth:`go_on` or :meth:`stop`, unless the conversation is over. If ``lenient``, an
-    unreadable message is answered with an error; the official protocol ends the turn.
+    that, call :meth:`go_on` or :meth:`stop`, unless the conversation is over. If ``lenient``, a
+    message that cannot be parsed is answered with an error; the official protocol ends the turn.
 
     Attributes:
         toolbox: the agent's backends.
