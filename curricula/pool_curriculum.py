@@ -326,7 +326,8 @@ class CurriculumConfig(GrowthConfig):
     """Rule for selecting the next task from the pool."""
     embedder: Literal["words", "sentences"] = "words"
     """Text embedding that methods use for similarity search. words: hashed counts of words and word
-    pairs, without a model. sentences: a sentence-transformers model from the extra ``embed``."""
+    pairs, without a model. sentences: a sentence-transformers model (requires the ``embed``
+    extra)."""
 
     def make_embedder(self) -> Embedder:
         """Create the embedder."""

@@ -3,7 +3,7 @@
 The method's Grow step corresponds to several loop steps whose rollouts are only collected. No
 learning happens in between, so all rollouts come from one policy, except for episodes that span an
 Improve step when the loop allows staleness. Improve steps follow: each Improve step imitates the
-rollouts with a score above its threshold. A single Improve step with threshold 0.5 is
+rollouts that score above the step's threshold. A single Improve step with threshold 0.5 is
 rejection-sampling fine-tuning (RFT).
 
 Sources: ReST (arXiv 2308.08998), in which each Improve step continues from the previous; the

@@ -207,7 +207,7 @@ class RestConfig(FrozenModel):
         kind: type of this learner.
         grow_steps: number of loop steps that collect rollouts before each policy improvement.
         thresholds: rising score thresholds, one per policy-improvement step. Each step imitates
-            the rollouts with a score above its threshold. A single threshold of 0.5 amounts
+            the rollouts that score above the step's threshold. A single threshold of 0.5 amounts
             to rejection-sampling fine-tuning (RFT).
         improve_from: starting point of a policy-improvement step: the policy that sampled the
             rollouts (``start``) or the result of the previous step (``last``).

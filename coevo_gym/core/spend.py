@@ -150,8 +150,8 @@ class Caps(FrozenModel):
     """Caps on model requests and their cost.
 
     A request that might exceed a cap is not sent. Before a request is sent, its prompt is
-    counted as one token per byte, and its answer as the maximum answer length. After the answer,
-    the server's or tokenizer's counts apply.
+    counted as one token per byte, and its answer as the maximum answer length. Once the answer has
+    arrived, the token counts from the server or tokenizer are used instead.
     """
 
     max_calls_per_round: int | None = Field(default=None, ge=1)

@@ -103,8 +103,8 @@ class EvaluationSettings(FrozenModel):
     not affect sampling in training."""
     samples: int = Field(default=1, ge=1)
     """Episodes per task in each evaluation of a run, including the random baseline's; more than 1
-    requires a temperature above 0. The success rate and its interval treat each task's share of
-    successful episodes as one value. For `coevo eval`, use --samples instead."""
+    requires a temperature above 0. For the success rate and its interval, each task's share of
+    successful episodes counts as one observation. For `coevo eval`, use --samples instead."""
     last: int = Field(default=1, ge=1)
     """Number of last evaluations that are averaged into an arm's result, excluding the warm-up's. A
     value of 1 uses only the last evaluation."""
@@ -216,8 +216,8 @@ class AnalystModelSettings(ExplorerModelSettings):
 class AnalystSettings(FrozenModel):
     """The model that answers a method's questions, such as why an episode failed.
 
-    Only methods whose studies query a model use the analyst. The analyst's answers are recorded
-    as set in ``tape``, and the caps in ``advisor`` apply to the explorer and the analyst together.
+    Only methods that ask a model about episodes use the analyst. Its answers are recorded according
+    to ``tape``. The caps in ``advisor`` apply to the explorer and the analyst combined.
     """
 
     model: AnalystModelSettings = AnalystModelSettings()
@@ -245,8 +245,8 @@ class TapeSettings(FrozenModel):
 
     mode: Literal["off", "record", "replay", "fill"] = "fill"
     """``off`` queries the model without storing answers. ``record`` queries the model and stores
-    the answers. ``replay`` uses only stored answers. ``fill`` uses stored answers, and queries the
-    model for all others and stores them."""
+    the answers. ``replay`` uses only stored answers. ``fill`` uses stored answers where they
+    exist; otherwise, it queries the model and stores the answer."""
     file: str | None = None
     """A JSON Lines file to use instead of the run's own database; for replays, also the ``run.db``
     of another run. In a TOML file, the path is relative to that file."""
