@@ -70,8 +70,8 @@ class GRPOConfig(UpdateConfig):
             observations whose similarity is above 0.9 (``similar``).
         state_likeness: similarity measure for observations: characters in order (``lcs``), blocks
             of characters (``difflib``), or words in order (``words``, the strictest measure).
-        state_rewards: (gigpo) step rewards: the outcome, given to the last step only
-            (``at_the_end``), or the env's reward at each step (``earned``).
+        state_rewards: (gigpo) source of step rewards: ``at_the_end`` gives the outcome to the last
+            step only; ``earned`` uses the env's reward at each step.
         outcome_weight: (gigpo) weight of the trajectory-level advantage.
         state_weight: (gigpo) weight of the advantage computed among steps in the same state.
         normalise_std: True to divide advantages by the group's standard deviation (False: Dr.

@@ -121,8 +121,8 @@ class ChatAgent:
         self.config = config or ChatConfig()
         if self.config.style != "plain" and "style" not in prompt.header.inputs:
             raise ConfigError(
-                f"The prompt {prompt.label} does not say how to answer in the style "
-                f"{self.config.style!r}. Add the input 'style' to its file, or set "
+                f"The prompt {prompt.label} has no instructions for the answer style "
+                f"{self.config.style!r}. Add the input 'style' to the prompt's file, or set "
                 'policy.chat.style = "plain".'
             )
 

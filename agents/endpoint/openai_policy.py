@@ -434,7 +434,7 @@ def _read_key(name: str | None) -> str:
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise ConfigError(
             f"The environment variable {name} contains whitespace, control or non-ASCII "
-            "characters, so it is not an API key. Set the variable to the key alone."
+            "characters, so its value is not a valid API key. Set the variable to the key alone."
         )
     return key
 

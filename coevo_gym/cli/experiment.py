@@ -108,7 +108,7 @@ def experiment(
             metavar="FILE",
             dir_okay=False,
             help="Append the finished cells to this .jsonl file, one per line, and write a table "
-            "of all its cells to a .md file next to it. Nothing is run.",
+            "of all cells in that file to a .md file next to it. No cell is run.",
         ),
     ] = None,
     listing: Annotated[

@@ -73,5 +73,5 @@ def kinds() -> tuple[Kind, ...]:
 
 
 def kind_of(name: str) -> Kind:
-    """Return a kind of signal or context by its name. An unregistered name gets a grey kind."""
+    """Look up a signal kind or context kind by name. An unregistered name gets a grey kind."""
     return _KINDS.get(name) or Kind(name, name)

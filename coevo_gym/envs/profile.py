@@ -65,7 +65,7 @@ class EnvProfile(FrozenModel):
 
 
 class Preference(FrozenModel):
-    """Preferences for the user requests that a model proposes, such as their difficulty."""
+    """Preferences, such as difficulty, for the user requests that a model proposes."""
 
     entities: int = Field(default=2, ge=1)
     """Approximate number of kinds of objects that a request involves."""

@@ -93,7 +93,7 @@ def seal(settings: SEALSettings, kit: Kit) -> Method:
 def _weighing(
     found: Method, profile: FailureProfile, settings: SEALSettings, utility: Utility
 ) -> Method:
-    """Return a copy of a method that also weights advantages by labels."""
+    """Return a copy of a method that also weights advantages by step labels."""
     if not isinstance(found.learner, GRPOConfig):
         raise ConfigError(
             f"SEAL reweights advantages, but a learner of kind {found.learner.kind!r} computes its "

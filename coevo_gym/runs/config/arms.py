@@ -1,4 +1,4 @@
-"""Arm settings: each arm's method, and the settings in which arms may differ."""
+"""Arm settings: each arm's method, and the settings that may differ between arms."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def page_of(shelf: Shelf, path: str, *, episodes: bool = True) -> Response | Non
 
 
 def _without_walks(told: Response) -> Response:
-    """Return a copy of a response without the steps of rollouts and exploration walks."""
+    """Return a copy of a response, leaving out the steps of rollouts and walks."""
 
     def stripped(value: Any) -> Any:
         if isinstance(value, list):

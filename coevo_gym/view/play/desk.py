@@ -389,7 +389,7 @@ class Desk:
 
 
 def _row(task: Task) -> Json:
-    """Return a task's row in the task list, with a family name that its variants share."""
+    """Return a task's row for the task list, including the family name that its variants share."""
     stem = task.name.rpartition("_")[0]
     return {
         "id": task.id,
