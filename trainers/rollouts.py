@@ -61,7 +61,7 @@ def gather(
     learner: Learner,
     guiding: Guiding,
 ) -> Gathered:
-    """Run one loop step's episodes and let the curriculum record them as one batch.
+    """Run the episodes of one loop step, and let the curriculum record them as one batch.
 
     With ``max_resamples`` (dynamic sampling, DAPO, arXiv 2503.14476), a group that teaches nothing
     is set aside and replaced with another group. This repeats until there are ``groups_per_step``
@@ -184,7 +184,7 @@ class GroupStream:
         self._n_begun = 0
 
     def gather(self) -> Gathered:
-        """Run episodes until there are enough groups for a step, and record these groups.
+        """Run episodes until there are enough groups for a step, and record the groups.
 
         With ``max_resamples``, a group that teaches nothing is set aside and replaced, until
         ``groups_per_step * (1 + max_resamples)`` groups have closed. Groups set aside are recorded

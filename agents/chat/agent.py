@@ -189,7 +189,7 @@ class ChatAgent:
         return history.Conversation(view, self.prompt, config.thinking, config.style, memory)
 
     def _write(self, views: Sequence[View]) -> list[tuple[str, Usage]]:
-        """Ask the model for notes on long histories or edits to them; return its answers and usage.
+        """Ask the model to take notes on or edit long histories; return its answers and usage.
 
         An answer is "" if none is due, or if the model has not answered. Stripped cues do not
         affect when an answer is due, because the chat to train on has the same answer.

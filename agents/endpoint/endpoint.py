@@ -192,7 +192,7 @@ def read_reply(content: bytes) -> EndpointReply | None:
 
 
 def is_overflow(status: int, codes: Collection[object], text: str) -> bool:
-    """Return True if an error reports that the prompt does not fit into the model's context.
+    """Return True if an error means that the prompt does not fit in the model's context.
 
     ``codes`` are the error's code and type, which some servers swap.
 

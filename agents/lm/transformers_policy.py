@@ -166,7 +166,7 @@ class TransformersPolicy(LanguageModel):
             self._rng, self._prefixes, self._prefixes_of = before
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the version, the trained weights and the state of the random generator."""
+        """Return the version, the trained weights and the state of the random number generator."""
         return {**super().state_dict(), "rng": self._rng.bit_generator.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:

@@ -337,7 +337,7 @@ def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) 
 
 
 def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[int]:
-    """Return each candidate argument's distance in the instruction from the last argument used.
+    """Return the distance in the instruction of each candidate argument from the last one used.
 
     A pointer moves through the instruction: each past action moves it past the action's argument,
     if the argument occurs after the pointer. An argument that makes up most of the instruction is

@@ -226,7 +226,7 @@ class Meter:
 
     @contextmanager
     def scope(self, name: str) -> Iterator[Spent]:
-        """Count the model usage in a ``with`` block; yield a function that returns the count."""
+        """Track model usage in a ``with`` block; yield a function that returns the usage so far."""
         with self.scopes(name) as path:
             yield lambda: self.usage(path)
         if "/" not in path:

@@ -89,7 +89,7 @@ class MethodSpec:
 def method(
     name: str, **sections: Mapping[str, Any]
 ) -> Callable[[Callable[..., Method]], MethodSpec]:
-    """Create a method from a function that assembles it.
+    """Create a method from a function that creates its components.
 
     The function takes the :class:`Kit`, optionally preceded by the method's own settings, which
     must be annotated as a subclass of :class:`FrozenModel`. The first line of the function's

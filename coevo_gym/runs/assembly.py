@@ -134,7 +134,7 @@ class Assembly:
         return episode_seed(self.config.seed, purpose)
 
     def rng(self, purpose: str) -> Generator:
-        """Return a random generator for the given purpose, such as ``"warm-up tasks"``."""
+        """Return a random number generator for the given purpose, such as ``"warm-up tasks"``."""
         return np.random.default_rng(self.seed(purpose))
 
     @property

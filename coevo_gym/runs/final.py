@@ -20,7 +20,7 @@ def stored_as(policy: str, name: str) -> str:
 
 
 def final_scores(folder: RunFolder) -> FinalScores:
-    """Return all scores on the final tasks so far: the warm-up's, then each arm's in order.
+    """Return all final scores so far: the warm-up's, then each arm's in order.
 
     Scores are metrics from :meth:`~coevo_gym.episodes.evaluation.Evaluation.metrics`.
     """

@@ -129,7 +129,7 @@ class StoredEvolver:
 
 
 class DrawnAside:
-    """An evolver that seeds the sampling of the trained policy with each round's seed.
+    """An evolver that seeds the trained policy's sampling with each round's seed.
 
     A round's result then depends only on the round and the weights. Sampling in training is the
     same if a round is run or its result is already stored.

@@ -100,7 +100,7 @@ def available() -> str:
 
 
 def make(limits: ResourceLimits) -> ControlGroup | None:
-    """Create a cgroup with caps, or return None if this process cannot create one."""
+    """Create a cgroup with resource limits, or return None if this process cannot create one."""
     name = str(next(_numbers))
     bases = _own_bases()
     if not bases:

@@ -1,4 +1,4 @@
-"""A check that curricula from a factory function satisfy the contract for curricula."""
+"""A check that curricula from a factory function satisfy the curriculum contract."""
 
 from __future__ import annotations
 

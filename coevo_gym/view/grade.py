@@ -133,7 +133,7 @@ def _sizes(task: Task | None) -> Mapping[str, int]:
 
 
 def _share(name: str, value: float, size: int) -> tuple[bool | None, str]:
-    """Return the result for one part of WebShop's score, with a remark such as "2 of 3 right"."""
+    """Return one component of WebShop's score, with a note such as "2 of 3 right"."""
     if value < 0:
         return None, "none asked"
     if size > 1:

@@ -189,7 +189,7 @@ def gap(numbers: Sequence[int], n_steps: int) -> tuple[int, int] | None:
 
 
 def numbered(number: int, exchange: Exchange) -> dict[str, Any]:
-    """Return a numbered action and its result as input for a prompt."""
+    """Format a numbered action and its result for use in a prompt."""
     return {"number": number, **exchange.model_dump()}
 
 

@@ -121,7 +121,7 @@ class UnprovenEvolver:
         return [*drawn, *(self.native[int(place)] for place in places)]
 
     def _easiest(self, drawn: list[Task], rng: Generator) -> list[Task]:
-        """Try out random tasks, and return the tasks that were solved most often.
+        """Try out random tasks, and return those that were solved most often.
 
         The returned tasks replace the initial tasks that were drawn.
         """

@@ -262,7 +262,7 @@ class ByCoverage(ContextChoice):
 
 
 class Mixed(ByCoverage):
-    """A rule that chooses half of the contexts from signals and half for coverage."""
+    """A rule that chooses half of the contexts by signals and the other half by coverage."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Choose the contexts to explore in a round; see :class:`ContextChoice`."""

@@ -65,7 +65,7 @@ class When(ABC):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this object's state as JSON, for the growth rule to include in its own."""
+        """Return this object's state as JSON, for inclusion in the growth rule's state."""
         return {"groups_since_round": self._n_groups}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -216,7 +216,7 @@ class Outcomes:
                 self._recent.append(outcome == MIXED)
 
     def metrics(self) -> dict[str, float]:
-        """Return the shares of groups with mixed outcomes, and env step counts by group outcome.
+        """Return the share of groups with mixed outcomes, and env step counts by group outcome.
 
         ``mixed_groups_recent`` covers the last 64 groups. ``reserve`` is the expected number of
         mixed groups if each task that is not used up is tried again. Without groups, shares are 0.

@@ -49,7 +49,7 @@ def replay_probabilities(
 
 
 class PLRConfig(FrozenModel):
-    """Settings for a selector by advantage size and score staleness (arXiv 2010.03934)."""
+    """Settings for a selector that ranks tasks by advantages and staleness (arXiv 2010.03934)."""
 
     kind: Literal["plr"] = "plr"
     beta: float = Field(default=0.1, gt=0)

@@ -77,7 +77,7 @@ class _Told(RemoteChoiceEnv):  # type: ignore[misc]
 
 
 class ScoreChoices(Encoder):  # type: ignore[misc]
-    """An encoder that concatenates features of a page, (B, hidden), and scores, (B, choices)."""
+    """An encoder that concatenates (B, hidden) page features and (B, choices) choice scores."""
 
     def __init__(self, cfg: Any, obs_space: Any) -> None:
         super().__init__(cfg)

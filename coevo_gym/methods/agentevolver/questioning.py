@@ -97,7 +97,7 @@ class Questioning:
         return self._later.record(groups)
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
-        """Return an unguided round on the first call, and the rounds of ``later`` after that.
+        """Return an unguided round on the first call, and rounds from ``later`` after that.
 
         If the pool is still empty after the first round, no other round is planned.
         """

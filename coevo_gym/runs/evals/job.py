@@ -197,7 +197,7 @@ class EvalJob:
         return _temperature(self.assembly.config, self.samples)
 
     def estimates(self, done: int = 0) -> list[CostEstimate]:
-        """Estimate the remaining cost of the policy's endpoint after ``done`` episodes."""
+        """Estimate the remaining cost of endpoint requests after ``done`` episodes."""
         tasks, config = len(self.tasks), self.assembly.config
         if self.trials is None:
             return evaluation_estimate(config, tasks * self.samples - done)

@@ -304,7 +304,7 @@ def _capped(estimate: CostEstimate) -> CostEstimate:
 
 
 def _share(usage: Usage, share: float) -> Usage:
-    """Scale tokens and price by a factor, leaving the number of requests unchanged."""
+    """Scale token counts and price by a factor, leaving the number of requests unchanged."""
     return Usage(
         calls=usage.calls,
         prompt_tokens=math.ceil(usage.prompt_tokens * share),

@@ -156,7 +156,7 @@ class Chosen:
         ]
 
     def shown(self) -> dict[str, list[str]]:
-        """Map each row to the metrics of its runs that other rows show, such as a baseline."""
+        """Map each row to the metrics of its runs that also appear in other rows."""
         found = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:

@@ -78,7 +78,7 @@ def _link(file: Path, folder: Path) -> None:
 
 
 def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[str] = ()) -> None:
-    """Check that no measure is missing from a finished experiment cell.
+    """Check that a finished experiment cell has all metrics.
 
     Raises:
         ConfigError: if one is missing.

@@ -69,7 +69,7 @@ def batch_of(experiment: Experiment, row: Row) -> SimulatedCell:
 def run_batches(
     chosen: Chosen, progress: ProgressSink, stop: StopRequest
 ) -> tuple[Values, CellCounts]:
-    """Simulate the seeds that have no results yet, and return the results of all seeds.
+    """Simulate all seeds without saved results, and return the results for all seeds.
 
     Raises:
         Stopped: if a stop was requested; finished seeds are kept.

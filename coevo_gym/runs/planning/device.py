@@ -106,7 +106,7 @@ def device_here(settings: PolicySettings) -> Device | None:
 
 
 def device_to_plan_for(settings: PolicySettings, card: str | None = None) -> Device:
-    """Return the device for which to plan a run.
+    """Return the device to plan a run for.
 
     Args:
         settings: settings of the policy; without a language model, the device does not matter.

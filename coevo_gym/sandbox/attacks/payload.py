@@ -129,7 +129,7 @@ class Suite(NamedTuple):
 def compare(
     payloads: Iterable[Payload[Seen]], setup: Setup[Seen], level: Level
 ) -> Iterator[AttackRow]:
-    """Run each attack payload without and with the sandbox. ``level`` is the isolation level."""
+    """Run each attack payload unsandboxed and sandboxed. ``level`` is the isolation level."""
     for payload in payloads:
         off, on = (setup.run(payload, protected=protected) for protected in (False, True))
         yield AttackRow(payload.name, payload.what, off, on, payload.claimed(level))

@@ -257,7 +257,7 @@ def _shown(n_used: int) -> str:
 
 @functools.cache
 def _step(at: int, action: str, last: float) -> Step:
-    """Create a successful step. ``last`` is the final reward, or -1 for an earlier step."""
+    """Create a step that succeeds. ``last`` is the final reward, or -1 for an earlier step."""
     text = _shown(at)
     return Step(text, text, action, reward=max(last, 0.0), terminated=last >= 0, calls=("use",))
 

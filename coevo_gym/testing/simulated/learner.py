@@ -84,7 +84,7 @@ class SkillLearner:
         self.memories: Numbers = np.zeros(0)
 
     def meet(self, tasks: Sequence[Task]) -> None:
-        """Give the learner a memory for each task that is new to it."""
+        """Create a memory in the learner for each task that it has not seen before."""
         new = [task for task in tasks if task.id not in self._row]
         self._row |= {task.id: row for row, task in enumerate(new, len(self._row))}
         worlds = [world_of(task) for task in new]

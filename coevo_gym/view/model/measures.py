@@ -187,7 +187,7 @@ def usage_of(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ..
 
 
 def unused_answers(usage: Sequence[PurposeUsage]) -> Iterator[str]:
-    """Yield a warning for each type of question, such as judging, with mostly unusable answers."""
+    """Yield a warning for each type of question (such as judging) with mostly unusable answers."""
     asked_by: dict[str, dict[str, Mapping[str, int]]] = {}
     for row in usage:
         asked_by.setdefault(row.arm, {}).update(answers_of({row.purpose: row.usage}))

@@ -65,7 +65,7 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
     manual_seed_all = manual_seed
 
     def set_device(self, *_: Any, **__: Any) -> None:
-        """Do nothing, because this call has no meaning on a CPU."""
+        """Do nothing, because this call does not apply to CPUs."""
 
     synchronize = set_allocator_settings = empty_cache = set_device
     profiler_start = profiler_stop = cudart = set_device

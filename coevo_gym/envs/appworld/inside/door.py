@@ -67,7 +67,7 @@ def endpoint(routes: Sequence[Any], scope: Mapping[str, Any]) -> Any:
 
 
 def check_path(path: str, arguments: Mapping[str, Any]) -> None:
-    """Raise an error if an argument could make the URL lead to another API.
+    """Raise an error if an argument could make the URL point to another API.
 
     Args:
         path: the API's address, with a field in braces for each argument that is part of it.

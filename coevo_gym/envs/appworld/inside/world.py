@@ -260,7 +260,7 @@ def _in_short(diff: dict[str, Any]) -> dict[str, Any]:
 
 
 def _raised_by_tests(error: Exception) -> bool:
-    """Return True if an error was raised by a task's tests, and not by a lack of resources.
+    """Return True if an error was raised by a task's tests, not caused by a lack of resources.
 
     Such tests count as failed. A machine error, such as a lack of memory, is a lost episode.
     """

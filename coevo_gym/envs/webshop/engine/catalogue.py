@@ -155,7 +155,7 @@ def _restore(name: str, products: tuple[Product, ...], seed: int, digest: str) -
 
 
 def twister(seed: int) -> random.Random:
-    """Return a random generator that draws the same numbers as the original WebShop's."""
+    """Return a random number generator with the same draws as the original WebShop's."""
     return random.Random(seed)  # noqa: S311 - same draws as the original; not for secrets
 
 
