@@ -153,7 +153,7 @@ class TransformersPolicy(LanguageModel):
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """Use a separate random generator with the given seed in a ``with`` block.
+        """Use a separate random number generator with the given seed in a ``with`` block.
 
         The context uses a separate prefix cache, because prefixes computed in different batches
         differ in their last bits.
@@ -170,7 +170,7 @@ class TransformersPolicy(LanguageModel):
         return {**super().state_dict(), "rng": self._rng.bit_generator.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore the state from :meth:`state_dict`, including the random generator.
+        """Restore the state from :meth:`state_dict`, including random number generation.
 
         Raises:
             ConfigError: if the state belongs to another model or adapter.

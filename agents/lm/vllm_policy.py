@@ -68,7 +68,7 @@ class VLLMPolicy(TransformersPolicy):
         self._tolerance = TOLERANCE[dtype]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore the state from :meth:`state_dict`, including the random generator."""
+        """Restore the state from :meth:`state_dict`, including random number generation."""
         self.engine.holds = None
         return super().load_state_dict(state)
 

@@ -174,7 +174,7 @@ class TinyPolicy:
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """Use a separate random generator with the given seed in a ``with`` block."""
+        """Use a separate random number generator with the given seed in a ``with`` block."""
         before, self._rng = self._rng, np.random.default_rng(seed)
         try:
             yield
@@ -194,7 +194,7 @@ class TinyPolicy:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`, including the random generator.
+        """Restore the state from :meth:`state_dict`, including random number generation.
 
         Raises:
             ConfigError: if the state belongs to a policy of a different size.

@@ -98,7 +98,7 @@ def human_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
 
 
 def _after_prices(catalogue: Catalogue) -> random.Random:
-    """Draw all prices, and return the random generator for drawing the price caps."""
+    """Draw all prices, and return the random number generator for the price caps."""
     rng = twister(catalogue.seed)
     draw_prices(catalogue, rng)
     return rng
