@@ -144,7 +144,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         tasks = self._per_env("tasks", options.pop("tasks", None))
         if options:
             raise ConfigError(
-                f'reset takes the options "tasks" and "reset_mask", got keys: {sorted(options)}'
+                f'reset accepts only the options "tasks" and "reset_mask", got {sorted(options)}'
             )
         if isinstance(seed, (int, np.integer)):
             seed = [int(seed) + i for i in range(self.num_envs)]

@@ -110,8 +110,8 @@ class BFCLEnv(TaskEnv):
         (miss_func_49; the env allows this call). According to a report (ShishirPatil/gorilla, issue
         1367), 27 of the 200 base tasks were not solved by any of 18 models, so a perfect score is
         out of reach. ``python bench/bfcl_suspects.py`` lists 74 base tasks whose solution uses a
-        word or number that no earlier text contains. Many, but not all, of these values can be
-        computed.
+        word or number that does not appear in any earlier text. Many, but not all, of these values
+        can be computed.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`; also ``mode`` (``"official"`` or ``"train"``),
