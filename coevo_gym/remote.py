@@ -360,7 +360,7 @@ def _authorization(token: str | None) -> dict[str, str]:
 
 
 def _connection(address: str, timeout_s: float) -> http.client.HTTPConnection:
-    """Return a connection to an address, not yet opened. The URL scheme may be omitted."""
+    """Return an unopened connection to an address. The URL scheme may be omitted."""
     url = urlsplit(address if "//" in address else f"//{address}")
     if url.hostname and url.scheme == "https":
         return http.client.HTTPSConnection(url.hostname, url.port or 443, timeout=timeout_s)

@@ -159,7 +159,7 @@ def feedback_ratio(rounds: int, seconds_per_round: float, seconds_in_all: float)
 
 
 class CrossTable(NamedTuple):
-    """Share of tasks for each pair of outcomes, baseline first, then agent (C correct, W wrong)."""
+    """Share of tasks by outcomes: the baseline's, then the agent's (C = correct, W = wrong)."""
 
     cc: float
     cw: float

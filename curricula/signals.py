@@ -220,7 +220,7 @@ class SignalDetector:
 
     @property
     def forgotten(self) -> Mapping[Reading, int]:
-        """Number of detections of forgetting for each way of combining past outcomes."""
+        """Number of times that forgetting was detected, for each way of combining past outcomes."""
         return self._forgotten
 
     @property

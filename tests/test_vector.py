@@ -166,7 +166,7 @@ def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
     [
         ({"tasks": [None]}, "tasks must have one entry for each of the 2 envs"),
         ({"reset_mask": [1, 0]}, "reset_mask must be a bool array of shape \\(2,\\)"),
-        ({"task": TRAIN[0]}, "got keys: \\['task'\\]"),
+        ({"task": TRAIN[0]}, "got \\['task'\\]"),
     ],
 )
 def test_bad_options(options: dict[str, object], message: str) -> None:

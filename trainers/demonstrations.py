@@ -104,7 +104,7 @@ class _Reciter:
         self._agent = agent
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """For each view, return the solution's next action in the form of a policy decision."""
+        """For each view, return the solution's next action as a policy decision."""
         return [self._next(view) for view in views]
 
     def _next(self, view: View) -> Act:

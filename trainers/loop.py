@@ -179,7 +179,7 @@ class Loop:
         return 0 if stream is None else stream.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the progress, session and memories as JSON, but not the learner and the policy."""
+        """Return the progress, session and memories as JSON, without the learner or the policy."""
         return {
             "state": self.state.to_json(),
             "session": self.session.state_dict(),

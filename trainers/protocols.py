@@ -30,7 +30,7 @@ def training_success(numbers: Mapping[str, Any]) -> float | None:
 
 
 class LoopConfig(FrozenModel):
-    """Settings for the length of training and how often rounds and evaluations run.
+    """Settings for the length of training and the frequency of rounds and evaluations.
 
     Attributes:
         max_steps: maximum number of learner steps; None for no limit.

@@ -58,7 +58,7 @@ class Conversation:
 
     @property
     def answered(self) -> int:
-        """Number of answered steps (equal to the index of the current step)."""
+        """Number of steps that the agent has answered (equal to the index of the current step)."""
         return len(self.view.history)
 
     def system(self, step: int = 0) -> tuple[Message, ...]:

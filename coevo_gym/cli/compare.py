@@ -147,7 +147,7 @@ def _cross(found: Comparison) -> Table:
 
 
 def _by_type(types: Sequence[ComparedType]) -> Iterator[Table]:
-    """Yield a table of both policies' success rates for each kind of tag with several values."""
+    """For each kind of tag with several values, yield a table of both policies' success rates."""
     for kind, group in groupby(types, key=lambda one: one.kind):
         rows = list(group)
         if not 1 < len(rows) <= MOST_TYPES:

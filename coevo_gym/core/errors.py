@@ -54,7 +54,7 @@ class TaskError(CoevoError, ValueError):
 
 
 class BuildError(TaskError):
-    """A proposal or draft could not be made into a verified task. The message gives the reason."""
+    """A proposal or draft could not be turned into a proven task. The message gives the reason."""
 
 
 class SplitLeakError(CoevoError):

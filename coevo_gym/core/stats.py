@@ -90,7 +90,7 @@ def success_rate(shares: Sequence[float]) -> Rate:
 
 
 class Paired(NamedTuple):
-    """A summary of the pairwise differences between two series of equal length.
+    """A summary of the paired differences between two series of equal length.
 
     Attributes:
         n: number of pairs.

@@ -45,7 +45,7 @@ def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 def only_looking() -> AbstractContextManager[None]:
-    """Create a context manager that makes slow setup, such as installing, raise an error."""
+    """Create a context manager in which slow setup work, such as installing, raises an error."""
     return _set(_looking, True)
 
 

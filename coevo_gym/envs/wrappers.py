@@ -105,7 +105,7 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """A wrapper that replaces text with a unit vector of shape (dim,) of hashed word counts.
+    """A wrapper that replaces text with hashed word counts, as a unit vector of shape (dim,).
 
     Each page is hashed together with the agent's current instruction, because most pages do not
     repeat the instruction. Instruction words are hashed separately from page words, and both parts

@@ -56,7 +56,7 @@ def keep_demonstration(
 
 
 def why_not(task: Task, trajectory: Trajectory | None) -> str:
-    """Return the reason why an episode cannot be a demonstration, or "" if there is none.
+    """Return the reason that an episode cannot be used as a demonstration, or "" if there is none.
 
     The episode is given as a training record, or as None if there is no such record.
     """

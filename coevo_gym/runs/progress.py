@@ -31,7 +31,7 @@ class ProgressSink(Protocol):
     """A receiver of progress reports. An implementation may ignore any of them."""
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Report the start of a part of the work, such as a run. Parts have their own phases.
+        """Report that a unit of work, such as a run, has started. Parts have their own phases.
 
         Args:
             number: number of the part, from 1.

@@ -386,7 +386,7 @@ class _Run:
     def _train_arm(
         self, settings: ArmConfig, start: RunStart, store: RunStore
     ) -> tuple[TableRow, dict[str, Any]]:
-        """Train one arm to the end, starting from the beginning or from its last checkpoint."""
+        """Train one arm to completion, from scratch or from its last checkpoint."""
         self._check_stop()
         self.assembly.policy.load_state_dict(start.policy)
         spending = self._spending

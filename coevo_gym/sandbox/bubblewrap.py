@@ -158,7 +158,7 @@ def _version() -> str:
 
 
 def _caps() -> str:
-    """Describe how memory and processes are capped."""
+    """Describe how memory and the number of processes are capped."""
     groups = cgroup.available()
     if groups:
         return f"memory and processes capped by {groups}"

@@ -252,7 +252,7 @@ class GatedEvolver:
         return self._tags[scenario]
 
     def _judge(self, progress: _Progress, gates: Sequence[Gate]) -> None:
-        """Check the next draft with the gates."""
+        """Run the next draft through the gates."""
         context, found = progress.waiting[0]
         with self.scope(f"{progress.round.id}/draft-{progress.n_judged}"):
             result = run_gates(gates, found, context=context)

@@ -194,7 +194,7 @@ _SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class SubstanceGate:
-    """A gate that rejects trivial tasks and instructions that are unrelated or reveal the solution.
+    """A gate that rejects trivial tasks, and instructions that mismatch or reveal the solution.
 
     It rejects a task if its reference contains unnecessary steps, if its reference neither changes
     nor reads the engine's state, if its instruction contains the answer or the whole reference, if
@@ -464,7 +464,7 @@ class EmptyAgentGate:
     name: str = "empty_agent"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Check that the task is not solved without any action; see :class:`Gate`."""
+        """Check that the task is not already solved at its start; see :class:`Gate`."""
         begun = candidate.the_replay.scores[0]
         idle = self.benchmark.replay(candidate.the_task, ()).scores[-1]
         if max(begun, idle) >= 1.0:

@@ -54,7 +54,7 @@ def band_weights(
 
 
 class BandConfig(FrozenModel):
-    """Settings for a selector of tasks with a success rate between 0.1 and 0.9."""
+    """Settings for a selector that draws only tasks with a success rate between 0.1 and 0.9."""
 
     kind: Literal["band"] = "band"
     cap: int | None = Field(default=CAP, ge=1)

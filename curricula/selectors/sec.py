@@ -67,7 +67,7 @@ class SECConfig(FrozenModel):
 
 
 class BanditOfDifficulty(RatedSelector):
-    """A bandit over difficulty ranges that draws an arm based on its value, then one of its tasks.
+    """A bandit over difficulty ranges that draws a range by its value, and then one of its tasks.
 
     The arms are equal ranges of the share of failed first attempts; arms without tasks are ignored.
     An arm's tasks are drawn uniformly. Once per recorded batch, an arm is rewarded with the mean

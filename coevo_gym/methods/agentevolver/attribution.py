@@ -263,7 +263,7 @@ class ModelAttribution:
         self._skip, self._most = skip, most
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Label the groups' steps with the model; see :class:`~coevo_gym.core.seams.Study`."""
+        """Use the model to label the groups' steps; see :class:`~coevo_gym.core.seams.Study`."""
         kept = [
             [(index, t) for index, t in enumerate(group.trajectories) if not t.end_reason.lost]
             for group in groups

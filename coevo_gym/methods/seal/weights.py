@@ -173,7 +173,7 @@ def weighed(
 
 
 def _within(budget: WeightLimits, weights: Sequence[float], counts: Sequence[bool]) -> list[float]:
-    """Apply the limits to trajectory weights. Trajectories without counted labels keep weight 1."""
+    """Limit trajectory weights as configured. Trajectories without counted labels keep weight 1."""
     found = [1.0 + budget.strength * (weight - 1.0) for weight in weights]
     labelled = [weight for weight, count in zip(found, counts, strict=True) if count]
     if not budget.normalise_mean or not labelled:

@@ -60,7 +60,7 @@ class ChangedTask:
 
 @dataclass(frozen=True)
 class ComparedType:
-    """The results of two compared policies on one type of task.
+    """The results of both policies in a comparison on one type of task.
 
     Attributes:
         kind: kind of tag.

@@ -215,7 +215,7 @@ def _likeness(ended: _Ended) -> float | None:
 
 
 def _transfer(ended: _Ended) -> dict[str, Any]:
-    """Return success rates on another benchmark's held-out tasks: the arm's and the warm-up's."""
+    """Return the arm's and the warm-up's success rates on another benchmark's held-out tasks."""
     practised = ended.config.benchmark.name
     if practised not in ended.others:
         raise ConfigError(

@@ -63,7 +63,7 @@ say("END")
 
 
 class HostObservations(NamedTuple):
-    """Observations of an attack payload and the host after the attack.
+    """Data on an attack payload and the host, observed after the attack.
 
     Attributes:
         said: output of the payload.

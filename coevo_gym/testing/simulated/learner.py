@@ -135,7 +135,7 @@ class SkillLearner:
         self.strengths += world.decay * (self._first - self.strengths)
 
     def success_on(self, chains: Chains, *, greedy: bool = True) -> float:
-        """Return the learner's mean success rate on tasks, with greedy or sampled actions."""
+        """Return the learner's mean success rate over all tasks, with greedy or sampled actions."""
         logits = self.strengths[chains.skills] - chains.difficulty[:, None]
         if greedy:
             return float(((logits > 0) | ~chains.asked).all(axis=1).mean())

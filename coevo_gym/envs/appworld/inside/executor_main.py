@@ -69,7 +69,7 @@ _CELL = re.compile(r'File "<python-input-\d+>"')
 
 
 def main() -> None:
-    """Run the code of one episode until the connection is closed."""
+    """Run the code sent in one episode, until the connection is closed."""
     control, apps = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     for end in (control, apps):
         end.set_inheritable(False)
