@@ -28,7 +28,7 @@ class TinyConfig(FrozenModel):
     """Settings for the tiny policy's network and cache.
 
     Attributes:
-        buckets: number of rows of the hashed word embedding table.
+        buckets: number of rows in the hashed word-embedding table.
         dim: size of each embedding.
         hidden: width of both hidden layers.
         dropout: fraction of embedding values that are set to zero in training.

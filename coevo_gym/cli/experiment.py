@@ -112,7 +112,7 @@ def experiment(
         ),
     ] = None,
     listing: Annotated[
-        bool, typer.Option("--list", help="Only list the tables and the requirements of each.")
+        bool, typer.Option("--list", help="List the tables and their requirements, then exit.")
     ] = False,
     dry_run: Annotated[
         bool,

@@ -83,7 +83,7 @@ def read_demonstrations(path: Path, benchmark: Benchmark) -> tuple[Task, ...]:
     for task in found:
         if task.benchmark != benchmark.name:
             raise ConfigError(
-                f"{path} contains {task.name}, a task of {task.benchmark}, but this run uses "
+                f"{path} contains {task.name}, a task from {task.benchmark}, but this run uses "
                 f"{benchmark.name}."
             )
         if not task.solution:

@@ -147,7 +147,7 @@ def test_what_is_no_demonstration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="Cannot read tasks"):
         read_demonstrations(path, BENCHMARK)
     write_tasks(path, toy.BENCHMARK.tasks(Split.TRAIN)[:1])
-    with pytest.raises(ConfigError, match="a task of toy"):
+    with pytest.raises(ConfigError, match="a task from toy"):
         read_demonstrations(path, BENCHMARK)
     write_tasks(path, [TASK.model_copy(update={"solution": ()})])
     with pytest.raises(ConfigError, match="has no solution"):
