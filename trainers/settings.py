@@ -77,7 +77,7 @@ class GRPOConfig(UpdateConfig):
         normalise_std: True to divide advantages by the group's standard deviation (False: Dr.
             GRPO). RLOO never divides them.
         outcome: reward to learn from: binary success or the benchmark's score.
-        loss_mean: type of average over the loss. ``token``: every sampled token has the same weight
+        loss_mean: method for averaging the loss. ``token``: every sampled token has the same weight
             (CoEvolve), so a long failure outweighs a short success; ``trajectory``: every
             trajectory has the same weight (Role-Agent); ``constant``: the summed loss is divided by
             ``constant_tokens`` times the number of trajectories (Dr. GRPO).

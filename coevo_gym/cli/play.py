@@ -117,9 +117,10 @@ def play(
 ) -> None:
     """Play an episode by hand, in the terminal or in the browser.
 
-    You see what an agent sees, and typos do not cost a step. In the terminal, choose actions by
-    number or type them; put a multi-line action between lines of three backticks. `coevo tasks`
-    lists the tasks. --web opens a local page, such as a shop to click through or a code editor.
+    You see what an agent sees, and typos do not cost a step. In the terminal, choose an action by
+    its number or type it. Type three backticks on the line before and on the line after a
+    multi-line action. `coevo tasks` lists the tasks. --web opens a local page, such as a shop to
+    click through or a code editor.
 
     With --name, you play the same tasks as `coevo eval` in the same order, and only your first
     episode on each task counts. You can therefore compare the results in evals/NAME with those of

@@ -143,7 +143,9 @@ def free_space(
     items = [*freeable(), *indexes]
     if as_json:
         if not dry_run and not yes:
-            raise ConfigError("--json cannot ask for confirmation. Add --dry-run or --yes.")
+            raise ConfigError(
+                "With --json, the command cannot ask for confirmation. Add --dry-run or --yes."
+            )
         freed = 0 if dry_run else _free(items, indexes)
         rows = [{"path": str(i.path), "why": i.why, "size": i.size} for i in items]
         print_json({"items": rows, "size": sum(item.size for item in items), "freed": freed})

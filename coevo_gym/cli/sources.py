@@ -154,7 +154,8 @@ def find_source(name: str) -> BenchmarkSpec | RunFolder:
     known = [spec.name for spec in benchmark_specs()], RunFolder.names()
     benchmarks, runs = (", ".join(names) or "none" for names in known)
     raise ConfigError(
-        f"There is no benchmark or run {name!r}. {meant(name.lower(), [*known[0], *known[1]])}"
+        f"There is no benchmark or run named {name!r}. "
+        f"{meant(name.lower(), [*known[0], *known[1]])}"
         f"Benchmarks: {benchmarks}. Runs here: {runs}."
     )
 

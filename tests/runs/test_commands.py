@@ -82,7 +82,7 @@ def test_a_policy_that_cannot_be_made_leaves_no_run(
         ("train quickstart --set loop=3", "Did you mean loop.seed?"),
         ("train quickstart --set method.native=true", "arm.NAME.set.method.native"),
         ("tasks ty", "Did you mean 'toy'?"),
-        ("tasks shwo", "There is no benchmark or run 'shwo'"),
+        ("tasks shwo", "There is no benchmark or run named 'shwo'"),
         ("report .", "manifest.json, which records its settings, is missing"),
         ("play webshp", "Did you mean 'webshop'?"),
         ("play toy --seed=-1", "--seed"),

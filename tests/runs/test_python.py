@@ -60,7 +60,7 @@ def test_evaluating_a_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
     assert (row.name, row.success, row.n_tasks) == ("scripted", 1.0, 4)
     assert "scripted: 4/4" in capsys.readouterr().out
     assert not Path("evals").exists()
-    with pytest.raises(ConfigError, match="no benchmark or run 'toi'"):
+    with pytest.raises(ConfigError, match="no benchmark or run named 'toi'"):
         coevo_gym.evaluate("toi")
 
 

@@ -81,8 +81,8 @@ class BFCLEnv(TaskEnv):
         The split depends on the number at the end of a task's name, because the four categories are
         variants of the same conversation. Of the 200 task numbers, 120 are for training, 40 for
         validation and 40 for testing. Each set contains the same number of tasks from each block of
-        50 (files, vehicle, trading, travel), drawn with a fixed seed. Task numbers with equal
-        initial states share a split. Each task number occurs in four subsets: ``base``,
+        50 (files, vehicle, trading, travel), drawn with a fixed seed. Tasks with identical initial
+        states are always in the same split. Each task number occurs in four subsets: ``base``,
         ``miss_func``, ``miss_param`` and ``long_context``. ``scheme="agentevolver"`` trains on task
         numbers 0 to 99 and validates on 100 to 199. This scheme applies only to the env: pools,
         sessions and samplers accept only tasks with the 120 training numbers. ``scheme="all200"``
@@ -100,8 +100,8 @@ class BFCLEnv(TaskEnv):
         -100,000, or a numeric string of more than 300 characters with an exponent. The env also
         refuses integers with more than 1,000 digits, file trees with more than 20,000 entries, and
         values that are not JSON. Sets in two error messages are sorted. In ``mode="train"``, which
-        evaluation rejects, a message that cannot be parsed does not end the turn: the env returns
-        an error.
+        is not allowed in evaluation, a message that cannot be parsed does not end the turn: the env
+        returns an error.
 
     Known errors in the official data:
         Some reference solutions cannot be inferred from the conversation: they contain supposedly

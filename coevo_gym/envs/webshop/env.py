@@ -42,8 +42,8 @@ class WebShopEnv(TaskEnv):
 
     Reward:
         In [0, 1], at the end of the episode. ``reward_mode="success"`` gives 1.0 for a purchase
-        with score 1, otherwise 0.0. ``reward_mode="original"`` gives the score of
-        the original benchmark. ``info["score"]`` is always this score.
+        with score 1, otherwise 0.0. ``reward_mode="original"`` gives the score of the original
+        benchmark. ``info["score"]`` always contains the score of the original benchmark.
 
     Starting state:
         The search page. ``reset`` picks a task from the split or uses the task in ``options``.
