@@ -39,7 +39,7 @@ def extra_advice(extra: str) -> str:
 
 
 def home() -> Path:
-    """Return the folder that contains one folder per benchmark."""
+    """Return the folder that holds one subfolder per benchmark."""
     chosen = os.environ.get("COEVO_HOME")
     if chosen:
         return Path(chosen).expanduser()

@@ -18,7 +18,7 @@ _ROWS = 1000
 
 
 def self_similarity(embeddings: ArrayLike, k: int = 5) -> float:
-    """Return SR@k, the similarity between the tasks in a set (lower is more diverse).
+    """Return SR@k, the similarity between the tasks in a set (lower means more diverse).
 
     SR@k = mean over i of the mean of cos(y_i, y_j) over the k nearest j != i (Eq. 2).
 

@@ -1,4 +1,4 @@
-"""Kinds of history, each of which shows a chat model a different part of an episode.
+"""History types, each of which shows a chat model a different part of an episode.
 
 Each kind is a pure function of the view, so agents keep no state: earlier answers, their token ids
 and texts about earlier steps that the model wrote are in the view's history. An unchanged answer

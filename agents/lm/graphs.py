@@ -254,7 +254,7 @@ class _SlotLayer(DynamicLayer):
 
 
 def usable_bytes(device: torch.device) -> int:
-    """Return the bytes of GPU memory that sampling may still use: half of the free memory."""
+    """Return how many bytes of GPU memory sampling may still use: half of the free memory."""
     free, _ = torch.cuda.mem_get_info(device)
     cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return int((free + cached) * _GPU_SHARE)

@@ -83,7 +83,7 @@ class PrefixCache:
         return best
 
     def put_row(self, ids: Ids, layers: KeysAndValues, row: int, seen: Tensor) -> None:
-        """Add a batch row whose tokens are in the slots where ``seen``, of shape (T,), is True.
+        """Add a batch row whose tokens occupy the slots where the (T,) mask ``seen`` is True.
 
         Keys and values of the batch have the shape (B, heads, T, width).
         """

@@ -268,7 +268,7 @@ def _process_kept() -> Iterator[None]:
 
 
 def _torch_generators_kept() -> AbstractContextManager[None]:
-    """Restore PyTorch's global random states after a ``with`` block, because vLLM changes them."""
+    """Restore PyTorch's global RNG state after a ``with`` block, because vLLM changes it."""
     import torch
 
     return torch.random.fork_rng(devices=range(torch.cuda.device_count()))

@@ -1,4 +1,4 @@
-"""A language model that is trained in this process and samples with vLLM."""
+"""A language model that is trained in this process and sampled with vLLM."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class TinyPolicy:
     def logprobs_and_values(
         self, samples: Sequence[Sample], head: Module
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the results of :meth:`logprobs` and (B, 1) values in one forward pass."""
+        """Compute :meth:`logprobs` and, in the same forward pass, (B, 1) values."""
         taken, batch = self._batch(samples)
         hidden = self._net.hidden(batch)
         values: Tensor = head(self._net.mean(hidden, batch)).unsqueeze(1)

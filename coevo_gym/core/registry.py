@@ -157,7 +157,7 @@ class Plugins:
                 self._load(entry)
 
     def load_all(self) -> tuple[BrokenPlugin, ...]:
-        """Load all entry points that are not loaded yet.
+        """Load all entry points that have not been loaded yet.
 
         Returns:
             All broken entry points found so far.

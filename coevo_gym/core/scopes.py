@@ -33,7 +33,7 @@ class Scopes:
         return path
 
     def on_begin(self, tell: Callable[[str], None]) -> None:
-        """Register a function that is called with the full name of each scope on entry."""
+        """Register a function to call with a scope's full name whenever the scope is entered."""
         self._told.append(tell)
 
     @contextmanager

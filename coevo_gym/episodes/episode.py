@@ -143,7 +143,7 @@ def episode_of(
 
 @dataclass(frozen=True, slots=True)
 class EvalEpisode:
-    """An episode for evaluation, in which the agent gets the env's views unchanged.
+    """An evaluation episode, in which the agent sees the env's views unchanged.
 
     Attributes:
         task: the task to run, of any split.

@@ -134,7 +134,7 @@ class EpisodeStream(Generic[RecordT]):
         return sum(live.env_steps for live in self._live)
 
     def begin(self, index: int, episode: Episode[RecordT]) -> None:
-        """Begin an episode with this index for its outcome. Call this only if there is room."""
+        """Begin an episode; its outcome gets this index. Call this only if there is room."""
         live = LiveEpisode(index, episode, self._take())
         self._live.add(live)
         self._crew.send(live, live.begin, alone=live.begins_alone)

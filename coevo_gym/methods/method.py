@@ -36,7 +36,7 @@ class Method(MethodParts):
 
 
 class NoSettings(FrozenModel):
-    """Empty settings for methods that have no settings."""
+    """Settings for methods that have no settings of their own."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Server-sent events about changed runs and evaluations, and a thread that updates indexes.
+"""Server-sent events for changes to runs and evaluations, and a thread that updates indexes.
 
 ``/api/live`` sends a message for each changed run or evaluation, with ``{"run": id}`` or ``{"eval":
 id}`` as its data. The message contains nothing else; the page requests new data itself. A periodic

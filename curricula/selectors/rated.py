@@ -62,7 +62,7 @@ class RatedSelector(TableSelector):
         """Record a visit to a task that already has a pass rate; see :meth:`visit`."""
 
     def metrics(self) -> dict[str, float]:
-        """Return the number and the mean pass rate of the rated tasks."""
+        """Return the number of rated tasks and their mean pass rate."""
         tried = self.table["tries"] > 0
         mean = float(self.rates[tried].mean()) if tried.any() else 0.0
         return {"tried": float(tried.sum()), "first_rate": mean}

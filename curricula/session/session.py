@@ -49,7 +49,7 @@ class Seeds(NamedTuple):
         return cls(draws, rounds, seed)
 
     def of_episode(self, ticket: Ticket) -> int:
-        """Return a ticket's env seed, derived from the main seed, the group and the place in it."""
+        """Return a ticket's env seed, derived from the main seed, the group and its position."""
         return zlib.crc32(f"{self.episodes}/{ticket.group_id}/{ticket.index}".encode())
 
 

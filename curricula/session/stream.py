@@ -75,7 +75,7 @@ class TaskStream:
 
     @property
     def guiding(self) -> Guiding | None:
-        """The method's guidance, or None without a method."""
+        """The method's guidance, or None if there is no method."""
         return None if self._studies is None else self._studies.guiding
 
     def take(self, *, slot: str | None = None, policy_version: int = 0) -> Ticket:
@@ -216,7 +216,7 @@ class StreamSampler:
 
     @property
     def guiding(self) -> Guiding | None:
-        """The method's guidance, or None without a method."""
+        """The method's guidance, or None if there is no method."""
         return self._stream.guiding
 
     @property

@@ -100,7 +100,7 @@ class ScoreChoices(Encoder):  # type: ignore[misc]
 
 
 class ChooseAmongOffered(ActorCriticSharedWeights):  # type: ignore[misc]
-    """An actor-critic whose logits are the encoder's scores and whose values use its features."""
+    """An actor-critic with the encoder's scores as logits and values computed from its features."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -60,7 +60,7 @@ def told_ids(cue_ids: Sequence[str]) -> tuple[str, ...]:
 
 
 class Refined(BaseModel):
-    """Advice from experiences that a model chose and rewrote for a task.
+    """Advice based on experiences that a model selected and rewrote for a task.
 
     Attributes:
         chosen: numbers of the chosen experiences, from 1, most useful first.

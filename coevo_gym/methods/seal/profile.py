@@ -270,7 +270,7 @@ class _Tally:
 
 
 class FailureProfile:
-    """A memory that counts the labels of turns, and regularly updates cues and label weights.
+    """A memory that counts turn labels and periodically updates cues and label weights.
 
     Each window of learner steps ends with an update. Labels that do not count are ignored.
 

@@ -39,7 +39,7 @@ class Side:
 
 @dataclass(frozen=True)
 class ChangedTask:
-    """A task that only one of two compared policies solves.
+    """A task solved by only one of the two policies.
 
     Attributes:
         id: its id.

@@ -129,7 +129,7 @@ def measure(
 
 
 def read_measures(folder: RunFolder) -> dict[str, Any]:
-    """Return a run's stored measures, keyed by name, or {} if there are none.
+    """Return a run's stored measurements, keyed by name, or {} if there are none.
 
     Raises:
         StoreError: if their file is damaged.

@@ -130,7 +130,7 @@ def broken(seen: EngineObservations) -> bool:
 
 
 def other_broken(seen: EngineObservations) -> bool:
-    """Return True if a world other than the attacked one no longer runs code."""
+    """Return True if any world other than the attacked one can no longer run code."""
     return not seen.other_works
 
 

@@ -196,7 +196,7 @@ class Pool:
             )
 
     def give_back(self, engine: Engine) -> None:
-        """Return an engine to the pool, or shut it down if it has failed or served long enough."""
+        """Return an engine to the pool, or shut it down if it has failed or reached a limit."""
         keep = False
         if engine.usable:
             try:
