@@ -81,7 +81,7 @@ class GRPOConfig(UpdateConfig):
             (CoEvolve), so a long failure outweighs a short success; ``trajectory``: every
             trajectory has the same weight (Role-Agent); ``constant``: the summed loss is divided by
             ``constant_tokens`` times the number of trajectories (Dr. GRPO).
-        constant_tokens: divisor of each trajectory's summed loss if ``loss_mean`` is ``constant``.
+        constant_tokens: divisor for each trajectory's summed loss if ``loss_mean`` is ``constant``.
         overlong: handling of overlong trajectories (DAPO): ``keep`` leaves them unchanged, ``mask``
             excludes trajectories truncated by max_tokens or context_overflow from the loss, and
             ``penalty`` subtracts up to 1 from the outcome.

@@ -140,7 +140,10 @@ class Tape:
             self._counts.pop(path, None)
 
     def _keys(self, requests: Sequence[Request]) -> list[str]:
-        """Return a key for each request's recorded answer. Equal requests get different keys."""
+        """Return the key under which each request's answer is recorded.
+
+        Equal requests get different keys.
+        """
         path = self.scopes.path
         contents = [
             [path, _template(request), _content(request), self.model, self.version]

@@ -34,13 +34,11 @@ class ChatConfig(FrozenModel):
             None for as many as fit into 24,000 characters.
         managed_chars: prompt length in characters above which ``self_managed`` asks the model to
             shorten the history.
-        memory: method of shortening the history if ``history`` is ``window`` or ``self_managed``.
-            ``rule`` makes no extra requests. With ``window``, the prompt then lists the older
-            actions. With ``self_managed``, the model's answers name steps to drop or replace with a
-            note. ``model`` makes extra requests. With ``window``, they ask for notes after each
-            full window of new steps. With ``self_managed``, they ask which steps to drop or replace
-            when the prompt is too long. Answers to extra requests are sampled greedily, are not
-            used for training, and do not count towards ``max_episode_tokens``.
+        memory: method for shortening the history with ``window`` or ``self_managed``. ``rule``
+            lists older actions (``window``) or follows commands in the model's answers
+            (``self_managed``). ``model`` asks the model for notes (``window``) or for steps to drop
+            or replace (``self_managed``). These extra requests are sampled greedily, are not used
+            for training, and do not count towards ``max_episode_tokens``.
         thinking: True to let the model think before it answers. The prompt then tells it to think
             first. In a run, this setting also enables thinking in the model's chat template.
         style: answer style. With ``react``, the prompt asks for a ``Thought: …`` line before each

@@ -49,8 +49,8 @@ class VLLMConfig(FrozenModel):
     """Share of the device's memory for vLLM's weights and cache; the learner uses the remainder."""
     kv_cache_gib: float | None = Field(default=None, gt=0)
     """Size of the key-value cache in GiB; None for all memory left within
-    ``gpu_memory_utilization``. On a CPU, set this size, because ``gpu_memory_utilization`` would be
-    a share of the machine's RAM."""
+    ``gpu_memory_utilization``. Set this size on a CPU, where ``gpu_memory_utilization`` is a
+    fraction of the machine's RAM."""
     enforce_eager: bool = False
     """Start faster, without compiled kernels and CUDA graphs. Decoding is then slower."""
 

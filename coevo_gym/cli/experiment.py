@@ -116,7 +116,7 @@ def experiment(
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Print what the cells would do and require, then exit."),
+        typer.Option("--dry-run", help="Print what each cell would run and need, then exit."),
     ] = False,
     card: Card = None,
     yes: Yes = False,

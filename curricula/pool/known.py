@@ -69,7 +69,7 @@ class KnownTasks:
         return scenario in self._around
 
     def most_alike(self, draft: Draft) -> tuple[Task, float] | None:
-        """Return the known task in the draft's scenario that has the most similar wording.
+        """Return the known task in a draft's scenario with the wording most similar to the draft's.
 
         Returns:
             The task (in a tie, the first task) and the Jaccard index of the two sets of words, in

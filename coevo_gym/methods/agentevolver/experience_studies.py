@@ -236,7 +236,7 @@ class ModelExperiences:
         self._check, self._most = check, most
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Ask the model for experiences; see :class:`~coevo_gym.core.seams.Study`."""
+        """Prompt the model to summarize experiences; see :class:`~coevo_gym.core.seams.Study`."""
         if not self._due():
             return Findings()
         found = [batch for group in groups for batch in batches(group)]

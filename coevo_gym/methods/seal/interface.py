@@ -383,7 +383,7 @@ class InterfaceCoach:
 
 
 class InterfaceVersions:
-    """A study that notes the first trajectory produced with each version of the agent interface.
+    """A study that records the first trajectory produced with each version of the agent interface.
 
     The note's label is the version. Its evidence contains the ``version``; ``says``, a
     human-readable description of the version; ``cues``, the text for each active label; and the

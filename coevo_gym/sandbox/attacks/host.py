@@ -63,7 +63,7 @@ say("END")
 
 
 class HostObservations(NamedTuple):
-    """Data on an attack payload and the host, observed after the attack.
+    """State of an attack payload and the host, as observed after the attack.
 
     Attributes:
         said: output of the payload.
