@@ -88,7 +88,7 @@ def test_bad_lines_are_told_by_number_and_take_nothing_else_with_them(tmp_path: 
         10: ("[" * 100_000, "is nested too deeply"),
         11: (LEAK, "is a val task"),
         12: ({**PROPOSAL, "source": LEAK.name}, "is a val task"),
-        13: (BENCHMARK.open(told.PARENT), "has no goal"),
+        13: (BENCHMARK.open(told.PARENT), "describes an open task"),
     }
     lines: dict[int, Any] = {number: line for number, (line, _) in bad.items()}
     lines |= {3: "", 14: ACCEPTED}
