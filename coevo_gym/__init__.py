@@ -100,9 +100,9 @@ def _check_wings(package: Path) -> None:
     broken = [wing for wing in _WINGS if not (package / wing).is_dir()]
     if broken:
         raise ConfigError(
-            f"{package / broken[0]} should be a symbolic link to a folder, but this checkout lacks "
-            f"the symbolic links {', '.join(broken)}. Run `git config --global core.symlinks "
-            "true` (on Windows, inside WSL) and clone again, or install the wheel."
+            f"{package / broken[0]} should be a symbolic link to a folder. The following symbolic "
+            f"links are missing from this checkout: {', '.join(broken)}. Run `git config --global "
+            "core.symlinks true` (on Windows, inside WSL) and clone again, or install the wheel."
         )
 
 

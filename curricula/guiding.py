@@ -57,7 +57,7 @@ class Guiding:
     ) -> None:
         kinds = [study.kind for study in studies]
         if len(set(kinds)) < len(kinds):
-            raise ConfigError(f"Each study must write a different kind of note, got {kinds}.")
+            raise ConfigError(f"Each study must have a unique kind, got {kinds}.")
         self.coach, self.studies, self.memories = coach, tuple(studies), dict(memories)
         self._spent = defaultdict[str, float](float)
         self._written = Counter[str]()
@@ -170,9 +170,9 @@ def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None
         )
         if note.kind != study.kind or not fits:
             raise ConfigError(
-                f"{type(study).__name__}, a study of kind {study.kind!r}, wrote a note of "
-                f"kind {note.kind!r} about trajectory {note.index} of {note.group_id!r}. "
-                "A study may only write notes of its own kind, about trajectories in the "
+                f"Study {type(study).__name__} (kind {study.kind!r}) wrote a note of kind "
+                f"{note.kind!r} about trajectory {note.index} of group {note.group_id!r}. "
+                "A study may only write notes of its own kind, and only about trajectories in the "
                 "groups passed to it."
             )
 

@@ -166,7 +166,7 @@ def load_prompt(name: str | Path) -> PromptTemplate:
         known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.j2")))
         raise ConfigError(
             f"There is no prompt {str(name)!r} ({error.strerror}). Choose one of {known}, or pass "
-            "the path of a .j2 file."
+            "the path to a .j2 file."
         ) from error
     return parse_prompt(text, source=str(path))
 

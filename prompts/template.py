@@ -143,7 +143,7 @@ def read_prompt(name: str) -> tuple[str, str]:
         known = sorted(f"{file.parent.name}/{file.stem}" for file in FOLDER.glob("*/*.j2"))
         raise ConfigError(
             f"There is no prompt {name!r} ({error.strerror}). Choose one of {', '.join(known)}, or "
-            "pass the path of a .j2 file or package:file."
+            "pass either the path to a .j2 file or a reference of the form package:file."
         ) from error
 
 

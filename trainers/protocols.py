@@ -47,17 +47,17 @@ class LoopConfig(FrozenModel):
             signal. In all other groups, the old log-probabilities of tokens sampled with older
             weights are recomputed before the update (see ``learner.importance_cap``).
         study_only_steps: number of initial steps that collect and analyse rollouts without training
-            the policy, for example to measure its initial pass rates or to fill memories. They
-            count towards the env-step budget like all other steps.
-        max_resamples: maximum number of times a step replaces groups whose advantages are all 0 and
-            therefore carry no learning signal (DAPO: 10). With 0, no groups are replaced.
+            the policy, for example to measure its initial pass rates or to build up the method's
+            memory. They count towards the env-step budget like all other steps.
+        max_resamples: maximum number of extra draws per step that replace groups without a learning
+            signal (all advantages are 0); DAPO uses 10. With 0, no groups are replaced.
         evolve_every_steps: steps between requests for an evolution round; 0 for never. The
             curriculum decides whether a round is due.
         evolve_at_last_step: True to request an evolution round after the last step, even though no
             training follows.
         evaluate_every_steps: steps between evaluations; 0 evaluates only at the start and the end.
         evaluate_from: share of the budget that must be spent before intermediate evaluations start.
-        seed: seed for the episodes' envs and for planning the run's evolution rounds.
+        seed: seed for resetting envs and for planning evolution rounds.
         seed_of_order: extra seed for the order in which tasks are drawn. Change the seed to repeat
             a run with the same warm-up and initial tasks but a different task order. An arm may
             override the seed.

@@ -22,11 +22,11 @@ class UpdateConfig(FrozenModel):
             ``lr / lr_warmup_steps`` to ``lr``; 0 for no warm-up.
         lr_decay: learning rate schedule over the run's budget: constant (``none``), linear decay
             (``linear``) or cosine decay (``cosine``).
-        lr_floor: final learning rate, when the budget is spent, as a fraction of ``lr``.
-        average: decay of the moving average of the trained weights that is used for evaluation.
-            Each update moves the averaged weights a fraction ``1 - average`` of the way towards the
+        lr_floor: learning rate at the end of the budget, as a fraction of ``lr``.
+        average: decay rate of the moving average of the weights. The averaged weights are used for
+            evaluation. Each update moves them a fraction ``1 - average`` of the way towards the
             trained weights. With 0, the trained weights themselves are evaluated.
-        weight_decay: AdamW's weight decay; with 0, AdamW equals Adam.
+        weight_decay: AdamW's weight decay; with 0, AdamW is equivalent to Adam.
         epochs: number of passes over each batch.
         minibatches: number of optimiser steps per pass; each step uses one part of the batch.
         microbatch_tokens: maximum number of tokens per forward pass; a longer sample gets its own
@@ -63,17 +63,19 @@ class GRPOConfig(UpdateConfig):
 
     Attributes:
         kind: type of this learner.
-        advantage: baseline for a rollout: its group's mean (``grpo``), the mean of the other
-            rollouts (``rloo``), or the group's mean plus a comparison of steps in the same state
-            (``gigpo``).
+        advantage: baseline that a rollout is compared with: its group's mean (``grpo``) or the mean
+            of the group's other rollouts (``rloo``). ``gigpo`` uses the group's mean and also
+            compares steps taken in the same state.
         states: (gigpo) steps to compare: those with equal observations (``exact``) or with
             observations whose similarity is above 0.9 (``similar``).
-        state_likeness: similarity measure for observations: characters in order (``lcs``), blocks
-            of characters (``difflib``), or words in order (``words``, the strictest measure).
-        state_rewards: (gigpo) source of step rewards: ``at_the_end`` gives the outcome to the last
-            step only; ``earned`` uses the env's reward at each step.
+        state_likeness: similarity measure for observations: longest common subsequence of
+            characters (``lcs``), matching blocks of characters (``difflib``), or longest common
+            subsequence of words (``words``, the strictest measure).
+        state_rewards: (gigpo) source of step rewards: ``at_the_end`` assigns the outcome to the
+            last step only; ``earned`` uses the env's reward at each step.
         outcome_weight: (gigpo) weight of the trajectory-level advantage.
-        state_weight: (gigpo) weight of the advantage computed among steps in the same state.
+        state_weight: (gigpo) weight of the step-level advantage, which compares steps taken in
+            the same state.
         normalise_std: True to divide advantages by the group's standard deviation (False: Dr.
             GRPO). RLOO never divides them.
         outcome: reward to learn from: binary success or the benchmark's score.
@@ -86,14 +88,15 @@ class GRPOConfig(UpdateConfig):
             excludes trajectories truncated by max_tokens or context_overflow from the loss, and
             ``penalty`` subtracts up to 1 from the outcome.
         overlong_max_tokens: trajectory length in sampled tokens at which the overlong penalty is 1.
-        overlong_buffer_tokens: length in tokens of the range below ``overlong_max_tokens`` in which
-            the overlong penalty rises from 0 to 1.
+        overlong_buffer_tokens: length, in tokens, of the range below ``overlong_max_tokens`` over
+            which the overlong penalty rises from 0 to 1.
         clip_high_cued: upper clip range for trajectories whose cues (guidance in the prompt) were
             stripped; None to use ``clip_high``.
-        old_logprobs: source of the ratio's old log-probabilities: ``recorded`` by the sampler, or
-            ``recomputed`` by the learner before its first step. Use ``recomputed`` for a sampler
-            with different numerics and for samples from which cues were stripped. All tokens then
-            get importance weights (see ``importance_cap``).
+        old_logprobs: source of the old log-probabilities in the probability ratio: ``recorded``
+            uses those recorded by the sampler; ``recomputed`` has the learner recompute them before
+            its first step. Use ``recomputed`` if the sampler's numerics differ from the learner's,
+            or for samples from which cues were stripped. All tokens then get importance weights
+            (see ``importance_cap``).
     """
 
     kind: Literal["pg"] = "pg"
@@ -169,8 +172,8 @@ class PPOConfig(UpdateConfig):
     Attributes:
         kind: type of this learner.
         outcome: reward to learn from: binary success or the benchmark's score.
-        level: granularity of values and advantages: one per decision, shared by its tokens
-            (``turn``), or one per ``token``.
+        level: granularity of values and advantages: one per decision, shared by all its tokens
+            (``turn``), or one per token (``token``).
         gamma: discount factor per decision or token, depending on ``level``.
         lam: lambda of generalised advantage estimation: 1 uses only observed rewards; 0 bootstraps
             from the value estimates (one-step TD).
@@ -205,7 +208,7 @@ class RestConfig(FrozenModel):
 
     Attributes:
         kind: type of this learner.
-        grow_steps: number of loop steps that collect rollouts before each policy improvement.
+        grow_steps: number of steps that collect rollouts before each policy-improvement phase.
         thresholds: rising score thresholds, one per policy-improvement step. Each step imitates
             the rollouts that score above the step's threshold. A single threshold of 0.5 amounts
             to rejection-sampling fine-tuning (RFT).

@@ -131,7 +131,7 @@ def _checked(step: Step) -> Decision:
         chosen = decision.choices[decision.index]
         if chosen != step.action:
             raise ValueError(
-                f"At one step, the recorded decision was {chosen!r}, but the action taken was "
-                f"{step.action!r}. Only sampled actions can be learned from."
+                f"In one step, the action taken ({step.action!r}) differs from the recorded "
+                f"decision ({chosen!r}). Only sampled actions can be used for training."
             )
     return decision

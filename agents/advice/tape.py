@@ -60,9 +60,9 @@ class Tape:
         scopes: Scopes | None = None,
     ) -> None:
         if policy is None and mode != "replay":
-            raise ConfigError(f"A tape in mode {mode!r} needs a policy to query.")
+            raise ConfigError(f"Tape mode {mode!r} requires a policy to query.")
         if store is None and mode != "off":
-            raise ConfigError(f"A tape in mode {mode!r} needs a store for its answers.")
+            raise ConfigError(f"Tape mode {mode!r} requires a store for the answers.")
         self.policy, self.store, self.mode, self.model = policy, store, mode, model
         self.scopes = scopes or Scopes()
         self._lock = threading.Lock()

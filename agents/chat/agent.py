@@ -34,11 +34,11 @@ class ChatConfig(FrozenModel):
             None for as many as fit into 24,000 characters.
         managed_chars: prompt length in characters above which ``self_managed`` asks the model to
             shorten the history.
-        memory: method for shortening the history with ``window`` or ``self_managed``. ``rule``
-            lists older actions (``window``) or follows commands in the model's answers
-            (``self_managed``). ``model`` asks the model for notes (``window``) or for steps to drop
-            or replace (``self_managed``). These extra requests are sampled greedily, are not used
-            for training, and do not count towards ``max_episode_tokens``.
+        memory: method for shortening the history if ``history`` is ``window`` or ``self_managed``.
+            With ``rule``, ``window`` lists older actions, and ``self_managed`` follows commands in
+            the model's answers. With ``model``, the model is asked for notes (``window``) or for
+            steps to drop or replace (``self_managed``). These extra requests are sampled greedily,
+            are not used for training, and do not count towards ``max_episode_tokens``.
         thinking: True to let the model think before it answers. The prompt then tells it to think
             first. In a run, this setting also enables thinking in the model's chat template.
         style: answer style. With ``react``, the prompt asks for a ``Thought: …`` line before each

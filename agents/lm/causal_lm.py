@@ -164,9 +164,10 @@ def add_adapter(loaded: Loaded, *, rank: int, alpha: int, seed: int) -> Loaded:
     for name, module in loaded.model.named_modules():
         if isinstance(module, LoraLayer) and not isinstance(module, Linear):
             raise ModelError(
-                f"{type(loaded.model).__name__} does not support a LoRA adapter: PEFT would also "
+                f"{type(loaded.model).__name__} does not support LoRA adapters: PEFT would also "
                 f"adapt {name}, which is not a linear layer. Set lora_rank to 0, or use a model "
-                "whose MLPs are all dense or all mixtures of experts (Qwen3-4B, Qwen3-30B-A3B)."
+                "whose MLPs are either all dense or all mixture-of-experts (Qwen3-4B, "
+                "Qwen3-30B-A3B)."
             )
     return loaded._replace(adapter=adapter.eval())
 

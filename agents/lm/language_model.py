@@ -32,11 +32,11 @@ class ModelConfig(FrozenModel):
 
     Attributes:
         path: folder or Hugging Face Hub ID of a transformers model, or name of a fetched model.
-        device: device of the model; ``auto`` selects the GPU if there is one.
-        dtype: compute precision. ``auto`` is ``bfloat16`` on a GPU and ``float32`` on a CPU.
-            ``bfloat16`` computes in bf16 and stores the weights in fp32; with LoRA, base weights
-            are stored in bf16 and the adapter in fp32. On a CPU, bf16 is faster only with bf16
-            instructions (``avx512_bf16`` or ``amx_bf16``). ``docs/agents.md`` shows the effect on
+        device: device to run the model on; ``auto`` selects the GPU if there is one.
+        dtype: compute precision. ``auto`` selects ``bfloat16`` on a GPU and ``float32`` on a CPU.
+            With ``bfloat16``, weights are stored in fp32; with LoRA, the base weights are stored in
+            bf16 and the adapter in fp32. On a CPU, bf16 is faster only if the CPU has bf16
+            instructions (``avx512_bf16`` or ``amx_bf16``). See ``docs/agents.md`` for the effect on
             accuracy.
         lora_rank: rank of a LoRA adapter on all linear layers except the head; 0 trains all
             weights. In mixture-of-experts models, only attention is adapted; experts and routers
@@ -50,9 +50,10 @@ class ModelConfig(FrozenModel):
             few seconds longer.
         max_context: maximum number of tokens in a sequence; None for the model's own limit.
         pack_tokens: maximum number of tokens per forward pass; a longer sequence gets its own pass.
-        prefix_cache_gib: size in GiB of the key-value cache for past conversations when sampling
-            with transformers; with it, a turn processes only new tokens. The least recently used
-            conversations are evicted first. With 0, each turn reprocesses the whole conversation.
+        prefix_cache_gib: size in GiB of the key-value cache for past conversations, used when
+            sampling with transformers. The cache lets each turn process only the new tokens. The
+            least recently used conversations are evicted first. With 0, each turn reprocesses the
+            whole conversation.
     """
 
     path: str = Field(default="smollm2", min_length=1)
@@ -345,7 +346,8 @@ class LanguageModel:
     def _checked(self, sample: Sample) -> Segment:
         if not isinstance(sample, Segment):
             raise ConfigError(
-                f"A language model learns only from token segments, got {type(sample).__name__}."
+                "A language model can only be trained on token segments, got "
+                f"{type(sample).__name__}."
             )
         if not sample.ids or not any(sample.sampled):
             return sample

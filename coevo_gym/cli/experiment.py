@@ -107,8 +107,8 @@ def experiment(
         typer.Option(
             metavar="FILE",
             dir_okay=False,
-            help="Append the finished cells to this .jsonl file, one per line, and write a table "
-            "of all cells in that file to a .md file next to it. No cell is run.",
+            help="Instead of running cells, append the finished ones to this .jsonl file, one per "
+            "line, and write a table of all cells in the file to a .md file next to it.",
         ),
     ] = None,
     listing: Annotated[

@@ -121,7 +121,10 @@ def remove_runs(
 @app.command("gc")
 def free_space(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the files to delete, but do not delete them.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Print the files that would be deleted, without deleting them."
+        ),
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,

@@ -39,7 +39,7 @@ def serve(
         typer.Option(
             "--recover",
             help="If a call in the session file cannot be replayed, continue from the state before "
-            "that call. A copy of the whole file is kept.",
+            "that call. A copy of the original file is kept.",
         ),
     ] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",

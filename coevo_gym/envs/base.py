@@ -90,7 +90,7 @@ class TaskEnv(gym.Env[str, str]):
         split: the split that ``reset`` picks native tasks from: ``"train"``, ``"val"``, ``"test"``
             or ``"held_out"``.
         subset: the benchmark's name for a part of the split; None for the whole split.
-        tasks: names or ids of the tasks to pick from, or the path of a JSONL file of tasks.
+        tasks: names or ids of the tasks to pick from, or the path to a JSONL file of tasks.
         hold_out: share of the training scenarios to set aside, in [0, 1). Their tasks form the
             split ``held_out`` and are no longer training tasks.
         max_steps: maximum number of steps per episode; None for the benchmark's default.

@@ -54,7 +54,7 @@ def names_of(tasks: Any) -> tuple[str, ...]:
     names = tuple(tasks) if isinstance(tasks, Iterable) else None
     if names is None or not all(isinstance(name, str) for name in names):
         raise ConfigError(
-            "tasks must be a list of task names or ids, or the path of a JSONL file of tasks, "
+            "tasks must be a list of task names or ids, or the path to a JSONL file of tasks, "
             f"got {repr(tasks)[:80]} ({type(tasks).__name__}). To run your own Task, call "
             'reset(options={"task": task}).'
         )

@@ -162,6 +162,6 @@ def native_tasks(
     if split is Split.HELD_OUT and not hold_out:
         raise ConfigError(
             "The split 'held_out' is empty because hold_out is 0. Set hold_out to the share of "
-            "training scenarios to hold out. In a run, use benchmark.hold_out=0.2, for example."
+            "training scenarios to hold out. For a run, set benchmark.hold_out, for example to 0.2."
         )
     return benchmark_of(name, hold_out).tasks(split, subset)

@@ -284,7 +284,7 @@ def clean_cue(cue: Cue) -> Cue:
     """
     if cue.place not in get_args(CuePlace):
         raise ConfigError(
-            f"A cue's place must be one of {', '.join(get_args(CuePlace))}, got {cue.place!r}"
+            f"Cue.place must be one of {', '.join(get_args(CuePlace))}, got {cue.place!r}."
         )
     return cue._replace(text=clean_text(cue.text, CUE_CAP))
 

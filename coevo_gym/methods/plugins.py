@@ -73,7 +73,8 @@ def _specs(path: Path) -> list[MethodSpec]:
     if not found:
         raise ConfigError(
             f"plugins.methods: {path} does not define a method. Decorate a function with "
-            '@method("name"), or begin the file name with _ if the file is only imported.'
+            '@method("name"), or prefix the file name with _ if the file is only meant to be '
+            "imported."
         )
     return found
 

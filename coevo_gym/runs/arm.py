@@ -234,7 +234,7 @@ class Arm:
         # Checkpoints of older versions lack the hash and contain the reference itself.
         if saved.state.get("start", self.start) != self.start:
             raise StoreError(
-                f"{saved.path} was trained from different initial weights than this run has now: "
+                f"The initial weights of this run have changed since {saved.path} was saved: "
                 f"the checkpoint in {saved.path.parent.with_name(WARMUP)} was lost or replaced. "
                 "Restore it, or start over with --overwrite."
             )

@@ -89,8 +89,8 @@ class Assembly:
         for name, tasks in found.items():
             if any(task.id in evaluated for task in tasks):
                 raise ConfigError(
-                    f"evaluation.final: some {name} tasks are already evaluated during training, "
-                    f"in the split {self.config.evaluation.split}. Choose other tasks."
+                    f"evaluation.final: some {name} tasks are already used for evaluation during "
+                    f"training (split {self.config.evaluation.split}). Choose different tasks."
                 )
         return found
 

@@ -139,7 +139,9 @@ class Recorded:
         self.check_sound()
         try:
             if "callers" in state or "out" in state.get("ledger", ()):
-                raise ConfigError("the state has outstanding tickets. Use a state from `save`")
+                raise ConfigError(
+                    "the state has outstanding tickets; use a state returned by save()"
+                )
             session, kept = self._loaded(state)
         except Exception as error:  # any effect is on a session that is discarded
             raise ConfigError(

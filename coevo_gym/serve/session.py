@@ -68,8 +68,8 @@ def check_report(episode: Trajectory, body: Mapping[str, Any], task: Task) -> No
             benchmark.symbol(step).split()
         except Exception as error:
             raise TaskError(
-                f"{task.benchmark} cannot interpret step {number} of the trajectory, with the "
-                f"action {step.action[:200]!r}: {type(error).__name__}: {error}"
+                f"{task.benchmark} cannot interpret step {number} of the trajectory (action "
+                f"{step.action[:200]!r}): {type(error).__name__}: {error}"
             ) from error
 
 

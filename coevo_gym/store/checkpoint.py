@@ -90,7 +90,9 @@ class Checkpoints:
         for found, path in self._found():
             if found == step:
                 if _hash(path) != _hash_in_name(path):
-                    raise StoreError(f"{path} is damaged. Choose another step.")
+                    raise StoreError(
+                        f"The checkpoint {path} is damaged. Choose a checkpoint from another step."
+                    )
                 return _load(step, path)
         there = ", ".join(map(str, self.steps())) or "none"
         raise StoreError(f"{self.folder} has no checkpoint for step {step}. Available: {there}.")

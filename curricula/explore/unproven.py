@@ -38,7 +38,8 @@ def breakable(benchmark: Benchmark) -> Breakable:
     if not hasattr(benchmark, "broken"):
         raise ConfigError(
             f"explorer.kind = 'noisy' needs broken tasks, but {benchmark.name} cannot create them. "
-            f"Set explorer.broken = 0, use webshop, or implement broken(task) in {benchmark.name}."
+            "Set explorer.broken = 0, switch to the webshop benchmark, or implement broken(task) "
+            f"in {benchmark.name}."
         )
     return cast(Breakable, benchmark)
 

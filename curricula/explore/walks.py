@@ -182,7 +182,8 @@ class PhasedAgent:
         rising = sorted({end for end in ends if end is not None})
         if ends != [*rising, None]:
             raise ValueError(
-                f"Phase ends must be in increasing order, and the last must be None, got {ends}."
+                "until must increase from one phase to the next and be None in the last phase, got "
+                f"{ends}."
             )
         self._phases, self.identity = tuple(phases), dict(identity)
 

@@ -407,7 +407,7 @@ class DuplicateGate:
     def check(self, candidate: Candidate) -> Candidate:
         """Check that the task is new; see :class:`Gate`."""
         if self.known.has(candidate.the_task.id):
-            raise Rejected(f"the task is already known as {candidate.the_task.name}")
+            raise Rejected(f"the task already exists as {candidate.the_task.name}")
         return candidate
 
 

@@ -121,7 +121,7 @@ def _check(weights: NDArray[np.float64]) -> None:
             f"task, got {weights!r}."
         )
     if not weights.any():
-        raise ConfigError("All weights of the selector are 0, so no task can be drawn.")
+        raise ConfigError("All selector weights are 0, so no task can be drawn.")
 
 
 class Uniform:

@@ -489,7 +489,7 @@ def test_no_more_than_a_layer_is_converted_at_a_time(
 @pytest.mark.filterwarnings("ignore:The following .*_pattern keys did not match")
 def test_an_adapter_that_could_not_be_merged_is_refused(tmp_path: Path) -> None:
     mixed = make_tiny_mixture(tmp_path, mlp_only_layers=[0], intermediate_size=48)
-    with pytest.raises(ModelError, match=r"not support a LoRA adapter.*layers\.1\.mlp\.experts"):
+    with pytest.raises(ModelError, match=r"not support LoRA adapters.*layers\.1\.mlp\.experts"):
         make(mixed, lora_rank=4)
 
 

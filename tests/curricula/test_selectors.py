@@ -255,7 +255,7 @@ def test_with_too_few_weights_all_come_first_and_then_some_again() -> None:
     "weights", [[math.nan, 1.0], [math.inf, 1.0], [-1.0, 2.0], [0.0, 0.0], [], [[1.0]]]
 )
 def test_weights_that_mean_nothing_are_refused(weights: list[Any]) -> None:
-    with pytest.raises(ConfigError, match=r"of weights with|weights of the selector"):
+    with pytest.raises(ConfigError, match=r"of weights with|All selector weights"):
         draw(np.array(weights), 1, RNG(0))
 
 

@@ -170,7 +170,7 @@ def test_an_arm_that_is_trained_again_is_scored_again(tmp_path: Path) -> None:
     ("sets", "message"),
     [
         (["evaluation.final=train"], "'train' is not allowed: the policy trains on it"),
-        (["evaluation.final=val"], "val tasks are already evaluated during training"),
+        (["evaluation.final=val"], "val tasks are already used for evaluation during training"),
         (["evaluation.final=test,test"], "each set of tasks may be listed only once"),
         (["evaluation.final=held_out"], "benchmark.hold_out"),
     ],
@@ -193,7 +193,7 @@ def test_tasks_that_evaluations_see_are_refused_by_what_they_are() -> None:
     tests = assembly.final_tasks["test"]
     assembly.__dict__["held_out_tasks"] = tests[:1]
     del assembly.__dict__["final_tasks"]
-    with pytest.raises(ConfigError, match="some test tasks are already evaluated during training"):
+    with pytest.raises(ConfigError, match="some test tasks are already used for evaluation"):
         _ = assembly.final_tasks
 
 

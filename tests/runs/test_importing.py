@@ -78,7 +78,7 @@ def test_a_verifier_is_derived_and_never_believed(tmp_path: Path) -> None:
 def test_bad_lines_are_told_by_number_and_take_nothing_else_with_them(tmp_path: Path) -> None:
     bad = {
         1: ("nonsense", "is not valid JSON"),
-        2: ("[1]", "is neither a task (with world and verifier), nor a draft"),
+        2: ("[1]", "is not a task (with a world and a verifier), a draft"),
         4: ({"turns": []}, 'the proposal has no "source"'),
         5: ({**PROPOSAL, "source": "toy/nosuch"}, "toy has no task 'toy/nosuch'"),
         6: ({**PROPOSAL, "confidence": 7}, "is not a valid proposal: confidence"),
@@ -88,7 +88,7 @@ def test_bad_lines_are_told_by_number_and_take_nothing_else_with_them(tmp_path: 
         10: ("[" * 100_000, "is nested too deeply"),
         11: (LEAK, "is a val task"),
         12: ({**PROPOSAL, "source": LEAK.name}, "is a val task"),
-        13: (BENCHMARK.open(told.PARENT), "has no goal"),
+        13: (BENCHMARK.open(told.PARENT), "describes an open task"),
     }
     lines: dict[int, Any] = {number: line for number, (line, _) in bad.items()}
     lines |= {3: "", 14: ACCEPTED}
@@ -225,4 +225,4 @@ def test_a_run_takes_tasks_of_its_benchmark_only(
     (other / "manifest.json").write_text(json.dumps(changed))
     mine = write(tmp_path / "mine.jsonl", DRAFT.model_dump(mode="json"))
     text = coevo("tasks", "import", str(mine), "--run", "other", code=1)
-    assert "is for toy, but the run trains on webshop" in text
+    assert "belongs to the benchmark toy, but the run trains on webshop" in text

@@ -364,7 +364,7 @@ def test_an_arm_does_not_go_on_from_another_start(child: NewChild, tmp_path: Pat
     again = child("resume", "toy-run")
     assert again.end() == 1
     text = " ".join(again.text.split())
-    assert "was trained from different initial weights" in text
+    assert "The initial weights of this run have changed" in text
     assert "Restore it, or start over with --overwrite" in text
 
 

@@ -315,11 +315,11 @@ class TestMistakes:
     )
     def test_a_note_that_nobody_could_look_up(self, fields: Mapping[str, Any]) -> None:
         assert len(Guiding(studies=(Bad(),)).examine([self.GROUP]).notes) == 1
-        with pytest.raises(ConfigError, match="Bad, a study of kind 'bad', wrote a note of kind"):
+        with pytest.raises(ConfigError, match=r"Study Bad \(kind 'bad'\) wrote a note of kind"):
             Guiding(studies=(Bad(**fields),)).examine([self.GROUP])
 
     def test_two_studies_of_one_kind(self) -> None:
-        with pytest.raises(ConfigError, match=r"a different kind of note.*'outcome', 'outcome'"):
+        with pytest.raises(ConfigError, match=r"a unique kind.*'outcome', 'outcome'"):
             Guiding(studies=(Outcomes(), Outcomes()))
 
     def test_a_coach_that_forgets_a_ticket(self) -> None:

@@ -205,7 +205,7 @@ def test_corrupt_data_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def test_a_task_of_other_data_is_refused() -> None:
     world = TRAIN[0].world.model_copy(update={"digest": "0" * 16})
     env = gym.make("CoEvolve-WebShop-v0")
-    with pytest.raises(DataError, match="is not the catalogue that the task was made with"):
+    with pytest.raises(DataError, match="is not the catalogue that the task was created from"):
         env.reset(options={"task": TRAIN[0].model_copy(update={"world": world})})
     world = TRAIN[0].world.model_copy(update={"catalogue": "1k"})
     with pytest.raises(BenchmarkNotInstalled, match="coevo install webshop --from DIR"):
@@ -246,7 +246,7 @@ def test_a_list_of_tasks_is_pickled_without_the_products(
     assert len(set(lists)) == len(lists)
     assert TRAIN[5:9] != list(TRAIN[5:9])
     write(handmade.ITEMS[1:])
-    with pytest.raises(DataError, match="is not the catalogue that the task was made with"):
+    with pytest.raises(DataError, match="is not the catalogue that the task was created from"):
         pickle.loads(stored[0])
 
 

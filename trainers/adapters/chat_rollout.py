@@ -149,7 +149,8 @@ class ChatRollout:
                 page = self.answer(text)
         if self.lost:
             raise EnvBackendError(
-                f"An episode of {self._env_id} was lost to errors twice: {self._faults[-1]}"
+                f"An episode of {self._env_id} failed twice due to infrastructure errors. Last "
+                f"error: {self._faults[-1]}"
             ) from self._faults[-1]
         return page
 

@@ -184,7 +184,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--coevo_server", help="URL of the `coevo serve` server.")
     parser.add_argument("--coevo_split", help="Split to evaluate on.")
     parser.add_argument("--coevo_choices", default=32, type=int, help="Size of the action space.")
-    parser.add_argument("--coevo_dim", default=128, type=int, help="Dimension of text vectors.")
+    parser.add_argument("--coevo_dim", default=128, type=int, help="Size of the text embeddings.")
     cfg = parse_full_cfg(parser, options)
     if evaluation:
         if cfg.coevo_split == "train":

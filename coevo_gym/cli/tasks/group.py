@@ -207,7 +207,8 @@ def import_tasks(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write accepted tasks to this file, which samplers can read."
+            metavar="FILE",
+            help="Write accepted tasks to this file, in a format that samplers can read.",
         ),
     ] = None,
     run: Annotated[

@@ -145,7 +145,9 @@ class Games:
         try:
             return zlib.decompress(rows[0][0]).decode()
         except (zlib.error, ValueError) as error:
-            raise DataError(f"Game {id} in {self._file} is damaged: {error}. {_ADVICE}") from error
+            raise DataError(
+                f"The data of game {id} in {self._file} is damaged: {error}. {_ADVICE}"
+            ) from error
 
     def verify_complete(self, source: Path | None = None) -> None:
         """Check that the store contains every game.

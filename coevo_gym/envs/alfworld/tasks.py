@@ -69,7 +69,7 @@ def side_of(task: Task) -> Split:
 
     Raises:
         BenchmarkNotInstalled: if the task is from an official game that is not installed.
-        DataError: if the installed games are not the games that the task was made with.
+        DataError: if the installed games are not the games that the task was created from.
         TaskError: if the scene or game is unknown, or the game is in another scene.
     """
     world = task.world
@@ -212,9 +212,9 @@ def _games(world: ALFWorldWorld) -> Games:
     games = open_games()
     if not games.digest.startswith(world.digest):
         raise DataError(
-            f"The task was made with the ALFWorld games {world.digest}, but the installed games "
-            f"are {games.digest[:16]}. Install the same games, or choose tasks that come "
-            "with the installed games."
+            f"The task was created from the ALFWorld games {world.digest}, but the installed games "
+            f"are {games.digest[:16]}. Install the matching games, or choose tasks created from "
+            "the installed games."
         )
     return games
 

@@ -50,7 +50,8 @@ def split_of(scenario: str) -> Split:
     index = int(number[:4]) if number.isdecimal() else -1  # more digits are compared below
     if index not in _split_by_index() or scenario_of(index) != scenario:
         raise TaskError(
-            f"BFCL has no scenario {scenario!r}. Valid ones are multi_turn_0 to multi_turn_199."
+            f"BFCL has no scenario {scenario!r}. Valid scenarios are multi_turn_0 to "
+            "multi_turn_199."
         )
     return _split_by_index()[index]
 

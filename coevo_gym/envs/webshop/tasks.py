@@ -47,7 +47,7 @@ def side_of(task: Task) -> Split:
 
     Raises:
         BenchmarkNotInstalled: if the task's shop is not installed.
-        DataError: if the installed shop differs from the shop that the task was made with.
+        DataError: if the installed shop differs from the shop that the task was created from.
         TaskError: if the shop does not have the product.
     """
     world, wanted = task.world, task.verifier
@@ -90,7 +90,7 @@ def open_catalogue(world: WebShopWorld) -> Catalogue:
 
     Raises:
         BenchmarkNotInstalled: if its data is not installed.
-        DataError: if the installed data differs from the data that the task was made with.
+        DataError: if the installed data differs from the data that the task was created from.
     """
     if world.catalogue == BUILTIN:
         catalogue = builtin_catalogue()
@@ -105,8 +105,8 @@ def open_catalogue(world: WebShopWorld) -> Catalogue:
     if not catalogue.digest.startswith(world.digest):
         raise DataError(
             f"The installed WebShop catalogue {catalogue.name!r} ({catalogue.digest[:16]}) is not "
-            f"the catalogue that the task was made with: {world.catalogue!r} ({world.digest}). "
-            "Install the same data, or choose tasks that were made with the installed catalogue."
+            f"the catalogue that the task was created from: {world.catalogue!r} ({world.digest}). "
+            "Install the same data, or choose tasks created from the installed catalogue."
         )
     return catalogue
 
@@ -307,7 +307,7 @@ def tags_of(task: Task | Draft) -> tuple[str, ...]:
 
     Raises:
         BenchmarkNotInstalled: if the task's shop is not installed.
-        DataError: if the installed shop differs from the shop that the task was made with.
+        DataError: if the installed shop differs from the shop that the task was created from.
     """
     assert isinstance(task.world, WebShopWorld)
     catalogue = open_catalogue(task.world)

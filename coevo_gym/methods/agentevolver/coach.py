@@ -74,9 +74,9 @@ class Refined(BaseModel):
 class ExperienceCoach:
     """A coach that adds relevant experiences to the prompts of some rollouts in each group.
 
-    One cue before the first message contains the experiences; training texts omit the cue. There is
-    no cue if no experience is relevant, or while the pool is being built. The search uses only the
-    instruction, so the verifier and the solution cannot influence the cue.
+    One cue before the first message contains the experiences; training sequences omit the cue.
+    There is no cue if no experience is relevant, or while the pool is being built. The search uses
+    only the instruction, so the verifier and the solution cannot influence the cue.
 
     With an analyst, a model is asked once per task and learner step to choose from the experiences
     that were found and to rewrite them for the task. It sees the instruction and the experiences.

@@ -65,8 +65,8 @@ class AgentEvolverSettings(FrozenModel):
     profile; otherwise, the scripted explorer does."""
     navigating: bool = True
     """Add lessons from earlier rollouts to the prompts of some rollouts in each group, and omit
-    these lessons from the training texts. The first ``loop.study_only_steps`` steps only collect
-    lessons."""
+    these lessons from the training sequences. The first ``loop.study_only_steps`` steps only
+    collect lessons."""
     attributing: bool = True
     """Compute advantages from step labels and outcomes; otherwise, use the learner's settings."""
     breadth_steps: int = Field(default=3, ge=0)
@@ -247,8 +247,8 @@ def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
     recomputes = isinstance(learner, GRPOConfig) and learner.old_logprobs == "recomputed"
     if kit.language_model and not recomputes:
         raise ConfigError(
-            "method.navigating removes experiences from the training texts, so the learner must "
-            "recompute log-probabilities. Set learner.kind = 'pg' and learner.old_logprobs = "
+            "method.navigating removes experiences from the training sequences, so the learner "
+            "must recompute log-probabilities. Set learner.kind = 'pg' and learner.old_logprobs = "
             "'recomputed' (the method's defaults)."
         )
     pool = ExperiencePool(kit.embedder(), capacity=settings.capacity)

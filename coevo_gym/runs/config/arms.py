@@ -69,7 +69,7 @@ class ArmConfig(FrozenModel):
     Attributes:
         name: name of the arm.
         method: name of the arm's method.
-        settings: the method's own settings.
+        settings: method-specific settings.
     """
 
     name: str

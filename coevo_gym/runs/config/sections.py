@@ -61,7 +61,7 @@ class PolicySettings(FrozenModel):
     """Settings for chatting with a language model."""
     prompt: str | None = None
     """Prompt to use instead of the benchmark's own: a name, such as ``webshop_short`` for small
-    models, or the path of a .j2 file."""
+    models, or the path to a .j2 file."""
 
 
 class WarmupSettings(ImitationConfig):
@@ -122,8 +122,8 @@ class EvaluationSettings(FrozenModel):
             raise ValueError("'train' is not allowed: the policy trains on it. Choose another set.")
         if (split := info.data.get("split")) in final:
             raise ValueError(
-                f"{split} tasks are already evaluated during training (evaluation.split). Choose "
-                "tasks that are evaluated only at the end."
+                f"{split} tasks are already used for evaluation during training "
+                "(evaluation.split). Choose tasks that are evaluated only at the end."
             )
         return final
 

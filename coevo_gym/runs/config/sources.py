@@ -82,7 +82,7 @@ def load_config(
     """Resolve the settings of a run.
 
     Args:
-        source: name of a preset, path of a TOML file, the content of such a file, or a config;
+        source: name of a preset, path to a TOML file, the content of such a file, or a config;
             None for the defaults.
         sets: ``"section.key=value"`` texts, as on the command line, or values by dotted key.
         environ: environment variables; by default those of this process.

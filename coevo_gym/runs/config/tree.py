@@ -137,8 +137,8 @@ class RunConfig(FrozenModel):
         evaluated = (self.evaluation.split, *self.evaluation.final)
         if "held_out" in evaluated and not self.benchmark.hold_out:
             raise ValueError(
-                "The held_out tasks come from scenarios that are set aside, but none are set "
-                "aside. Set benchmark.hold_out to a fraction of the scenarios, such as 0.2."
+                "The split 'held_out' requires held-out scenarios, but benchmark.hold_out is 0. "
+                "Set it to a fraction of the scenarios, such as 0.2."
             )
         if self.loop.max_steps is None and self.loop.max_env_steps is None:
             raise ValueError("loop: training has no limit. Set max_steps, max_env_steps, or both.")

@@ -260,7 +260,7 @@ def cues_of(folder: RunFolder, arm: str) -> Told:
     def cues(task: Task) -> tuple[Cue, ...]:
         tickets = [Ticket(f"{task.id}-{n}", task, task.id, n) for n in range(group_size)]
         first = next((one.cues for one in coach.guide(tickets) if one.cues), ())
-        # Cues are stripped only from training texts.
+        # Cues are stripped only from training sequences.
         return tuple(cue._replace(strip=False) for cue in first)
 
     return cues

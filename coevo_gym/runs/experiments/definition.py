@@ -260,7 +260,7 @@ class Experiment(FrozenModel):
         compared = {(row.name, other) for row in self.rows for other in self.baselines_of(row)}
         for question in self.questions:
             if question not in compared:
-                raise ValueError(f"questions: {question} must be a row and one of its baselines")
+                raise ValueError(f"questions: {question} must pair a row with one of its baselines")
         if all(row.shows for row in self.rows):
             raise ValueError("no row has runs of its own")
         if self.budget not in self.sizes:
@@ -329,7 +329,7 @@ def names() -> list[str]:
 
 
 def load(source: str) -> Experiment:
-    """Load an experiment by its name, or from the path of a TOML file.
+    """Load an experiment by its name, or from the path to a TOML file.
 
     Raises:
         ConfigError: if the experiment is unknown or invalid.

@@ -97,7 +97,7 @@ def export(chosen: Chosen, path: Path) -> ResultTable:
     records |= finished_of(chosen.cells())
     if not records:
         raise ConfigError(
-            f"{chosen.folder} has no finished cells for these rows and seeds. Run "
+            f"{chosen.folder} has no finished runs for these rows and seeds. Run "
             "`coevo experiment` without --export first."
         )
     for record in records.values():

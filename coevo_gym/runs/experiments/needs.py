@@ -80,7 +80,7 @@ def played(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
     )
     rows = tuple(row for row in rows if row not in left_out)
     if all(row.shows for row in rows):
-        raise ConfigError(f"{why} Choose another --budget, or other --rows.")
+        raise ConfigError(f"{why} Choose a different --budget or different --rows.")
     return replace(chosen, rows=rows), [cell for cell in cells if cell.row in rows], why
 
 

@@ -153,7 +153,8 @@ class Importer:
             raise TaskError("the line contains a number that is too large") from error
         if self._benchmark not in (None, candidate.benchmark):
             raise TaskError(
-                f"the line is for {candidate.benchmark}, but the run trains on {self._benchmark}"
+                f"the line belongs to the benchmark {candidate.benchmark}, but the run trains on "
+                f"{self._benchmark}"
             )
         return candidate
 
@@ -184,7 +185,9 @@ class Importer:
     def _read_proposal(self, data: Mapping[str, Any]) -> _Candidate:
         name = data.get("source")
         if not isinstance(name, str):
-            raise TaskError('the proposal has no "source", the name of the task to start from')
+            raise TaskError(
+                'the proposal has no "source" field with the name of the task to start from'
+            )
         proposal = Proposal.model_validate({k: v for k, v in data.items() if k != "source"})
         source = self._source(name)
         return _Candidate(proposal, source.benchmark, Context(kind=IMPORTED, task=source))
@@ -259,8 +262,8 @@ def _kind_of(data: Any) -> str:
             if field in data:
                 return kind
     raise TaskError(
-        "the line is neither a task (with world and verifier), nor a draft (with world), nor a "
-        "proposal (with turns, actions and source)"
+        "the line is not a task (with a world and a verifier), a draft (with a world) or a "
+        "proposal (with turns, actions and a source)"
     )
 
 

@@ -201,7 +201,7 @@ def copy_static(page: str, static: Path, folder: Path) -> None:
 
 def _with_answers(page: str) -> str:
     if _LAST not in page:
-        raise CoevoError(f"The viewer's page is damaged: it lacks {_LAST}. Reinstall coevo_gym.")
+        raise CoevoError(f"The viewer's HTML page does not contain {_LAST}. Reinstall coevo_gym.")
     return page.replace(_LAST, f"{_ANSWERS}\n{_LAST}")
 
 

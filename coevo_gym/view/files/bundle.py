@@ -166,7 +166,8 @@ def need_pyarrow() -> tuple[Any, Any]:
     except ImportError as error:
         advice = extra_advice("export")
         raise ImportError(
-            f"A Parquet table needs pyarrow. {advice}, or skip the table with --no-parquet."
+            f"Writing a Parquet table requires pyarrow. {advice}, or skip the table with "
+            "--no-parquet."
         ) from error
     return pyarrow, pyarrow.parquet
 

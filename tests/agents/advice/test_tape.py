@@ -256,9 +256,9 @@ def test_a_prompt_with_lone_surrogates_has_a_key(store: StoreOf) -> None:
 
 def test_a_mode_that_lacks_a_part_is_refused(tmp_path: Path) -> None:
     store = AnswerFile(tmp_path / "tape.jsonl")
-    with pytest.raises(ConfigError, match="'fill' needs a policy"):
+    with pytest.raises(ConfigError, match="'fill' requires a policy"):
         tape(None, store, "fill")
-    with pytest.raises(ConfigError, match="'record' needs a store"):
+    with pytest.raises(ConfigError, match="'record' requires a store"):
         tape(Counting(), None, "record")
 
 

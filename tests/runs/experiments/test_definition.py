@@ -160,7 +160,7 @@ WRONG = [
     ("baselines = [", "as TOML: "),
     (
         'baselines = []\nquestions = [["static", "other"]]',
-        "questions: ('static', 'other') must be a row and one of its baselines",
+        "questions: ('static', 'other') must pair a row with one of its baselines",
     ),
     ('baselines = []\nbudget = "small"\nsizes = ["tiny"]', "the budget 'small' is not defined"),
 ]

@@ -138,7 +138,7 @@ def test_only_chosen_cells_are_exported(tmp_path: Path) -> None:
 
 def test_what_cannot_be_exported(tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path), tmp_path / "cells.jsonl"
-    with pytest.raises(ConfigError, match="has no finished cells for"):
+    with pytest.raises(ConfigError, match="has no finished runs for"):
         export(chosen, file)
     end(chosen, "static-1")
     with pytest.raises(ConfigError, match=r"end in \.jsonl, got .*README\.md"):

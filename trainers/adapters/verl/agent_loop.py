@@ -105,8 +105,9 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
                     return found
                 await asyncio.to_thread(self._rollout.again)
             raise EnvBackendError(
-                f"An episode failed {MAX_TRIES} times due to infrastructure errors. Training stops "
-                "because verl cannot drop a rollout, and a lost one must not count as a failure."
+                f"An episode failed {MAX_TRIES} times due to infrastructure errors. Training "
+                "cannot continue: verl cannot drop a rollout, and a lost rollout must not count as "
+                "a failure."
             )
         except BaseException:
             await asyncio.to_thread(self._rollout.close)
