@@ -152,7 +152,7 @@ def test_an_episode_is_brought_back_to_where_a_fault_took_it(
     rollout.answer(first)
     rollout.answer(second)
     assert rollout.lost
-    with pytest.raises(EnvBackendError, match="twice .*: not now"):
+    with pytest.raises(EnvBackendError, match=r"twice .*: not now"):
         rollout.recover()
     monkeypatch.setattr(toy.ToyEnv, "_act", act)
     pressed = " ".join(action.removeprefix("press ") for action in (first, second))

@@ -225,4 +225,4 @@ def test_a_run_takes_tasks_of_its_benchmark_only(
     (other / "manifest.json").write_text(json.dumps(changed))
     mine = write(tmp_path / "mine.jsonl", DRAFT.model_dump(mode="json"))
     text = coevo("tasks", "import", str(mine), "--run", "other", code=1)
-    assert "belongs to the benchmark toy, but the run trains on webshop" in text
+    assert "the benchmark is toy, but the run trains on webshop" in text

@@ -153,8 +153,7 @@ class Importer:
             raise TaskError("the line contains a number that is too large") from error
         if self._benchmark not in (None, candidate.benchmark):
             raise TaskError(
-                f"the line belongs to the benchmark {candidate.benchmark}, but the run trains on "
-                f"{self._benchmark}"
+                f"the benchmark is {candidate.benchmark}, but the run trains on {self._benchmark}"
             )
         return candidate
 
