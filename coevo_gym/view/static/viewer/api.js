@@ -132,7 +132,7 @@
    * The result of `ask(signal)`: `{data, error, loading, again}`. Old data stays until newer data
    * arrives. With `run`, `ask` is called again when that run changes; "" stands for any run.
    *
-   * @param parts the path in the API; null to ask for nothing.
+   * @param parts a path in the API, which names the run; null or undefined to ask for nothing.
    * @param address stands for all that `ask` depends on.
    */
   const useAnswer = (parts, address, ask, run) => {
@@ -177,9 +177,9 @@
   const useData = (parts, params = {}, { run } = {}) =>
     useAnswer(parts, parts ? addressOf(parts, params) : "", (signal) => get(parts, params, signal), run);
 
-  /** The responses to several requests, as a list; `parts` is the start of their paths. */
-  const useSeveral = (parts, places, { run } = {}) =>
-    useAnswer(parts, JSON.stringify(places), (signal) => Promise.all(places.map((place) => get(place, {}, signal))), run);
+  /** The responses to several requests, as a list; all paths are in the same run. */
+  const useSeveral = (places, { run } = {}) =>
+    useAnswer(places[0], JSON.stringify(places), (signal) => Promise.all(places.map((place) => get(place, {}, signal))), run);
 
   const MOST_PAGES = 20;
 

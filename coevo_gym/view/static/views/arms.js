@@ -69,8 +69,8 @@
     return [...d3.sort(known, (row) => sign * key(row)), ...rows.filter((row) => key(row) === null)]; // prettier-ignore
   };
 
-  /** The training tasks of two arms, with the results of each arm. */
-  const TrainingTasks = ({ run, tasks, pair, params }) => {
+  /** One page of the training tasks, with the results of each arm. */
+  const PairTable = ({ run, tasks, pair, params }) => {
     const rows = sortedTasks(tasks, pair, params);
     const pages = Math.max(1, Math.ceil(rows.length / SIZE));
     const page = Math.min(pages, Math.max(1, Number(params.page) || 1));
@@ -87,9 +87,14 @@
       <${Pager} of=${{ total: rows.length, page, pages, per_page: SIZE }} noun="task" />`;
   };
 
+  /** The training tasks of two arms. */
+  const TrainingTasks = ({ run, pair, params }) => {
+    const found = coevo.useRows(["runs", run, "tasks"], { run });
+    return html`<${Loaded} of=${found}>${({ rows }) => html`<${PairTable} run=${run} tasks=${rows} pair=${pair} params=${params} />`}<//>`;
+  };
+
   coevo.views.Arms = ({ run, params }) => {
     const detail = coevo.useData(["runs", run], {}, { run });
-    const tasks = coevo.useRows(["runs", run, "tasks"], { run });
     const names = trainedOf(detail.data);
     const pair = pairOf(names, params);
     return html`<${Page} title="Two arms" crumbs=${[["Runs", "#/"], [run, link(["runs", run])]]} run=${run} tab="arms" wide>
@@ -97,7 +102,7 @@
         <form class="filters" onSubmit=${(event) => event.preventDefault()}><${PairFilter} names=${names} pair=${pair} /><${TextFilter} value=${params.q} label="Words in the task" /></form>
         <${HeldOut} run=${run} detail=${whole} pair=${pair} />
         <${Section} title="Training tasks" note="Success over all training episodes so far. Arms train on a task at different times and with different frequencies, so these differences do not show which arm is better.">
-          <${Loaded} of=${tasks}>${({ rows }) => html`<${TrainingTasks} run=${run} tasks=${rows} pair=${pair} params=${params} />`}<//>
+          <${TrainingTasks} run=${run} pair=${pair} params=${params} />
         <//>`}<//>
     <//>`;
   };

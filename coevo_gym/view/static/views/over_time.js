@@ -45,7 +45,7 @@
    */
   const ArmsOverTime = ({ run }) => {
     const arms = run.arms.filter((arm) => arm.trained).map((arm) => arm.name);
-    const found = coevo.useSeveral(["runs", run.id], arms.map((arm) => ["runs", run.id, "arms", arm, "steps"]), { run: run.id }); // prettier-ignore
+    const found = coevo.useSeveral(arms.map((arm) => ["runs", run.id, "arms", arm, "steps"]), { run: run.id }); // prettier-ignore
     if (!arms.length) return null;
     const last = arms[arms.length - 1];
     const style = styles(arms, last);
