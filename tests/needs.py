@@ -6,7 +6,6 @@ Where it is missing they are skipped, and one line says what to install; in CI t
 from __future__ import annotations
 
 import shutil
-import sys
 from importlib.util import find_spec
 
 from coevo_gym.sandbox import Level, probe
@@ -18,8 +17,6 @@ def alfworld() -> str:
     """Why there is no engine of ALFWorld here, and what to do; "" if there is one."""
     if find_spec("textworld") and find_spec("fast_downward"):
         return ""
-    if sys.version_info >= (3, 13):
-        return "ALFWorld's engine needs Python below 3.13."
     return "ALFWorld's engine is not there: install cmake, g++ and make, then touch pyproject.toml."
 
 

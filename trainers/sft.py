@@ -23,7 +23,7 @@ from coevo_gym.trainers.grpo import LearnablePolicy
 from coevo_gym.trainers.segments import n_sampled, n_tokens, samples
 from coevo_gym.trainers.settings import ImitationConfig
 from coevo_gym.trainers.update.batch import parts
-from coevo_gym.trainers.update.optimizer import GuardedOptimizer, fuses
+from coevo_gym.trainers.update.optimizer import GuardedOptimizer
 
 # isort: split
 import torch  # last, because trainers.update reports a missing PyTorch
@@ -141,7 +141,7 @@ class Imitator:
         self._train, self._watch = _hold_out(demonstrations, self.config, self._rng)
         weights = list(policy.parameters())
         self._optimizer = GuardedOptimizer(
-            torch.optim.Adam(weights, lr=self.config.lr, fused=fuses(weights)),
+            torch.optim.Adam(weights, lr=self.config.lr, fused=True),
             max_grad_norm=self.config.max_grad_norm,
         )
         self.steps_per_epoch = math.ceil(len(self._train) / self.config.batch_decisions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
+from coevo_gym import __version__
 from coevo_gym.cli.output import (
     FAILED,
     MISSING,
@@ -22,6 +24,7 @@ from coevo_gym.cli.output import (
 )
 from coevo_gym.cli.progress import installing
 from coevo_gym.cli.sources import find_installable, setup_of
+from coevo_gym.core.arithmetic import can_be_portable, processor
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, broken_benchmarks
 from coevo_gym.core.errors import CoevoError, ConfigError
 from coevo_gym.core.registry import BrokenPlugin, load_object
@@ -117,7 +120,7 @@ def doctor(
         typer.Option(help="Isolation level to test (default: the strongest available)."),
     ] = None,
 ) -> None:
-    """Show the state of each benchmark and trainer, and how model-written code is isolated.
+    """Show this machine, the state of each benchmark and trainer, and how code is isolated.
 
     For example: coevo doctor --attack-suite --level landlock
     """
@@ -134,8 +137,12 @@ def doctor(
     trainers = find_trainers()
     if as_json:
         told = {name: {"ready": row.ready, **row._asdict()} for name, row in trainers.items()}
-        print_json({**{name: vars(row) for name, row in found.items()}, "trainers": told})
+        rows = {name: vars(row) for name, row in found.items()}
+        print_json({"machine": machine(), **rows, "trainers": told})
     else:
+        console.print("[bold]this machine[/]")
+        for what, value in machine().items():
+            say(f"  {what:<10} {value}")
         for name, row in found.items():
             ready = "[green]ready[/]" if row.ready else "[red]not ready[/]"
             console.print(f"[bold]{escape(name)}[/]: {ready}", highlight=False)
@@ -147,6 +154,30 @@ def doctor(
             say(f"  {name:<16} {trainer}")
     if not all(row.ready for row in found.values()):
         raise typer.Exit(MISSING)
+
+
+def machine() -> dict[str, str]:
+    """Return facts about this machine that results may depend on, by name."""
+    found = {
+        "coevo_gym": __version__,
+        "Python": f"{platform.python_version()} on {platform.platform()}",
+        "processor": processor(),
+    }
+    try:
+        import torch
+    except ImportError:
+        return {**found, "PyTorch": "not installed"}
+    kernels = torch.backends.cpu.get_cpu_capability()
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    portable = (
+        "available" if can_be_portable() else "needs an x86-64 processor and PyTorch with MKL"
+    )
+    return {
+        **found,
+        "PyTorch": str(torch.__version__),
+        "GPU": gpu,
+        "arithmetic": f"native: {kernels} kernels; portable: {portable}",
+    }
 
 
 def install(

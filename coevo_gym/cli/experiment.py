@@ -27,6 +27,7 @@ from coevo_gym.cli.output import (
 from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.settings import Card, IgnoreMemory, Sets, Yes, plan_of, print_rows
 from coevo_gym.cli.sources import benchmarks, completing, tables
+from coevo_gym.core.arithmetic import use_arithmetic
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import RUNS
@@ -155,8 +156,6 @@ def experiment(
         raise ConfigError("Pass only one of --json, --csv and --md.")
     from coevo_gym.runs.experiments.cells import choose
     from coevo_gym.runs.experiments.definition import load
-    from coevo_gym.runs.experiments.making import export as write_cells
-    from coevo_gym.runs.experiments.making import finished as finished_table
 
     size = None if budget is None else budget.value
     if listing:
@@ -185,9 +184,13 @@ def experiment(
     if card is not None:
         raise ConfigError("--card selects the GPU to plan for, so it needs --dry-run.")
     if export is not None:
+        from coevo_gym.runs.experiments.making import export as write_cells
+
         table = write_cells(chosen, export)
         say_aside(f"Cells: {export}. Table: {export.with_suffix('.md')}")
     elif finished:
+        from coevo_gym.runs.experiments.making import finished as finished_table
+
         table = finished_table(chosen)
     else:
         table = _make(chosen, yes, ignore_memory)
@@ -196,13 +199,16 @@ def experiment(
 
 def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
     """Run an experiment's missing cells, write the result files, and print their location."""
-    from coevo_gym.runs.experiments.making import make
     from coevo_gym.runs.planning.memory import require_memory
 
-    if not ignore_memory and chosen.experiment.kind != "simulated":
+    if chosen.experiment.kind != "simulated":
         for cell in chosen.cells():
             if cell.state != "finished":
-                require_memory(cell.config)
+                use_arithmetic(cell.config.arithmetic)  # before PyTorch is imported
+                if not ignore_memory:
+                    require_memory(cell.config)
+    from coevo_gym.runs.experiments.making import make
+
     with (
         RunProgress(errors, one_line=True) as progress,
         telling(progress.say),

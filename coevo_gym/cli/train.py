@@ -25,6 +25,7 @@ from coevo_gym.cli.output import (
 from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.settings import Card, IgnoreMemory, Sets, Yes, plan_of, print_rows
 from coevo_gym.cli.sources import RunName, completing, presets
+from coevo_gym.core.arithmetic import use_arithmetic
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import RUNS, RunFolder
@@ -99,6 +100,7 @@ def train(
         raise ConfigError("--card selects the GPU to plan for, so it needs --dry-run.")
     if as_json:
         raise ConfigError("--json prints a plan or a list, so it needs --dry-run or --list.")
+    use_arithmetic(resolved.config.arithmetic)  # before PyTorch is imported
     if not ignore_memory:
         from coevo_gym.runs.planning.memory import require_memory
 
@@ -117,24 +119,47 @@ def train(
     )
 
 
-def resume(run: RunName, ignore_memory: IgnoreMemory = False) -> None:
+def resume(
+    run: RunName,
+    ignore_memory: IgnoreMemory = False,
+    ignore_arithmetic: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-arithmetic",
+            help="Continue even if this machine's processor rounds differently from the one on "
+            "which the run was started.",
+        ),
+    ] = False,
+) -> None:
     """Continue a stopped run from its last checkpoint.
+
+    A run with portable arithmetic continues with the same results on any x86-64 processor. With
+    native arithmetic, results depend on the processor.
 
     For example: coevo resume quickstart
     """
     from coevo_gym.runs.manifest import read_manifest
     from coevo_gym.runs.planning.memory import require_memory
-    from coevo_gym.runs.train import RunSummary
-    from coevo_gym.runs.train import resume as resume_run
 
     folder = RunFolder.of(run)
     if folder.summary.is_file():
+        from coevo_gym.runs.train import RunSummary
+
         say(f"{folder.path.name} is finished. `coevo train … --name NAME` starts another run.")
         _end(folder, RunSummary.read(folder))
         return
+    config = read_manifest(folder)[1]
+    use_arithmetic(config.arithmetic)  # before PyTorch is imported
     if not ignore_memory:
-        require_memory(read_manifest(folder)[1])
-    _finish(folder, lambda progress, stop: resume_run(folder, progress, stop))
+        require_memory(config)
+    from coevo_gym.runs.train import resume as resume_run
+
+    _finish(
+        folder,
+        lambda progress, stop: resume_run(
+            folder, progress, stop, ignore_arithmetic=ignore_arithmetic
+        ),
+    )
 
 
 def report(

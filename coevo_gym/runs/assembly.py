@@ -16,6 +16,7 @@ import numpy as np
 from numpy.random import Generator
 
 from coevo_gym.agents.scripted import RandomAgent
+from coevo_gym.core.arithmetic import use_arithmetic
 from coevo_gym.core.benchmark import Benchmark, proposable
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import Round, digest
@@ -378,12 +379,14 @@ def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
 
 
 @contextmanager
-def one_thread(config: RunConfig) -> Iterator[None]:
-    """Context manager that makes PyTorch results independent of the number of cores.
+def computing(config: RunConfig) -> Iterator[None]:
+    """Context manager that makes PyTorch's results depend on the machine as little as possible.
 
-    The tiny policy runs in one thread: a second one would not make it faster, and runs stay
-    identical across machines. A language model uses all threads.
+    The arithmetic is the one in the settings, unless PyTorch has already computed something. The
+    tiny policy runs in one thread: a second one would not make it faster, and results do not depend
+    on the number of cores. A language model uses all threads.
     """
+    use_arithmetic(config.arithmetic)
     import torch
 
     before = torch.get_num_threads()

@@ -18,11 +18,17 @@ from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.episodes.episode import Lost
 from coevo_gym.episodes.evaluation import Evaluation, FinishedEpisodes, evaluate, evaluated_task
 from coevo_gym.episodes.live import rare_full_collections
-from coevo_gym.runs.assembly import one_thread
+from coevo_gym.runs.assembly import computing
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.job import EvalJob, run_job
 from coevo_gym.runs.evolving.cost import require_consent
-from coevo_gym.runs.manifest import git_commit, prompt_id, task_set_hash, versions
+from coevo_gym.runs.manifest import (
+    arithmetic_for,
+    git_commit,
+    prompt_id,
+    task_set_hash,
+    versions,
+)
 from coevo_gym.runs.plan import max_steps
 from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.runs.table import TableRow
@@ -149,7 +155,7 @@ def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> E
         done = len(kept.lines)
         progress.update(over)
 
-    scope = one_thread(job.assembly.config) if job.model else nullcontext()
+    scope = computing(job.assembly.config) if job.model else nullcontext()
     with scope, rare_full_collections(), closing(job.assembly.envs(job.split)) as envs:
         try:
             found = evaluate(
@@ -242,12 +248,17 @@ def _check_same(folder: EvalFolder, wanted: dict[str, object], progress: Progres
             f"{folder.path} was started with the code of {before or 'a release'}, but you are "
             f"running {now or 'a release'}. Use --overwrite to start over."
         )
+    first, here = (found.get("processor", "") for found in (there, wanted))
+    if wanted.get("arithmetic") == "native" and first and first != here:
+        progress.say(
+            f"{folder.path} was started on {first}, and this is {here}, which rounds differently."
+        )
 
 
 SCHEMA = 1
-_ASIDE = ("source", "git_commit")
-"""Values that are stored but not compared: a run's name, and its code, which may change if the
-results stay the same."""
+_ASIDE = ("source", "git_commit", "processor")
+"""Values that are stored but not compared: a run's name, and its code and processor, which may
+change if the results stay the same."""
 _OF_A_MACHINE = {"compile_layers", "device", "gradient_checkpointing", "pack_tokens"}
 _OF_AN_ENDPOINT = {"model", "base_url", "send_temperature"}
 _RENAMED = {"settings.chat.context": "settings.chat.history"}
@@ -281,11 +292,18 @@ def identity(job: EvalJob) -> dict[str, Any]:
         "seed": config.seed,
         "prompt": prompt_id(config) if job.model else {},
         "settings": _settings(config) if job.model else {},
+        **(_arithmetic(config) if job.model and config.policy.kind != "openai" else {}),
         "versions": versions(config),
         "git_commit": git_commit(),
     }
     kept: dict[str, Any] = without_secrets(found)
     return kept
+
+
+def _arithmetic(config: RunConfig) -> dict[str, str]:
+    with computing(config):
+        kind, processor, _ = arithmetic_for(config)
+    return {"arithmetic": kind, "processor": processor}
 
 
 def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
@@ -295,7 +313,8 @@ def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
     parts += [f"x{job.samples}"] if job.samples > 1 else []
     parts += [] if job.trials is None else [f"{job.trials.n}-trials"]
     words = (re.sub(r"[^A-Za-z0-9._]+", "-", part).strip("-.") for part in parts)
-    return "-".join([*(word for word in words if word), digest(of)[:8]])
+    settings = {key: value for key, value in of.items() if key != "processor"}
+    return "-".join([*(word for word in words if word), digest(settings)[:8]])
 
 
 def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -303,6 +322,8 @@ def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     before, after = (
         {_RENAMED.get(key, key): value for key, value in flat(found)} for found in (there, now)
     )
+    if "arithmetic" in after:
+        before.setdefault("arithmetic", "native")  # older versions knew no other
     for found in (before, after):
         if "settings.chat.history" in found:
             found.update({key: value for key, value in _ADDED.items() if key not in found})

@@ -6,19 +6,22 @@ import hashlib
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from coevo_gym import __version__
 from coevo_gym.agents.chat.history import MEMORY_PROMPTS
-from coevo_gym.core.errors import StoreError
+from coevo_gym.core.arithmetic import Arithmetic, arithmetic_here
+from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import digest
 from coevo_gym.core.task import Task
 from coevo_gym.methods.plugins import folder_hashes
 from coevo_gym.prompts.cue import load_cue
 from coevo_gym.runs.config import ArmConfig, Resolved, RunConfig, arm_configs
+from coevo_gym.runs.config.derived import LANGUAGE_MODELS
+from coevo_gym.runs.planning.device import device_here
 from coevo_gym.runs.policies import prompt_of
 from coevo_gym.store.folder import RunFolder, read_json, write_json
 from coevo_gym.store.secrets import without_secrets
@@ -33,7 +36,9 @@ _MODEL_PACKAGES = {
 }
 
 
-def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]) -> dict[str, Any]:
+def make_manifest(
+    resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]], arithmetic: Arithmetic
+) -> dict[str, Any]:
     """Create the manifest: everything that determines the results of a run.
 
     ``task_sets`` contains the predefined tasks in use, by purpose.
@@ -54,6 +59,7 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
         "plugins": plugin_hashes(config),
         "task_sets": {name: task_set_hash(tasks) for name, tasks in task_sets.items()},
         "versions": versions(config),
+        "arithmetic": [arithmetic._asdict()],
         "git_commit": git_commit(),
     }
     kept: dict[str, Any] = without_secrets(manifest)
@@ -111,9 +117,57 @@ def config_in(manifest: Any, where: str) -> RunConfig:
             f"{where} has schema {schema!r}, but this version of coevo_gym reads schema {SCHEMA}."
         )
     try:
-        return RunConfig.model_validate(manifest["config"])
-    except (KeyError, ValueError) as error:
+        # Versions that did not store the arithmetic used the processor's fastest kernels.
+        return RunConfig.model_validate({"arithmetic": "native", **manifest["config"]})
+    except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{where} has no readable config: {error}") from error
+
+
+def arithmetic_for(config: RunConfig) -> Arithmetic:
+    """Return the arithmetic that a run's policy computes with in this process.
+
+    Imports PyTorch, and fixes its choice of kernels.
+    """
+    device = device_here(config.policy) if config.policy.kind in LANGUAGE_MODELS else None
+    return arithmetic_here(gpu=device.name if device is not None and device.is_gpu else "")
+
+
+def arithmetic_in(manifest: Mapping[str, Any]) -> Arithmetic | None:
+    """Return the last arithmetic of a run, or None if it was made by an older version."""
+    stored = manifest.get("arithmetic")
+    return Arithmetic.of_json(stored[-1]) if stored else None
+
+
+def note_arithmetic(
+    folder: RunFolder, manifest: dict[str, Any], here: Arithmetic, *, ignore: bool = False
+) -> Iterator[str]:
+    """Record the arithmetic that a run is resumed with, and yield a sentence if bits may differ.
+
+    Raises:
+        ConfigError: if it rounds differently from the run's last arithmetic and ``ignore`` is
+            False.
+    """
+    before = arithmetic_in(manifest)
+    if before == here:
+        return
+    if before is None:
+        yield (
+            "This run was started by an older version, which did not store the processor. On "
+            "another processor, the rest of the run rounds differently."
+        )
+    elif not here.same_bits_as(before):
+        meaning = (
+            f"{folder.path.name} was computed with {before}, but this process has {here}. They "
+            "round differently, so the rest of the run would differ from that of an uninterrupted "
+            "run, as if random numbers had been drawn again."
+        )
+        if not ignore:
+            raise ConfigError(
+                f"{meaning} To continue anyway, run: coevo resume {folder.path} --ignore-arithmetic"
+            )
+        yield meaning
+    manifest["arithmetic"] = [*manifest.get("arithmetic", ()), here._asdict()]
+    write_json(folder.manifest, manifest)
 
 
 def check_unchanged(
@@ -131,11 +185,12 @@ def check_unchanged(
                 "data or a task file named in the settings has changed. Restore the old data (see "
                 "`coevo doctor`), or start a new run."
             )
-    now = versions(config)
+    now, arithmetic = versions(config), arithmetic_in(manifest)
+    harmless = {"python"} if arithmetic is not None and arithmetic.kind == "portable" else {}
     changes = [
         f"{package} was {before} and is now {now.get(package, 'missing')}, so results may differ."
         for package, before in manifest["versions"].items()
-        if now.get(package) != before
+        if now.get(package) != before and package not in harmless
     ]
     if manifest.get("prompt", {}) != prompt_id(config):
         changes.append("The prompt file has changed, so the policy will see a different prompt.")

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from coevo_gym.core.arithmetic import unmet
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.seams import Agent
@@ -22,15 +23,17 @@ from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.episodes.evaluation import Evaluation, evaluated_task
 from coevo_gym.episodes.live import rare_full_collections
 from coevo_gym.runs.arm import Arm, ArmEvents
-from coevo_gym.runs.assembly import Assembly, one_thread, restoring
+from coevo_gym.runs.assembly import Assembly, computing, restoring
 from coevo_gym.runs.config import ArmConfig, Resolved
 from coevo_gym.runs.evolving.answers import answers_of, warnings
 from coevo_gym.runs.evolving.cost import Spending, estimates, require_consent
 from coevo_gym.runs.final import final_scores, keep_score
 from coevo_gym.runs.manifest import (
+    arithmetic_for,
     check_unchanged,
     make_manifest,
     mark_of,
+    note_arithmetic,
     read_manifest,
 )
 from coevo_gym.runs.planning.memory import memory_warnings
@@ -151,12 +154,17 @@ def train(
     assembly = Assembly(resolved.config, database=folder.database)
     assembly.check()  # invalid settings of arms fail before the folder and the policy are created
     check_sinks(resolved.config.sinks)
-    manifest = make_manifest(resolved, task_sets=assembly.task_sets)
-    for warning in (*resolved.config.warnings(), *memory_warnings(resolved.config)):
-        progress.say(f"warning: {warning}")
-    with one_thread(resolved.config):
+    with computing(resolved.config):
+        arithmetic = arithmetic_for(resolved.config)
+        manifest = make_manifest(resolved, task_sets=assembly.task_sets, arithmetic=arithmetic)
+        for warning in (
+            *resolved.config.warnings(),
+            *memory_warnings(resolved.config),
+            *unmet(resolved.config.arithmetic, arithmetic),
+        ):
+            progress.say(f"warning: {warning}")
         _ = assembly.policy
-    with folder.locked(), one_thread(resolved.config):
+    with folder.locked(), computing(resolved.config):
         folder.create(overwrite=overwrite)
         write_json(folder.manifest, manifest)
         if prepare is not None:
@@ -164,11 +172,24 @@ def train(
         return _go(folder, assembly, progress, stop)
 
 
-def resume(folder: RunFolder, progress: ProgressSink, stop: StopRequest) -> RunSummary:
+def resume(
+    folder: RunFolder,
+    progress: ProgressSink,
+    stop: StopRequest,
+    *,
+    ignore_arithmetic: bool = False,
+) -> RunSummary:
     """Resume an interrupted run; see :func:`train`.
+
+    Args:
+        folder: folder of the run.
+        progress: progress display.
+        stop: called at every step boundary; returns True to stop.
+        ignore_arithmetic: resume even if this process rounds differently from the earlier ones.
 
     Raises:
         Stopped: if ``stop`` returned True; finished work is saved.
+        ConfigError: if this process rounds differently and ``ignore_arithmetic`` is False.
         StoreError: if its files are damaged beyond the last checkpoints, or its tasks changed.
     """
     with folder.locked():
@@ -177,9 +198,13 @@ def resume(folder: RunFolder, progress: ProgressSink, stop: StopRequest) -> RunS
             RunReader(folder.database).check()  # the report needs complete records of the arms
         assembly = Assembly(config, database=folder.database)
         assembly.check()  # a missing requirement fails here, before the run continues
-        for change in check_unchanged(manifest, config, assembly.task_sets):
-            progress.say(change)
-        with one_thread(config):
+        changes = check_unchanged(manifest, config, assembly.task_sets)
+        with computing(config):
+            here = arithmetic_for(config)
+            changes += unmet(config.arithmetic, here)
+            changes += note_arithmetic(folder, manifest, here, ignore=ignore_arithmetic)
+            for change in changes:
+                progress.say(change)
             return _go(folder, assembly, progress, stop)
 
 

@@ -15,6 +15,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, cast
 
+from coevo_gym.core.arithmetic import inherited
 from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.seams import Later, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
@@ -138,7 +139,8 @@ class SessionActor:
 def start_session(make: Callable[[], CurriculumSession], name: str = NAME) -> RaySession:
     """Start a session as a named actor on this node; Ray must be initialised.
 
-    The actor runs until :func:`stop_session` is called or this process ends.
+    The actor runs until :func:`stop_session` is called or this process ends. If this process has
+    portable arithmetic, so does the actor.
 
     Args:
         make: function that creates the session in the actor. If workers may be lost, the session
@@ -159,6 +161,7 @@ def start_session(make: Callable[[], CurriculumSession], name: str = NAME) -> Ra
         num_cpus=0,
         max_concurrency=_CALLS_AT_ONCE,
         scheduling_strategy=here,
+        runtime_env={"env_vars": inherited()},
     )
     _started[name] = actor.remote(make)
     return RaySession(name)

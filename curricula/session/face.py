@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.seams import Later, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 
 
-@runtime_checkable
 class SessionFace(Protocol):
     """The interface shared by local sessions and proxies for remote sessions.
 

@@ -48,9 +48,11 @@ def make_session(clock: Clock | None = None, lease_s: float | None = None) -> Cu
     return CurriculumSession(curriculum, evolver, group_size=2, lease_s=lease_s, clock=clock)
 
 
-def test_a_session_is_a_face_of_its_own() -> None:
-    assert isinstance(make_session(), SessionFace)
-    assert isinstance(Passed(make_session()), SessionFace)
+def test_sessions_and_their_proxies_have_all_members_that_samplers_use() -> None:
+    members = {name for name in vars(SessionFace) if not name.startswith("_")}
+    assert {"take", "report", "evolving", "state_dict"} <= members
+    for session in (make_session(), Passed(make_session())):
+        assert all(hasattr(session, name) for name in members)
 
 
 def test_a_sampler_may_be_built_in_a_worker_if_its_session_is_elsewhere(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import shutil
-import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -102,10 +101,7 @@ def _missing() -> str:
 
 def _lacking() -> str:
     """Return the missing requirements for compiling the engine, or "" if there are none."""
-    lacking = [tool for tool in _TOOLS if shutil.which(tool) is None]
-    if sys.version_info >= (3, 13):
-        lacking.append(f"Python below 3.13 (this is {sys.version_info[0]}.{sys.version_info[1]})")
-    return ", ".join(lacking)
+    return ", ".join(tool for tool in _TOOLS if shutil.which(tool) is None)
 
 
 def _advice() -> str:

@@ -1,6 +1,8 @@
 """Settings that are derived from other settings unless the user sets them.
 
 - ``loop.seed`` is the run's ``seed``.
+- ``arithmetic`` is portable for the tiny policy, and native for language models, which portable
+  arithmetic would make several times slower.
 - A language model (``policy.kind`` ``transformers`` or ``vllm``) is trained with smaller learning
   rates than the tiny policy: the tiny policy's rates would destroy a language model.
 """
@@ -12,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from coevo_gym.core.arithmetic import Kind
 from coevo_gym.core.sections import flat
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.runs.config.sections import PolicySettings, WarmupSettings
@@ -44,8 +47,14 @@ def derived(
     of_policy = flat(_of_policy(policy, learner))
     return {
         "loop.seed": (seed, "seed"),
+        "arithmetic": (arithmetic_for(policy.kind), "policy.kind"),
         **{key: (value, "policy.kind") for key, value in of_policy},
     }
+
+
+def arithmetic_for(policy_kind: object) -> Kind:
+    """Return the default arithmetic for a kind of policy."""
+    return "portable" if policy_kind == "tiny" else "native"
 
 
 def rate_warnings(

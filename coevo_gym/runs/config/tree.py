@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
+from coevo_gym.core.arithmetic import Kind
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.sections import with_kinds
 from coevo_gym.core.spend import Caps
@@ -14,7 +15,7 @@ from coevo_gym.core.task import FrozenDict, FrozenModel, shaped
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_ARMS
-from coevo_gym.runs.config.derived import complete, derived, rate_warnings
+from coevo_gym.runs.config.derived import arithmetic_for, complete, derived, rate_warnings
 from coevo_gym.runs.config.keys import with_current_keys
 from coevo_gym.runs.config.sections import (
     AnalystSettings,
@@ -64,6 +65,10 @@ class RunConfig(FrozenModel):
     """Name of the run and of its folder under runs/."""
     seed: int = Field(default=0, ge=0)
     """Random seed for the whole run."""
+    arithmetic: Kind = "portable"
+    """Arithmetic of PyTorch on the CPU. With ``portable``, the default for the tiny policy, a seed
+    gives the same bits on every x86-64 processor. ``native``, the default for language models, uses
+    the processor's fastest kernels, which round differently."""
     arms: tuple[ArmName, ...] = Field(default=DEFAULT_ARMS, min_length=1)
     """Arms to train, in order: names of methods, or of arms in the section ``arm``. The last is the
     run's main arm."""
@@ -108,8 +113,11 @@ class RunConfig(FrozenModel):
             return data
         end = {} if "max_steps" in loop else {"max_env_steps": DEFAULT_ENV_STEPS}
         loop = {"seed": data.get("seed", 0), **end, **loop}
-        sections: dict[str, Any] = {"warmup": {}, "learner": {}}
-        return complete({**sections, **data, "loop": loop}, data.get("policy", {}))
+        policy = data.get("policy", {})
+        kind = policy.get("kind") if isinstance(policy, Mapping) else getattr(policy, "kind", "")
+        kind = str(kind or "tiny")
+        given: dict[str, Any] = {"arithmetic": arithmetic_for(kind), "warmup": {}, "learner": {}}
+        return complete({**given, **data, "loop": loop}, policy)
 
     @field_validator("arms")
     @classmethod

@@ -24,8 +24,8 @@ from coevo_gym.core.task import Task
 from coevo_gym.episodes.evaluation import Evaluation, Parts, Players
 from coevo_gym.runs.assembly import (
     Assembly,
+    computing,
     load_evaluated,
-    one_thread,
     restoring,
     weights_hash,
 )
@@ -264,7 +264,7 @@ def run_job(
             f"`coevo resume {config.name}`."
         )
     _check_samples(assembly.config, samples)
-    with one_thread(config):
+    with computing(config):
         learnable = trained.policy
     with restoring(saved, learnable):
         load_evaluated(learnable, saved.state)

@@ -25,7 +25,7 @@ from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
 from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.episodes.live import rare_full_collections
 from coevo_gym.episodes.trials import FailedTrial, KeptTrials, Told, TrialLesson, Trials, run_trials
-from coevo_gym.runs.assembly import Assembly, one_thread
+from coevo_gym.runs.assembly import Assembly, computing
 from coevo_gym.runs.evals.job import EvalJob, TrialRules
 from coevo_gym.runs.evaluation import KeptInFolder, opened
 from coevo_gym.runs.evolving.cost import require_consent
@@ -145,7 +145,7 @@ def run_trials_in(
         opened(folder, job, progress, overwrite=overwrite) as kept,
         ProgressFile(progress, folder.path, "eval", folder.path.name) as told,
         closing(job.assembly.envs(job.split)) as envs,
-        one_thread(job.assembly.config) if job.model else nullcontext(),
+        computing(job.assembly.config) if job.model else nullcontext(),
         rare_full_collections(),
     ):
         n = len(job.tasks) * n_trials

@@ -22,8 +22,8 @@ from coevo_gym.store.folder import RunFolder, check_name
 from coevo_gym.store.secrets import without_secrets
 
 State = Literal["finished", "cut", "new"]
-BESIDE = ("sinks",)
-"""Settings that do not affect the result of a run."""
+BESIDE = ("arithmetic", "sinks")
+"""Settings that do not affect the result of a run, except for rounding."""
 OF_A_MODEL = ("history_turns", "max_action_tokens", "thinking")
 """Explorer settings that have an effect only for model-based explorers."""
 SIMULATED = "simulated"

@@ -17,7 +17,7 @@ from coevo_gym.runs.evolving.cost import estimates, require_consent
 from coevo_gym.runs.experiments.cells import Cell, CellCounts, Chosen, shared
 from coevo_gym.runs.experiments.measures import measure, missing_measures
 from coevo_gym.runs.experiments.records import CellRecord
-from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.runs.manifest import arithmetic_for, arithmetic_in, read_manifest
 from coevo_gym.runs.progress import ProgressSink
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import WARMUP
@@ -40,7 +40,7 @@ def take_over(cell: Cell) -> RunFolder | None:
         StoreError: if the copy cannot be written.
     """
     manifest, _ = read_manifest(cell.folder)
-    wanted = shared(cell.config)
+    wanted, here = shared(cell.config), arithmetic_for(cell.config)
     for other in RunFolder.of_table(cell.folder.path.parent):
         if other.path == cell.folder.path or not other.path.name.endswith(f"-{cell.seed}"):
             continue
@@ -51,6 +51,8 @@ def take_over(cell: Cell) -> RunFolder | None:
         if shared(config) != wanted or any(
             theirs.get(part) != manifest[part] for part in ("versions", "git_commit", "task_sets")
         ):
+            continue
+        if (arithmetic := arithmetic_in(theirs)) is None or not arithmetic.same_bits_as(here):
             continue
         if other.database.is_file():
             with closing(RunStore(cell.folder.database)) as store:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import Field
 
+from coevo_gym.core.arithmetic import inherited
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.trainers.adapters.trainer import import_trainer
@@ -138,8 +139,11 @@ class RayWorkers:
 
 
 def ray_environment(sharding: Sharding) -> dict[str, Any]:
-    """Return the ``runtime_env`` for ``ray.init()`` that verl's workers need at start-up."""
-    return {"env_vars": _variables(sharding)}
+    """Return the ``runtime_env`` for ``ray.init()`` that verl's workers need at start-up.
+
+    If this process has portable arithmetic, so do the workers.
+    """
+    return {"env_vars": {**_variables(sharding), **inherited()}}
 
 
 def prepare(sharding: Sharding) -> None:

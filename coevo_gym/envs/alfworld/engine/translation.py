@@ -50,8 +50,8 @@ def fast_downward() -> ModuleType:
         import fast_downward as module
     except ImportError as error:
         raise BenchmarkNotInstalled(
-            "ALFWorld needs the TextWorld engine. Run `coevo install alfworld` (requires Python "
-            "below 3.13, cmake and g++; takes about a minute)."
+            "ALFWorld needs the TextWorld engine. Run `coevo install alfworld` (requires cmake and "
+            "g++; takes about a minute)."
         ) from error
     found: ModuleType = module
     return found

@@ -1,0 +1,147 @@
+"""The arithmetic that PyTorch uses on the CPU: portable, or native to the processor.
+
+PyTorch and its matrix library MKL choose their kernels by processor, and each kernel rounds in its
+own way. After some hundred updates, a last bit decides which action is sampled. *Native* arithmetic
+uses the fastest kernels. *Portable* arithmetic uses those that every x86-64 processor has, so that
+the same seed gives the same bits on all of them. PyTorch reads the choice from environment
+variables when it first computes, so it holds for the whole process and for the processes that it
+starts.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["portable", "native"]
+
+PORTABLE: Mapping[str, str] = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}
+"""Environment variables that select portable arithmetic. PyTorch's own kernels obey the first; MKL
+obeys the second ("conditional numerical reproducibility" in its documentation)."""
+_CHOOSING = (*PORTABLE, "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "ONEDNN_MAX_CPU_ISA")
+"""Environment variables that influence the choice of kernels."""
+
+
+class Arithmetic(NamedTuple):
+    """The arithmetic of a process.
+
+    Attributes:
+        kind: portable or native.
+        processor: model of the CPU, or name of the GPU that computes.
+        kernels: instruction set of PyTorch's kernels, and variables that influence the choice.
+    """
+
+    kind: Kind
+    processor: str
+    kernels: str
+
+    @classmethod
+    def of_json(cls, stored: Mapping[str, Any]) -> Arithmetic:
+        """Read the arithmetic that ``_asdict()`` stored."""
+        return cls(*(stored[name] for name in cls._fields))
+
+    def same_bits_as(self, other: Arithmetic) -> bool:
+        """Return True if both compute the same bits: both are portable, or both are equal."""
+        return self == other or self.kind == other.kind == "portable"
+
+    def __str__(self) -> str:
+        kernels = "" if self.kind == "portable" else f", {self.kernels}"
+        return f"{self.kind} arithmetic ({self.processor}{kernels})"
+
+
+def use_arithmetic(kind: Kind) -> None:
+    """Choose the arithmetic of this process and of the processes that it starts.
+
+    Call this function before PyTorch computes anything. Otherwise, and for native arithmetic, it
+    changes nothing. :func:`unmet` returns a sentence if this process has another arithmetic.
+    """
+    if kind == "native" or _chosen():
+        return
+    before = {name: os.environ[name] for name in PORTABLE if name in os.environ}
+    os.environ.update(PORTABLE)
+    if "torch" in sys.modules and not _is_portable():
+        for name in PORTABLE:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def arithmetic_here(gpu: str = "") -> Arithmetic:
+    """Return the arithmetic that this process computes with, and fix it for good.
+
+    ``gpu`` is the name of the GPU that computes, or "" if the CPU does.
+
+    Raises:
+        ImportError: if PyTorch is not installed.
+    """
+    import torch
+
+    kernels = torch.backends.cpu.get_cpu_capability()
+    chosen = (f"{name}={os.environ[name]}" for name in _CHOOSING if name in os.environ)
+    return Arithmetic(
+        "portable" if _is_portable() and not gpu else "native",
+        gpu or processor(),
+        ", ".join([kernels, *chosen]),
+    )
+
+
+def unmet(kind: Kind, here: Arithmetic) -> Iterator[str]:
+    """Yield a sentence if this process has another arithmetic than ``kind``."""
+    if here.kind == kind:
+        return
+    if kind == "native":
+        yield (
+            "This process uses portable arithmetic, which is slower, because its environment or an "
+            "earlier run chose it. Start a new process without ATEN_CPU_CAPABILITY and MKL_CBWR."
+        )
+    elif not can_be_portable():
+        yield (
+            "Portable arithmetic needs an x86-64 processor and PyTorch with MKL, so this run uses "
+            f"native arithmetic, and results may differ on other processors ({here.processor})."
+        )
+    else:
+        yield (
+            "PyTorch has already computed something in this process, so this run uses native "
+            "arithmetic, and results may differ on other processors. For portable arithmetic, "
+            "start a new process with ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE."
+        )
+
+
+def inherited() -> dict[str, str]:
+    """Return the variables that give portable arithmetic to a process on another machine, or {}."""
+    return dict(PORTABLE) if _chosen() else {}
+
+
+def processor() -> str:
+    """Return the processor's model: its name, and on x86-64 the numbers of family and model."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    except OSError:
+        lines = []
+    facts = {name.strip(): value.strip() for name, _, value in (s.partition(":") for s in lines)}
+    name = re.sub(r"\s+", " ", facts.get("model name", "")) or "unknown processor"
+    numbers = [f"{key} {facts[key]}" for key in ("cpu family", "model") if key in facts]
+    return ", ".join([name, *numbers, platform.machine()])
+
+
+def _chosen() -> bool:
+    return all(os.environ.get(name) == value for name, value in PORTABLE.items())
+
+
+def _is_portable() -> bool:
+    """Return True if PyTorch computes with portable arithmetic. The call fixes its kernels."""
+    import torch
+
+    capability = torch.backends.cpu.get_cpu_capability()
+    return _chosen() and can_be_portable() and capability == "DEFAULT"
+
+
+def can_be_portable() -> bool:
+    """Return True if this machine has portable arithmetic: x86-64, and PyTorch with MKL."""
+    import torch
+
+    return platform.machine() in ("x86_64", "AMD64") and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
