@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import coevo_gym.curricula.signals  # noqa: F401 (registered before a test takes a copy)
+from coevo_gym.core.arithmetic import use_arithmetic
 from coevo_gym.core.kinds import kinds
 from coevo_gym.envs.appworld.builtin import builtin_root
 from coevo_gym.provision import benchmark_home, home, locked, staged
@@ -51,6 +52,13 @@ def forget_user_settings() -> None:
 
 
 forget_user_settings()
+
+NATIVE = os.environ.get("COEVO_TEST_ARITHMETIC") == "native"
+"""Whether tests that train use the processor's own arithmetic, as CONTRIBUTING explains."""
+if NATIVE:
+    os.environ["COEVO_CFG__ARITHMETIC"] = "native"
+else:
+    use_arithmetic("portable")
 
 
 def official_webshop() -> Path | None:

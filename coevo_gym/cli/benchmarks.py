@@ -169,14 +169,12 @@ def machine() -> dict[str, str]:
         return {**found, "PyTorch": "not installed"}
     kernels = torch.backends.cpu.get_cpu_capability()
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    portable = (
-        "available" if can_be_portable() else "needs an x86-64 processor and PyTorch with MKL"
-    )
+    portable = "or portable" if can_be_portable() else "(portable: needs x86-64 and MKL)"
     return {
         **found,
         "PyTorch": str(torch.__version__),
         "GPU": gpu,
-        "arithmetic": f"native: {kernels} kernels; portable: {portable}",
+        "arithmetic": f"native with {kernels} kernels, {portable}",
     }
 
 

@@ -7,6 +7,7 @@ import logging
 import lzma
 import shutil
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
@@ -108,7 +109,7 @@ def test_what_keeps_the_engine_from_being_compiled_is_named(
         "alfworld 0.4.2 is not installed. Compiling it requires cmake. Install that first, "
         "then run `coevo install alfworld` (a few minutes)."
     )
-    with pytest.raises(EnvBackendError, match="requires cmake. Install that first"):
+    with pytest.raises(EnvBackendError, match=r"requires cmake\. Install that first"):
         setup.install(None)
 
 

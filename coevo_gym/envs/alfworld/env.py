@@ -68,8 +68,8 @@ class ALFWorldEnv(TaskEnv):
 
     Installation:
         ``coevo install alfworld`` compiles the engine with cmake and g++, which takes a minute or
-        two. ``coevo install alfworld --from FILE`` installs the official games. The env also runs on
-        Python 3.13, where TextWorld's own ``PddlEnv`` fails on its first observation.
+        two. ``coevo install alfworld --from FILE`` installs the official games. The env also runs
+        on Python 3.13, where TextWorld's own ``PddlEnv`` fails on its first observation.
 
     Several at once:
         With several envs, the engines run in worker processes unless you pass ``mode="in_process"``
