@@ -67,6 +67,17 @@ def chromium() -> str:
     return "Chromium is not there: install it, as by `apt-get install chromium`."
 
 
+EMULATOR = shutil.which("qemu-x86_64")
+"""The emulator of other processors, for programs of this system."""
+
+
+def emulator() -> str:
+    """Why other processors cannot be emulated here, and what to do; "" if they can."""
+    return (
+        "" if EMULATOR else "qemu-x86_64 is not there: install it, as by `apt install qemu-user`."
+    )
+
+
 def lacking() -> list[str]:
     """All that is missing here, a line each."""
     all_of_it = (alfworld(), bubblewrap(), chromium(), hnswlib(), pyarrow(), sinks())

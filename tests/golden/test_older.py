@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import sys
 import tarfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -48,16 +50,32 @@ def coevo(
     return run
 
 
-def test_a_run_that_was_cut_ends_as_the_whole_one(there: Path, coevo: Coevo) -> None:
+def draws(run: Path, arm: str, until: int) -> list[tuple[int, str]]:
+    """The tasks of an arm's groups up to a step, in order."""
+    with closing(sqlite3.connect(run / "run.db")) as database:
+        query = "SELECT step, task_id FROM groups WHERE arm = ? AND step <= ? ORDER BY step, id"
+        return list(database.execute(query, (arm, until)))
+
+
+def test_a_run_that_was_cut_goes_on_as_the_whole_one(there: Path, coevo: Coevo) -> None:
+    """It was cut after step 3 of its second arm.
+
+    What step 4 draws depends on all that was stored; what its update yields, on the processor.
+    """
+    before = json.loads((there / "runs" / "cut" / "manifest.json").read_text())
+    assert "arithmetic" not in before
     coevo("resume", "cut")
     cut, whole = (
         json.loads((there / "runs" / name / "summary.json").read_text())
         for name in ("cut", "whole")
     )
-    weights = {name: {arm: found["weights"] for arm, found in run["arms"].items()}
-               for name, run in (("cut", cut), ("whole", whole))}  # fmt: skip
-    assert weights["cut"] == weights["whole"]
-    assert [row["success"] for row in cut["table"]] == [row["success"] for row in whole["table"]]
+    assert cut["arms"]["static"]["weights"] == whole["arms"]["static"]["weights"]
+    for arm, until in (("static", 6), ("coevolve", 4)):
+        assert cut["arms"][arm]["steps"] == whole["arms"][arm]["steps"] == 6
+        drawn, wanted = (draws(there / "runs" / name, arm, until) for name in ("cut", "whole"))
+        assert drawn == wanted
+    after = json.loads((there / "runs" / "cut" / "manifest.json").read_text())
+    assert len(after["arithmetic"]) == 1
     found = json.loads(coevo("eval", "cut", "--samples", "2", "--json"))
     assert found["n_tasks"] == 10
 

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.agents.lm.models import resolve_model
 from coevo_gym.agents.scripted import references
+from coevo_gym.core.arithmetic import use_arithmetic
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import meant
 from coevo_gym.core.seams import Policy
@@ -257,6 +258,7 @@ def run_job(
     if name not in (WARMUP, *config.arms):
         known = ", ".join((*config.arms, WARMUP, RANDOM, SCRIPTED))
         raise ConfigError(f"{config.name} has no policy {name!r}. Choose one of: {known}.")
+    use_arithmetic(config.arithmetic)  # before a checkpoint imports PyTorch
     saved = Checkpoints(folder.checkpoints / name).latest()
     if saved is None:
         raise ConfigError(

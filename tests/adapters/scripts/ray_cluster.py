@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import Any
 
@@ -14,8 +15,10 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from rllib_run import SHOP, make_session, tell
 
 from coevo_gym.agents.scripted import RandomAgent
+from coevo_gym.core.arithmetic import PORTABLE
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.curricula.session.practice import practise
+from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.serve.ray_actor import RaySession, start_session
 from coevo_gym.trainers.adapters.rllib import on_curriculum
@@ -53,12 +56,19 @@ def config() -> PPOConfig:
     return on_curriculum(made, SHOP)
 
 
+def make_portable_session() -> CurriculumSession:
+    """The session of the actor, which computes as the process that started it."""
+    assert PORTABLE.items() <= os.environ.items()
+    return make_session(LEASE_S)
+
+
 if __name__ == "__main__":
     head = {**NODE, "resources": PLACES, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     other = cluster.add_node(**NODE, resources=PLACES)
     ray.init(address=cluster.address)
-    session = start_session(lambda: make_session(LEASE_S))
+    os.environ.update(PORTABLE)  # after the nodes were started, so they do not have it
+    session = start_session(make_portable_session)
     session.evolve()
 
     nodes = dict(ray.get([work.remote(seed, 12) for seed in range(2)]))

@@ -1,0 +1,256 @@
+"""The arithmetic of a process: when it can still be chosen, and what is said where it cannot."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym.core.arithmetic import (
+    PORTABLE,
+    Arithmetic,
+    arithmetic_here,
+    inherited,
+    processor,
+    unmet,
+    use_arithmetic,
+)
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.runs.config import RunConfig, load_config
+from coevo_gym.runs.manifest import config_in, note_arithmetic
+from coevo_gym.store.folder import RunFolder, read_json, write_json
+from tests.runs.conftest import ROOT, TOY
+
+OLD_PROCESSOR = Arithmetic("native", "Old CPU, cpu family 6, model 1, x86_64", "AVX2")
+
+
+def clean(**variables: str) -> dict[str, str]:
+    """This environment without what chooses the arithmetic, and with the variables."""
+    own = {name: value for name, value in os.environ.items() if name not in PORTABLE}
+    own.pop("COEVO_CFG__ARITHMETIC", None)
+    return {**own, "PYTHONPATH": str(ROOT), **variables}
+
+
+def said_by(code: str, *arguments: str, cwd: Path | None = None, **variables: str) -> Any:
+    """Run a program; the last line that it prints, as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=cwd,
+        env=clean(**variables),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+CHOOSES = """
+import json, os, sys
+from coevo_gym.core.arithmetic import *
+if "import" in sys.argv:
+    import torch
+if "compute" in sys.argv:
+    torch.ones(8, 8) @ torch.ones(8, 8)
+use_arithmetic("portable")
+here = arithmetic_here()
+kept = {name: os.environ.get(name) for name in PORTABLE}
+print(json.dumps([here.kind, kept, list(unmet("portable", here))]))
+"""
+
+
+@pytest.mark.parametrize("before", [[], ["import"]], ids=["not-imported", "imported"])
+def test_it_can_be_chosen_until_pytorch_computes(before: list[str]) -> None:
+    assert said_by(CHOOSES, *before) == ["portable", dict(PORTABLE), []]
+
+
+def test_after_pytorch_has_computed_nothing_is_changed_and_one_sentence_says_so() -> None:
+    kind, kept, (sentence,) = said_by(CHOOSES, "import", "compute", MKL_CBWR="AUTO")
+    assert kind == "native"
+    assert kept == {"ATEN_CPU_CAPABILITY": None, "MKL_CBWR": "AUTO"}
+    assert sentence.startswith("PyTorch has already computed something in this process")
+    assert "ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE" in sentence
+
+
+def test_on_another_architecture_it_is_not_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    here = arithmetic_here()
+    assert here.kind == "native"
+    (sentence,) = unmet("portable", here)
+    assert "needs an x86-64 processor and PyTorch with MKL" in sentence
+    assert "aarch64" in sentence
+
+
+def test_a_gpu_is_native_and_named() -> None:
+    assert arithmetic_here("NVIDIA H200")[:2] == ("native", "NVIDIA H200")
+
+
+def test_native_arithmetic_leaves_the_environment_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in PORTABLE.items():
+        monkeypatch.setenv(name, value)
+    use_arithmetic("native")
+    assert PORTABLE.items() <= os.environ.items()
+    assert inherited() == PORTABLE
+    (sentence,) = unmet("native", Arithmetic("portable", "any", "DEFAULT"))
+    assert "which is slower" in sentence
+    monkeypatch.delenv("MKL_CBWR")
+    assert inherited() == {}
+
+
+def test_only_portable_bits_are_equal_on_two_processors() -> None:
+    one, other = (Arithmetic("portable", name, "DEFAULT") for name in ("one", "other"))
+    assert one.same_bits_as(other)
+    native = OLD_PROCESSOR
+    assert native.same_bits_as(Arithmetic(*native))
+    assert not native.same_bits_as(native._replace(processor="New CPU"))
+    assert not native.same_bits_as(native._replace(kernels="AVX512"))
+    assert not native.same_bits_as(one)
+
+
+def test_the_processor_is_named_with_its_model() -> None:
+    assert processor().count(",") >= 1
+    assert "unknown" not in processor()
+
+
+SPY = """
+import json, os, sys
+from importlib.abc import MetaPathFinder
+
+class Spy(MetaPathFinder):
+    seen = None
+    def find_spec(self, name, path, target=None):
+        if name == "torch" and Spy.seen is None:
+            Spy.seen = {one: os.environ.get(one) for one in ("ATEN_CPU_CAPABILITY", "MKL_CBWR")}
+
+sys.meta_path.insert(0, Spy())
+from coevo_gym import cli
+from tests import toy
+toy.register()
+try:
+    cli.main()
+except SystemExit as end:
+    assert not end.code, end.code
+print(json.dumps(Spy.seen))
+"""
+
+
+def test_commands_choose_it_before_pytorch_is_imported(tmp_path: Path) -> None:
+    table = (ROOT / "tests" / "runs" / "experiments" / "toy_table.toml").read_text()
+    (tmp_path / "table.toml").write_text(table)
+    (tmp_path / "toy.toml").write_text(Path(TOY).read_text())
+    sets = ["--set=arms=static", "--set=loop.max_steps=1", "--set=loop.evaluate_every_steps=0"]
+    for command in (
+        ["train", TOY, "--name=run", *sets],
+        ["eval", "run"],
+        ["experiment", "table.toml", "--seeds=1", "--rows=static", *sets[1:]],
+    ):
+        assert said_by(SPY, *command, cwd=tmp_path) == PORTABLE, command
+    manifest = read_json(tmp_path / "runs" / "run" / "manifest.json")
+    assert manifest["config"]["arithmetic"] == "portable"
+    (stored,) = manifest["arithmetic"]
+    assert (stored["kind"], stored["processor"]) == ("portable", processor())
+    (tmp_path / "runs" / "run" / "summary.json").unlink()
+    assert said_by(SPY, "resume", "run", cwd=tmp_path) == PORTABLE
+    assert read_json(tmp_path / "runs" / "run" / "manifest.json") == manifest
+
+
+def test_it_is_portable_for_the_tiny_policy_and_native_for_models() -> None:
+    def default(**settings: str) -> str:
+        sets = [f"{name.replace('__', '.')}={value}" for name, value in settings.items()]
+        return load_config(None, sets=sets, environ={}).config.arithmetic
+
+    assert default() == RunConfig().arithmetic == "portable"
+    assert default(policy__kind="transformers") == default(policy__kind="vllm") == "native"
+    assert default(policy__kind="transformers", arithmetic="portable") == "portable"
+    (row,) = (row for row in load_config("quickstart", environ={}).rows() if row[0] == "arithmetic")
+    assert row[1:] == ("portable", "policy.kind")
+
+
+def test_a_run_of_an_older_version_was_native() -> None:
+    config = RunConfig().to_json()
+    del config["arithmetic"]
+    assert config_in({"schema": 1, "config": config}, "here").arithmetic == "native"
+
+
+class TestResume:
+    """What a run is told that is resumed on another processor."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> RunFolder:
+        folder = RunFolder(tmp_path / "mine")
+        folder.path.mkdir()
+        return folder
+
+    def note(self, folder: RunFolder, before: Arithmetic | None, **options: bool) -> list[str]:
+        manifest = {} if before is None else {"arithmetic": [before._asdict()]}
+        write_json(folder.manifest, manifest)
+        return list(note_arithmetic(folder, manifest, self.here, **options))
+
+    here = Arithmetic("native", "New CPU", "AVX512")
+
+    def stored(self, folder: RunFolder) -> list[str]:
+        return [one["processor"] for one in read_json(folder.manifest)["arithmetic"]]
+
+    def test_on_the_same_one_nothing(self, folder: RunFolder) -> None:
+        assert self.note(folder, self.here) == []
+        assert self.stored(folder) == ["New CPU"]
+
+    def test_on_one_that_rounds_differently_it_goes_on_only_if_told_to(
+        self, folder: RunFolder
+    ) -> None:
+        with pytest.raises(ConfigError) as refused:
+            self.note(folder, OLD_PROCESSOR)
+        assert str(refused.value) == (
+            "mine was computed with native arithmetic (Old CPU, cpu family 6, model 1, x86_64, "
+            "AVX2), but this process has native arithmetic (New CPU, AVX512). They round "
+            "differently, so the rest of the run would differ from that of an uninterrupted run, "
+            "as if random numbers had been drawn again. To continue anyway, run: coevo resume "
+            f"{folder.path} --ignore-arithmetic"
+        )
+        assert self.stored(folder) == ["Old CPU, cpu family 6, model 1, x86_64"]
+        (said,) = self.note(folder, OLD_PROCESSOR, ignore=True)
+        assert said.endswith("as if random numbers had been drawn again.")
+        assert self.stored(folder) == ["Old CPU, cpu family 6, model 1, x86_64", "New CPU"]
+
+    def test_of_an_older_version_it_says_that_nothing_is_known(self, folder: RunFolder) -> None:
+        (said,) = self.note(folder, None)
+        assert "older version, which did not store the processor" in said
+        assert self.stored(folder) == ["New CPU"]
+
+    def test_portable_it_goes_on_anywhere(self, folder: RunFolder) -> None:
+        self.here = Arithmetic("portable", "New CPU", "DEFAULT")
+        assert self.note(folder, self.here._replace(processor="Old CPU")) == []
+        assert self.stored(folder) == ["Old CPU", "New CPU"]
+
+
+def test_a_command_that_resumes_elsewhere_is_refused_and_continues_if_told_to(
+    tmp_path: Path,
+) -> None:
+    def coevo(*arguments: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.runs.child", *arguments],
+            cwd=tmp_path,
+            env=clean(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    sets = ["arms=static", "loop.max_steps=1", "loop.evaluate_every_steps=0", "arithmetic=native"]
+    coevo("train", TOY, "--name=run", *(f"--set={item}" for item in sets))
+    folder = RunFolder(tmp_path / "runs" / "run")
+    folder.summary.unlink()
+    manifest = read_json(folder.manifest)
+    manifest["arithmetic"] = [OLD_PROCESSOR._asdict()]
+    write_json(folder.manifest, manifest)
+    assert "--ignore-arithmetic" in coevo("resume", "run", code=2)
+    assert "They round differently" in coevo("resume", "run", "--ignore-arithmetic")
+    assert folder.summary.is_file()
+    assert len(read_json(folder.manifest)["arithmetic"]) == 2
