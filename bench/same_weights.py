@@ -2,9 +2,9 @@
 
 Trains `static` and `coevolve`, or the methods in --arms, with the quickstart's settings for each
 seed, and prints the hash of each arm's weights. Equal hashes mean that all random draws, their
-order and all arithmetic are equal. Weights differ between machines and versions of PyTorch, so
-compare on one machine. The script runs the `coevo` that is installed for its interpreter, so it can
-check any checkout.
+order and all arithmetic are equal. The runs use portable arithmetic, so files from different x86-64
+machines can be compared, as long as PyTorch has the same version. The script runs the `coevo` that
+is installed for its interpreter, so it can check any checkout.
 
 Run: python bench/same_weights.py                          # about a minute per seed on one core
      python bench/same_weights.py --json before.json       # on the commit before the change

@@ -159,8 +159,15 @@ def test_a_part_that_fails_stops_no_other(
     assert found["train"] in picture_text(tmp_path)
 
 
-def gpu_check(python: str, out: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
-    """Run ``make gpu-check`` at tiny shapes with an interpreter that sees these paths."""
+def gpu_check(out: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
+    """Run ``make gpu-check`` at tiny shapes with an interpreter that sees only these paths.
+
+    With -S, no .pth file is read, so an editable installation is not found.
+    """
+    python = out / "a folder" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    python.chmod(0o755)
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     environment |= {"PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
@@ -175,8 +182,7 @@ def gpu_check(python: str, out: Path, *paths: Path) -> subprocess.CompletedProce
 
 
 def test_the_check_uses_an_interpreter_without_the_package(tmp_path: Path) -> None:
-    """With -S no .pth file is read, so an editable installation is not found."""
-    found = gpu_check(f"{sys.executable} -S", tmp_path, Path(torch.__file__).parents[1])
+    found = gpu_check(tmp_path, Path(torch.__file__).parents[1])
     assert found.returncode == 0, found.stderr
     written = json.loads((tmp_path / "gpu_grpo.json").read_text())
     assert all(isinstance(written[part], list) for part in ("equal", "train", "rollout"))
@@ -185,7 +191,7 @@ def test_the_check_uses_an_interpreter_without_the_package(tmp_path: Path) -> No
 
 
 def test_the_check_says_which_packages_are_missing(tmp_path: Path) -> None:
-    found = gpu_check(f"{sys.executable} -S", tmp_path)
+    found = gpu_check(tmp_path)
     assert found.returncode != 0
     assert "Traceback" not in found.stdout + found.stderr
     page = (tmp_path / "gpu_grpo.md").read_text()
@@ -194,16 +200,6 @@ def test_the_check_says_which_packages_are_missing(tmp_path: Path) -> None:
         assert line.startswith(f"{part}: skipped: accelerate, gymnasium, ")
         assert line.endswith("torch, transformers not installed")
         assert f"## {part}\n\n{line.removeprefix(f'{part}: ')}" in page
-
-
-def test_the_check_refuses_an_old_interpreter(tmp_path: Path) -> None:
-    old = tmp_path / "python3.10"
-    old.write_text("#!/bin/sh\nexit 1\n")
-    old.chmod(0o755)
-    found = gpu_check(str(old), tmp_path / "out")
-    assert found.returncode != 0
-    assert "coevo_gym needs Python 3.11 or newer" in found.stdout
-    assert not (tmp_path / "out").exists()
 
 
 def test_an_unequal_device_fails(

@@ -113,3 +113,33 @@ def test_with_compilers_alfworld_is_installed(make: Make, venv: Path, tools: Pat
     done = make("dev.stamp")
     assert "skipped" not in done.stdout
     assert calls(venv)[-1].endswith("-e .[train,dev,serve,alfworld]")
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo False", "coevo_gym needs Python 3.11 or newer; {python} is older. Try: make"),
+        ("exit 127", "{python} cannot be run. Name a Python from 3.11 on: make"),
+        (None, "{python} cannot be run. Name a Python from 3.11 on: make"),
+    ],
+    ids=["older", "broken", "missing"],
+)
+@pytest.mark.parametrize("goal", ["lint", "gpu-check"])
+def test_a_python_that_does_not_do_is_named(
+    tmp_path: Path, script: str | None, said: str, goal: str
+) -> None:
+    python = tmp_path / "my python"
+    if script is not None:
+        python.write_text(f"#!/bin/sh\n{script}\n")
+        python.chmod(0o755)
+    done = subprocess.run(
+        ["/usr/bin/make", f"VENV={tmp_path / 'venv'}", f"PYTHON={python}", goal],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout.startswith(said.format(python=python))
+    assert done.stdout.rstrip().endswith(f"PYTHON=python3.12 {goal}")

@@ -26,7 +26,10 @@ Coevo = Callable[..., str]
 def there(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the runs, the table and the evaluation of one older version."""
     with tarfile.open(request.param) as archive:
-        archive.extractall(tmp_path, filter="data")
+        # The filter exists from Python 3.11.4 on.
+        archive.extractall(
+            tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {})
+        )
     for file in NEEDED:
         shutil.copy(file, tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -98,7 +98,7 @@ def test_a_policy_that_cannot_be_made_leaves_no_run(
     ],
 )
 def test_every_mistake_is_one_clear_error(coevo: Coevo, arguments: str, message: str) -> None:
-    given = arguments.replace("toy.toml", TOY).split()
+    given = [TOY if word == "toy.toml" else word for word in arguments.split()]
     given += ["--policy", "random"] if given[0] == "eval" else []
     text = coevo(*given, code=2)
     assert message in text
