@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from coevo_gym.cli.output import SafeConsole, telling
 from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.sources import find_benchmark, find_source
+from coevo_gym.core.arithmetic import use_arithmetic
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.config import Resolved, RunConfig, Sets, load_config
 from coevo_gym.runs.stop import Stopped, StopRequest
@@ -37,7 +38,8 @@ def train(
     """Train all arms of a run and write its report, as ``coevo train`` does.
 
     Ctrl-C, or the notebook's stop button, stops the run after the current step and saves it;
-    ``coevo resume NAME`` continues it.
+    ``coevo resume NAME`` continues it. Call this function before PyTorch computes anything in this
+    process; otherwise, a run with portable arithmetic becomes a native one, with a warning.
 
     Args:
         config: name of a preset, path to a TOML file, the content of such a file as a dictionary,
@@ -65,15 +67,16 @@ def train(
         >>> summary.table[-1].success  # doctest: +SKIP
         0.62
     """
-    from coevo_gym.runs.planning.memory import require_memory
-    from coevo_gym.runs.train import train as train_run
-    from coevo_gym.view.export.write import write_report
-
     resolved = config if isinstance(config, Resolved) else load_config(config, sets=sets)
     if isinstance(config, Resolved) and sets:
         raise ConfigError("`sets` cannot change a resolved config. Pass it to load_config instead.")
     if name is not None:
         resolved = resolved.named(name)
+    use_arithmetic(resolved.config.arithmetic)  # before PyTorch is imported
+    from coevo_gym.runs.planning.memory import require_memory
+    from coevo_gym.runs.train import train as train_run
+    from coevo_gym.view.export.write import write_report
+
     if not ignore_memory:
         require_memory(resolved.config)
     target = RunFolder(Path(folder) if folder is not None else RUNS / resolved.config.name)

@@ -10,13 +10,16 @@ starts.
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+logger = logging.getLogger(__name__)
 
 Kind = Literal["portable", "native"]
 
@@ -58,7 +61,7 @@ def use_arithmetic(kind: Kind) -> None:
     """Choose the arithmetic of this process and of the processes that it starts.
 
     Call this function before PyTorch computes anything. Otherwise, and for native arithmetic, it
-    changes nothing. :func:`unmet` returns a sentence if this process has another arithmetic.
+    changes nothing; :func:`warn_if_other` says so.
     """
     if kind == "native" or _chosen():
         return
@@ -89,25 +92,26 @@ def arithmetic_here(gpu: str = "") -> Arithmetic:
     )
 
 
-def unmet(kind: Kind, here: Arithmetic) -> Iterator[str]:
-    """Yield a sentence if this process has another arithmetic than ``kind``."""
+def warn_if_other(kind: Kind, here: Arithmetic) -> None:
+    """Log a warning if this process has another arithmetic than ``kind``."""
     if here.kind == kind:
         return
     if kind == "native":
-        yield (
+        logger.warning(
             "This process uses portable arithmetic, which is slower, because its environment or an "
             "earlier run chose it. Start a new process without ATEN_CPU_CAPABILITY and MKL_CBWR."
         )
     elif not can_be_portable():
-        yield (
-            "Portable arithmetic needs an x86-64 processor and PyTorch with MKL, so this run uses "
-            f"native arithmetic, and results may differ on other processors ({here.processor})."
+        logger.warning(
+            "Portable arithmetic needs an x86-64 processor and PyTorch with MKL, so native "
+            "arithmetic is used, and results may differ on other processors (this one: %s).",
+            here.processor,
         )
     else:
-        yield (
-            "PyTorch has already computed something in this process, so this run uses native "
-            "arithmetic, and results may differ on other processors. For portable arithmetic, "
-            "start a new process with ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE."
+        logger.warning(
+            "PyTorch has already computed something in this process, so native arithmetic is used, "
+            "and results may differ on other processors. For portable arithmetic, start a new "
+            "process with ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE."
         )
 
 

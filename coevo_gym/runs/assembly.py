@@ -384,8 +384,11 @@ def computing(config: RunConfig) -> Iterator[None]:
 
     The arithmetic is the one in the settings, unless PyTorch has already computed something. The
     tiny policy runs in one thread: a second one would not make it faster, and results do not depend
-    on the number of cores. A language model uses all threads.
+    on the number of cores. A language model uses all threads. An endpoint needs no PyTorch.
     """
+    if config.policy.kind == "openai":
+        yield
+        return
     use_arithmetic(config.arithmetic)
     import torch
 

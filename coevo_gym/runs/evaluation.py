@@ -292,7 +292,7 @@ def identity(job: EvalJob) -> dict[str, Any]:
         "seed": config.seed,
         "prompt": prompt_id(config) if job.model else {},
         "settings": _settings(config) if job.model else {},
-        **(_arithmetic(config) if job.model and config.policy.kind != "openai" else {}),
+        **_arithmetic(job),
         "versions": versions(config),
         "git_commit": git_commit(),
     }
@@ -300,7 +300,11 @@ def identity(job: EvalJob) -> dict[str, Any]:
     return kept
 
 
-def _arithmetic(config: RunConfig) -> dict[str, str]:
+def _arithmetic(job: EvalJob) -> dict[str, str]:
+    """Return the arithmetic and the processor of a policy that computes on this machine."""
+    config = job.assembly.config
+    if not job.model or config.policy.kind == "openai":
+        return {}
     with computing(config):
         kind, processor, _ = arithmetic_for(config)
     return {"arithmetic": kind, "processor": processor}

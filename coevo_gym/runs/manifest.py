@@ -124,7 +124,7 @@ def config_in(manifest: Any, where: str) -> RunConfig:
 
 
 def arithmetic_for(config: RunConfig) -> Arithmetic:
-    """Return the arithmetic that a run's policy computes with in this process.
+    """Return the arithmetic that a policy computes with in this process.
 
     Imports PyTorch, and fixes its choice of kernels.
     """

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from coevo_gym.core.arithmetic import unmet
+from coevo_gym.core.arithmetic import warn_if_other
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.seams import Agent
@@ -156,12 +156,9 @@ def train(
     check_sinks(resolved.config.sinks)
     with computing(resolved.config):
         arithmetic = arithmetic_for(resolved.config)
+        warn_if_other(resolved.config.arithmetic, arithmetic)
         manifest = make_manifest(resolved, task_sets=assembly.task_sets, arithmetic=arithmetic)
-        for warning in (
-            *resolved.config.warnings(),
-            *memory_warnings(resolved.config),
-            *unmet(resolved.config.arithmetic, arithmetic),
-        ):
+        for warning in (*resolved.config.warnings(), *memory_warnings(resolved.config)):
             progress.say(f"warning: {warning}")
         _ = assembly.policy
     with folder.locked(), computing(resolved.config):
@@ -201,7 +198,7 @@ def resume(
         changes = check_unchanged(manifest, config, assembly.task_sets)
         with computing(config):
             here = arithmetic_for(config)
-            changes += unmet(config.arithmetic, here)
+            warn_if_other(config.arithmetic, here)
             changes += note_arithmetic(folder, manifest, here, ignore=ignore_arithmetic)
             for change in changes:
                 progress.say(change)

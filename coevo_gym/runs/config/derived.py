@@ -47,12 +47,12 @@ def derived(
     of_policy = flat(_of_policy(policy, learner))
     return {
         "loop.seed": (seed, "seed"),
-        "arithmetic": (arithmetic_for(policy.kind), "policy.kind"),
+        "arithmetic": (default_arithmetic(policy.kind), "policy.kind"),
         **{key: (value, "policy.kind") for key, value in of_policy},
     }
 
 
-def arithmetic_for(policy_kind: object) -> Kind:
+def default_arithmetic(policy_kind: object) -> Kind:
     """Return the default arithmetic for a kind of policy."""
     return "portable" if policy_kind == "tiny" else "native"
 

@@ -15,7 +15,7 @@ from coevo_gym.core.task import FrozenDict, FrozenModel, shaped
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_ARMS
-from coevo_gym.runs.config.derived import arithmetic_for, complete, derived, rate_warnings
+from coevo_gym.runs.config.derived import complete, default_arithmetic, derived, rate_warnings
 from coevo_gym.runs.config.keys import with_current_keys
 from coevo_gym.runs.config.sections import (
     AnalystSettings,
@@ -115,8 +115,8 @@ class RunConfig(FrozenModel):
         loop = {"seed": data.get("seed", 0), **end, **loop}
         policy = data.get("policy", {})
         kind = policy.get("kind") if isinstance(policy, Mapping) else getattr(policy, "kind", "")
-        kind = str(kind or "tiny")
-        given: dict[str, Any] = {"arithmetic": arithmetic_for(kind), "warmup": {}, "learner": {}}
+        given: dict[str, Any] = {"warmup": {}, "learner": {}}
+        given["arithmetic"] = default_arithmetic(kind or "tiny")
         return complete({**given, **data, "loop": loop}, policy)
 
     @field_validator("arms")

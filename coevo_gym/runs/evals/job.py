@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.agents.lm.models import resolve_model
 from coevo_gym.agents.scripted import references
-from coevo_gym.core.arithmetic import use_arithmetic
+from coevo_gym.core.arithmetic import use_arithmetic, warn_if_other
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import meant
 from coevo_gym.core.seams import Policy
@@ -32,7 +32,7 @@ from coevo_gym.runs.assembly import (
 )
 from coevo_gym.runs.config import RunConfig, Sets, load_config
 from coevo_gym.runs.evolving.cost import CostEstimate, evaluation_estimate
-from coevo_gym.runs.manifest import model_id, read_manifest
+from coevo_gym.runs.manifest import arithmetic_for, model_id, read_manifest
 from coevo_gym.runs.policies import make_policy, model_setting
 from coevo_gym.runs.progress import ProgressSink
 from coevo_gym.runs.table import PERSON, RANDOM, SCRIPTED, WARMUP, TableRow, table_row
@@ -267,6 +267,7 @@ def run_job(
         )
     _check_samples(assembly.config, samples)
     with computing(config):
+        warn_if_other(config.arithmetic, arithmetic_for(config))
         learnable = trained.policy
     with restoring(saved, learnable):
         load_evaluated(learnable, saved.state)
