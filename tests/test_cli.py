@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,21 +16,19 @@ from rich.table import Table
 
 from coevo_gym import tasks
 from coevo_gym.cli import output
+from coevo_gym.core.arithmetic import processor
 from coevo_gym.testing import make_env
+from tests.processes import run
 from tests.quick import slow_for
 
 
 def coevo(
     *arguments: str, stdin: str = "", code: int = 0, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "coevo_gym.cli", *arguments],
+    done = run(
+        ["-m", "coevo_gym.cli", *arguments],
         input=stdin,
-        capture_output=True,
-        text=True,
         env={**os.environ, "COLUMNS": "200", **environment},
-        timeout=300,
-        check=False,
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done
@@ -71,6 +69,10 @@ def test_envs_lists_what_is_not_installed(tmp_path: Path) -> None:
 def test_doctor(appworld_root: Path) -> None:
     rows = json.loads(coevo("doctor", "--json").stdout)
     rows.pop("trainers")  # none of them need be there
+    machine = rows.pop("machine")
+    assert machine["Python"].startswith(platform.python_version())
+    assert machine["processor"] == processor()
+    assert machine["arithmetic"].startswith("native with ")
     assert rows["webshop"]["data"].startswith("builtin: ")
     assert rows["bfcl"]["data"].startswith("800 tasks (")
     assert rows["appworld"]["data"] == "built-in world"

@@ -36,9 +36,7 @@ _MODEL_PACKAGES = {
 }
 
 
-def make_manifest(
-    resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]], arithmetic: Arithmetic
-) -> dict[str, Any]:
+def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]) -> dict[str, Any]:
     """Create the manifest: everything that determines the results of a run.
 
     ``task_sets`` contains the predefined tasks in use, by purpose.
@@ -59,7 +57,7 @@ def make_manifest(
         "plugins": plugin_hashes(config),
         "task_sets": {name: task_set_hash(tasks) for name, tasks in task_sets.items()},
         "versions": versions(config),
-        "arithmetic": [arithmetic._asdict()],
+        "arithmetic": [arithmetic_for(config)._asdict()],
         "git_commit": git_commit(),
     }
     kept: dict[str, Any] = without_secrets(manifest)

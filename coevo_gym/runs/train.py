@@ -155,9 +155,8 @@ def train(
     assembly.check()  # invalid settings of arms fail before the folder and the policy are created
     check_sinks(resolved.config.sinks)
     with computing(resolved.config):
-        arithmetic = arithmetic_for(resolved.config)
-        warn_if_other(resolved.config.arithmetic, arithmetic)
-        manifest = make_manifest(resolved, task_sets=assembly.task_sets, arithmetic=arithmetic)
+        warn_if_other(resolved.config.arithmetic, arithmetic_for(resolved.config))
+        manifest = make_manifest(resolved, task_sets=assembly.task_sets)
         for warning in (*resolved.config.warnings(), *memory_warnings(resolved.config)):
             progress.say(f"warning: {warning}")
         _ = assembly.policy

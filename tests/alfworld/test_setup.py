@@ -191,5 +191,5 @@ def test_the_extra_asks_for_the_same_versions() -> None:
     extra = (project / "pyproject.toml").read_text()
     pins = (project / "constraints.txt").read_text().splitlines()
     for name, version in setup.VERSIONS.items():
-        assert json.dumps(f"{name}=={version}; python_version < '3.13'") in extra
+        assert json.dumps(f"{name}=={version}") in extra
         assert f"{name}=={version}" in pins

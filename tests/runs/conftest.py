@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym import cli
+from tests.processes import Forked
 
 ROOT = Path(__file__).parents[2]
 TOY = str(Path(__file__).with_name("toy.toml"))
@@ -19,19 +18,10 @@ class Child:
 
     def __init__(self, cwd: Path, *arguments: str, module: str = "tests.runs.child") -> None:
         self.lines: list[str] = []
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
-            cwd=cwd,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+        self.process = Forked(["-m", module, *arguments], cwd)
 
     def wait_for(self, text: str) -> None:
         """Read on until a line holds the text."""
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
             if text in line:
@@ -40,7 +30,6 @@ class Child:
 
     def end(self) -> int:
         """Read the rest; the exit code."""
-        assert self.process.stdout is not None
         self.lines += self.process.stdout.readlines()
         return self.process.wait(timeout=600)
 

@@ -21,6 +21,7 @@ from coevo_gym.core.arithmetic import PORTABLE
 from coevo_gym.core.registry import METHODS
 from coevo_gym.store.folder import read_json
 from tests import needs
+from tests.processes import run
 from tests.runs.conftest import ROOT, Child
 
 WEIGHTS: dict[str, str] = read_json(Path(__file__).with_name("portable_weights.json"))
@@ -62,21 +63,26 @@ def imitations() -> dict[str, dict[str, str]]:
     }
 
 
-def trained(
-    folder: Path, arms: list[str], variables: Mapping[str, str], *command: str
-) -> dict[str, str]:
-    """Train the arms in a new process; the hash of each arm's weights."""
+def elsewhere(**variables: str) -> dict[str, str]:
+    """The environment of a new process that has to choose its arithmetic itself."""
     clean = {
         name: value
         for name, value in os.environ.items()
         if name not in PORTABLE and not name.startswith("COEVO_CFG_")
     }
+    return {**clean, "PYTHONPATH": str(ROOT), **variables}
+
+
+def trained(
+    folder: Path, arms: list[str], variables: Mapping[str, str], *command: str
+) -> dict[str, str]:
+    """Train the arms in a new process; the hash of each arm's weights."""
     command = command or (sys.executable,)
     sets = [f"--set={item}" for item in (*SHORT, f"arms={','.join(arms)}")]
     done = subprocess.run(
         [*command, "-m", "coevo_gym.cli", "train", "quickstart", "--name=short", *sets],
         cwd=folder,
-        env={**clean, "PYTHONPATH": str(ROOT), **variables},
+        env=elsewhere(**variables),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -123,18 +129,16 @@ def test_weights_are_the_same_on_an_emulated_processor(tmp_path: Path, model: st
     assert found == {arm: WEIGHTS[arm] for arm in arms}
 
 
-def test_a_kill_and_a_resume_on_another_processor_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_and_a_resume_on_another_processor_change_nothing(tmp_path: Path) -> None:
     sets = [f"--set={item}" for item in (*SHORT, "arms=coevolve", "store.checkpoint_every_steps=2")]
     killed = Child(tmp_path, "train", "quickstart", "--name=short", *sets)
     killed.wait_for("train coevolve: 3/6")
     killed.process.kill()
     killed.end()
-    for name, value in every_imitation().items():
-        monkeypatch.setenv(name, value)
-    resumed = Child(tmp_path, "resume", "short")
-    assert resumed.end() == 0, resumed.text
+    resumed = run(
+        ["-m", "coevo_gym.cli", "resume", "short"], cwd=tmp_path, env=elsewhere(**every_imitation())
+    )
+    assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     summary = read_json(tmp_path / "runs" / "short" / "summary.json")
     assert summary["arms"]["coevolve"]["weights"] == WEIGHTS["coevolve"]
 

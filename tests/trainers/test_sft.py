@@ -45,7 +45,6 @@ from coevo_gym.trainers.sft import (  # noqa: E402
     Imitator,
     imitate,
 )
-from coevo_gym.trainers.update import optimizer  # noqa: E402
 from tests.faults import BreaksOn  # noqa: E402
 from tests.toy import BENCHMARK, ToyBenchmark  # noqa: E402
 
@@ -250,7 +249,8 @@ class TestImitateChoices:
     def test_the_best_weights_are_kept(self, envs: EnvPool) -> None:
         policies = [TinyPolicy(SMALL, seed=1) for _ in range(2)]
         demonstrations = demonstrate(TRAIN[:10], envs, BENCHMARK, choosing(policies[0]))
-        wild = ImitationConfig(lr=0.1, max_epochs=30, patience_epochs=30)
+        # So high a rate reaches a loss of 0 within a dozen epochs, and none is better after that.
+        wild = ImitationConfig(lr=1.0, max_epochs=30, patience_epochs=30)
         found = imitate(policies[0], demonstrations, wild)
         assert found.best_epoch < len(found.losses)
         shorter = wild.model_copy(update={"max_epochs": found.best_epoch})
@@ -413,10 +413,10 @@ class TestImitateTokens:
         assert len(policies[1].asked) > len(policies[0].asked)
         torch.testing.assert_close(policies[0].logits, policies[1].logits, atol=1e-9, rtol=1e-9)
 
-    def test_large_policies_are_trained_by_the_fused_kernel(
+    def test_adams_square_roots_are_exact(
         self, envs: EnvPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """On a GPU, other kernels make temporary copies of all weights."""
+        """Only the fused kernel's are: MKL's, in the others, differ between processors."""
         made, adam = [], torch.optim.Adam
 
         def noted(*args: Any, **settings: Any) -> torch.optim.Adam:
@@ -424,12 +424,9 @@ class TestImitateTokens:
             return made[-1]
 
         monkeypatch.setattr(torch.optim, "Adam", noted)
-        policies = [Bigrams(), Bigrams()]
-        for policy, fused_from in zip(policies, (128 * 128, 128 * 128 + 1), strict=True):
-            monkeypatch.setattr(optimizer, "_FUSED_FROM", fused_from)
-            learn(policy, token_demonstrations(envs, 2), ImitationConfig(max_epochs=2, holdout=0))
-        assert [one.param_groups[0]["fused"] for one in made] == [True, False]
-        torch.testing.assert_close(policies[0].logits, policies[1].logits)
+        config = ImitationConfig(max_epochs=2, holdout=0)
+        learn(Bigrams(), token_demonstrations(envs, 2), config)
+        assert [one.param_groups[0]["fused"] for one in made] == [True]
 
     def test_a_segment_longer_than_a_pass_has_one_of_its_own(self, envs: EnvPool) -> None:
         policies = [Bigrams(), Bigrams()]

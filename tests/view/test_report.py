@@ -298,7 +298,7 @@ def test_signals_are_drawn_by_arm(opened: Any, beside: Path) -> None:
     assert {place: n for place, n in shown.items() if n} == stored
 
 
-def test_a_report_can_be_read_without_scripts(page: Path, chromium: Any) -> None:
+def test_a_report_can_be_read_without_scripts(page: Path, beside: Path, chromium: Any) -> None:
     with browsing.visit(chromium, java_script_enabled=False) as visit:
         visit.page.goto(page.as_uri())
         main = visit.page.locator("main")
