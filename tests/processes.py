@@ -22,8 +22,11 @@ from typing import IO
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.preloaded"])
-_READ_AT_START = ("PYTHON", "OMP_", "NPY_", "OPENBLAS_", "GLIBC_", "LD_", "MKL_", "ATEN_", "ONEDNN")
-"""Beginnings of the variables that are read when a process starts or first imports a library."""
+_READ_AT_START = ("PYTHON", "OMP_", "NPY_", "OPENBLAS_", "GLIBC_", "LD_")
+"""Beginnings of the variables that are read when a process starts or first imports a library.
+
+PyTorch reads those that choose its kernels when it first computes.
+"""
 _AT_START = dict(os.environ)
 
 
@@ -93,6 +96,10 @@ class Forked:
     def kill(self) -> None:
         """Kill the process."""
         self._process.kill()
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the process is running."""
+        return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the process to end; its exit code, negative for a signal."""

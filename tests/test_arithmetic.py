@@ -24,6 +24,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.config import RunConfig, load_config
 from coevo_gym.runs.manifest import config_in, note_arithmetic
 from coevo_gym.store.folder import RunFolder, read_json, write_json
+from tests.processes import run
 from tests.runs.conftest import ROOT, TOY
 
 OLD_PROCESSOR = Arithmetic("native", "Old CPU, cpu family 6, model 1, x86_64", "AVX2")
@@ -33,7 +34,7 @@ def clean(**variables: str) -> dict[str, str]:
     """This environment without what chooses the arithmetic, and with the variables."""
     own = {name: value for name, value in os.environ.items() if name not in PORTABLE}
     own.pop("COEVO_CFG__ARITHMETIC", None)
-    return {**own, "PYTHONPATH": str(ROOT), **variables}
+    return {**own, **variables}
 
 
 def said_by(code: str, *arguments: str, cwd: Path | None = None, **variables: str) -> Any:
@@ -41,7 +42,7 @@ def said_by(code: str, *arguments: str, cwd: Path | None = None, **variables: st
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=cwd,
-        env=clean(**variables),
+        env=clean(PYTHONPATH=str(ROOT), **variables),
         capture_output=True,
         text=True,
         check=False,
@@ -243,14 +244,7 @@ def test_a_command_that_resumes_elsewhere_is_refused_and_continues_if_told_to(
     tmp_path: Path,
 ) -> None:
     def coevo(*arguments: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.runs.child", *arguments],
-            cwd=tmp_path,
-            env=clean(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run(["-m", "tests.runs.child", *arguments], cwd=tmp_path, env=clean())
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 

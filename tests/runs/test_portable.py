@@ -70,25 +70,29 @@ def elsewhere(**variables: str) -> dict[str, str]:
         for name, value in os.environ.items()
         if name not in PORTABLE and not name.startswith("COEVO_CFG_")
     }
-    return {**clean, "PYTHONPATH": str(ROOT), **variables}
+    return {**clean, **variables}
 
 
 def trained(
     folder: Path, arms: list[str], variables: Mapping[str, str], *command: str
 ) -> dict[str, str]:
     """Train the arms in a new process; the hash of each arm's weights."""
-    command = command or (sys.executable,)
     sets = [f"--set={item}" for item in (*SHORT, f"arms={','.join(arms)}")]
-    done = subprocess.run(
-        [*command, "-m", "coevo_gym.cli", "train", "quickstart", "--name=short", *sets],
-        cwd=folder,
-        env=elsewhere(**variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
+    train = ["-m", "coevo_gym.cli", "train", "quickstart", "--name=short", *sets]
+    environment = elsewhere(**variables)
+    done = (
+        subprocess.run(
+            [*command, *train],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if command
+        else run(train, cwd=folder, env=environment)
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
     summary = read_json(folder / "runs" / "short" / "summary.json")
     return {arm: summary["arms"][arm]["weights"] for arm in arms}
 

@@ -7,8 +7,6 @@ import os
 import signal
 import socket
 import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +23,7 @@ from coevo_gym.core.inquiry import AnswerStore
 from coevo_gym.core.seams import Finish, Message, Prompt
 from coevo_gym.core.spend import NO_USAGE, Caps, Meter, Prices
 from coevo_gym.store.answers import AnswerFile, AnswerTable
+from tests import processes
 from tests.agents.advice.kettle import GOOD, inquiry, load
 from tests.agents.fake_openai import Behaviour, Drop, FakeOpenAI, Hold, Messages, Refuse, Say
 
@@ -282,6 +281,7 @@ from coevo_gym.core.spend import Caps, Meter
 from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.endpoint.openai_policy import EndpointConfig, OpenAIPolicy
 from coevo_gym.store.answers import AnswerFile, AnswerTable
+from tests import processes
 from tests.agents.advice.kettle import inquiry, load
 
 url, store, kill = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
@@ -324,24 +324,25 @@ with OpenAIPolicy(config) as policy:
 """
 
 
-def run(server: FakeOpenAI, store: Path, kill: str) -> subprocess.Popen[str]:
-    root = Path(__file__).parents[3]
-    command = [sys.executable, "-c", WORK, server.url, str(store), kill]
-    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True)
+ROOT = Path(__file__).parents[3]
+
+
+def run(server: FakeOpenAI, store: Path, kill: str) -> tuple[str, int]:
+    """Ask all questions in a process of its own; what it printed, and its exit code."""
+    done = processes.run(["-c", WORK, server.url, str(store), kill], cwd=ROOT)
+    return done.stdout, done.returncode
 
 
 @pytest.mark.parametrize("name", ["run.db", "tape.jsonl"])
 def test_after_a_kill_between_answer_and_use_nothing_is_asked_twice(
     server: FakeOpenAI, tmp_path: Path, name: str
 ) -> None:
-    whole = run(server, tmp_path / f"whole-{name}", "never").communicate(timeout=600)[0]
+    whole, _ = run(server, tmp_path / f"whole-{name}", "never")
     asked = Counter(json.dumps(body) for body in server.bodies)
     server.bodies.clear()
-    killed = run(server, tmp_path / name, "after")
-    assert (killed.communicate(timeout=600)[0], killed.returncode) == ("", -signal.SIGKILL)
+    assert run(server, tmp_path / name, "after") == ("", -signal.SIGKILL)
     assert len(server.bodies) == 12
-    resumed = run(server, tmp_path / name, "never")
-    assert (resumed.communicate(timeout=600)[0], resumed.returncode) == (whole, 0)
+    assert run(server, tmp_path / name, "never") == (whole, 0)
     assert Counter(json.dumps(body) for body in server.bodies) == asked
 
 
@@ -353,17 +354,17 @@ def test_a_kill_in_the_midst_of_a_batch_loses_what_is_in_flight_alone(tmp_path: 
 
     with FakeOpenAI(key=KEY, answer=answer) as fake:
         store = tmp_path / "run.db"
-        process = run(fake, store, "never")
+        process = processes.Forked(["-c", WORK, fake.url, str(store), "never"], ROOT)
         fake.wait_until(lambda fake: len(fake.bodies) == 12 and fake.answered == 11)
         with sqlite3.connect(store, timeout=30) as db:  # what was answered is kept soon after
             while db.execute("SELECT count(*) FROM answers").fetchone()[0] < 11:
                 assert process.poll() is None
         process.kill()
-        process.communicate(timeout=600)
+        process.wait(timeout=600)
         held.until.set()
-        resumed = run(fake, store, "never")
-        assert resumed.communicate(timeout=600)[0]
-        assert resumed.returncode == 0
+        said, code = run(fake, store, "never")
+        assert said
+        assert code == 0
         assert len(fake.bodies) == 12 + 1
 
 
@@ -373,13 +374,11 @@ def test_only_an_answer_that_is_not_committed_is_asked_for_again(
     server: FakeOpenAI, tmp_path: Path, name: str, kill: str, again: int
 ) -> None:
     """Answers are committed one by one, before the next question is sent."""
-    whole = run(server, tmp_path / f"whole-{name}", "never").communicate(timeout=600)[0]
+    whole, _ = run(server, tmp_path / f"whole-{name}", "never")
     asked = Counter(json.dumps(body) for body in server.bodies)
     server.bodies.clear()
-    killed = run(server, tmp_path / name, kill)
-    assert (killed.communicate(timeout=600)[0], killed.returncode) == ("", -signal.SIGKILL)
+    assert run(server, tmp_path / name, kill) == ("", -signal.SIGKILL)
     assert len(server.bodies) == server.answered - asked.total() == 3
     lost = Counter({json.dumps(server.bodies[2]): again})
-    resumed = run(server, tmp_path / name, "never")
-    assert (resumed.communicate(timeout=600)[0], resumed.returncode) == (whole, 0)
+    assert run(server, tmp_path / name, "never") == (whole, 0)
     assert Counter(map(json.dumps, server.bodies)) == asked + lost

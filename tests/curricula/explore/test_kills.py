@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ import numpy as np
 import pytest
 
 from coevo_gym.core.seams import Message, Prompt
+from tests import processes
 from tests.agents.fake_openai import FakeOpenAI, Messages, Say
 from tests.curricula.explore.presser import Presser
 
@@ -74,11 +73,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeOpenAI]:
 
 
 def run(server: FakeOpenAI, store: Path, kill_at: int = 0) -> tuple[str, int]:
-    root = Path(__file__).parents[3]
-    command = [sys.executable, "-c", WORK, server.url, str(store), str(kill_at)]
-    done = subprocess.run(
-        command, cwd=root, stdout=subprocess.PIPE, text=True, timeout=600, check=False
-    )
+    command = ["-c", WORK, server.url, str(store), str(kill_at)]
+    done = processes.run(command, cwd=Path(__file__).parents[3])
     return done.stdout, done.returncode
 
 
