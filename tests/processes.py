@@ -22,7 +22,7 @@ from typing import IO
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.preloaded"])
-_READ_AT_START = ("PYTHON", "OMP_", "NPY_", "OPENBLAS_", "GLIBC_", "LD_")
+_READ_AT_START = ("PYTHON", "NPY_", "OPENBLAS_", "GLIBC_", "LD_")
 """Beginnings of the variables that are read when a process starts or first imports a library.
 
 PyTorch reads those that choose its kernels when it first computes.

@@ -12,16 +12,19 @@ CASES = [
     pytest.param(
         benchmark,
         seed,
-        id=f"{benchmark}-{seed}",
-        marks=[pytest.mark.slow] if benchmark != "webshop" and seed != SEEDS[0] else [],
+        evaluate,
+        id=f"{benchmark}-{seed}-{evaluate.__name__}",
+        marks=[pytest.mark.slow]
+        if benchmark != "webshop" and (seed != SEEDS[0] or evaluate is by_itself)
+        else [],
     )
     for benchmark in SPLITS
     for seed in SEEDS
+    for evaluate in (in_a_run, by_itself)
 ]
 
 
-@pytest.mark.parametrize("evaluate", [in_a_run, by_itself], ids=lambda evaluate: evaluate.__name__)
-@pytest.mark.parametrize(("benchmark", "seed"), CASES)
+@pytest.mark.parametrize(("benchmark", "seed", "evaluate"), CASES)
 def test_each_task_ends_as_stored(
     benchmark: str,
     seed: int,
