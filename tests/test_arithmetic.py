@@ -20,9 +20,9 @@ from coevo_gym.core.arithmetic import (
     use_arithmetic,
     warn_if_other,
 )
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.runs.config import RunConfig, load_config
-from coevo_gym.runs.manifest import config_in, note_arithmetic
+from coevo_gym.runs.manifest import arithmetic_in, config_in, note_arithmetic
 from coevo_gym.store.folder import RunFolder, read_json, write_json
 from tests.processes import run
 from tests.runs.conftest import ROOT, TOY
@@ -187,6 +187,12 @@ def test_a_run_of_an_older_version_was_native() -> None:
     config = RunConfig().to_json()
     del config["arithmetic"]
     assert config_in({"schema": 1, "config": config}, "here").arithmetic == "native"
+
+
+@pytest.mark.parametrize("stored", [7, ["native"], [{"kind": "native"}], {"kind": "native"}])
+def test_a_damaged_record_is_named(stored: object) -> None:
+    with pytest.raises(StoreError, match="no readable arithmetic"):
+        arithmetic_in({"arithmetic": stored})
 
 
 class TestResume:

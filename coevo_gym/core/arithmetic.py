@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +42,6 @@ class Arithmetic(NamedTuple):
     kind: Kind
     processor: str
     kernels: str
-
-    @classmethod
-    def of_json(cls, stored: Mapping[str, Any]) -> Arithmetic:
-        """Read the arithmetic that ``_asdict()`` stored."""
-        return cls(*(stored[name] for name in cls._fields))
 
     def same_bits_as(self, other: Arithmetic) -> bool:
         """Return True if both compute the same bits: both are portable, or both are equal."""

@@ -131,9 +131,16 @@ def arithmetic_for(config: RunConfig) -> Arithmetic:
 
 
 def arithmetic_in(manifest: Mapping[str, Any]) -> Arithmetic | None:
-    """Return the last arithmetic of a run, or None if it was made by an older version."""
-    stored = manifest.get("arithmetic")
-    return Arithmetic.of_json(stored[-1]) if stored else None
+    """Return the last arithmetic of a run, or None if it was made by an older version.
+
+    Raises:
+        StoreError: if the manifest is damaged.
+    """
+    stored = manifest.get("arithmetic", ())
+    try:
+        return Arithmetic(*(stored[-1][name] for name in Arithmetic._fields)) if stored else None
+    except (LookupError, TypeError) as error:
+        raise StoreError(f"The manifest has no readable arithmetic: {stored!r}.") from error
 
 
 def note_arithmetic(
