@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -32,6 +33,12 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.environ.get("CI") and (lines := needs.lacking()):
         raise pytest.UsageError("CI leaves out no test. " + " ".join(lines))
+
+
+def pytest_collection_finish() -> None:
+    """Exclude what all tests share from garbage collections, which would look at it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
