@@ -60,6 +60,8 @@ def forget_user_settings() -> None:
 
 forget_user_settings()
 
+# Models in tests are tiny: a second thread only waits, and slows down the tests beside it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 NATIVE = os.environ.get("COEVO_TEST_ARITHMETIC") == "native"
 """Whether tests that train use the processor's own arithmetic, as CONTRIBUTING explains."""
 if NATIVE:
