@@ -122,7 +122,13 @@ SPOILS, PASSED_OVER = True, False
             PASSED_OVER,
         ),
         (block('{"name": "ls\n"}'), "is not JSON: Invalid control character", PASSED_OVER),
-        (block("[" * 5_000 + "]" * 5_000), "is not JSON: maximum recursion depth", PASSED_OVER),
+        (block("[" * 5_000 + "]" * 5_000), "is not JSON: it is nested more than", PASSED_OVER),
+        (block('{"a":' * 101 + "1" + "}" * 101), "it is nested more than 100 levels", PASSED_OVER),
+        (
+            call(json.dumps("[" * 101 + "]" * 101)),
+            "are not JSON: it is nested more than 100",
+            SPOILS,
+        ),
         (call(f'{{"a": {"9" * 5_000}}}'), "an int has more than 1,000 digits", PASSED_OVER),
         (call(f'{{"a": [-{"9" * 1_001}]}}'), "an int has more than 1,000 digits", PASSED_OVER),
         # JSON that is no call: the official decoder gives up on the message.
