@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,10 +30,11 @@ from coevo_gym.agents.endpoint.endpoint import (
     says_overflow,
 )
 from coevo_gym.agents.endpoint.loop_thread import LoopThread, UnreadableAnswer, bounded_client
-from coevo_gym.core.errors import BudgetSpent, ConfigError, ModelError, RateLimited
+from coevo_gym.core.errors import BudgetSpent, ConfigError, ModelError, RateLimited, StoreError
 from coevo_gym.core.seams import Completion, Finish, Prompt, Request
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import NO_USAGE, Cost, Meter, Tokens, Usage
+from coevo_gym.store.folder import read_json, write_json
 
 __all__ = ["EndpointConfig", "OpenAIPolicy"]
 
@@ -78,7 +80,8 @@ class OpenAIPolicy:
 
     Caps do not rely on the server's own counts. An answer counts as at least one token per six
     bytes of prompt and text. If the server reports no usage, the maximum possible usage is counted.
-    A prompt without an answer counts as sent.
+    A prompt without an answer counts as sent. A request that was cancelled, or in flight when the
+    process was killed, counts as its maximum.
 
     Args:
         config: settings of the endpoint. The key is read from the environment here, and never
@@ -174,9 +177,41 @@ class OpenAIPolicy:
             + (f"{usage.usd:.4f} USD" if priced else "price not set")
         )
 
+    def keep_counts_in(self, file: Path, before: Usage = NO_USAGE) -> None:
+        """Restore the counts from a file, and save them there before each request.
+
+        The counts then survive even a killed process, so the caps apply to all processes that use
+        the file, one after another.
+
+        Args:
+            file: the file; created with the first request if it is missing.
+            before: the usage to start from if the file is missing.
+
+        Raises:
+            StoreError: if the file is damaged.
+        """
+        if file.exists():
+            try:
+                self.load_state_dict(read_json(file))
+            except (TypeError, ValueError) as error:
+                raise StoreError(
+                    f"{file}, which counts the requests and their cost, is damaged: {error}. "
+                    "Restore it, or start over with --overwrite."
+                ) from error
+        else:
+            self._meter.count("", before)
+
+        def save() -> None:
+            write_json(file, self._counts(self._meter.committed), synced=False)
+
+        self._meter.save = save
+
     def state_dict(self) -> dict[str, Any]:
         """Return the counts as JSON, so that a resumed run can continue counting."""
-        usage, capped = self.usage, self.capped
+        return self._counts(self.capped)
+
+    def _counts(self, capped: Cost) -> dict[str, Any]:
+        usage = self.usage
         return {
             **{name: self.counts[name] for name in _COUNTS},
             "requests": usage.calls,
@@ -205,6 +240,7 @@ class OpenAIPolicy:
     def close(self) -> None:
         """Cancel requests in flight and close the connections. Further calls do nothing."""
         self._loop.close()
+        self._meter.save()
 
     def __enter__(self) -> OpenAIPolicy:
         return self
@@ -315,6 +351,9 @@ class OpenAIPolicy:
         try:
             async with asyncio.timeout(self.config.timeout_s):
                 raw = await self._client.chat.completions.with_raw_response.create(**body)
+        except asyncio.CancelledError:  # the server may finish the answer and charge for it
+            self._meter.count("", NO_USAGE, self._priced(most_tokens(prompt)))
+            raise
         except TimeoutError:
             return _Fault(
                 f"no answer within timeout_s={self.config.timeout_s:g}.",

@@ -188,7 +188,10 @@ class Selector(Memory, Protocol):
         ...
 
     def weights(self) -> NDArray[np.float64] | None:
-        """Return each task's weight in pool order, or None to draw uniformly."""
+        """Return each task's weight in pool order, or None to draw uniformly.
+
+        Not called while the pool is empty.
+        """
         ...
 
     def record(self, groups: Sequence[Group]) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.evolution import digest
 from coevo_gym.core.sections import flat
-from coevo_gym.core.spend import Cost
 from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.episodes.episode import Lost
@@ -141,18 +140,13 @@ def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> E
     if not job.tasks:
         raise ConfigError(f"{job.source} has no {job.split} tasks to evaluate {job.policy} on.")
     progress.phase(job.policy, total=total, done=done)
-    cost = sum((line.cost for line in kept.lines.values()), Cost())
-    progress.spent(cost)
+    progress.spent(job.cost(kept.lines.values()))
     if done == total:
         return kept.evaluation(job.tasks, job.samples)
     progress.expect(*episodes_ahead(total - done, job.assembly.max_steps), whole=True)
 
     def on_done(over: int) -> None:
-        nonlocal cost, done
-        if len(kept.lines) > done:
-            cost += next(reversed(kept.lines.values())).cost
-            progress.spent(cost)
-        done = len(kept.lines)
+        progress.spent(job.cost(kept.lines.values()))
         progress.update(over)
 
     scope = computing(job.assembly.config) if job.model else nullcontext()
@@ -174,6 +168,8 @@ def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> E
                 f"{job.policy} of {job.source} cannot be evaluated on "
                 f"{job.assembly.config.benchmark.name}: {error}"
             ) from error
+        finally:
+            progress.spent(job.cost(kept.lines.values()))
     if found.faults:
         progress.say(
             f"{found.faults} episodes failed on infrastructure errors and are excluded from all "
@@ -231,6 +227,7 @@ def opened(
         with closing(RunStore(folder.database)) as database:
             database.add_evaluated_tasks(map(evaluated_task, job.tasks))
             database.check()
+            job.resume(folder)
             yield KeptInFolder(folder, job.policy, database)
 
 

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.registry import meant
-from coevo_gym.core.spend import Cost, Usage
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.store.folder import (
@@ -81,11 +81,6 @@ class EvalLine(FrozenModel):
         )
 
     @property
-    def cost(self) -> Cost:
-        """Cost of the episode."""
-        return Cost.of(self.steps, self.usage)
-
-    @property
     def ended(self) -> Evaluated:
         """The database row for this episode."""
         return Evaluated(
@@ -118,6 +113,11 @@ class EvalFolder:
     def database(self) -> Path:
         """Database with the episodes and their tasks."""
         return self.path / "trajectories.db"
+
+    @property
+    def endpoint(self) -> Path:
+        """File with the requests and tokens of the policy's endpoint, in all starts together."""
+        return self.path / "endpoint.json"
 
     @property
     def summary(self) -> Path:
