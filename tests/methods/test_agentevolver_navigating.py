@@ -28,6 +28,7 @@ from coevo_gym.methods.agentevolver.coach import ExperienceCoach, places, told_i
 from coevo_gym.methods.agentevolver.experience import (
     OFFERED,
     REFUSED,
+    DropRule,
     Experience,
     Usefulness,
     leak,
@@ -87,12 +88,13 @@ class TestThePool:
         made = experience()
         memory.note(Notes([offered(made)]))
         memory.note(Notes([used(made.id, 0.5), used(made.id, -0.5, "h"), used("gone", 1.0, "i")]))
-        assert memory.usefulness(made.id) == Usefulness(pytest.approx(0.3), 2)
+        assert memory.usefulness(made.id) == Usefulness(pytest.approx(0.3), 2, 0.0, 0.5)
         assert memory.steps == 2
         assert memory.metrics() == {
             "experiences": 1.0, "measured": 1.0, "utility": pytest.approx(0.3),
             "success_guided": 0.5, "success_free": pytest.approx(1 / 6),
-            "admitted": 1.0, "copies": 0.0, "harmful": 0.0, "crowded": 0.0,
+            "admitted": 1.0, "copies": 0.0, "harmful": 0.0, "crowded": 0.0, "returned": 0.0,
+            "resting": 0.0,
         }  # fmt: skip
         memory.note(NO_NOTES)
         assert "success_guided" not in memory.metrics()
@@ -102,9 +104,9 @@ class TestThePool:
         pool.note(Notes([refused.model_copy(update={"label": "refused", "evidence": {"why": ""}})]))
         assert len(pool) == 0
 
-    def test_one_that_harms_is_dropped_and_never_comes_back(self) -> None:
+    def test_one_that_harms_is_dropped_and_not_admitted_while_it_rests(self) -> None:
         harmful, other = experience(content="Press pink."), experience("wash a mug")
-        pool = pool_of(harmful, other, least_groups=3)
+        pool = pool_of(harmful, other, drop=DropRule(groups=3))
         for n in range(3):
             assert pool.usefulness(harmful.id) is not None
             pool.note(Notes([used(harmful.id, -0.1, str(n))]))
@@ -115,8 +117,40 @@ class TestThePool:
         assert pool.retrieve("wash a mug", k=5, least=0.3) == (other,)
         pool.note(Notes([used(harmful.id, -0.1)]))  # told before it was dropped
 
+    def test_a_dropped_one_comes_back_unmeasured_when_the_policy_has_changed(self) -> None:
+        harmful = experience(content="Press pink.")
+        pool = pool_of(harmful, drop=DropRule(groups=2, rest_steps=3))
+        pool.note(Notes([used(harmful.id, -1.0, "a"), used(harmful.id, -1.0, "b")]))
+        assert [(one.held, one.why) for one in pool.changes()] == [(False, "harmful")]
+        assert pool.metrics()["resting"] == 1.0
+        pool.load_state_dict(json.loads(json.dumps(pool.state_dict())))
+        pool.note(NO_NOTES)
+        assert pool.usefulness(harmful.id) is None
+        pool.note(NO_NOTES)
+        assert pool.usefulness(harmful.id) == Usefulness()
+        assert [(one.held, one.groups) for one in pool.changes()] == [(True, 0)]
+        numbers = pool.metrics()
+        assert (numbers["returned"], numbers["resting"], numbers["harmful"]) == (1.0, 0.0, 1.0)
+
+    @pytest.mark.parametrize("drop", [None, DropRule(groups=2, rest_steps=0)])
+    def test_dropping_and_coming_back_can_be_switched_off(self, drop: DropRule | None) -> None:
+        harmful = experience(content="Press pink.")
+        pool = pool_of(harmful, drop=drop)
+        for n in range(40):
+            pool.note(Notes([used(harmful.id, -1.0, str(n))]))
+        assert (pool.usefulness(harmful.id) is None) is (drop is not None)
+
+    def test_states_of_earlier_versions_are_measured_anew(self) -> None:
+        made = experience()
+        state = pool_of(made).state_dict()
+        del state["dropped"]
+        state["experiences"][0]["use"] = [-0.25, 7]
+        pool = pool_of()
+        pool.load_state_dict(state | {"harmful": ["gone"]})
+        assert pool.usefulness(made.id) == Usefulness(-0.25)
+
     def test_its_changes_are_those_of_the_latest_notes(self) -> None:
-        pool, made = pool_of(capacity=2, least_groups=2), experience()
+        pool, made = pool_of(capacity=2), experience()
         assert isinstance(pool, AdviceMemory)
         assert pool.changes() == ()
         pool.note(Notes([offered(made, "g7"), offered(experience(content="A copy."))]))
@@ -135,11 +169,12 @@ class TestThePool:
 
     def test_its_changes_tell_why_an_experience_is_gone(self) -> None:
         harmful, good, late = (experience(f"{w} the mug") for w in ("wash", "press red", "amber"))
-        pool = pool_of(harmful, good, capacity=2, least_groups=1)
+        pool = pool_of(harmful, good, capacity=2, drop=DropRule(groups=2))
+        pool.note(Notes([used(harmful.id, -1.0)]))
         pool.note(Notes([used(harmful.id, -1.0), offered(late, "g1")]))
         dropped, added = pool.changes()
         assert dropped == AdviceState(
-            id=harmful.id, held=False, why="harmful", utility=-1.0, groups=1
+            id=harmful.id, held=False, why="harmful", utility=-1.0, groups=2
         )
         assert (added.id, added.held, added.origin is not None) == (late.id, True, True)
         pool.note(Notes([used(late.id, 0.5), offered(experience("sink shelf"), "g2")]))
@@ -172,7 +207,8 @@ class TestThePool:
     @settings(max_examples=30)
     @given(st.data())
     def test_a_loaded_state_goes_on_as_if_it_had_never_stopped(self, data: st.DataObject) -> None:
-        given_settings: dict[str, Any] = {"capacity": 4, "least_groups": 2, "copy": 0.8}
+        rule = DropRule(groups=2, rest_steps=2)
+        given_settings: dict[str, Any] = {"capacity": 4, "drop": rule, "copy": 0.8}
         whole, other = pool_of(**given_settings), pool_of(**given_settings)
         texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
         made: list[Experience] = []
@@ -424,7 +460,7 @@ class TestInALoop:
         made = experience("Press red, green, blue, black, white, amber.", GOOD)
         pool = pool_of(made)
         practised(pool, Told(), 3)
-        assert pool.usefulness(made.id) == Usefulness(1.0, 6)
+        assert pool.usefulness(made.id) == Usefulness(1.0, 6, 1.0)
         numbers = pool.metrics()
         assert (numbers["success_guided"], numbers["success_free"]) == (1.0, 0.0)
 
