@@ -19,7 +19,7 @@ from coevo_gym.core.seams import Act, AdviceMemory, Coach, Guidance, Memory, Stu
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory, View
 from coevo_gym.curricula.guiding import Guiding
-from coevo_gym.curricula.pool.embed import HashingEmbedder
+from coevo_gym.curricula.pool.embed import HashingEmbedder, SentenceEmbedder
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import evaluate
@@ -92,12 +92,13 @@ class TestThePool:
         assert memory.steps == 2
         assert memory.metrics() == {
             "experiences": 1.0, "measured": 1.0, "utility": pytest.approx(0.3),
-            "success_guided": 0.5, "success_free": pytest.approx(1 / 6),
+            "success_guided": 0.5, "success_free": pytest.approx(1 / 6), "guided_groups": 3.0,
             "admitted": 1.0, "copies": 0.0, "harmful": 0.0, "crowded": 0.0, "returned": 0.0,
             "resting": 0.0,
         }  # fmt: skip
         memory.note(NO_NOTES)
         assert "success_guided" not in memory.metrics()
+        assert memory.metrics()["guided_groups"] == 0.0
 
     def test_what_was_refused_by_the_study_is_not_taken_in(self) -> None:
         pool, refused = pool_of(), offered(experience())
@@ -131,6 +132,14 @@ class TestThePool:
         assert [(one.held, one.groups) for one in pool.changes()] == [(True, 0)]
         numbers = pool.metrics()
         assert (numbers["returned"], numbers["resting"], numbers["harmful"]) == (1.0, 0.0, 1.0)
+
+    def test_a_loaded_pool_is_searched_as_before_on_any_machine(self) -> None:
+        state = pool_of(experience()).state_dict()
+        assert state["embedder"] == "words"
+        pool = ExperiencePool(SentenceEmbedder())
+        pool.load_state_dict(state)
+        assert pool.embedder == "words"
+        assert pool.retrieve("press some buttons", k=1, least=0.9)
 
     @pytest.mark.parametrize("drop", [None, DropRule(groups=2, rest_steps=0)])
     def test_dropping_and_coming_back_can_be_switched_off(self, drop: DropRule | None) -> None:
@@ -238,7 +247,8 @@ def tickets(task: Task, n: int = 4) -> list[Ticket]:
 class TestTheCoach:
     def test_half_of_a_group_is_told_what_fits(self) -> None:
         made = experience(TRAIN[0].instruction, "Press all of them.")
-        coach: Coach = ExperienceCoach(pool_of(made, experience("wash a mug")), group_size=4)
+        pool = pool_of(made, experience("wash a mug"))
+        coach: Coach = ExperienceCoach(pool, group_size=4, least=0.3)
         guided = [guidance.cues for guidance in coach.guide(tickets(TRAIN[0]))]
         assert [len(cues) for cues in guided] == [0, 1, 0, 1]
         (cue,) = guided[1]
@@ -249,11 +259,30 @@ class TestTheCoach:
         assert guided[3] == guided[1]
 
     def test_where_nothing_fits_there_is_no_cue(self) -> None:
-        coach = ExperienceCoach(pool_of(experience("wash a mug")), group_size=4, share=1.0)
+        unlike = pool_of(experience("wash a mug"))
+        coach = ExperienceCoach(unlike, group_size=4, share=1.0, least=0.3)
         assert [*coach.guide(tickets(TRAIN[0]))] == [Guidance()] * 4
         assert [*ExperienceCoach(pool_of(), group_size=4).guide(tickets(TRAIN[0]))] == [
             Guidance()
         ] * 4
+
+    def test_the_most_alike_are_told_however_unlike(self) -> None:
+        coach = ExperienceCoach(pool_of(experience("wash a mug")), group_size=4)
+        assert [len(one.cues) for one in coach.guide(tickets(TRAIN[0]))] == [0, 1, 0, 1]
+
+    def test_a_warning_tells_the_share_when_few_groups_find_anything(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        pool = pool_of(experience("wash a mug"), experience(TRAIN[0].instruction))
+        coach = ExperienceCoach(pool, group_size=4, least=0.9)
+        unlike = TRAIN[0].model_copy(update={"instruction": "Pay the rent."})
+        for n in range(25):
+            coach.guide(tickets(TRAIN[0] if n % 5 == 0 else unlike))
+        (record,) = caplog.records
+        assert record.getMessage().startswith(
+            "Only 20% of 20 groups found one of the 2 experiences (words embeddings, minimum "
+            "similarity 0.9)."
+        )
 
     def test_while_the_pool_is_built_nothing_is_told(self) -> None:
         pool = pool_of(experience(TRAIN[0].instruction))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -24,7 +25,7 @@ from coevo_gym.methods.agentevolver.attribution import (
     ModelAttribution,
     Skip,
 )
-from coevo_gym.methods.agentevolver.coach import REFINE, ExperienceCoach
+from coevo_gym.methods.agentevolver.coach import REFINE, ExperienceCoach, search_text
 from coevo_gym.methods.agentevolver.credit import (
     ATTRIBUTION,
     ATTRIBUTION_BY_MODEL,
@@ -99,8 +100,9 @@ class AgentEvolverSettings(FrozenModel):
     are no other rollouts to compare with, so utilities never change."""
     experiences: int = Field(default=5, ge=1)
     """(navigating) Maximum number of experiences per rollout."""
-    least_cosine: float = Field(default=0.3, ge=-1, le=1)
-    """(navigating) Minimum similarity between an instruction and an experience's tasks."""
+    least_cosine: float = Field(default=-1.0, ge=-1, le=1)
+    """(navigating) Minimum similarity between a task's requests and an experience's tasks. The
+    default of -1 is no minimum, as in the paper."""
     experiences_by: Literal["rule", "model"] = "rule"
     """(navigating) Author of the experiences: a rule that uses solved tasks, or the language model
     in the section ``analyst``, as in the paper."""
@@ -294,6 +296,7 @@ def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
         share=settings.guided_share,
         k=settings.experiences,
         least=settings.least_cosine,
+        text_of=partial(search_text, kit.benchmark),
         build_steps=built,
         analyst=kit.analyst if settings.refine else None,
         most=settings.questions,

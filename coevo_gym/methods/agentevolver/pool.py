@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from coevo_gym.core.advice import AdviceOrigin, AdviceState
 from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.task import FrozenDict
-from coevo_gym.curricula.pool.embed import Embedder
+from coevo_gym.curricula.pool.embed import EMBEDDERS, Embedder, name_embedder
 from coevo_gym.curricula.pool.index import VectorIndex
 from coevo_gym.methods.agentevolver.experience import (
     DROP_RULE,
@@ -51,9 +51,9 @@ class ExperiencePool:
     Metrics: ``experiences`` is the number of experiences, ``measured`` the number with a utility,
         and ``utility`` their mean utility. ``resting`` is the number of dropped experiences that
         have not returned. ``admitted``, ``copies`` (refused), ``harmful`` and ``crowded`` (both
-        dropped) and ``returned`` are total counts. ``success_guided`` and ``success_free`` are the
-        mean success of rollouts with and without experiences in the latest step, over groups with
-        both.
+        dropped) and ``returned`` are total counts. ``guided_groups`` is the number of groups in the
+        latest step that had rollouts with and without experiences, and ``success_guided`` and
+        ``success_free`` are the mean success of these rollouts over these groups.
 
     Attributes:
         steps: number of learner steps so far.
@@ -95,6 +95,11 @@ class ExperiencePool:
         self._changes: dict[str, AdviceState] = {}
         self.steps = 0
 
+    @property
+    def embedder(self) -> str:
+        """Return the name of the embedder, or "" for one that has no name."""
+        return name_embedder(self._embed)
+
     def __len__(self) -> int:
         return len(self._entries)
 
@@ -134,10 +139,10 @@ class ExperiencePool:
 
     def note(self, notes: Notes) -> None:
         """Update the usefulness scores of experiences, then add new and returning experiences."""
-        self._rates, self._changes = {}, {}
         used = [note for note in notes if note.kind == EXPERIENCE_USE]
+        by_group = {note.group_id: note.evidence for note in used}
+        self._rates, self._changes = {"guided_groups": float(len(by_group))}, {}
         if used:
-            by_group = {note.group_id: note.evidence for note in used}
             for kind in ("guided", "free"):
                 self._rates[f"success_{kind}"] = fmean(one[kind] for one in by_group.values())
         for note in used:
@@ -204,6 +209,7 @@ class ExperiencePool:
         """Return the pool as JSON, without the vectors, which are recomputed on loading."""
         return {
             "steps": self.steps,
+            "embedder": self.embedder,
             "experiences": [
                 {"experience": entry.experience.model_dump(mode="json"), "use": [*entry.use]}
                 for entry in self._entries.values()
@@ -219,9 +225,13 @@ class ExperiencePool:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`.
 
-        States of earlier versions have no means, so measuring restarts from their utilities.
+        The pool continues with the embedder that it was saved with, even if another one would now
+        be chosen. States of earlier versions have no means, so measuring restarts from their
+        utilities.
         """
         self.steps = state["steps"]
+        if (name := state.get("embedder", "")) != self.embedder and name:
+            self._embed = EMBEDDERS[name]()
         dropped = [
             _Dropped(Experience.model_validate(one["experience"]), one["step"])
             for one in state.get("dropped", ())
