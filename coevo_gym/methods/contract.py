@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NoReturn
 
 import gymnasium as gym
@@ -84,6 +85,6 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         max_envs=8,
         group_size=_GROUP_SIZE,
         study_only_steps=sections.get("loop", {}).get("study_only_steps", 0),
-        embedder=curriculum.make_embedder,
+        embedder=partial(curriculum.make_embedder, reads=False),
         language_model=False,
     )

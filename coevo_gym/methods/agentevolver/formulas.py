@@ -9,7 +9,7 @@ import numpy as np
 
 from coevo_gym.methods.agentevolver.coach import places
 from coevo_gym.methods.agentevolver.credit import allocated, attributed
-from coevo_gym.methods.agentevolver.experience import Experience, Usefulness
+from coevo_gym.methods.agentevolver.experience import DROP_RULE, DropRule, Experience, Usefulness
 from coevo_gym.methods.agentevolver.experience_studies import difference
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.questions import judge_score, mixture, shown
@@ -62,10 +62,11 @@ def _admit(v: Inputs) -> list[int]:
 
 def _utility(v: Inputs) -> dict[str, Any]:
     use, kept = Usefulness(), True
+    rule = DropRule(groups=v["least_groups"], errors=v.get("errors", DROP_RULE.errors))
     for guided, free in v["groups"]:
         if kept and (gained := difference(guided, free)) is not None:
             use = use.after(gained, v["beta"])
-            kept = not use.harms(v["least_groups"])
+            kept = not rule.drops(use)
     return {"utility": use.utility, "groups": use.groups, "kept": kept}
 
 
