@@ -269,6 +269,7 @@ class Act(NamedTuple):
             episode is lost without a grade, and ``said`` contains the reason. None to continue.
         usage: cost of the model requests.
         memory: text about earlier steps that the agent wrote before it acted; or "".
+        cut: True if the model's answer was cut off at the token limit.
     """
 
     text: str
@@ -277,6 +278,7 @@ class Act(NamedTuple):
     end: EndReason | None = None
     usage: Usage = NO_USAGE
     memory: str = ""
+    cut: bool = False
 
 
 class Agent(Protocol):
@@ -372,7 +374,8 @@ class Completion(NamedTuple):
     """A policy's answer to a request.
 
     Attributes:
-        text: the choice taken, or the sampled text.
+        text: the choice taken, or the sampled text. If the prompt ends by opening a thought, the
+            text of a policy that knows its prompt begins with the opening tag.
         decision: the sampled tokens or the choice; None if the policy does not record it.
         finish: reason the answer ended.
         usage: cost, as far as the policy knows it; includes the tokens of ``decision``.

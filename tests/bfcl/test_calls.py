@@ -57,6 +57,8 @@ LS_BLOCK = block({"name": "ls", "arguments": {}})
         (f"<think>First {LS_BLOCK}?</think>{CD_BLOCK}", [CD]),
         ("<think>[ls()]</think>\n\n[cd(folder='a')]", [CD]),
         (f"<think>{CD_BLOCK}</think>It is done.", []),
+        (f"<think>Perhaps {CD_BLOCK} would do, but", []),
+        (f"<think>Hm.</think>{CD_BLOCK}<think>Or {LS_BLOCK}", [CD]),
         # Arguments may be JSON within a JSON string, as in OpenAI's tool calls.
         (call('"{\\"a\\": 1}"'), [Call("f", {"a": 1})]),
         # A string may hold what is syntax elsewhere.

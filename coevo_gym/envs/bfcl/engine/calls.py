@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import TaskError
+from coevo_gym.core.thoughts import without_thoughts
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
-_END_OF_THOUGHT = "</think>"
 _WRAPPING = "`\n "
 _SHOWN = 80
 _MAX_DIGITS = 1_000
@@ -58,7 +58,7 @@ class Malformed(NamedTuple):
 def parse_message(text: str) -> tuple[Call | Malformed, ...]:
     """Parse the calls in a message, in order.
 
-    Text before ``</think>`` is ignored.
+    Thoughts are ignored, including a thought without a closing tag.
 
     Example:
         >>> parse_message('<tool_call>{"name": "cd", "arguments": {"folder": "a"}}</tool_call>')
@@ -68,7 +68,7 @@ def parse_message(text: str) -> tuple[Call | Malformed, ...]:
         >>> parse_message("It is done.")
         ()
     """
-    said = text.rpartition(_END_OF_THOUGHT)[2]
+    said = without_thoughts(text)
     if _OPEN in said:
         return tuple(_blocks(_Unnumbered(said)))
     code = said.strip(_WRAPPING)
