@@ -171,7 +171,7 @@ class EndpointReply(BaseModel):
         return usage.prompt_tokens, usage.completion_tokens
 
 
-class Refusal(NamedTuple):
+class RefusalBody(NamedTuple):
     """A server's reason for refusing a request.
 
     Attributes:
@@ -183,7 +183,7 @@ class Refusal(NamedTuple):
     message: str
 
 
-def read_refusal(content: bytes) -> Refusal:
+def read_refusal(content: bytes) -> RefusalBody:
     """Read the reason for a refusal from a response body, in any of the forms that servers use.
 
     These are OpenAI's object with ``error``, a list of such objects (Gemini), ``error`` as a string
@@ -191,21 +191,21 @@ def read_refusal(content: bytes) -> Refusal:
 
     Example:
         >>> read_refusal(b'[{"error": {"message": "Too long.", "code": 400}}]')
-        Refusal(codes=(400,), message='Too long.')
+        RefusalBody(codes=(400,), message='Too long.')
         >>> read_refusal(b'{"code": "invalid", "error": "Too long."}').message
         'Too long.'
     """
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
-        return Refusal((), content.decode(errors="replace").strip())
+        return RefusalBody((), content.decode(errors="replace").strip())
     if isinstance(body, list):
         body = next(iter(body), None)
     outer = body if isinstance(body, dict) else {"error": body}
     error = outer.get("error") or outer
     fields = error if isinstance(error, dict) else {**outer, "message": error}
     codes = tuple(fields[name] for name in ("code", "type", "status") if fields.get(name))
-    return Refusal(codes, str(fields.get("message") or fields.get("detail") or ""))
+    return RefusalBody(codes, str(fields.get("message") or fields.get("detail") or ""))
 
 
 def read_reply(content: bytes) -> EndpointReply | None:
@@ -219,15 +219,15 @@ def read_reply(content: bytes) -> EndpointReply | None:
         return None
 
 
-def is_overflow(status: int, refusal: Refusal) -> bool:
+def is_overflow(status: int, refusal: RefusalBody) -> bool:
     """Return True if a refusal means that the prompt does not fit in the model's context.
 
     Example:
-        >>> is_overflow(400, Refusal(("context_length_exceeded",), ""))
+        >>> is_overflow(400, RefusalBody(("context_length_exceeded",), ""))
         True
-        >>> is_overflow(400, Refusal((), "Requested tokens (2285) exceed context window of 2048"))
+        >>> is_overflow(400, RefusalBody((), "2285 tokens exceed the context window of 2048"))
         True
-        >>> is_overflow(400, Refusal((), "temperature must not be negative"))
+        >>> is_overflow(400, RefusalBody((), "temperature must not be negative"))
         False
     """
     if status not in _OVERFLOW_STATUS:
@@ -236,13 +236,13 @@ def is_overflow(status: int, refusal: Refusal) -> bool:
     return coded or bool(_OVERFLOW_TEXT.search(refusal.message))
 
 
-def is_filtered(status: int, refusal: Refusal) -> bool:
+def is_filtered(status: int, refusal: RefusalBody) -> bool:
     """Return True if a refusal means that a content filter rejected the prompt.
 
     Example:
-        >>> is_filtered(400, Refusal(("content_filter",), "The response was filtered."))
+        >>> is_filtered(400, RefusalBody(("content_filter",), "The response was filtered."))
         True
-        >>> is_filtered(400, Refusal((), "temperature must not be negative"))
+        >>> is_filtered(400, RefusalBody((), "temperature must not be negative"))
         False
     """
     if status not in _FILTER_STATUS:

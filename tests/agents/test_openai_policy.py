@@ -23,7 +23,7 @@ import pytest
 from pydantic import ValidationError
 
 from coevo_gym.agents.endpoint.endpoint import (
-    Refusal,
+    RefusalBody,
     is_overflow,
     most_tokens,
     retry_after_s,
@@ -226,8 +226,8 @@ def test_a_prompt_that_does_not_fit_is_data_and_its_siblings_are_answered(
 
 
 def test_an_ordinary_refusal_is_no_overflow() -> None:
-    assert not is_overflow(401, Refusal(("context_length_exceeded",), OVERFLOW))
-    assert not is_overflow(400, Refusal(("invalid_request_error",), "temperature must be >= 0"))
+    assert not is_overflow(401, RefusalBody(("context_length_exceeded",), OVERFLOW))
+    assert not is_overflow(400, RefusalBody(("invalid_request_error",), "temperature must be >= 0"))
 
 
 def test_a_choice_is_not_answered(server: FakeOpenAI) -> None:
