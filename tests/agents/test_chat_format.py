@@ -202,6 +202,15 @@ def test_a_demonstration_ends_the_thought_that_the_prompt_opens(template: str, l
     assert ids[-1] in format_.stop_ids
 
 
+@pytest.mark.parametrize("template", [OPENS, OPENS_LAST])
+def test_an_earlier_thought_has_its_opening(template: str) -> None:
+    format_ = ChatFormat(tokenizer(template))
+    for said in ("Hm.</think>go", "<think>\nHm.</think>go"):
+        chat = [*OPENING, Message("assistant", said), Message("user", "on")]
+        text = format_.tokenizer.decode(list(format_.prompt_ids(chat)))
+        assert "<|im_start|>assistant\n<think>\nHm.</think>go<|im_end|>" in text
+
+
 def test_a_thought_in_a_channel_does_not_end_the_answer() -> None:
     format_ = ChatFormat(tokenizer(CHANNELS))
     ids = format_.tokenizer.convert_tokens_to_ids(["<|channel|>", "<|message|>", "<|im_end|>"])
