@@ -384,6 +384,8 @@ def _take(case: _Case[ModelT], said: Completion) -> None:
     match said.finish:
         case Finish.UNSENT:
             case.problem = "budget"
+        case Finish.REFUSED:
+            case.problem = repairing or f"refused: {clean_text(said.text, 300)}"
         case Finish.LOST:
             case.problem = f"endpoint: {clean_text(said.text, 300)}"
         case Finish.OVERFLOW:

@@ -98,9 +98,9 @@ class ChatAgent:
     The agent keeps no state: earlier answers and their tokens are in the view's history, where
     :class:`coevo_gym.episodes.Runner` puts them. If an answer is cut off at the token limit, only
     complete actions after its thoughts count; otherwise, the action is "". A prompt that exceeds
-    the model's context ends the episode with ``context_overflow``. Using up the token budget of the
-    episode or of the requests ends the episode with ``max_tokens``. If an answer is lost, the
-    episode is lost.
+    the model's context ends the episode with ``context_overflow``, and a prompt that a content
+    filter rejects with ``refused``. Using up the token budget of the episode or of the requests
+    ends the episode with ``max_tokens``. If an answer is lost, the episode is lost.
 
     The policy sees stripped cues, but is trained on the chat without them.
 
@@ -261,6 +261,8 @@ class ChatAgent:
     def _act(self, completion: Completion) -> Act:
         if completion.finish is Finish.OVERFLOW:
             return Act("", end=EndReason.CONTEXT_OVERFLOW)
+        if completion.finish is Finish.REFUSED:
+            return Act("", said=completion.text, end=EndReason.REFUSED)
         if completion.finish is Finish.UNSENT:
             return Act("", end=EndReason.MAX_TOKENS)
         if completion.finish is Finish.LOST:

@@ -22,7 +22,7 @@ from jinja2 import TemplateError
 
 from coevo_gym.core.errors import ModelError
 from coevo_gym.core.seams import Message
-from coevo_gym.core.thoughts import THOUGHT_CLOSES, opened_thought
+from coevo_gym.core.thoughts import THOUGHT_CLOSES, THOUGHT_OPENS, opened_thought
 from coevo_gym.core.trajectory import TokenDecision
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class ChatFormat:
             if message is None:
                 ids += self._fill(pieces, asked)
             elif written:
-                ids += self._fill((*pieces, message.content), asked)
+                ids += self._fill((*pieces, self._with_opening(message.content)), asked)
             else:
                 ids += (*self._fill(pieces, asked), *self._without_end(message.ids))
             asked, answered = [], True
@@ -233,6 +233,11 @@ class ChatFormat:
         )
         assert isinstance(text, str)
         return text
+
+    def _with_opening(self, answer: str) -> str:
+        """Return an answer with the opening of its thought, if its prompt has opened it."""
+        thought, closed, _ = answer.partition(THOUGHT_CLOSES)
+        return self.opened + answer if closed and THOUGHT_OPENS not in thought else answer
 
     def _without_end(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         """Return an answer's ids without the end of turn, with which the text after it begins."""

@@ -364,6 +364,8 @@ class Finish(StrEnum):
     """``max_tokens`` were sampled before the answer was complete."""
     OVERFLOW = "overflow"
     """The prompt leaves no room in the model's context; nothing was sampled."""
+    REFUSED = "refused"
+    """A content filter rejected the prompt; ``text`` contains the reason."""
     LOST = "lost"
     """The model could not be reached or returned no valid answer; ``text`` contains the reason."""
     UNSENT = "unsent"

@@ -118,7 +118,7 @@ def test_an_opening_is_what_the_template_writes(format_: ChatFormat) -> None:
     assert list(format_.prompt_ids(OPENING[1:])) == as_template(format_, OPENING[1:])
 
 
-@pytest.mark.parametrize("name", set(TEMPLATES) - {"no thoughts"})
+@pytest.mark.parametrize("name", sorted(set(TEMPLATES) - {"no thoughts"}))
 def test_a_conversation_is_what_the_template_writes(name: str) -> None:
     format_ = ChatFormat(tokenizer(TEMPLATES[name]))
     messages = [*OPENING, Message("assistant", "take apple 2"), Message("user", "Done.")]
@@ -200,6 +200,15 @@ def test_a_demonstration_ends_the_thought_that_the_prompt_opens(template: str, l
     text = format_.decode(ids)
     assert text.endswith(f"<|im_start|>assistant\n<think>\n{lead}<action>go</action>")
     assert ids[-1] in format_.stop_ids
+
+
+@pytest.mark.parametrize("template", [OPENS, OPENS_LAST])
+def test_an_earlier_thought_has_its_opening(template: str) -> None:
+    format_ = ChatFormat(tokenizer(template))
+    for said in ("Hm.</think>go", "<think>\nHm.</think>go"):
+        chat = [*OPENING, Message("assistant", said), Message("user", "on")]
+        text = format_.tokenizer.decode(list(format_.prompt_ids(chat)))
+        assert "<|im_start|>assistant\n<think>\nHm.</think>go<|im_end|>" in text
 
 
 def test_a_thought_in_a_channel_does_not_end_the_answer() -> None:
