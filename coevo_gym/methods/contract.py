@@ -17,6 +17,7 @@ from coevo_gym.curricula.explore.explorer import ExplorerConfig
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.growth.targets import first_round
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
+from coevo_gym.envs.base import TaskEnv
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import MethodSpec
 from coevo_gym.testing.curriculum import assert_curriculum_contract
@@ -72,6 +73,7 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         benchmark=found,
         native_tasks=native,
         max_steps=15,
+        observation_tokens=TaskEnv.observation_tokens,
         curriculum=curriculum,
         learner=TypeAdapter(LearnerConfig).validate_python(sections.get("learner", {})),
         make_env=lambda: gym.make(found.env_id),

@@ -244,6 +244,7 @@ class Assembly:
             benchmark=self.benchmark,
             native_tasks=self.train_tasks,
             max_steps=self.max_steps,
+            observation_tokens=self.env_class.observation_tokens,
             curriculum=settings.curriculum,
             learner=settings.learner,
             make_env=self.make_env,

@@ -50,19 +50,38 @@ NUMBERS: list[tuple[str, dict[str, Any], Any]] = [
         {"flags": [[1] * 10, [-1] * 10], "Rout": [0.0, 1.0], "alpha": 0.2},
         [0.99999999 * 2 - HALF, HALF - 0.99999999 * 2],
     ),
-    # Shares .5 and .5, and -1: mean -.25, squares .5625 each.
+    # Shares .5 and .5, and -1: mean -.25, squares .5625 each; so 1, 1 and -1. Outcomes 1 and -1.
     (
         "adca.allocation",
-        {"labels": [[1, 1], [-1]], "outcomes": [1.0, 0.0], "odd": 0.2},
-        [[1.99999998, 0.99999999], [-0.99999999]],
+        {"labels": [[1, 1], [-1]], "outcomes": [1.0, 0.0], "alpha": 0.5, "odd": 0.2},
+        [[2.0, 1.5], [-1.5]],
     ),
     # Nothing is known of the second: all its steps share its sign alike.
     (
         "adca.allocation",
-        {"labels": [[1, 0], [0, 0]], "outcomes": [1.0, 0.0], "odd": 0.2},
-        [[1.0 / 1.0, 0.0], [-2.0 / 1.0, -1.0 / 1.0]],
+        {"labels": [[1, 0], [0, 0]], "outcomes": [1.0, 0.0], "alpha": 0.5, "odd": 0.2},
+        [[1.5, 1.0], [-2.0, -1.5]],
     ),
-    ("adca.allocation", {"labels": [[1], [1]], "outcomes": [1.0, 1.0], "odd": 0.2}, [[0.0], [0.0]]),
+    # Shares 5/6 and 1/6, and -1/6 and -5/6: mean 0, squares 13/36 each.
+    (
+        "adca.allocation",
+        {"labels": [[1, -1], [1, -1]], "outcomes": [1.0, 0.0], "alpha": 1.0, "odd": 0.2},
+        [
+            [1.0 + 6.0 / math.sqrt(13), 1.0 + 1.0 / math.sqrt(13)],
+            [-1.0 - 6.0 / math.sqrt(13), -1.0 - 5.0 / math.sqrt(13)],
+        ],
+    ),
+    # Equal shares earn nothing, but outcomes that differ do.
+    (
+        "adca.allocation",
+        {"labels": [[1], [1]], "outcomes": [1.0, 0.5], "alpha": 1.0, "odd": 0.2},
+        [[1.0], [-1.0]],
+    ),
+    (
+        "adca.allocation",
+        {"labels": [[1], [1]], "outcomes": [1.0, 1.0], "alpha": 1.0, "odd": 0.2},
+        [[0.0], [0.0]],
+    ),
     (
         "attribution.elimination",
         {"n": 4, "ways": [[1.0, [1, 3]], [0.5, [1]]], "errors": [0]},
@@ -290,9 +309,6 @@ def test_a_verdict_is_a_reward_or_none(
 
 @pytest.mark.parametrize("judge", [attributed, allocated])
 def test_a_trajectory_without_steps_has_no_advantages_and_harms_no_other(judge: Any) -> None:
-    with_steps = judge([[1, -1], [-1, 1]], [1.0, 0.0])
     found = judge([[1, -1], [-1, 1], []], [1.0, 0.0, 0.0])
     assert found[2] == []
     assert [len(row) for row in found[:2]] == [2, 2]
-    if judge is allocated:  # its outcome is in no mean, as it has no share to give
-        assert found[:2] == with_steps

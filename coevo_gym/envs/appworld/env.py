@@ -121,6 +121,7 @@ class AppWorldEnv(TaskEnv):
 
     benchmark = "appworld"
     default_max_steps = 30
+    observation_tokens = 1024
     max_live = 8
     begins_alone = False  # engines share data that was read before they were forked
     reward_modes: ClassVar[tuple[str, ...]] = ("success", "shaped")

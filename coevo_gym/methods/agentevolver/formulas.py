@@ -22,6 +22,10 @@ def _adca(v: Inputs) -> list[list[float]]:
     return attributed(v["labels"], v["outcomes"], **switches)
 
 
+def _allocation(v: Inputs) -> list[list[float]]:
+    return allocated(v["labels"], v["outcomes"], alpha=v["alpha"], odd=v["odd"])
+
+
 def _sign_trap(v: Inputs) -> list[float]:
     return [row[0] for row in attributed(v["flags"], v["Rout"], alpha=v["alpha"])]
 
@@ -106,7 +110,7 @@ def _mixture(v: Inputs) -> dict[str, Any]:
 
 AGENTEVOLVER: Mapping[str, Formula] = {
     "adca": _adca,
-    "adca.allocation": lambda v: allocated(v["labels"], v["outcomes"], odd=v["odd"]),
+    "adca.allocation": _allocation,
     "adca.sign_trap": _sign_trap,
     "attribution.elimination": _elimination,
     "exp.retrieve": _retrieve,

@@ -139,8 +139,9 @@ class AgentEvolverSettings(FrozenModel):
     """(attributing) Use outcomes; without outcomes, only labels count."""
     scheme: Scheme = "decoupled"
     """(attributing) Method of combining labels and outcomes: standardise both separately and add
-    them (``decoupled``), or use labels to divide the outcome's sign among the steps
-    (``allocation``). ``allocation`` ignores the weights above."""
+    them (``decoupled``), or use labels to divide the outcome's sign among the steps, and add the
+    outcome to these standardised shares (``allocation``), which ignores ``length_norm``,
+    ``attribution`` and ``outcome``."""
     attribution_by: Literal["replay", "model", "both"] = "replay"
     """(attributing) Source of the labels: replays with individual steps removed, which suit
     benchmarks with cheap replays, or the language model in the section ``analyst``, as in the
