@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
@@ -19,7 +20,8 @@ class LoopThread:
 
     The loop runs until :meth:`close`, or until the object is garbage-collected, so that objects
     bound to the loop, such as a connection pool, serve many calls. Thread-safe. ``at_end`` is
-    awaited in the loop after all running tasks have been cancelled.
+    awaited in the loop after all running tasks have been cancelled. A process created by a fork has
+    no thread that runs the loop, so :meth:`run` must not be called there.
     """
 
     def __init__(self, at_end: Callable[[], Awaitable[None]]) -> None:
@@ -29,7 +31,13 @@ class LoopThread:
         )
         thread.start()
         self._lock = threading.Lock()
-        self._stop = weakref.finalize(self, _stop, self._loop, thread)
+        self._process = os.getpid()
+        self._stop = weakref.finalize(self, _stop, self._loop, thread, self._process)
+
+    @property
+    def is_forked(self) -> bool:
+        """True in a process that was forked after the loop started."""
+        return os.getpid() != self._process
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and wait for its result. Interrupting the wait cancels the coroutine.
@@ -68,9 +76,13 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """Cancel all asyncio tasks and stop the event loop's thread. Further calls do nothing."""
-        with self._lock:
-            self._stop()
+        """Cancel all asyncio tasks and stop the event loop's thread. Further calls do nothing.
+
+        In a forked process, nothing happens.
+        """
+        if not self.is_forked:
+            with self._lock:
+                self._stop()
 
 
 def _hand_over(done: Future[T], task: asyncio.Task[T]) -> None:
@@ -101,7 +113,9 @@ async def _wind_up(at_end: Callable[[], Awaitable[None]]) -> None:
     await at_end()
 
 
-def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, process: int) -> None:
+    if os.getpid() != process:
+        return  # a fork's copy: the pipe that wakes the loop is shared with the parent process
     loop.call_soon_threadsafe(loop.stop)
     # A task inside the thread itself may drop the last reference.
     if thread is not threading.current_thread():

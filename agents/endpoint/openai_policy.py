@@ -141,7 +141,8 @@ class OpenAIPolicy:
             ConfigError: if a request is not a prompt.
             RateLimited: if the server is out of capacity, or the account is out of credit.
             BudgetSpent: if a request might exceed a cap; it was not sent.
-            ModelError: if the server rejects a request or is down, or the policy is closed.
+            ModelError: if the server rejects a request or is down, or the policy is closed or was
+                created before a fork.
         """
         return self.generate_each(requests, lambda place, completion: None)
 
@@ -156,6 +157,11 @@ class OpenAIPolicy:
         prompts = [_as_prompt(request) for request in requests]
         if not prompts:
             return []
+        if self._loop.is_forked:
+            raise ModelError(
+                f"{self!r} was created before this process was forked, and cannot send requests "
+                "here. Create the policy in the process that uses it."
+            )
         try:
             return self._loop.run(self._answer_all(prompts, done))
         except CancelledError:
@@ -247,9 +253,13 @@ class OpenAIPolicy:
         self.counts = Counter({name: found[name] for name in _COUNTS})
 
     def close(self) -> None:
-        """Cancel requests in flight and close the connections. Further calls do nothing."""
-        self._loop.close()
-        self._meter.save()
+        """Cancel requests in flight and close the connections. Further calls do nothing.
+
+        Nothing happens in a forked process, because the policy belongs to its parent.
+        """
+        if not self._loop.is_forked:
+            self._loop.close()
+            self._meter.save()
 
     def __enter__(self) -> OpenAIPolicy:
         return self

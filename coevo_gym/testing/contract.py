@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -37,6 +37,8 @@ from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.workers.starting import can_run
 from coevo_gym.episodes import Finished
 from coevo_gym.testing.fixtures import replay, run_fresh
+
+_Item = TypeVar("_Item")
 
 GROUND_TRUTH = frozenset({"verifier", "solution"})
 """Task fields that engines must not read."""
@@ -226,6 +228,25 @@ def check_hostile_actions(env_id: str) -> None:
     env.close()
 
 
+def check_listed_actions(env_id: str) -> None:
+    """Check that the env accepts actions that it lists as admissible, at each step of a solution.
+
+    Up to four listed actions are tried at each step.
+    """
+    env, other = (gym.make(env_id, disable_env_checker=True) for _ in range(2))
+    for task in _sample_tasks(env_id, 2):
+        _, info = env.reset(seed=0, options={"task": task})
+        for place, taken in enumerate(task.solution):
+            for listed in some(info["admissible"], 4):
+                other.reset(seed=0, options={"task": task})
+                for action in (*task.solution[:place], listed):
+                    *_, tried = other.step(action)
+                assert tried["action_valid"], f"{task.name}: {listed!r} is listed, but refused"
+            *_, info = env.step(taken)
+    env.close()
+    other.close()
+
+
 def check_end(env_id: str) -> None:
     """Check that a step outside a running episode raises an error, but closing twice does not."""
     env = gym.make(env_id, max_steps=1, disable_env_checker=True)
@@ -306,6 +327,7 @@ CHECKS = (
     check_vector,
     check_observation_wrappers,
     check_hostile_actions,
+    check_listed_actions,
     check_end,
     check_failed_reset,
     check_reference_and_empty_agent,
@@ -365,9 +387,9 @@ def _sample_tasks(env_id: str, n: int = 8) -> Sequence[Task]:
     return some(get_benchmark(_spec(env_id).name).tasks(Split.TRAIN), n)
 
 
-def some(tasks: Sequence[Task], n: int) -> Sequence[Task]:
-    """Return up to ``n`` tasks, evenly spaced in the given list."""
-    return tasks[:: max(1, len(tasks) // n)][:n]
+def some(items: Sequence[_Item], n: int) -> Sequence[_Item]:
+    """Return up to ``n`` items, evenly spaced in the given list."""
+    return items[:: max(1, len(items) // n)][:n]
 
 
 def assert_raises(error: type[Exception], use: Callable[[], object], words: str = "") -> None:

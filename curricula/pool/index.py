@@ -28,8 +28,10 @@ class VectorIndex:
     For more vectors, it uses a graph, which requires hnswlib (extra ``embed``); without hnswlib,
     the search stays exact and takes longer. In both cases, the index finds more candidates than
     requested in 32-bit precision and recomputes their cosines in 64-bit precision. The graph may
-    miss a near vector. The results depend only on the vectors and the order of additions and
-    removals.
+    miss a near vector. If similar vectors are inserted one after the other, it misses many, so
+    each block of ``exact_up_to`` vectors is inserted when it is complete, in an order drawn with a
+    fixed seed, and the vectors after the last complete block are searched exhaustively. The results
+    depend only on the vectors and the order of additions and removals.
 
     The index takes 4 bytes per number; a graph takes the same again plus a few hundred bytes per
     vector. Removed vectors occupy memory until :meth:`kept` creates an index without them.
@@ -126,31 +128,34 @@ class VectorIndex:
         return False
 
     def _propose(self, asked: NDArray[np.float32], n: int) -> NDArray[np.int64]:
-        """Return the indices of ``n`` approximate nearest neighbours per query, sorted by index."""
+        """Return the indices of at least ``n`` near vectors per query, sorted by index."""
         removed = self._removed[: self._n]
         if n == len(self):
             return np.tile(np.flatnonzero(~removed), (len(asked), 1))
-        if self.approximate:
-            self._grow()
-            self._graph.set_ef(max(SEARCHED, n))
-            found = self._graph.knn_query(asked, k=n)[0].astype(np.int64)
-        else:
-            distance = -(asked @ self._rows[: self._n].T)
-            distance[:, removed] = np.inf
-            found = np.argpartition(distance, n - 1, axis=1)[:, :n]
-        return np.sort(found, axis=1)
+        first = self._grow() if self.approximate else 0  # rows before it are in the graph
+        parts = []
+        if n_graph := min(n, first - int(removed[:first].sum())):
+            self._graph.set_ef(max(SEARCHED, n_graph))
+            parts.append(self._graph.knn_query(asked, k=n_graph)[0].astype(np.int64))
+        if n_rest := min(n, self._n - first - int(removed[first:].sum())):
+            distance = -(asked @ self._rows[first : self._n].T)
+            distance[:, removed[first:]] = np.inf
+            parts.append(first + np.argpartition(distance, n_rest - 1, axis=1)[:, :n_rest])
+        return np.sort(np.concatenate(parts, axis=1), axis=1)
 
-    def _grow(self) -> None:
-        """Insert new vectors into the graph index."""
+    def _grow(self) -> int:
+        """Insert complete blocks of new vectors into the graph. Return the number of its rows."""
+        block = max(1, self.exact_up_to)
         if self._graph is None:
             self._graph = import_module("hnswlib").Index(space="ip", dim=self.dim)
             self._graph.init_index(self._n, M=LINKS, ef_construction=PLACED, random_seed=0)
             self._graph.set_num_threads(1)  # a fixed insertion order keeps the graph reproducible
         if self._n > self._graph.get_max_elements():
             self._graph.resize_index(2 * self._n)
-        if self._n > self._in_graph:
-            positions = np.arange(self._in_graph, self._n)
-            self._graph.add_items(self._rows[self._in_graph : self._n], positions)
-            for row in positions[self._removed[self._in_graph : self._n]]:
+        while self._in_graph + block <= self._n:
+            start, self._in_graph = self._in_graph, self._in_graph + block
+            rows = start + np.random.default_rng(start).permutation(block)
+            self._graph.add_items(self._rows[rows], rows)
+            for row in rows[self._removed[rows]]:
                 self._graph.mark_deleted(row)
-            self._in_graph = self._n
+        return self._in_graph

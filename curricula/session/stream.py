@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
+from weakref import WeakValueDictionary
 
 import gymnasium as gym
 
@@ -30,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 EvolveMode = Literal["inline", "manual"]
 DEFAULT_EVERY = 320
+
+_episodes: WeakValueDictionary[tuple[str, str, int], TaskStream] = WeakValueDictionary()
+"""The stream of this process that took each of the latest tickets, by its id, task and seed."""
 
 
 class TaskStream:
@@ -62,6 +66,8 @@ class TaskStream:
         self._renew_s = None if session.lease_s is None else session.lease_s / 4
         self._first_round: Round | None = None
         self._studies: GroupStudies | None = None
+        self._episode: tuple[str, str, int] | None = None
+        self._has_twin = False
         if method is not None:
             own = cast(CurriculumSession, session)
             guiding = Guiding(method.coach, method.studies, method.memories)
@@ -103,7 +109,27 @@ class TaskStream:
             found = self.session.take(slot=slot, policy_version=policy_version, request=request)
         if isinstance(found, Later):
             raise TaskError(f"No ticket is available. {found.reason}")
+        if isinstance(self.session, CurriculumSession):
+            self._look_for_twin(found)
         return found
+
+    def _look_for_twin(self, ticket: Ticket) -> None:
+        """Log a warning, once, if a stream of another session runs the same episode."""
+        episode = ticket.id, ticket.task.id, self.seed_of(ticket)
+        other = _episodes.get(episode)
+        if other is not None and other.session is not self.session and not self._has_twin:
+            self._has_twin = True
+            logger.warning(
+                "task=%s: another sampler in this process runs the same episode, because both have "
+                "the same seed and curriculum but sessions of their own. If they belong to one "
+                "trainer, pass the session of the first sampler to the others (session=), or wrap "
+                "a vector env from gym.make_vec with EvolvingVectorSampler.",
+                ticket.task.name,
+            )
+        if self._episode is not None and _episodes.get(self._episode) is self:
+            del _episodes[self._episode]
+        self._episode = episode
+        _episodes[episode] = self
 
     def seed_of(self, ticket: Ticket) -> int:
         """Return the env seed of a ticket's episode."""

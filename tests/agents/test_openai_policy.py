@@ -726,6 +726,32 @@ def test_a_closed_policy_says_so(server: FakeOpenAI) -> None:
         ask(policy, "Hello?")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_is_told_to_create_its_own_policy(
+    server: FakeOpenAI, tmp_path: Path
+) -> None:
+    """Without a thread that runs the loop, a request there would wait for ever."""
+    server.expect("Hello?", Say("Hello."), Say("Hello."))
+    counts, said = tmp_path / "counts.json", tmp_path / "said"
+    with policy_for(server) as policy:
+        policy.keep_counts_in(counts)
+        ask(policy, "Hello?")
+        if (child := os.fork()) == 0:
+            signal.alarm(60)  # ends the child if it waits
+            try:
+                ask(policy, "Hello?")
+            except ModelError as error:
+                said.write_text(str(error))
+                counts.unlink()
+                policy.close()
+            finally:
+                os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert "Create the policy in the process that uses it" in said.read_text()
+        assert not counts.exists()
+        assert ask(policy, "Hello?")[0].text == "Hello."
+
+
 def test_closing_ends_a_call_in_another_thread(server: FakeOpenAI) -> None:
     server.expect("Hello?", Hold(Say("late")))
     with ThreadPoolExecutor() as pool, policy_for(server) as policy:

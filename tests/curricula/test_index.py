@@ -45,6 +45,22 @@ def test_beyond_the_limit_a_graph_finds_nearly_all_of_it() -> None:
     assert again.nearest(queries, 5).rows.tolist() == found.rows.tolist()
 
 
+@hnswlib
+def test_a_graph_finds_the_nearest_of_families_that_were_added_one_after_the_other() -> None:
+    """As when an arm proposes many tasks about one product, one round after the other."""
+    centres = RNG(0).normal(size=(1200, 16))
+    vectors = np.repeat(centres, 20, axis=0) + RNG(1).normal(size=(24_000, 16)) * 0.02
+    queries = vectors[::13] + RNG(2).normal(size=(len(vectors[::13]), 16)) * 0.002
+    found = VectorIndex(16, vectors, exact_up_to=12_000).nearest(queries, 1)
+    wanted = VectorIndex(16, vectors).nearest(queries, 1)
+    assert np.mean(found.rows == wanted.rows) >= 0.998
+    searched = VectorIndex(16, exact_up_to=12_000)
+    for part in np.split(vectors, 4):  # when a search is made does not matter
+        searched.add(part)
+        searched.nearest(queries[:1], 1)
+    assert searched.nearest(queries, 1).rows.tolist() == found.rows.tolist()
+
+
 @pytest.mark.parametrize("exact_up_to", [10_000, pytest.param(100, marks=hnswlib)])
 def test_removed_vectors_are_not_found_and_others_keep_their_index(exact_up_to: int) -> None:
     vectors, queries = RNG(0).normal(size=(600, 8)), RNG(1).normal(size=(20, 8))

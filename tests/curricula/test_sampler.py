@@ -8,6 +8,7 @@ from typing import Any, cast
 import gymnasium as gym
 import pytest
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import SyncVectorEnv
 
 import coevo_gym
 from coevo_gym.core.benchmark import get_benchmark
@@ -55,6 +56,34 @@ def test_it_repeats_each_task_k_times_and_records_by_itself() -> None:
     (group,) = curriculum.seen
     assert {t.group_id for t in group.trajectories} == {group.id}
     assert len(group.trajectories[0].steps) == 4
+
+
+@pytest.mark.parametrize(
+    ("second", "warned"),
+    [({}, True), ({"seed": 1}, False), ({"curriculum": "shuffled"}, False), ("shared", False)],
+    ids=str,
+)
+def test_samplers_that_run_the_same_episodes_are_warned_about(
+    second: Any, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as two of them in one SyncVectorEnv; with one session they share the work."""
+
+    def make(**arguments: Any) -> EvolvingTaskSampler:
+        return EvolvingTaskSampler(gym.make("Toy-v0"), **arguments)
+
+    first = make(group_size=1)
+    own = second != "shared"
+    other = make(**{"group_size": 1, **second} if own else {"session": first.session})
+    envs = SyncVectorEnv([lambda: first, lambda: other])
+    envs.reset()
+    tasks = set()
+    for _ in range(6):
+        tasks.add((first.unwrapped.task.id, other.unwrapped.task.id))  # type: ignore[attr-defined]
+        envs.step(("done", "done"))
+    said = [record for record in caplog.records if "runs the same episode" in record.message]
+    assert len(said) == warned
+    assert all(one == same for one, same in tasks) is warned
+    envs.close()
 
 
 def test_success_is_read_and_reward_is_not() -> None:

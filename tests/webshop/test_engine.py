@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.html import render_html
 from coevo_gym.envs.webshop.engine.pages import Page
 from coevo_gym.envs.webshop.engine.reward import normalise_colour, score, similar
@@ -110,6 +111,28 @@ def test_an_option_named_like_a_button_works_as_the_button(session: Session) -> 
     assert session.page is Page.ATTRIBUTES
     _do(session, "click[< prev]", "click[large]")
     assert dict(session.options) == {"cup": "large"}
+
+
+def test_every_listed_click_is_accepted() -> None:
+    values = ["8", "8 [wide]", "8] or 9", "[", "line\nbreak", "", "Buy Now", "STRASSE", "İ", "8\t9"]
+    odd = handmade.item(
+        "M000000009", "Odd mug", customization_options=handmade.choices(size=values)
+    )
+    shop = Catalogue.from_items("odd", [odd], {})
+    opened = ("search[odd mug]", "click[m000000009]")
+
+    def at_product() -> Session:
+        session = Session(shop)
+        session.reset("Find me an odd mug")
+        _do(session, *opened)
+        return session
+
+    listed = at_product().clicks()
+    assert [action for action in listed if not at_product().step(action).valid] == []
+    missing = {f"click[{text}]" for text in at_product().targets()} - {*listed}
+    assert missing == {"click[8 [wide]]", "click[line\nbreak]", "click[]"}
+    assert [action for action in missing if at_product().step(action).valid] == []
+    assert render_html(at_product()).count(" disabled>") == len(missing)
 
 
 @pytest.mark.parametrize(
@@ -238,5 +261,5 @@ def test_html_is_escaped_and_self_contained() -> None:
         assert "http" not in html
         shown = {a["value"] for t, a in tags.tags if t == "button" and "value" in a}
         if session.page is not Page.SEARCH:
-            assert shown == {f"click[{text}]" for text in session.targets()}
+            assert shown == {*session.clicks()}
     assert "Score 0.50 of 1" in html

@@ -234,7 +234,8 @@ def test_a_list_of_tasks_is_pickled_without_the_products(
 
     write(handmade.ITEMS)
     monkeypatch.setenv("COEVO_WEBSHOP_DATA", str(tmp_path))
-    lists = [coevo_gym.tasks("webshop", "test", "official_test"), TRAIN, TRAIN[5:9]]
+    own = split_of(handmade.ITEMS[0]["asin"])
+    lists = [coevo_gym.tasks("webshop", own), TRAIN, TRAIN[5:9]]
     stored = [pickle.dumps(tasks) for tasks in lists]
     assert all(b"product_category" not in text and b"Stoneware" not in text for text in stored)
     for tasks, text in zip(lists, stored, strict=True):
@@ -248,6 +249,59 @@ def test_a_list_of_tasks_is_pickled_without_the_products(
     write(handmade.ITEMS[1:])
     with pytest.raises(DataError, match="is not the catalogue that the task was created from"):
         pickle.loads(stored[0])
+
+
+def test_a_shop_of_ones_own_deals_out_solvable_tasks_in_every_split(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A small shop has no test goals of the original, and some goals cannot be fulfilled."""
+    options = {
+        "": handmade.choices(size=["small", "large"], color=["Red", "navy blue"]),
+        "same value": handmade.choices(fit=["small", "large"], size=["small", "large"]),
+        "button": handmade.choices(action=["Buy Now", "Reviews", "Search", "< Prev", "8"]),
+        "bracket": handmade.choices(size=["8 [wide]", "8"]),
+        "empty": handmade.choices(size=["", "8"]),
+    }
+    items = [
+        handmade.item(f"M{number:09}", f"{kind} mug", customization_options=options[kind])
+        for number, kind in enumerate([*options] * 8)
+    ]
+    wanted = {
+        item["asin"]: {
+            "attributes": ["heavy duty"],
+            "instruction": f"Find {item['name']}",
+            "instruction_attributes": ["heavy duty"],
+        }
+        for item in items
+    }
+    (tmp_path / "items_shuffle.json").write_text(json.dumps(items))
+    (tmp_path / "items_ins_v2.json").write_text(json.dumps(wanted))
+    monkeypatch.setenv("COEVO_WEBSHOP_DATA", str(tmp_path))
+    benchmark, unsolvable = get_benchmark("webshop"), 0
+    for split in NATIVE_SPLITS:
+        tasks = coevo_gym.tasks("webshop", split)
+        assert {split_of(task.scenario) for task in tasks} == {split}
+        for task in tasks:
+            assert benchmark.replay(task, task.solution).scores[-1] == 1.0, task.instruction
+        left = coevo_gym.tasks("webshop", split, "unsolvable")
+        assert not {task.id for task in tasks} & {task.id for task in left}
+        assert all(benchmark.replay(task, task.solution).scores[-1] < 1 for task in left)
+        assert all(find_task("webshop", task.name) == task for task in left[:2])
+        unsolvable += len(left)
+    assert unsolvable == 8 * (2 + 4 + 1 + 1)
+    with pytest.raises(TaskError, match="belongs to the original's data, which has at least 1,000"):
+        coevo_gym.tasks("webshop", "test", "official_test")
+
+
+def test_an_empty_split_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "items_shuffle.json").write_text(json.dumps(handmade.ITEMS))
+    (tmp_path / "items_ins_v2.json").write_text(json.dumps(handmade.ATTRIBUTES))
+    monkeypatch.setenv("COEVO_WEBSHOP_DATA", str(tmp_path))
+    own = split_of(handmade.ITEMS[0]["asin"])
+    assert len(coevo_gym.tasks("webshop", own)) == 4
+    other = next(split for split in NATIVE_SPLITS if split is not own)
+    with pytest.raises(TaskError, match=rf"5 products and 4 goals.* decides .*: .*4 {own}"):
+        gym.make("CoEvolve-WebShop-v0", split=str(other))
 
 
 def test_seeded_resets_spread_over_the_tasks() -> None:

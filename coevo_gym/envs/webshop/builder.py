@@ -134,7 +134,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     session, goal = Session(catalogue), goal_of(task.verifier, catalogue)
     opening = session.reset(task.instruction)
     errors, scores, shown = [], [0.0], []
-    states, listed = [_state(session)], [_clicks(session)]
+    states, listed = [_state(session)], [frozenset(session.clicks())]
     for action in actions:
         result = session.step(action)
         judge(session, goal)
@@ -142,7 +142,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
         scores.append(0.0 if session.score is None else session.score.reward)
         shown.append(result.observation)
         states.append(_state(session))
-        listed.append(_clicks(session))
+        listed.append(frozenset(session.clicks()))
         if to_error and errors[-1]:
             break
     effects = (Effect.NOTHING if old == new else Effect.CHANGED for old, new in pairwise(states))
@@ -156,10 +156,6 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
         tuple(listed),
         opening,
     )
-
-
-def _clicks(session: Session) -> frozenset[str]:
-    return frozenset(f"click[{text}]" for text in session.targets())
 
 
 def _state(session: Session) -> str:

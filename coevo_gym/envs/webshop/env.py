@@ -37,8 +37,10 @@ class WebShopEnv(TaskEnv):
     Action:
         ``search[words]`` or ``click[thing]``, where ``thing`` is a button, a product's ASIN or an
         option value on the page; case is ignored. Any other action leaves the page unchanged, and
-        ``info["error_kind"]`` and ``info["webshop.reason"]`` explain why. The original's hidden
-        query shortcuts (such as ``<r>``) are treated as ordinary words.
+        ``info["error_kind"]`` and ``info["webshop.reason"]`` explain why. As in the original, an
+        option value with an opening bracket or a line break cannot be clicked, and is not listed in
+        ``info["admissible"]``. The original's hidden query shortcuts (such as ``<r>``) are treated
+        as ordinary words.
 
     Reward:
         In [0, 1], at the end of the episode. ``reward_mode="success"`` gives 1.0 for a purchase
@@ -66,8 +68,10 @@ class WebShopEnv(TaskEnv):
     Splits and versions:
         Tasks are split by product (by a hash of its asin): 60% train, 20% val, 20% test. The
         subsets are ``synthetic``, ``human`` (official data only), ``official_test`` (the original's
-        500 test goals, for evaluation only) and ``builtin`` (the built-in catalogue, which remains
-        available with official data). v0: first version.
+        500 test goals, for evaluation only), ``unsolvable`` (goals whose own product
+        cannot score 1; other subsets except ``official_test`` do not contain them) and ``builtin``
+        (the built-in catalogue, which remains available with official data). Only a catalogue of at
+        least 1,000 products has test goals of the original. v0: first version.
 
     Installation:
         The built-in shop needs no installation. ``coevo install webshop --from DIR`` installs the
@@ -80,9 +84,9 @@ class WebShopEnv(TaskEnv):
         else is unchanged, including oddities: ``click[search]`` does nothing, empty result pages
         follow the last one, and 458 of the official 6,910 synthetic goals can never score 1.0,
         because the original reduces the colour of the bought option to its colour word, but not the
-        colour of the requested option. With the official data, title nouns are read from a
-        ``title_nouns*.json`` file next to the data, so the score is exact. If this file is missing,
-        nouns are extracted without a language model, and some scores change.
+        colour of the requested option (subset ``unsolvable``). With the official data, title nouns
+        are read from a ``title_nouns*.json`` file next to the data, so the score is exact. If this
+        file is missing, nouns are extracted without a language model, and some scores change.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`. ``render_mode`` is ``"ansi"`` or ``"html"``.
@@ -164,15 +168,10 @@ class WebShopEnv(TaskEnv):
             done=result.done,
             valid=result.valid,
             error_kind=result.error_kind,
-            admissible=admissible(session),
+            admissible=session.clicks(),
             calls=calls,
             extras=FrozenDict(extras),
         )
-
-
-def admissible(session: Session) -> tuple[str, ...]:
-    """Return every click that is possible on the page. Searches are not included."""
-    return tuple(f"click[{text}]" for text in session.targets() if text != "search")
 
 
 def symbol_of(session: Session, action: str) -> str:

@@ -10,27 +10,40 @@ from typing import Any, overload
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, TaskError
 from coevo_gym.core.evolution import Draft
-from coevo_gym.core.task import NothingAsked, Split, Task, folded, strictest
+from coevo_gym.core.task import (
+    NATIVE_SPLITS,
+    NothingAsked,
+    Split,
+    Task,
+    folded,
+    strictest,
+)
 from coevo_gym.core.task_file import described
 from coevo_gym.envs.tags import asks_nothing, tags_from
 from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
 from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.goals import ShoppingGoal, human_goals, synthetic_goals
-from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE
+from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE, Page
 from coevo_gym.envs.webshop.engine.product import Product
+from coevo_gym.envs.webshop.engine.reward import score
+from coevo_gym.envs.webshop.engine.session import Session
 from coevo_gym.envs.webshop.official import load_official
 from coevo_gym.envs.webshop.world import WebShopVerifier, WebShopWorld
 from coevo_gym.provision import data_folder
 
 BUILTIN = "builtin"
-SUBSETS = ("synthetic", "human", "official_test", BUILTIN)
-OFFICIAL_TEST = range(500)
+OFFICIAL_TEST = "official_test"
+UNSOLVABLE = "unsolvable"
+SUBSETS = ("synthetic", "human", OFFICIAL_TEST, UNSOLVABLE, BUILTIN)
+TEST_GOALS = range(500)
 """Goal numbers in the original WebShop's test split.
 
 Its products also occur in the original's training goals, so use it only to compare with published
 numbers.
 """
+OFFICIAL_PRODUCTS = 1_000
+"""Number of products in the original WebShop's smallest catalogue."""
 
 
 def split_of(asin: str) -> Split:
@@ -127,12 +140,16 @@ def reference(goal: ShoppingGoal, catalogue: Catalogue) -> tuple[str, ...]:
         return any(p.asin == goal.asin for p in catalogue.search(query)[:PAGE_SIZE])
 
     query = next(filter(shown, searches(goal.instruction)), goal.product.title.lower())
+    return (f"search[{query}]", f"click[{goal.asin.lower()}]", *_buying(goal))
+
+
+def _buying(goal: ShoppingGoal) -> tuple[str, ...]:
+    """Return the actions on the product's page that choose the wanted options and buy it."""
     asked = dict(goal.options)
     if "" in asked:  # a human-written goal names values only
-        names = {value: name for name, values in catalogue[goal.asin].options for value in values}
+        names = {value: name for name, values in goal.product.options for value in values}
         asked = {names[value]: value for _, value in goal.options if value in names}
-    clicks = [goal.asin.lower(), *asked.values(), "buy now"]
-    return (f"search[{query}]", *(f"click[{text}]" for text in clicks))
+    return tuple(f"click[{text}]" for text in (*asked.values(), "buy now"))
 
 
 class NativeTasks(Sequence[Task]):
@@ -196,18 +213,45 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
     catalogue = builtin_catalogue() if subset == BUILTIN else active_catalogue()
     found = _native(catalogue, split, None if subset == BUILTIN else subset)
     if not found:
-        hint = " That subset belongs to the test split." if subset == "official_test" else ""
         raise TaskError(
-            f"The WebShop catalogue {catalogue.name!r} has no {split} tasks in subset {subset!r}."
-            f"{hint}"
+            f"The WebShop catalogue {catalogue.name!r} has no {split} tasks in subset {subset!r}. "
+            + _explained(catalogue, subset)
         )
     return found
+
+
+def _explained(catalogue: Catalogue, subset: str | None) -> str:
+    """Explain why a split of a subset can be empty."""
+    if subset == OFFICIAL_TEST and _is_official(catalogue):
+        return "That subset belongs to the test split."
+    if subset == OFFICIAL_TEST:
+        return (
+            "That subset belongs to the original's data, which has at least "
+            f"{OFFICIAL_PRODUCTS:,} products."
+        )
+    counts = ", ".join(f"{len(_native(catalogue, part, None))} {part}" for part in NATIVE_SPLITS)
+    return (
+        f"It has {len(catalogue)} products and {len(_goals(catalogue))} goals. A hash of the "
+        f"product's ASIN decides a goal's split: {counts}, and {len(_unsolvable(catalogue))} in "
+        f"the subset {UNSOLVABLE!r}, because their own product cannot score 1."
+    )
+
+
+def _is_official(catalogue: Catalogue) -> bool:
+    """Return True if a catalogue is large enough to be the original's, which has a test split."""
+    return catalogue.name != BUILTIN and len(catalogue) >= OFFICIAL_PRODUCTS
 
 
 @lru_cache(maxsize=32)
 def _native(catalogue: Catalogue, split: Split, subset: str | None) -> Sequence[Task]:
     goals = _goals(catalogue)
-    numbers = [i for i, goal in enumerate(goals) if _in(catalogue, goal, split, subset)]
+    unsolvable = _unsolvable(catalogue)
+    numbers = [
+        place
+        for place, entry in enumerate(goals)
+        if (subset == OFFICIAL_TEST or (place in unsolvable) is (subset == UNSOLVABLE))
+        and _in(catalogue, entry, split, subset)
+    ]
     return NativeTasks(catalogue, numbers)
 
 
@@ -222,14 +266,34 @@ def _goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...]:
 
 
 @lru_cache(maxsize=4)
+def _unsolvable(catalogue: Catalogue) -> frozenset[int]:
+    """Return the indices of the goals that are not fulfilled by buying what they request."""
+    goals = enumerate(_goals(catalogue))
+    return frozenset(place for place, (goal, _) in goals if not _is_solvable(goal, catalogue))
+
+
+def _is_solvable(goal: ShoppingGoal, catalogue: Catalogue) -> bool:
+    """Return True if the goal's own product, with the wanted options chosen, has the score 1.
+
+    Goals can fail for two wanted options that share a value, of which only one can be chosen; for a
+    value that cannot be clicked or acts as a button; and for colours (see ``reward.py``).
+    """
+    session = Session(catalogue)
+    session.reset("")
+    session.page, session.product = Page.ITEM, goal.product
+    possible = all(session.step(action).valid for action in _buying(goal))
+    return possible and score(goal, goal.product, session.options, goal.product.price).reward == 1
+
+
+@lru_cache(maxsize=4)
 def _reserved(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
     """Return the keys that identify the goals in the original WebShop's test split."""
-    if catalogue.name == BUILTIN:
+    if not _is_official(catalogue):
         return frozenset()
     return frozenset(
         key
         for goal, number in _goals(catalogue)
-        if number in OFFICIAL_TEST
+        if number in TEST_GOALS
         for key in _keys(goal, goal.instruction)
     )
 
@@ -264,9 +328,9 @@ def _in(
     catalogue: Catalogue, entry: tuple[ShoppingGoal, int], split: Split, subset: str | None
 ) -> bool:
     goal, number = entry
-    if subset == "official_test":
-        return split is Split.TEST and catalogue.name != BUILTIN and number in OFFICIAL_TEST
-    if subset is not None and goal.kind != subset:
+    if subset == OFFICIAL_TEST:
+        return split is Split.TEST and _is_official(catalogue) and number in TEST_GOALS
+    if subset not in (None, UNSOLVABLE) and goal.kind != subset:
         return False
     by_product = split_of(goal.asin)
     return by_product is split and _split(catalogue, goal) is split

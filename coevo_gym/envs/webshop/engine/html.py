@@ -35,6 +35,7 @@ def render_html(session: Session) -> str:
         product=product,
         options=product.options if product and behind else (),
         chosen=dict(session.options),
+        clicks=session.clicks(),
         parts=_parts(session),
         reward=session.score.reward if session.score else None,
     )

@@ -168,6 +168,15 @@ class Session:
             return pages.item_targets(self._product())
         return {} if self.page is Page.DONE else pages.buttons(pages.BACK_TO_SEARCH, pages.PREVIOUS)
 
+    def clicks(self) -> tuple[str, ...]:
+        """Return the actions that click an item of the page, in the order of :meth:`targets`.
+
+        As in the original, some items cannot be clicked: ``search``, and texts that
+        :func:`parse_action` reads differently, such as "", "8 [wide]" or a text of two lines.
+        """
+        actions = {text: f"click[{text}]" for text in self.targets() if text != "search"}
+        return tuple(a for text, a in actions.items() if parse_action(a).argument == text)
+
     def _product(self) -> Product:
         if self.product is None:
             raise RuntimeError(f"No product is open on page {self.page}. Restart with reset().")
