@@ -124,7 +124,6 @@ def show(source: Source, sets: Sets = None, as_json: AsJson = False) -> None:
         return
     for arm, rows in blocks.items():
         if arm:
-            say_wrapped("")
             say_wrapped(f"arm {arm} uses these settings in place of those above:")
         for key, value, origin in rows:
             default = origin == "default"

@@ -318,7 +318,7 @@ def test_config_show(coevo: Coevo, columns: str, monkeypatch: pytest.MonkeyPatch
     assert "learner.lr = 0.5  (command line)" in lines
     assert "name = quickstart  (preset quickstart)" in lines
     assert "sinks = (empty)" in lines
-    of_run = lines[: lines.index("")]
+    of_run = lines[: lines.index("arm static uses these settings in place of those above:")]
     assert len(of_run) == len({line.partition(" = ")[0] for line in of_run}) > 150
 
 
