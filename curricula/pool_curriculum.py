@@ -306,7 +306,7 @@ class PoolCurriculum:
         self._counts = {name: counts.get(name, 0) for name in _COUNTS}
         signals = read(dict[str, Count], state.get("signals", {}))
         self._signals = Counter(signals or _signals_in(counts))
-        weights = self.selector.weights()
+        weights = self.selector.weights() if len(self.pool) else None
         if weights is not None and len(weights) != len(self.pool):
             raise ConfigError(
                 f"The saved selector has {len(weights)} tasks, but the pool has {len(self.pool)}."

@@ -209,6 +209,9 @@ class Meter:
 
     The state converts to and from JSON. After loading, the units of an unfinished round start
     again. Threads and event loops may share a meter. A tape shares its meter's scopes.
+
+    Attributes:
+        save: called before requests are sent, to store a state that includes them.
     """
 
     def __init__(self, caps: Caps | None = None, scopes: Scopes | None = None) -> None:
@@ -222,6 +225,7 @@ class Meter:
         self._held: list[tuple[str, Cost]] = []  # by round
         self._waiting: list[Future[None]] = []
         self._waited: dict[str, float] = {}  # seconds, by round
+        self.save: Callable[[], None] = lambda: None
         self.scopes.on_begin(self._begin)
 
     @contextmanager
@@ -237,6 +241,12 @@ class Meter:
         """The cost counted towards the run's caps so far. Env steps are not included."""
         with self._lock:
             return self._total
+
+    @property
+    def committed(self) -> Cost:
+        """The total, in which requests that have not been counted yet have their maximum cost."""
+        with self._lock:
+            return sum((held for _, held in self._held), self._total)
 
     def usage(self, path: str) -> dict[str, Usage]:
         """Return the model usage in a scope and its nested scopes, by purpose."""
@@ -255,8 +265,13 @@ class Meter:
                 for purpose, cost in usage.items():
                     self._add(round, purpose, cost, Cost.of(0, cost), again=True)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state as JSON."""
+    def state_dict(self, *, committed: bool = False) -> dict[str, Any]:
+        """Return the state as JSON.
+
+        Args:
+            committed: True to store :attr:`committed` as the total, for a process that may be
+                killed before it can count its requests.
+        """
         with self._lock:
             forgotten = dict(self._forgotten)
             for path, purposes in self._spent.items():
@@ -269,7 +284,7 @@ class Meter:
             }
             return {
                 "spent": spent,
-                "total": _to_json(self._total),
+                "total": _to_json(self.committed if committed else self._total),
                 "forgotten": {round: _to_json(cost) for round, cost in forgotten.items()},
             }
 
@@ -342,6 +357,8 @@ class Meter:
     def _held_while_open(self, held: tuple[str, Cost]) -> Iterator[int]:
         begun = time.perf_counter()
         try:
+            if held[1].requests:
+                self.save()
             yield held[1].requests
         finally:
             with self._lock:
@@ -361,7 +378,7 @@ class Meter:
         if caps.max_seconds_per_round is not None and seconds >= caps.max_seconds_per_round:
             return 0
         here = sum((held for name, held in self._held if name == round), Cost.of(0, *usages))
-        total = sum((held for _, held in self._held), self._total)
+        total = self.committed
         tokens = [
             cap - spent
             for cap, spent in (

@@ -114,7 +114,8 @@ class LiveEpisode(Generic[RecordT]):
         shown = self._seen.texts[: len(self._acts)]
         record = self._episode.record(self._inner, self._acts, shown)
         usage = sum((act.usage for act in self._acts if act.usage is not NO_USAGE), NO_USAGE)
-        return Finished(self.index, record, len(self._acts), usage)
+        cut = sum(act.cut for act in self._acts)
+        return Finished(self.index, record, len(self._acts), usage, cut)
 
     def _lost(self, reason: EndReason, error: Fault) -> Lost:
         if reason is not EndReason.ABANDONED:

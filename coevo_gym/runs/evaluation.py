@@ -12,7 +12,6 @@ from typing import Any
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.evolution import digest
 from coevo_gym.core.sections import flat
-from coevo_gym.core.spend import Cost
 from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.episodes.episode import Lost
@@ -141,18 +140,15 @@ def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> E
     if not job.tasks:
         raise ConfigError(f"{job.source} has no {job.split} tasks to evaluate {job.policy} on.")
     progress.phase(job.policy, total=total, done=done)
-    cost = sum((line.cost for line in kept.lines.values()), Cost())
-    progress.spent(cost)
+    progress.spent(job.cost(kept.lines.values()))
     if done == total:
         return kept.evaluation(job.tasks, job.samples)
     progress.expect(*episodes_ahead(total - done, job.assembly.max_steps), whole=True)
+    if told := about_answer_limit(job):
+        progress.say(told)
 
     def on_done(over: int) -> None:
-        nonlocal cost, done
-        if len(kept.lines) > done:
-            cost += next(reversed(kept.lines.values())).cost
-            progress.spent(cost)
-        done = len(kept.lines)
+        progress.spent(job.cost(kept.lines.values()))
         progress.update(over)
 
     scope = computing(job.assembly.config) if job.model else nullcontext()
@@ -174,12 +170,51 @@ def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> E
                 f"{job.policy} of {job.source} cannot be evaluated on "
                 f"{job.assembly.config.benchmark.name}: {error}"
             ) from error
+        finally:
+            progress.spent(job.cost(kept.lines.values()))
     if found.faults:
         progress.say(
             f"{found.faults} episodes failed on infrastructure errors and are excluded from all "
             "statistics."
         )
+    if told := about_answers(job, found):
+        progress.say(told)
     return found
+
+
+_THINKING_TOKENS = 2_048
+"""Tokens of an answer below which many models do not finish a thought."""
+_NOTABLE = 0.1
+"""Share of answers without an action, or cut off, from which the user is told about them."""
+
+
+def about_answer_limit(job: EvalJob) -> str:
+    """Return a warning if a model that thinks has few tokens for its answers, else ""."""
+    chat = job.assembly.config.policy.chat
+    if not (_chats(job) and chat.thinking and chat.max_answer_tokens < _THINKING_TOKENS):
+        return ""
+    return (
+        f"policy.chat.thinking is on, but an answer, including its thoughts, has at most "
+        f"{chat.max_answer_tokens} tokens. Many models need more to finish a thought: raise "
+        f"policy.chat.max_answer_tokens, for example to {_THINKING_TOKENS}."
+    )
+
+
+def about_answers(job: EvalJob, found: Evaluation) -> str:
+    """Return a warning if many of a model's answers had no action or were cut off, else ""."""
+    total, empty, cut, _ = found.answers
+    if not _chats(job) or max(empty, cut) < max(1, _NOTABLE * total):
+        return ""
+    most = job.assembly.config.policy.chat.max_answer_tokens
+    told = f"{empty} of {total} answers were empty ({cut} cut at {most} tokens)"
+    if cut:
+        return f"{told}: raise policy.chat.max_answer_tokens."
+    return f"{told}: look at the model's answers, which may be refusals or native tool calls."
+
+
+def _chats(job: EvalJob) -> bool:
+    """Return True if a language model answers."""
+    return bool(job.model) and job.assembly.config.policy.kind != "tiny"
 
 
 def to_json(job: EvalJob, found: Evaluation) -> dict[str, Any]:
@@ -193,6 +228,7 @@ def to_json(job: EvalJob, found: Evaluation) -> dict[str, Any]:
         "scenario_success": found.scenario_success_rate,
         "steps": found.steps,
         "end_reasons": found.end_reasons,
+        "answers": {"total": found.answers.total, **found.answers.shares},
         "types": {
             kind: {value: asdict(rate) for value, rate in rates.items()}
             for kind, rates in found.types.items()
@@ -231,6 +267,7 @@ def opened(
         with closing(RunStore(folder.database)) as database:
             database.add_evaluated_tasks(map(evaluated_task, job.tasks))
             database.check()
+            job.resume(folder)
             yield KeptInFolder(folder, job.policy, database)
 
 

@@ -36,7 +36,7 @@ class TableRow:
         score: mean score in [0, 1].
         n_tasks: number of held-out tasks.
         env_steps: env steps spent on training and exploration; 0 for an untrained policy.
-        tokens: tokens read and written by models in its rounds.
+        tokens: tokens read and written by models in its rounds; for an evaluation, by its policy.
         usd: price of these tokens in US dollars, as far as prices are set.
         mixed_groups: share of the arm's groups with both outcomes; None if unknown.
         explored: share of its env steps spent on exploration; None if unknown.

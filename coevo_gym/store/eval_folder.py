@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.registry import meant
-from coevo_gym.core.spend import Cost, Usage
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.store.folder import (
@@ -50,6 +50,9 @@ class EvalLine(FrozenModel):
         prompt_tokens: number of tokens that models read.
         completion_tokens: number of tokens that models wrote.
         usd: price of these tokens in US dollars, where prices are set.
+        empty: number of answers without an action; None in files of older versions.
+        cut: number of answers that were cut off at the token limit; None as for ``empty``.
+        invalid: number of actions that had no effect; None as for ``empty``.
     """
 
     id: str
@@ -65,6 +68,9 @@ class EvalLine(FrozenModel):
     prompt_tokens: int = Field(default=0, ge=0)
     completion_tokens: int = Field(default=0, ge=0)
     usd: float = Field(default=0.0, ge=0)
+    empty: int | None = Field(default=None, ge=0)
+    cut: int | None = Field(default=None, ge=0)
+    invalid: int | None = Field(default=None, ge=0)
 
     @property
     def key(self) -> Key:
@@ -79,11 +85,6 @@ class EvalLine(FrozenModel):
             completion_tokens=self.completion_tokens,
             usd=self.usd,
         )
-
-    @property
-    def cost(self) -> Cost:
-        """Cost of the episode."""
-        return Cost.of(self.steps, self.usage)
 
     @property
     def ended(self) -> Evaluated:
@@ -118,6 +119,11 @@ class EvalFolder:
     def database(self) -> Path:
         """Database with the episodes and their tasks."""
         return self.path / "trajectories.db"
+
+    @property
+    def endpoint(self) -> Path:
+        """File with the requests and tokens of the policy's endpoint, in all starts together."""
+        return self.path / "endpoint.json"
 
     @property
     def summary(self) -> Path:

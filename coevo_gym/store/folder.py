@@ -291,8 +291,11 @@ _ADVICE = {
 }
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes, *, synced: bool = True) -> None:
     """Write a file atomically, so that it always contains either the old or the new content.
+
+    Without ``synced``, which is much faster, this is true after a crash of the process, but a power
+    failure may damage the file.
 
     Raises:
         StoreError: if the file cannot be written; the old file is kept.
@@ -302,11 +305,16 @@ def write_atomic(path: Path, data: bytes) -> None:
         file.write(data)
 
     with storing(path):
-        write_then_name(path.with_name(f".{path.name}.part"), write, lambda _: path.name)
+        temporary = path.with_name(f".{path.name}.part")
+        write_then_name(temporary, write, lambda _: path.name, synced=synced)
 
 
 def write_then_name(
-    temporary: Path, write: Callable[[BinaryIO], None], name: Callable[[Path], str]
+    temporary: Path,
+    write: Callable[[BinaryIO], None],
+    name: Callable[[Path], str],
+    *,
+    synced: bool = True,
 ) -> Path:
     """Write a file under a temporary name, then rename it.
 
@@ -314,6 +322,7 @@ def write_then_name(
         temporary: path of the temporary file; a file left by a killed process is overwritten.
         write: function that writes the content to a stream.
         name: function that returns the final name from the written ``temporary``.
+        synced: True to sync the file and its name to disk.
 
     Returns:
         The final path.
@@ -324,21 +333,23 @@ def write_then_name(
     try:
         with open(temporary, "wb") as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
+            if synced:
+                file.flush()
+                os.fsync(file.fileno())
         path = temporary.with_name(name(temporary))
         os.replace(temporary, path)
-        _sync_folder(path.parent)
+        if synced:
+            _sync_folder(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     return path
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically, replacing non-finite numbers with null."""
+def write_json(path: Path, value: Any, *, synced: bool = True) -> None:
+    """Write a JSON file, replacing non-finite numbers with null; see :func:`write_atomic`."""
     text = json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False)
-    write_atomic(path, f"{text}\n".encode())
+    write_atomic(path, f"{text}\n".encode(), synced=synced)
 
 
 def read_json(path: Path) -> Any:

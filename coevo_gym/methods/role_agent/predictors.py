@@ -12,11 +12,11 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Guidance, Message, Policy, Prompt, Sampling, Ticket
 from coevo_gym.core.spend import NO_USAGE, Usage
+from coevo_gym.core.thoughts import without_thoughts
 from coevo_gym.core.trajectory import Cue, Group, TokenDecision, Trajectory
 from coevo_gym.envs.diagnosis import texts_after
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.methods.role_agent.foresight import FORESIGHT, clean
-from coevo_gym.prompts.answers import without_thoughts
 from coevo_gym.prompts.cue import load_cue
 from coevo_gym.trainers.similarity import MAX_CHARACTERS
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from coevo_gym.core.arithmetic import use_arithmetic, warn_if_other
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import meant
 from coevo_gym.core.seams import Policy
+from coevo_gym.core.spend import NO_USAGE, Cost, Usage
 from coevo_gym.core.task import Task
 from coevo_gym.episodes.evaluation import Evaluation, Parts, Players
 from coevo_gym.runs.assembly import (
@@ -37,6 +39,7 @@ from coevo_gym.runs.policies import make_policy, model_setting
 from coevo_gym.runs.progress import ProgressSink
 from coevo_gym.runs.table import PERSON, RANDOM, SCRIPTED, WARMUP, TableRow, table_row
 from coevo_gym.store.checkpoint import Checkpoints
+from coevo_gym.store.eval_folder import EvalFolder, EvalLine
 from coevo_gym.store.folder import RunFolder
 
 
@@ -161,6 +164,9 @@ class EvalJob:
         weights: hash of the model's weights; "" if they are not available.
         env_steps: env steps used to train the policy.
         elsewhere: True if the policy was trained on another benchmark.
+        resume: called with the evaluation's folder before any task is played, so that caps on an
+            endpoint count what earlier starts have spent.
+        spent: returns the cost of all requests so far; None if no endpoint plays.
         close: called when all tasks are played.
         asked: returns the language model that plays, for questions about its failures; None if no
             language model plays.
@@ -178,6 +184,8 @@ class EvalJob:
     weights: str = ""
     env_steps: int = 0
     elsewhere: bool = False
+    resume: Callable[[EvalFolder], None] = lambda folder: None
+    spent: Callable[[], Usage | None] = lambda: None
     close: Callable[[], None] = lambda: None
     asked: Callable[[], Policy] | None = None
     trials: TrialRules | None = None
@@ -207,7 +215,16 @@ class EvalJob:
 
     def row(self, found: Evaluation) -> TableRow:
         """Return the evaluation's results as a table row."""
-        return table_row(self.policy, found.metrics(), self.env_steps)
+        usage = sum((line.usage for line in found.lines), NO_USAGE)
+        return table_row(self.policy, found.metrics(), self.env_steps, usage=usage)
+
+    def cost(self, lines: Collection[EvalLine]) -> Cost:
+        """Return the cost so far: of all requests to an endpoint, or else of finished episodes."""
+        steps, asked = sum(line.steps for line in lines), self.spent()
+        if asked is not None:
+            return Cost.of(steps, asked)
+        tokens = sum(line.prompt_tokens + line.completion_tokens for line in lines)
+        return Cost(env_steps=steps, tokens=tokens, usd=math.fsum(line.usd for line in lines))
 
 
 def run_job(
@@ -343,6 +360,8 @@ def model_job(
         players=lambda *place: _sampler(assembly, opened.policy, samples)(*place),
         model=model_id(config),
         weights=weights,
+        resume=opened.resume,
+        spent=opened.spent,
         close=opened.close,
         asked=lambda: opened.policy,
     )
@@ -363,14 +382,25 @@ class _Opened:
 
     def __init__(self, assembly: Assembly, progress: ProgressSink) -> None:
         self._assembly, self._progress = assembly, progress
+        self._folder: EvalFolder | None = None
         self._policy: Policy | None = None
 
     @property
     def policy(self) -> Policy:
         if self._policy is None:
-            assembly = self._assembly
+            assembly, folder = self._assembly, self._folder
             self._policy = make_policy(assembly.config.policy, seed=assembly.seed("policy"))
+            if folder is not None and isinstance(self._policy, OpenAIPolicy):
+                # Older versions stored the usage of finished episodes alone.
+                known = sum((line.usage for line in folder.lines().values()), NO_USAGE)
+                self._policy.keep_counts_in(folder.endpoint, before=known)
         return self._policy
+
+    def resume(self, folder: EvalFolder) -> None:
+        self._folder = folder
+
+    def spent(self) -> Usage | None:
+        return self._policy.usage if isinstance(self._policy, OpenAIPolicy) else None
 
     def close(self) -> None:
         if isinstance(self._policy, OpenAIPolicy):

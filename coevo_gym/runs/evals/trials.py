@@ -153,6 +153,10 @@ def run_trials_in(
         told.expect(*episodes_ahead(n - len(kept.lines), job.assembly.max_steps))
         so_far = TrialsInFolder(folder, kept)
 
+        def on_done(over: int) -> None:
+            told.spent(job.cost(kept.lines.values()))
+            told.update(over)
+
         def reflect(failures: Sequence[FailedTrial]) -> list[TrialLesson]:
             if cues is not None:
                 return [TrialLesson()] * len(failures)
@@ -171,9 +175,10 @@ def run_trials_in(
                 until_solved=cues is None,
                 seed=job.assembly.config.seed,
                 kept=so_far,
-                on_done=told.update,
+                on_done=on_done,
             )
         finally:
+            told.spent(job.cost(kept.lines.values()))
             job.close()
         write_json(folder.summary, to_json(job, found))
     return found

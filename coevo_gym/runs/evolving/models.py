@@ -13,6 +13,7 @@ from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import digest
 from coevo_gym.core.inquiry import Advisor, AnswerStore, Scope
 from coevo_gym.core.seams import Agent, Completion, Policy, Request
 from coevo_gym.core.spend import FREE, Caps, Meter
@@ -28,6 +29,7 @@ from coevo_gym.runs.config import (
 from coevo_gym.runs.policies import make_policy
 from coevo_gym.runs.stop import Stopped
 from coevo_gym.store.answers import AnswerFile, AnswerTable
+from coevo_gym.store.folder import read_json, write_json
 
 
 class Asked:
@@ -75,10 +77,15 @@ class Asked:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the spending saved by :meth:`state_dict`."""
-        self.meter.load_state_dict(state)
-        if self._endpoint is not None and state.get("endpoint"):
-            self._endpoint.load_state_dict(state["endpoint"])
+        """Restore the spending saved by :meth:`state_dict`.
+
+        Spending since then, which is known from the run's files, still counts.
+        """
+        if state["total"][0] >= self.meter.total.requests:
+            self.meter.load_state_dict(state)
+        endpoint, saved = self._endpoint, state.get("endpoint")
+        if endpoint is not None and saved and saved.get("requests", 0) >= endpoint.usage.calls:
+            endpoint.load_state_dict(saved)
 
     @property
     def _endpoint(self) -> OpenAIPolicy | None:
@@ -133,7 +140,8 @@ class AskedExplorer(Asked):
 class Models:
     """A factory that creates each of a run's models once and can close them all.
 
-    The run's own tape is in the database, if there is one. Models on this machine use the seed.
+    The run's own tape is in the database, if there is one, and files beside it count the spending
+    of each arm and each endpoint. Models on this machine use the seed.
     """
 
     def __init__(
@@ -226,6 +234,9 @@ class Models:
             meter = self._meters[arm] = Meter(advisor)
             if self._spent is not None:
                 meter.load_state_dict({"spent": {}, "total": self._spent, "forgotten": {}})
+            if self.database is not None:
+                name = f"spent-{arm}.json" if arm else "spent.json"
+                _keep_in(self.database.with_name(name), meter)
         return self._meters[arm]
 
     def _tape(
@@ -251,7 +262,10 @@ class Models:
                 endpoint=model.endpoint,
                 chat=ChatConfig(thinking=thinking),
             )
-            self._made[key] = make_policy(settings, seed=self._seed)
+            policy = self._made[key] = make_policy(settings, seed=self._seed)
+            if isinstance(policy, OpenAIPolicy) and self.database is not None:
+                name = f"spent-at-endpoint-{digest(key)[:8]}.json"
+                policy.keep_counts_in(self.database.with_name(name))
         return self._made[key]
 
     def _open(self) -> AnswerStore | None:
@@ -268,6 +282,13 @@ class Models:
         if tape.mode == "replay" and not path.is_file():
             raise ConfigError(f"tape.file: {path} does not exist, so it cannot be replayed.")
         return AnswerTable(path, read_only=True) if is_run else AnswerFile(path)
+
+
+def _keep_in(file: Path, meter: Meter) -> None:
+    """Restore a meter from a file if it exists, and save the meter there before each request."""
+    if file.exists():
+        meter.load_state_dict(read_json(file))
+    meter.save = lambda: write_json(file, meter.state_dict(committed=True), synced=False)
 
 
 class _Stoppable:
