@@ -103,15 +103,29 @@ def _group() -> None:
 def show(source: Source, sets: Sets = None, as_json: AsJson = False) -> None:
     """Print all settings, and the origin of each value that is not the default.
 
+    The settings of the run are followed by a block for each arm, with the settings that the arm
+    changes and those of its method.
+
     For example: coevo config show quickstart --set seed=1
     """
     from coevo_gym.runs.config import load_config
+    from coevo_gym.runs.plan import rows_of_arms
 
-    rows = load_config(source, sets=sets or ()).rows()
+    config = load_config(source, sets=sets or ())
+    blocks = {"": config.rows(), **rows_of_arms(config.config)}
     if as_json:
-        print_json([{"key": key, "value": value, "origin": origin} for key, value, origin in rows])
+        print_json(
+            [
+                {"arm": arm, "key": key, "value": value, "origin": origin}
+                for arm, rows in blocks.items()
+                for key, value, origin in rows
+            ]
+        )
         return
-    for key, value, origin in rows:
-        default = origin == "default"
-        text = f"{key} = {as_text(value) or '(empty)'}" + ("" if default else f"  ({origin})")
-        say_wrapped(text, style="dim" if default else "")
+    for arm, rows in blocks.items():
+        if arm:
+            say_wrapped(f"arm {arm} uses these settings in place of those above:")
+        for key, value, origin in rows:
+            default = origin == "default"
+            text = f"{key} = {as_text(value) or '(empty)'}" + ("" if default else f"  ({origin})")
+            say_wrapped(text, style="dim" if default else "")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from coevo_gym.core.benchmark import benchmark_specs
-from coevo_gym.core.registry import load_object
+from coevo_gym.core.registry import METHODS, load_object
 from coevo_gym.core.sections import flat
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.methods.published import differences, published
@@ -150,6 +150,25 @@ def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
     """Return the settings of an arm and its run as JSON, with dotted keys."""
     own = arm.model_dump(mode="json", exclude={"name", "method", "settings"})
     return dict(flat({**config.to_json(), **own, "method": arm.settings.model_dump(mode="json")}))
+
+
+def rows_of_arms(config: RunConfig) -> dict[str, list[tuple[str, Any, str]]]:
+    """Return (key, value, origin) of the settings in which each arm differs from the run.
+
+    All settings of an arm's method are included, with the origin ``default`` where it applies.
+    """
+    run = dict(flat(config.to_json()))
+    found = {}
+    for name, arm in arm_configs(config).items():
+        own = config.arm[name].set if name in config.arm else {}
+        origins = dict.fromkeys(METHODS.load(arm.method).sets, f"method {arm.method}")
+        origins |= dict.fromkeys(own, f"arm.{name}.set")
+        found[name] = [
+            (key, value, origins.get(key, "default"))
+            for key, value in settings_of(config, arm).items()
+            if key.startswith("method.") or key not in run or run[key] != value
+        ]
+    return found
 
 
 def _published(config: RunConfig) -> Iterator[tuple[str, str]]:

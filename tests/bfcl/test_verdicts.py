@@ -7,16 +7,18 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import pytest
 
 from coevo_gym.core.task import Task
+from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.bfcl.engine import wheel
 from coevo_gym.envs.bfcl.engine.calls import Call, hermes, python
 from coevo_gym.envs.bfcl.engine.dialogue import max_steps_of_a_turn
 from coevo_gym.envs.bfcl.tasks import CLOSING
+from coevo_gym.episodes.episode import eval_trajectory_of
 from tests.bfcl.families import FAMILIES
 from tests.bfcl.official import Entry, Turns, Verdict, entries, entry, executor, verdict
 
@@ -149,6 +151,41 @@ def test_the_official_checker_says_the_same(env: gym.Env[str, str], family: str,
                 theirs = verdict(each, as_served(each, turns))
                 assert ours(env, each, turns) == theirs, (each.task.name, turns)
     assert compared >= 10
+
+
+def of_every_turn(each: Entry, turns: Turns) -> list[str]:
+    """How each turn compares with its reference by the official functions, also after a failure."""
+    checker = wheel.official("eval_checker.multi_turn_eval.multi_turn_checker")
+    found, outputs = list[str](), list[str]()
+    with executor(each.data) as agent, executor(each.data) as twin:
+        for number, (calls, truth) in enumerate(zip(turns, each.truth, strict=True)):
+            outputs += agent.run([*map(python, calls)])
+            expected = twin.run(truth)
+            if not truth:
+                found.append("passed")
+            elif not calls:
+                found.append("empty")
+            elif not checker.state_checker(agent.instances, twin.instances)["valid"]:
+                found.append("state")
+            else:
+                valid = checker.response_checker(outputs, expected, number)["valid"]
+                found.append("passed" if valid else "response")
+    return found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_turns_after_a_failed_one_are_compared_by_the_same_rules(
+    env: gym.Env[str, str], family: str
+) -> None:
+    """For the labels of SEAL; the verdict is that of the first failed turn."""
+    for number, category in enumerate(wheel.CATEGORIES):
+        for each in entries(category)[number::20]:
+            rng = random.Random(f"{family} {each.task.name}")
+            turns = FAMILIES[family](each, [list(calls) for calls in each.turns], rng)
+            play(env, each.task, one_message_a_turn(turns))
+            facts = eval_trajectory_of(cast(TaskEnv, env.unwrapped)).report["turns"]
+            compared = [turn["outcome"] for turn in facts]
+            assert compared == of_every_turn(each, as_served(each, turns)), (each.task.name, turns)
 
 
 def test_all_outcomes_are_among_those_rollouts(env: gym.Env[str, str]) -> None:

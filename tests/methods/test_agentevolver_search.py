@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from coevo_gym.methods.agentevolver.experience import Experience
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.provision import models_home
-from tests.needs import alfworld, sentences
+from tests.needs import sentences
 
 N_TASKS = 100
 MODELS = models_home()
@@ -114,24 +115,22 @@ def share_guided(benchmark: str, embed: Embedder, least: float) -> float:
     return sum(bool(guidance.cues) for guidance in coach.guide(tickets)) / len(tasks)
 
 
-NAMES = [
-    pytest.param(name, marks=pytest.mark.skipif(bool(reason), reason=reason))
-    for name, reason in (("webshop", ""), ("bfcl", ""), ("alfworld", alfworld()), ("appworld", ""))
-]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_by_default_all_training_tasks_find_lessons(name: str) -> None:
+@pytest.mark.parametrize("name", LESSONS)
+def test_by_default_all_training_tasks_find_lessons(
+    name: str, engine: Callable[[str], None]
+) -> None:
+    engine(name)
     least = AgentEvolverSettings().least_cosine
     assert share_guided(name, HashingEmbedder(), least) == 1.0
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(sentences()), reason=sentences())
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LESSONS)
 def test_the_small_model_finds_lessons_that_are_like_the_task(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, engine: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    engine(name)
     monkeypatch.setattr("coevo_gym.curricula.pool.embed.models_home", lambda: MODELS)
     embed = CurriculumConfig().make_embedder(reads=True)
     assert isinstance(embed, SentenceEmbedder)

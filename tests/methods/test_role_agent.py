@@ -701,7 +701,8 @@ class TestInline:
             ('<predict_next n="2">b</predict_next><predict_next> a </predict_next>', ["a", "b"]),
             ('<predict_next n="1">a</predict_next><action>go</action>', ["a", ""]),
             ("<think><predict_next>a</predict_next></think><action>go</action>", ["", ""]),
-            ('<predict_next n="9">a</predict_next><predict_next>b', ["b", ""]),
+            ('<predict_next n="9">a</predict_next><predict_next>b', ["b", ""]),  # cut
+            ("<predict_next>b<action>go</action>", ["b", ""]),
             ("", ["", ""]),
         ],
     )

@@ -307,8 +307,10 @@ def test_the_report_comes_with_a_picture(coevo: Coevo, finished: Path, tmp_path:
 @pytest.mark.parametrize("columns", ["80", "120"])
 def test_config_show(coevo: Coevo, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = json.loads(coevo("config", "show", TOY, "--set", "learner.lr=0.5", "--json"))
-    by_key = {row["key"]: row for row in rows}
-    assert by_key["learner.lr"] == {"key": "learner.lr", "value": 0.5, "origin": "command line"}
+    by_key = {row["key"]: row for row in rows if not row["arm"]}
+    assert by_key["learner.lr"] == {
+        "arm": "", "key": "learner.lr", "value": 0.5, "origin": "command line"
+    }  # fmt: skip
     assert by_key["warmup.n_tasks"]["origin"] == TOY
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setattr(output, "console", Console(width=int(columns)))
@@ -316,7 +318,23 @@ def test_config_show(coevo: Coevo, columns: str, monkeypatch: pytest.MonkeyPatch
     assert "learner.lr = 0.5  (command line)" in lines
     assert "name = quickstart  (preset quickstart)" in lines
     assert "sinks = (empty)" in lines
-    assert len(lines) == len({line.partition(" = ")[0] for line in lines}) > 150
+    of_run = lines[: lines.index("arm static uses these settings in place of those above:")]
+    assert len(of_run) == len({line.partition(" = ")[0] for line in of_run}) > 150
+
+
+def test_config_show_prints_what_each_arm_uses(coevo: Coevo) -> None:
+    preset, own = "role_agent_webshop_qwen2_5_1_5b", "arm.role_agent.set.method.weight=0.5"
+    rows = json.loads(coevo("config", "show", preset, "--set", own, "--json"))
+    by_arm = {(row["arm"], row["key"]): (row["value"], row["origin"]) for row in rows}
+    assert by_arm["", "learner.advantage"] == ("grpo", "default")
+    used = ("gigpo", "method role_agent")
+    assert by_arm["role_agent", "learner.advantage"] == used
+    assert by_arm["role_agent", "method.weight"] == (0.5, "arm.role_agent.set")
+    assert by_arm["role_agent", "method.gamma"] == (0.95, "default")
+    assert ("role_agent", "learner.lr") not in by_arm  # that of the run
+    lines = coevo("config", "show", preset).splitlines()
+    block = lines[lines.index("arm role_agent uses these settings in place of those above:") :]
+    assert "learner.advantage = gigpo  (method role_agent)" in block
 
 
 def test_presets_are_listed_with_what_they_need(coevo: Coevo) -> None:

@@ -249,14 +249,15 @@ def test_a_dry_run_prints_the_plan_of_each_row_and_starts_nothing(
     cells = [(cell["row"], cell["seed"], cell["state"]) for cell in told["cells"]]
     assert cells == [(row, seed, "new") for seed in (1, 2, 3) for row in rows]
     assert [*told["paper"]] == rows
-    # Predictions count as sampled tokens, so each row has a plan of its own.
-    assert [plan["rows"] for plan in told["plans"]] == [[row] for row in rows]
-    # Without failure modes, no model is asked.
+    assert [plan["rows"] for plan in told["plans"]] == [
+        *([row] for row in rows)  # foresight samples tokens, failure modes ask a model
+    ]
     assert [len(plan["asked"]) for plan in told["plans"]] == [0, 1, 0, 1]
+    assert [plan["max_study_tokens"] > 0 for plan in told["plans"]] == [False, True, True, False]
     assert all(plan["model"]["shortfall"] == "" for plan in told["plans"])
     text = " ".join(coevo(*asked, "--dry-run", "--card=h100").split())
     assert "12 in runs/role_agent_table3" in text
-    assert "each cell of no_foresight" in text
+    assert "each cell of role_agent" in text
     assert "queries from studies at most 5,400" in text
     assert not list(tmp_path.iterdir())
 
@@ -270,9 +271,9 @@ def test_numbers_of_a_paper_stand_beside_the_rows_that_have_its_settings(coevo: 
     }
     (note,) = told["notes"]
     assert "beside + questioning, + questioning and navigating" in note
-    for differs in ("policy.model.lora_rank: 64", "learner.lr: 1e-05", "method.reward: verifier"):
+    for differs in ("policy.model.lora_rank: 64", "learner.lr: 1e-05"):
         assert differs in note
-    assert note.count("the paper's") == 3
+    assert note.count("the paper's") == 2
     larger = [row["row"] for row in told["cells"]][-4:]
     assert all(name.endswith("_14b") for name in larger)
 
@@ -300,10 +301,7 @@ def test_rows_of_a_published_model_have_the_settings_of_its_preset(
     preset = load_config(f"agentevolver_{benchmark}_qwen2_5_{size}", environ={}).config
     update = {"name": preset.name, "arms": preset.arms, "arm": preset.arm}
     assert config.model_copy(update=update) == preset
-    settings = arm_configs(preset)["agentevolver"].settings.model_copy(
-        update={"native": False, "depth_window": 27 if benchmark == "bfcl" else 17}
-    )
-    assert arm.settings == settings
+    assert arm.settings == arm_configs(preset)["agentevolver"].settings
 
 
 def test_a_dry_run_says_what_it_cannot_print(coevo: Coevo) -> None:
