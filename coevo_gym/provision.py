@@ -71,6 +71,9 @@ def data_folder(benchmark: str) -> Path | None:
     if chosen:
         return Path(chosen).expanduser()
     installed = benchmark_home(benchmark) / "data"
+    if _left_behind(installed).is_dir():
+        with locked(benchmark):
+            _restore(installed)
     return installed if installed.is_dir() else None
 
 
@@ -101,20 +104,38 @@ def locked(benchmark: str) -> Iterator[None]:
 def staged(target: Path) -> Iterator[Path]:
     """Yield a new folder that replaces the target if the ``with`` block succeeds.
 
-    After an error or an interrupt the target is unchanged, and no temporary folder remains. Only
-    one process at a time may use it; see :func:`locked`.
+    After an error or an interrupt the target is unchanged, and no temporary folder remains. If the
+    process is killed while it exchanges the folders, the next call puts the old one back. Only one
+    process at a time may use it; see :func:`locked`.
     """
-    scratch = target.with_name(f".{target.name}-new")
+    _restore(target)
+    scratch = _scratch(target)
     shutil.rmtree(scratch, ignore_errors=True)  # left by a process that was killed
     new = scratch / "new"
     new.mkdir(parents=True)
     try:
         yield new
         with suppress(FileNotFoundError):
-            target.rename(scratch / "old")
+            target.rename(_left_behind(target))
         new.rename(target)
     finally:
+        _restore(target)
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _scratch(target: Path) -> Path:
+    return target.with_name(f".{target.name}-new")
+
+
+def _left_behind(target: Path) -> Path:
+    """Return the place of the old folder while a new one takes its name."""
+    return _scratch(target) / "old"
+
+
+def _restore(target: Path) -> None:
+    """Put the old folder back if its exchange was interrupted."""
+    if not target.exists() and _left_behind(target).exists():
+        _left_behind(target).rename(target)
 
 
 def pinned(lock: Path) -> list[str]:

@@ -177,9 +177,10 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
     """An env that runs on a server, with text observations and text actions.
 
     On the split ``train``, each ``reset`` begins a task from the server's curriculum, and the
-    server records the finished episode; other splits are for evaluation. A process that dies loses
-    only its own episode. If an infrastructure fault ends an episode, it is truncated and its
-    ``info["end_reason"]`` is ``worker_lost``. Discard its reward of 0.0, which is meaningless.
+    server records the finished episode; other splits are for evaluation. If this process dies or
+    closes the env during an episode, the server grades the steps so far, as with a reset. If an
+    infrastructure fault ends an episode, it is truncated and its ``info["end_reason"]`` is
+    ``worker_lost``. Discard its reward of 0.0, which is meaningless.
 
     Info keys: ``instruction``, ``admissible`` (actions known to be possible now), ``choices``,
     ``step``, ``action_valid``, ``error_kind``, ``success``, ``score`` (-1.0 until the end),
@@ -255,7 +256,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
         return self._last[0], reward, ends["terminated"], ends["truncated"], info
 
     def close(self) -> None:
-        """Disconnect from the server and drop any running episode. Repeated calls are harmless."""
+        """Disconnect from the server, which ends any running episode. May be called repeatedly."""
         if self._socket is not None:
             leaving, self._socket = self._socket, None
             leaving.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import zipfile
@@ -14,7 +15,7 @@ from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.envs.alfworld import setup as alfworld
 from coevo_gym.envs.appworld.engine import prefix
 from coevo_gym.envs.bfcl import setup as bfcl
-from coevo_gym.provision import pinned, pip_install
+from coevo_gym.provision import data_folder, install_files, pinned, pip_install
 
 PROJECT = Path(__file__).parents[1]
 LOCKS = {"alfworld": alfworld.LOCK, "appworld": prefix.PINS, "bfcl": bfcl.LOCK}
@@ -88,3 +89,46 @@ def test_a_wrong_hash_is_told_by_uv_too(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(EnvBackendError, match=r"pip rejected bfcl-eval==\S+ and mpmath==\S+: "):
         pip_install(bfcl.LOCK, advice="", timeout_s=1)
+
+
+@pytest.mark.parametrize("n_renames", [0, 1, 2])
+@pytest.mark.parametrize("then", ["is read", "is installed again", "fails to be installed"])
+def test_data_survive_a_kill_while_they_are_replaced(
+    n_renames: int, then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a process that ends before one of the two renames, or after them."""
+    monkeypatch.setenv("COEVO_HOME", str(tmp_path / "home"))
+    file = tmp_path / "a.json"
+    file.write_text("old")
+    install_files("webshop", [file])
+    file.write_text("new")
+    if not (pid := os.fork()):
+        try:
+            die_at_rename(n_renames)
+            install_files("webshop", [file])
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    expected = "new" if n_renames == 2 else "old"
+    if then == "is installed again":
+        install_files("webshop", [file])
+        expected = "new"
+    elif then == "fails to be installed":
+        with pytest.raises(FileNotFoundError):
+            install_files("webshop", [tmp_path / "missing.json"])
+    folder = data_folder("webshop")
+    assert folder is not None
+    assert (folder / "a.json").read_text() == expected
+
+
+def die_at_rename(n: int) -> None:
+    """Let the process end, as by a kill -9, at its rename number n, from 0."""
+    names = iter(range(99))
+    rename = Path.rename
+
+    def counted(path: Path, target: Path) -> Path:
+        if next(names) == n:
+            os._exit(9)
+        return rename(path, target)
+
+    Path.rename = counted  # type: ignore[method-assign, assignment]

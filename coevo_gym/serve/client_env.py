@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, Any, cast
 
 import gymnasium as gym
@@ -15,6 +16,8 @@ from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.serve.shelf import EnvShelf
+
+logger = logging.getLogger(__name__)
 
 _Text = Annotated[str, Field(min_length=1, max_length=255)]
 
@@ -132,13 +135,24 @@ class ClientEnv:
         steps = 0 if self._env is None or not self._episode else self._bare.info["step"]
         return {"episode_id": self._episode or None, "step_count": steps}
 
-    def close(self) -> None:
-        """Hand back the running episode's ticket and the env; may be called repeatedly."""
-        env, self._env = self._env, None
-        sampler, self._sampler = self._sampler, None
-        self._over = True
-        if sampler is not None:
-            sampler.abandon()
+    def close(self, *, grade: bool = True) -> None:
+        """End the running episode and hand back the env; may be called repeatedly.
+
+        An episode with at least one step is graded in its current state and recorded, as by a
+        reset; otherwise a client could repeat an episode that goes wrong. Without a step, or if
+        ``grade`` is false, its ticket is handed back.
+        """
+        sampler, self._over = self._sampler, True
+        if sampler is not None and sampler.ticket is not None:
+            try:
+                if grade and self._bare.info["step"]:
+                    sampler.cut(EndReason.TIME_LIMIT)
+                else:
+                    sampler.abandon()
+            except Exception as error:  # after any exception, the state of the engine is unknown
+                logger.warning("episode lost as its client left error=%s", error)
+                self._discard()
+        env, self._env, self._sampler = self._env, None, None
         if env is not None:
             self._shelf.put(str(self._order.split), env)
 

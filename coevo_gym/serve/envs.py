@@ -2,7 +2,8 @@
 
 Each WebSocket connection has one env. A client sends
 ``{"type": "reset" | "step" | "state" | "close", "data": {…}}`` and receives one message of type
-``observation``, ``state`` or ``error``. When a client disconnects, its ticket is returned at once.
+``observation``, ``state`` or ``error``. When a client disconnects, its episode ends as by a reset:
+after at least one step, it is graded and recorded; before the first step, its ticket is returned.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from anyio import CapacityLimiter, to_thread
@@ -206,7 +208,10 @@ class EnvsFace:
         ]
 
     def close(self) -> None:
-        """Stop serving clients. Each client's session ends with its connection."""
+        """Stop serving clients; each client's session ends with its connection.
+
+        The tickets of running episodes are returned, because the clients did not end them.
+        """
         self._stop.set()
 
     async def serve(self, socket: WebSocket) -> None:
@@ -227,7 +232,8 @@ class EnvsFace:
             logger.debug("client disconnected: %r", error)
         finally:
             try:
-                await asyncio.shield(to_thread.run_sync(env.close, limiter=self._threads))
+                leave = partial(env.close, grade=not self._stop.is_set())
+                await asyncio.shield(to_thread.run_sync(leave, limiter=self._threads))
             finally:
                 self.n_sessions -= 1
 

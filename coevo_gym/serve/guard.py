@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
 from collections.abc import Collection
 from functools import lru_cache
@@ -10,10 +11,14 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
 
 from coevo_gym.serve.tokens import Tokens
+
+logger = logging.getLogger(__name__)
 
 PUBLIC = frozenset({"/health", "/schema", "/metadata"})
 """Paths that do not need a token, because they only describe how to use the server."""
@@ -27,6 +32,8 @@ class Guard:
     A web page open in the user's browser can send requests to this machine, and its site's name may
     resolve to this machine. Therefore a request must name a known host or an IP address, and a
     request with an ``Origin`` header must come from this server's own pages.
+
+    A client that disconnects while the app reads its request ends the request without an error.
 
     Args:
         app: app to protect.
@@ -57,7 +64,10 @@ class Guard:
             return
         refused = self._refusal(scope["path"], Headers(scope=scope))
         if refused is None:
-            await self.app(scope, self._bounded(scope, receive), send)
+            try:
+                await self.app(scope, self._bounded(scope, receive), send)
+            except (ClientDisconnect, WebSocketDisconnect) as error:
+                logger.debug("client disconnected: %r", error)
         elif scope["type"] == "http":
             status, why = refused
             answer = JSONResponse({"error": "Refused", "message": why}, status)

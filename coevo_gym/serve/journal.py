@@ -45,7 +45,8 @@ class Journal:
     """A session's calls in order, with the snapshot taken before the first call.
 
     A call survives the process once :meth:`add` has returned. Only one process at a time may have
-    the file open. Every row has a checksum.
+    the file open. Every row has a checksum. If the file is deleted or replaced while it is open,
+    the next change fails, and a copy of the file is made.
 
     Args:
         path: path of the file; created if missing.
@@ -75,6 +76,8 @@ class Journal:
                 )
                 self._check(about)
                 self.n_calls = self._count()
+                files = (path, path.with_name(f"{path.name}-wal"))
+                self._files = {file: _identity(file) for file in files}
             except BaseException as error:
                 self._db.close()
                 if "locked" in str(error):
@@ -187,6 +190,7 @@ class Journal:
                 self._db.executemany("INSERT INTO calls VALUES (?, ?, ?, ?, ?)", rows)
             self.n_calls += len(rows)
             self._since += sum(len(row[3]) for row in rows)
+        self._check_in_place()
 
     def put_snapshot(self, at: float, state: Mapping[str, Any]) -> int:
         """Store a snapshot of a state, and delete all recorded calls. Return its size in bytes."""
@@ -197,6 +201,7 @@ class Journal:
                 self._db.execute("INSERT OR REPLACE INTO snapshot VALUES (?, ?, ?, ?)", row)
                 self._db.execute("DELETE FROM calls")
             self.n_calls = self._since = 0
+        self._check_in_place()
         return len(body)
 
     def copy(self) -> Path:
@@ -211,6 +216,20 @@ class Journal:
         """Close the file; may be called repeatedly."""
         with self._lock:
             self._db.close()
+
+    def _check_in_place(self) -> None:
+        """Check that the next process will find what has been written.
+
+        Raises:
+            StoreError: if the file or its log is no longer the one that was opened.
+        """
+        if all(_identity(file) == known for file, known in self._files.items()):
+            return
+        rest = "If it was moved, move it back."
+        if self.path.parent.is_dir():
+            copy = self.copy()
+            rest = f"Its content is in {copy}: start the server with --db {copy}."
+        raise StoreError(f"{self.path} was deleted, moved or replaced while in use. {rest}")
 
     @contextmanager
     def _using(self) -> Iterator[None]:
@@ -245,6 +264,15 @@ class Journal:
         return StoreError(
             f"{self.path} is damaged: {why}. Restore a copy of it, or pass another --db."
         )
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    """Return a file's device and inode, or None if it cannot be found."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _text(data: bytes) -> str:

@@ -14,6 +14,8 @@ HEAD_S = 10.0
 """Maximum seconds for a request's head to arrive."""
 HEAD_BYTES = 64 << 10
 """Maximum size of a request's head in bytes."""
+AHEAD = 8
+"""Maximum number of requests that a connection may send ahead of their responses."""
 _FILES = 8192
 """Number of open files that a server tries to allow."""
 
@@ -71,12 +73,14 @@ def connection_bounds(sessions: int = 0) -> dict[str, Any]:
 
 
 def bounded_protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol]:
-    """Create a uvicorn HTTP protocol that limits idle connections.
+    """Create a uvicorn HTTP protocol that limits idle connections and pipelined requests.
 
     A connection is idle from its start, and again from the end of each response, until the head
-    of a request has arrived. It is closed after being idle for ``head_s``. If there are more than
-    ``most`` connections, the connection that has been idle longest is closed, which is the new
-    connection if all others are being answered.
+    of a request has arrived, and also while its client does not read a response. It is closed
+    after being idle for ``head_s`` seconds in which its client has read nothing. If there are more
+    than ``most`` connections, the connection that has been idle longest is closed, which is the
+    new connection if all others are being answered. A connection is closed at once if its client
+    sends more than ``AHEAD`` requests ahead of their responses.
 
     Args:
         most: maximum number of connections, including WebSockets.
@@ -95,9 +99,26 @@ def bounded_protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             self._update(len(data))
+            conn = getattr(self, "conn", None)  # h11 keeps later requests as bytes
+            if conn is not None and len(conn.trailing_data[0]) > HEAD_BYTES:
+                self._abort()
+
+        def on_headers_complete(self) -> None:  # called by httptools, which parses later requests
+            if len(self.pipeline) < AHEAD:
+                super().on_headers_complete()
+            else:
+                self._abort()
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
+            self._update()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._update()
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
             self._update()
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -107,15 +128,27 @@ def bounded_protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol
         def _update(self, n_bytes: int = 0) -> None:
             """Update the connection's idle state after ``n_bytes`` have arrived."""
             answering = self.cycle is not None and not self.cycle.response_complete
+            answering = answering and not self.flow.write_paused
             if answering or self not in self.connections:  # a WebSocket has its own protocol
                 self._set_busy()
             elif self not in idle:
                 self._head_bytes = 0
-                idle[self] = self.loop.call_later(head_s, self._abort)
+                self._start_timer()
             elif self.cycle is None or not self.cycle.more_body:
                 self._head_bytes += n_bytes
                 if self._head_bytes > HEAD_BYTES:
                     self._abort()
+
+        def _start_timer(self) -> None:
+            unread = self.transport.get_write_buffer_size()
+            idle[self] = self.loop.call_later(head_s, self._expire, unread)
+
+        def _expire(self, unread: int) -> None:
+            """Close the connection unless its client has read some of ``unread`` bytes."""
+            if self.transport.get_write_buffer_size() < unread:
+                self._start_timer()
+            else:
+                self._abort()
 
         def _set_busy(self) -> None:
             if (timer := idle.pop(self, None)) is not None:

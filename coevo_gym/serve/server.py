@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
@@ -24,6 +25,8 @@ from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.shelf import EnvShelf
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from coevo_gym.serve.tokens import Tokens
 
 logger = logging.getLogger(__name__)
@@ -167,21 +170,46 @@ def serve(
         }
         face = EnvsFace(practice.bench, shelf, session, limits, about)
         app = make_app(session, face, tokens=tokens, hosts=hosts, limits=limits)
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            lifespan="on",
-            ws="websockets-sansio",
-            ws_max_size=limits.message_bytes,
-            ws_ping_interval=None,  # a client that trains for minutes answers no pings
-            ws_per_message_deflate=False,
-            timeout_graceful_shutdown=10,
-            server_header=False,
-            **connection_bounds(limits.sessions),
-        )
+
+        class Server(uvicorn.Server):  # type: ignore[misc, name-defined]
+            def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+                face.close()  # before clients are disconnected
+                super().handle_exit(sig, frame)
+
+        server = Server(uvicorn_config(app, limits))
         ready(session)
-        uvicorn.Server(config).run(sockets=[listening])
+        server.run(sockets=[listening])
+
+
+def uvicorn_config(app: ASGIApp, limits: ServerLimits) -> Any:
+    """Return a ``uvicorn.Config`` with which an app is served.
+
+    Args:
+        app: the app.
+        limits: limits on the resources that clients may use.
+    """
+    config = _uvicorn().Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        ws="websockets-sansio",
+        ws_max_size=limits.message_bytes,
+        ws_ping_interval=None,  # a client that trains for minutes answers no pings
+        ws_per_message_deflate=False,
+        timeout_graceful_shutdown=10,
+        server_header=False,
+        **connection_bounds(limits.sessions),
+    )
+    logging.getLogger("uvicorn.error").addFilter(_shorten)
+    return config
+
+
+def _shorten(record: logging.LogRecord) -> bool:
+    """Remove the traceback of an error that a client's message caused."""
+    if record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError):
+        record.exc_info = None
+    return True
 
 
 def _uvicorn() -> Any:

@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from coevo_gym.view.play.server import BODY_BYTES, PlayFace, make_app
 from tests.play.desks import TASK, toy_desk
+from tests.serve.standing import break_off
 
 HERE = "http://127.0.0.1:8000"
 
@@ -136,3 +137,12 @@ def test_every_file_that_the_page_names_is_there(client: TestClient) -> None:
         assert client.get(f"/{path}").status_code == 200, path
     assert client.get("/static/../play/server.py").status_code == 404
     assert client.get("/static/%2e%2e/play/server.py").status_code == 404
+
+
+def test_a_page_that_dies_while_it_sends_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    face = PlayFace(toy_desk(tmp_path))
+    headers = {"x_play_token": face.token, "content_type": "application/json"}
+    break_off(make_app(face), "/api/play/games", **headers)
+    assert not caplog.records

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.serve.app import make_app
 from coevo_gym.serve.envs import EnvsFace
 from coevo_gym.serve.limits import ServerLimits
-from coevo_gym.serve.server import listen
+from coevo_gym.serve.server import listen, uvicorn_config
 from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.shelf import EnvShelf
 from coevo_gym.serve.tokens import Tokens
@@ -40,6 +41,26 @@ class FindsTasks:
         self.n_runs += 1
         at = 4 * int(round.id.removeprefix("round-"))
         return RoundResult(round_id=round.id, accepted=TRAIN[at : at + 4])
+
+
+def break_off(app: Any, path: str, **headers: str) -> None:
+    """Send half of a request's body to an app, and disconnect."""
+    sent = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+
+    async def receive() -> dict[str, Any]:
+        return next(sent, {"type": "http.disconnect"})
+
+    async def send(message: dict[str, Any]) -> None:
+        pass
+
+    named = {"host": "localhost", **headers}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "headers": [(name.replace("_", "-").encode(), to.encode()) for name, to in named.items()],
+    }
+    asyncio.run(app(scope, receive, send))
 
 
 class Clock:
@@ -88,16 +109,7 @@ def standing(
     about = {"name": "toy", "description": "buttons", "version": "0"}
     face = EnvsFace(BENCHMARK, shelf, session, limits, about)
     app = make_app(session, face, tokens=tokens, limits=limits)
-    config = uvicorn.Config(
-        app,
-        log_level="error",
-        lifespan="on",
-        ws="websockets-sansio",
-        ws_max_size=limits.message_bytes,
-        ws_ping_interval=None,
-        timeout_graceful_shutdown=5,
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(uvicorn_config(app, limits))
     listening: socket.socket = listen("127.0.0.1", port)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.envs.wrappers import ChooseAction, HashText
 from coevo_gym.remote import RemoteChoiceEnv, RemoteError, RemoteTaskEnv, TicketClient
+from coevo_gym.serve.app import make_app
+from coevo_gym.serve.envs import EnvsFace
 from coevo_gym.serve.limits import ServerLimits
+from coevo_gym.serve.shelf import EnvShelf
 from coevo_gym.serve.tokens import Tokens
 from tests.curricula.episodes import TRAIN, trajectory
 from tests.faults import break_engines
-from tests.serve.standing import Standing, opened, standing
+from tests.serve.standing import WAIT_S, Standing, break_off, opened, standing
 from tests.toy import BENCHMARK
 
 SECRET, GUEST = "s" * 32, "g" * 32
@@ -216,16 +223,62 @@ def test_copies_of_a_slot_play_one_task(server: Standing) -> None:
         env.close()
 
 
-def test_who_leaves_gives_the_ticket_back(server: Standing) -> None:
+def test_who_leaves_before_the_first_step_gives_the_ticket_back(server: Standing) -> None:
     env = RemoteTaskEnv(server.address)
     env.reset()
-    env.step("press red")
     (ticket,) = server.session.outstanding
     env.close()
     until_true(lambda: not server.session.outstanding)
     assert server.session.counts["given_back"] == 1
     again = TicketClient(server.address).take()
     assert (again["group_id"], again["index"]) == (ticket.group_id, ticket.index)
+
+
+@pytest.mark.parametrize("how", ["closes", "dies", "goes to another split"])
+def test_who_leaves_after_a_step_has_ended_the_episode(server: Standing, how: str) -> None:
+    """As with a reset: else an agent could play the same task again until it goes well."""
+    env = RemoteTaskEnv(server.address)
+    env.reset()
+    env.step("press red")
+    (ticket,) = server.session.outstanding
+    if how == "closes":
+        env.close()
+    elif how == "dies":
+        assert env._socket is not None
+        env._socket._socket.shutdown(socket.SHUT_RDWR)
+    else:
+        env._ask("reset", {"split": "val"})
+    until_true(lambda: not server.session.outstanding)
+    assert server.session.counts["reported"] == 1
+    (group,) = server.session.state_dict()["ledger"]["groups"]
+    episode = group["places"][ticket.index]["trajectory"]
+    assert episode["end_reason"] == "time_limit"
+    assert len(episode["steps"]) == 1
+    again = TicketClient(server.address).take()
+    assert (again["group_id"], again["index"]) == (ticket.group_id, ticket.index + 1)
+    env.close()
+
+
+def test_a_server_that_stops_ends_no_episode(server: Standing) -> None:
+    env = RemoteTaskEnv(server.address)
+    env.reset()
+    env.step("press red")
+    server.face.close()
+    env.close()
+    until_true(lambda: not server.session.outstanding)
+    assert server.session.counts["given_back"] == 1
+
+
+def test_an_engine_that_fails_as_its_client_leaves_is_no_failure(
+    server: Standing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = RemoteTaskEnv(server.address)
+    env.reset()
+    env.step("press red")
+    break_engines(monkeypatch, "_grade", lambda _: True)
+    env.close()
+    until_true(lambda: not server.session.outstanding)
+    assert server.session.counts["given_back"] == 1
 
 
 def until_true(done: Any) -> None:
@@ -326,6 +379,29 @@ def test_a_message_is_bounded(tmp_path: Path) -> None:
         assert status == 413
         assert "--body-mb" in answer["message"]
         env.close()
+
+
+# Who breaks off.
+
+
+def test_a_client_that_dies_while_it_sends_is_no_error(tmp_path: Path) -> None:
+    with closing(opened(tmp_path / "a.db")) as session:
+        app = make_app(
+            session, EnvsFace(BENCHMARK, EnvShelf(gym.make), session, ServerLimits(), {})
+        )
+        break_off(app, "/tickets/report")
+
+
+def test_text_that_is_not_utf8_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with standing(opened(tmp_path / "a.db")) as server:
+        with connect(server.address.replace("http", "ws") + "/ws") as client:
+            client.send(b"\xff\xfe", text=True)
+            with pytest.raises(ConnectionClosed, match="1007"):
+                client.recv(WAIT_S)
+        (told,) = capsys.readouterr().err.splitlines()
+        assert told.endswith("Invalid UTF-8 sequence received from client.")
 
 
 # Who may speak.

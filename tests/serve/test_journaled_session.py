@@ -244,6 +244,46 @@ def test_a_full_disk_stops_it_before_it_answers(
         assert second.report(ticket.id, played(ticket)) == "reported"
 
 
+@pytest.mark.parametrize("name", ["a.db", "a.db-wal"])
+@pytest.mark.parametrize("call", ["report", "give_back", "close"])
+def test_a_file_that_is_deleted_in_use_is_noticed_and_kept(
+    name: str, call: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.db"
+    session = opened(path)
+    done, ticket = take(session), take(session)
+    session.report(done.id, played(done))
+    (tmp_path / name).unlink()
+    calls = {
+        "report": partial(session.report, ticket.id, played(ticket)),
+        "give_back": partial(session.give_back, ticket.id, EndReason.WORKER_LOST),
+        "close": session.close,
+    }
+    with pytest.raises(StoreError, match=r"was deleted.* Its content is in .*a\.db\.copy-1"):
+        calls[call]()
+    if call != "close":
+        with pytest.raises(StoreError, match="has stopped"):
+            session.take()
+        session.close()
+    with opened(tmp_path / "a.db.copy-1") as again:
+        assert again.report(done.id, played(done)) == "reported"
+        assert again.counts["reported"] == 1 + (call == "report")
+
+
+def test_a_file_that_is_moved_in_use_goes_on_where_it_is_put_back(tmp_path: Path) -> None:
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    session = opened(here / "a.db")
+    ticket = take(session)
+    here.rename(elsewhere)
+    with pytest.raises(StoreError, match="If it was moved, move it back"):
+        session.report(ticket.id, played(ticket))
+    killed(session)
+    elsewhere.rename(here)
+    with opened(here / "a.db") as again:
+        assert again.report(ticket.id, played(ticket)) == "reported"
+        assert again.counts["reported"] == 1
+
+
 def test_a_file_is_for_one_session_and_one_process(tmp_path: Path) -> None:
     with opened(tmp_path / "a.db"), pytest.raises(StoreError, match="is in use"):
         opened(tmp_path / "a.db")

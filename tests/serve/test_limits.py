@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -15,13 +16,15 @@ from uvicorn.protocols.http import auto
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from websockets.sync.client import connect
 
-from coevo_gym.serve.limits import HEAD_BYTES, bounded_protocol
+from coevo_gym.serve.limits import AHEAD, HEAD_BYTES, bounded_protocol
 from coevo_gym.serve.server import listen
 
 WAIT_S = 60
 HALF = b"GET / HTTP/1.1\r\nHost: local"
 WHOLE = HALF + b"host\r\n\r\n"
 SLOW = WHOLE.replace(b"/ ", b"/slow ")
+LARGE = WHOLE.replace(b"/ ", b"/large ")
+LARGE_BYTES = 24 << 20
 WITH_BODY = WHOLE.replace(b"\r\n\r\n", b"\r\nContent-Length: 99\r\n\r\n")
 
 
@@ -35,7 +38,7 @@ class App:
     """Answers what asks for /slow when it may, all else at once; repeats what a WebSocket says.
 
     Attributes:
-        asked: released whenever /slow is asked for.
+        asked: released whenever /slow is asked for, and whenever /large has been answered.
         go: lets it answer.
     """
 
@@ -52,9 +55,13 @@ class App:
         if scope["path"] == "/slow":
             self.asked.release()
             await asyncio.to_thread(self.go.wait, WAIT_S)
-        length = [(b"content-length", b"2")]
+        large = scope["path"] == "/large"
+        body = b"-" * (LARGE_BYTES if large else 0) + b"ok"
+        length = [(b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": length})
-        await send({"type": "http.response.body", "body": b"ok"})
+        await send({"type": "http.response.body", "body": body})
+        if large:
+            self.asked.release()
 
 
 @contextmanager
@@ -83,15 +90,22 @@ def sent(port: int, data: bytes) -> socket.socket:
     return connection
 
 
-def answer(connection: socket.socket) -> bytes:
-    """What a server sends until it is done or hangs up; b"" if it only hangs up."""
-    told = b""
+def answer(connection: socket.socket, *, n: int = 1, pause_s: float = 0.0) -> bytes:
+    """What a server sends until it is done or hangs up; b"" if it only hangs up.
+
+    Args:
+        connection: the connection.
+        n: number of answers to wait for.
+        pause_s: time after each read of up to 512 KiB.
+    """
+    told = bytearray()
     try:
-        while not told.endswith(b"ok") and (part := connection.recv(1 << 16)):
+        while told.count(b"ok") < n and (part := connection.recv(1 << 19)):
             told += part
+            time.sleep(pause_s)
     except ConnectionResetError:
         pass
-    return told
+    return bytes(told)
 
 
 def test_a_head_is_waited_for_so_long_and_an_answer_for_ever() -> None:
@@ -143,3 +157,22 @@ def test_where_all_are_answered_a_new_one_is_refused() -> None:
         app.go.set()
         assert answer(one).endswith(b"ok")
         assert answer(another).endswith(b"ok")
+
+
+def test_too_many_requests_ahead_of_their_answers_close_the_connection() -> None:
+    with server() as (port, app), ExitStack() as stack:
+        few = stack.enter_context(sent(port, SLOW + WHOLE * AHEAD))
+        assert app.asked.acquire(timeout=WAIT_S)
+        many = stack.enter_context(sent(port, SLOW))
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            many.sendall(WHOLE * (1 << 20))
+        app.go.set()
+        assert answer(few, n=1 + AHEAD).count(b"200 OK") == 1 + AHEAD
+
+
+def test_an_answer_is_sent_as_long_as_its_client_reads() -> None:
+    with server(head_s=1) as (port, app), ExitStack() as stack:
+        unread, read = (stack.enter_context(sent(port, LARGE)) for _ in range(2))
+        assert all(app.asked.acquire(timeout=WAIT_S) for _ in range(2))
+        assert len(answer(read, pause_s=0.06)) > LARGE_BYTES
+        assert len(answer(unread)) < LARGE_BYTES

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -127,7 +127,7 @@ class PlayFace:
                 return JSONResponse({"message": why}, 403)
             try:
                 return JSONResponse(await answer(request))
-            except HTTPException:
+            except (HTTPException, ClientDisconnect):
                 raise  # handled by the guard
             except NotPossible as error:
                 return JSONResponse({"message": error.message, "state": error.state}, error.status)
