@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 from sb3_contrib import MaskablePPO
@@ -25,21 +26,29 @@ parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()
 torch.set_num_threads(1)
 
-wrappers = {"max_choices": 32, "dim": 256, "observe_choices": True}
-settings = {"detector": {"pattern": "set"}, "growth": {"every_groups": 100}}
-curriculum = make_curriculum("coevolve", **settings)
-envs = make_envs("CoEvolve-WebShop-v0", 8, group_size=4, curriculum=curriculum, **wrappers)
+shop: dict[str, Any] = {"max_choices": 32, "dim": 256, "observe_choices": True}
+shop["env_kwargs"] = {"reward_mode": "original"}  # a purchase that is partly right earns a part
+curriculum = make_curriculum("coevolve", detector={"pattern": "set"}, growth={"every_groups": 100})
+envs = make_envs("CoEvolve-WebShop-v0", 8, group_size=4, curriculum=curriculum, **shop)
 algorithm = with_curriculum(MaskablePPO)
 if args.checkpoint.exists():
     model = algorithm.load(args.checkpoint, env=envs)  # the policy and the curriculum
 else:
     model = algorithm("MultiInputPolicy", envs, n_steps=256, seed=args.seed, device="cpu")
+
+
+def print_reward(when: str) -> None:
+    """Print the mean reward on tasks that are not in training."""
+    val = make_envs("CoEvolve-WebShop-v0", 4, split="val", **shop)
+    reward, _ = evaluate_policy(model, val, n_eval_episodes=100, deterministic=False, warn=False)
+    print(f"mean reward on 100 validation episodes, {when}: {reward:.2f}")
+
+
+print_reward("before")
 model.learn(args.steps, reset_num_timesteps=False)  # an update after each 8 x 256 steps
+print_reward("after")
 model.save(args.checkpoint)
 
 for name, value in envs.get_attr("session")[0].metrics().items():
     if name in ("groups", "rounds", "evolved", "pool_size"):
         print(f"{name:>10} {value:.0f}")
-held_out = make_envs("CoEvolve-WebShop-v0", 4, split="val", **wrappers)
-reward, _ = evaluate_policy(model, held_out, n_eval_episodes=40, warn=False)
-print(f"mean reward on 40 validation episodes: {reward:.2f}")

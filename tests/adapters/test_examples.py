@@ -43,17 +43,21 @@ def test_maskable_ppo(tmp_path: Path) -> None:
     text = shown("sb3_maskable_ppo.py")
     done = printed("sb3_maskable_ppo.py", tmp_path, "--steps", "8192")
     assert "rare_share" not in done.stderr
-    first = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[-5:-1])
-    assert [*first] == [line.split()[0] for line in text.splitlines()[:-1]]
+    first = rows_of(done.stdout)
+    assert [*first] == [*rows_of(text)]
     assert int(first["rounds"]) >= 2
     assert int(first["evolved"]) > 0
-    words = "mean reward on 40 validation episodes: "
-    assert text.splitlines()[-1].startswith(words)
-    assert 0 <= float(done.stdout.splitlines()[-1].removeprefix(words)) <= 1
-    again = printed("sb3_maskable_ppo.py", tmp_path, "--steps", "1")
-    more = dict(line.split(maxsplit=1) for line in again.stdout.splitlines()[-5:-1])
+    for when in ("before", "after"):
+        assert 0 <= float(first[f"mean reward on 100 validation episodes, {when}"]) <= 1
+    more = rows_of(printed("sb3_maskable_ppo.py", tmp_path, "--steps", "1").stdout)
     assert int(more["groups"]) > int(first["groups"])
     assert int(more["pool_size"]) >= int(first["pool_size"])
+
+
+def rows_of(output: str) -> dict[str, str]:
+    """Return the value at the end of each line, by the words before it."""
+    lines = (line.rpartition(" ") for line in output.splitlines())
+    return {words.strip(" :"): value for words, _, value in lines}
 
 
 def test_grpo_with_trl(tmp_path: Path) -> None:
