@@ -261,6 +261,8 @@ class ChatAgent:
             return Act("", end=EndReason.CONTEXT_OVERFLOW)
         if completion.finish is Finish.UNSENT:
             return Act("", end=EndReason.MAX_TOKENS)
+        if completion.finish is Finish.CAPPED:
+            return Act("", said=completion.text, end=EndReason.ABANDONED)
         if completion.finish is Finish.LOST:
             return Act("", said=completion.text, end=EndReason.MODEL_LOST)
         said = completion.text

@@ -131,7 +131,8 @@ class OpenAIPolicy:
         Raises:
             ConfigError: if a request is not a prompt.
             RateLimited: if the server is out of capacity, or the account is out of credit.
-            BudgetSpent: if a request might exceed a cap; it was not sent.
+            BudgetSpent: if each request might exceed a cap; none was sent. If others were answered,
+                a request that was not sent finishes with ``CAPPED``.
             ModelError: if the server rejects a request or is down, or the policy is closed.
         """
         return self.generate_each(requests, lambda place, completion: None)
@@ -142,7 +143,8 @@ class OpenAIPolicy:
         """Answer prompts as in :meth:`generate`, and report each answer as soon as it arrives.
 
         ``done`` is called with the index of a request and its answer, one call at a time, in a
-        thread of the policy. An exception in it fails the whole call.
+        thread of the policy. An exception in it fails the whole call. It is not called for requests
+        that were not sent.
         """
         prompts = [_as_prompt(request) for request in requests]
         if not prompts:
@@ -166,10 +168,18 @@ class OpenAIPolicy:
         """Cost counted towards the caps: at least the cost of the text sent and received."""
         return self._meter.total
 
+    def has_room(self, cost: Cost) -> bool:
+        """Return True if the caps leave room for this cost, besides all requests in flight."""
+        spent, caps = self._meter.committed, self.config.caps
+        tokens, usd = caps.max_tokens_total, caps.max_usd_total
+        return (tokens is None or spent.tokens + cost.tokens <= tokens) and (
+            usd is None or spent.usd + cost.usd <= usd
+        )
+
     def in_words(self) -> str:
         """Describe the requests so far and their cost in one line."""
         usage, counts = self.usage, self.counts
-        priced = usage.usd or not usage.tokens
+        priced = usage.usd or any(self.config.prices)
         return (
             f"{usage.calls:,} requests, {counts['retries']:,} of them sent again, "
             f"{counts['lost']:,} lost; {usage.prompt_tokens:,} tokens sent and "
@@ -260,7 +270,7 @@ class OpenAIPolicy:
         async def tell(place: int, prompt: Prompt) -> Completion | None:
             nonlocal begun
             completion = await self._answer(prompt, failed)
-            if completion is not None:
+            if completion is not None and completion.finish is not Finish.CAPPED:
                 # Measured since the previous answer, so the sum is the time of the batch.
                 begun, since = time.perf_counter(), begun
                 usage = completion.usage.model_copy(update={"seconds": begun - since})
@@ -284,6 +294,8 @@ class OpenAIPolicy:
                         "answered and counted; no answer is returned."
                     )
                 raise answer
+        if all(completion.finish is Finish.CAPPED for completion in completions):
+            raise BudgetSpent(completions[0].text)
         return completions
 
     async def _answer(self, prompt: Prompt, failed: asyncio.Event) -> Completion | None:
@@ -292,7 +304,7 @@ class OpenAIPolicy:
             most = most_tokens(prompt)
             async with self._slots, self._meter.hold_async([most], self.config.prices) as n:
                 if not n:
-                    raise BudgetSpent(refusal(self.config, self.capped, most))
+                    return Completion(refusal(self.config, self.capped, most), None, Finish.CAPPED)
                 return await self._try(prompt, failed)
         except Exception:
             failed.set()

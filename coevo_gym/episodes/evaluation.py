@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import BudgetSpent, ConfigError
 from coevo_gym.core.seams import Agent
 from coevo_gym.core.stats import Rate, at_k, success_rate
 from coevo_gym.core.task import Split, Task
@@ -23,7 +23,7 @@ from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.tags import kind_of_tag, tags_from, tags_of, value_of_tag
 from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost, all_lost
 from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.episodes.runner import Mode, Runner, episode_seed
+from coevo_gym.episodes.runner import Admission, Mode, Runner, episode_seed
 from coevo_gym.store.eval_folder import EvalLine, Key
 from coevo_gym.store.reader import EvaluatedTask
 
@@ -180,6 +180,7 @@ def evaluate(
     kept: FinishedEpisodes | None = None,
     on_done: Callable[[int], None] | None = None,
     mode: Mode = "lock_step",
+    admission: Admission | None = None,
 ) -> Evaluation:
     """Evaluate an agent by running one or more episodes of each task.
 
@@ -196,8 +197,11 @@ def evaluate(
         kept: finished episodes, which are not run again; new episodes are added as they end.
         on_done: called with the number of finished or lost episodes whenever it changes.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
+        admission: rule for when episodes begin. If it closes, live episodes are finished, and its
+            reason is raised.
 
     Raises:
+        BudgetSpent: if a cap leaves no room for more episodes.
         ConfigError: if there is no task, or the tasks belong to several splits.
         TaskError: if a task is an open task.
         EnvBackendError: if no episode ever finished, and the first was lost to its engine.
@@ -210,6 +214,7 @@ def evaluate(
         )
     kept = FinishedEpisodes() if kept is None else kept
     players = agent if callable(agent) else alone(agent)
+    admission = admission or Admission()
     done = sum((task.id, sample) in kept.lines for task in tasks for sample in range(samples))
     lost: list[Lost] = []
     for sample in range(samples):
@@ -219,16 +224,22 @@ def evaluate(
         with players(sample, len(tasks) - len(waiting), waiting) as parts:
             for player, part in parts:
                 episodes = [EvalEpisode(task, seed_of_sample(seed, task, sample)) for task in part]
-                for outcome in Runner(envs, mode).run(episodes, player):
+                for outcome in Runner(envs, mode, admission).run(episodes, player):
                     task = part[outcome.index]
                     if isinstance(outcome, Finished):
                         kept.add(line_of(task, sample, seed, outcome), outcome.record)
+                        admission.ended(outcome.usage)
+                    elif isinstance(outcome.error, BudgetSpent):
+                        admission.closed = admission.closed or outcome.error
+                        continue
                     else:
                         lost.append(outcome)
                         kept.lose(task, sample, outcome)
                     done += 1
                     if on_done:
                         on_done(done)
+        if admission.closed is not None:
+            raise admission.closed
     require_finished(kept, lost)
     return kept.evaluation(tasks, samples, sum(one.env_steps for one in lost))
 

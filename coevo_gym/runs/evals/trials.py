@@ -31,6 +31,7 @@ from coevo_gym.runs.evaluation import KeptInFolder, opened
 from coevo_gym.runs.evolving.cost import require_consent
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
+from coevo_gym.runs.stop import StopRequest
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.eval_folder import EvalFolder, Key
 from coevo_gym.store.folder import RunFolder, append_line, read_lines, write_json
@@ -117,6 +118,7 @@ def run_trials_in(
     overwrite: bool = False,
     agreed: bool = False,
     cues: Told | None = None,
+    stop: StopRequest | None = None,
 ) -> Trials:
     """Run trials and save them in a folder, or resume trials from their folder.
 
@@ -176,6 +178,7 @@ def run_trials_in(
                 seed=job.assembly.config.seed,
                 kept=so_far,
                 on_done=on_done,
+                admission=job.admission(kept.lines.values(), stop),
             )
         finally:
             told.spent(job.cost(kept.lines.values()))
