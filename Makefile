@@ -107,7 +107,8 @@ worlds: $(VENV)/dev.stamp
 	@$(RUN)/coevo install appworld
 
 $(VENV)/slow.stamp: $(VENV)/dev.stamp
-	$(PIP) -e '.[sb3]'
+	$(PIP) -e '.[sb3,embed]'
+	$(RUN)/coevo model fetch minilm
 	$(PIP) --no-deps skyrl-gym==0.4.0
 	@for trainer in rllib sample-factory verl; do $(RUN)/coevo install $$trainer || exit 1; done
 	@touch $@

@@ -2,9 +2,9 @@
 
 First, all references are played: each of their turns must be labelled `pass` or
 `correct_abstention`. Then faults of nine kinds are planted into references, one per episode. The
-turn with the fault must get the label that is documented for it, the turns before it one of the two
-labels above, and the turns after a failed one `not_reached`. A fault is planted only where it fits,
-that is, where the backends show, without the env, that it has the intended effect.
+turn with the fault must get the label that is documented for it, and the turns before it one of
+the two labels above. A fault is planted only where it fits, that is, where the backends show,
+without the env, that it has the intended effect.
 
     fault           planted change                                     label
     dropped_call    a reading call is left out, and its function       missing_tool_call
@@ -17,7 +17,7 @@ that is, where the backends show, without the env, that it has the intended effe
     unrepaired      a failing call in place of a reading one           recovery_failure
     wrong_order     the calls in an order that changes the end state   state_mismatch
     missing_output  the right state, but a result is missing           response_mismatch
-    cut             the episode ends before the turn does              not_reached
+    cut             the episode ends before the turn does              empty_turn_model_response
 
 The exit code is 1 if a reference has another label, or if a kind of fault gets the documented label
 in less than 99% of the tasks where it fits.
@@ -279,7 +279,7 @@ def cut(reference: Reference, rng: random.Random) -> Planted | None:
         return None
     said = [text for calls in reference.turns[:turn] for text in _said(calls)]
     messages = [*said, hermes(reference.turns[turn])]
-    return Planted(messages, turn, TurnLabel.NOT_REACHED, cut=True)
+    return Planted(messages, turn, TurnLabel.EMPTY_TURN, cut=True)
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -319,11 +319,8 @@ class Bench:
 
 def as_documented(labels: Sequence[str], planted: Planted) -> bool:
     """Return True if an episode with a planted fault gets the documented labels."""
-    turn = planted.turn
-    before, own, after = labels[:turn], labels[turn], labels[turn + 1 :]
-    ends = planted.label is not TurnLabel.SPURIOUS_TOOL_CALL  # only this one lets later turns run
-    rest = set(after) <= {str(TurnLabel.NOT_REACHED)} if ends else True
-    return set(before) <= FINE and own == planted.label and rest
+    before, own = labels[: planted.turn], labels[planted.turn]
+    return set(before) <= FINE and own == planted.label
 
 
 def references(bench: Bench, tasks: Sequence[Task]) -> tuple[Counter[str], list[str]]:

@@ -29,7 +29,7 @@ from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.growth.signal_growth import GrowthConfig, NoGrowth, SignalGrowth
 from coevo_gym.curricula.metrics import conversion, shares_of, step_shares
-from coevo_gym.curricula.pool.embed import Embedder, HashingEmbedder, SentenceEmbedder
+from coevo_gym.curricula.pool.embed import EMBEDDERS, Embedder, lacks_sentences
 from coevo_gym.curricula.pool.pool import TaskPool, require_practised
 from coevo_gym.curricula.pool.task_stats import CAP, Outcomes
 from coevo_gym.curricula.saved import Count, read
@@ -324,14 +324,31 @@ class CurriculumConfig(GrowthConfig):
 
     selector: SelectorConfig = UniformConfig()
     """Rule for selecting the next task from the pool."""
-    embedder: Literal["words", "sentences"] = "words"
+    embedder: Literal["auto", "words", "sentences"] = "auto"
     """Text embedding that methods use for similarity search. words: hashed counts of words and word
     pairs, without a model. sentences: a sentence-transformers model (requires the ``embed``
-    extra)."""
+    extra). auto: sentences for language models if `coevo model fetch minilm` has been run, and
+    otherwise words; the log says which."""
 
-    def make_embedder(self) -> Embedder:
-        """Create the embedder."""
-        return HashingEmbedder() if self.embedder == "words" else SentenceEmbedder()
+    def make_embedder(self, *, reads: bool) -> Embedder:
+        """Create the embedder.
+
+        Args:
+            reads: True if the policy reads the texts that are found, as language models do.
+        """
+        name = self.embedder
+        if name == "auto":
+            lacks = lacks_sentences() if reads else ""
+            name = "sentences" if reads and not lacks else "words"
+            if lacks:
+                logger.warning(
+                    "Similarity search compares words, because sentence embeddings are not "
+                    'available. %s, or set curriculum.embedder = "words".',
+                    lacks,
+                )
+            else:
+                logger.info("similarity search: embedder=%s", name)
+        return EMBEDDERS[name]()
 
     @property
     def cap(self) -> int | None:

@@ -7,39 +7,14 @@ from __future__ import annotations
 
 import re
 
+from coevo_gym.core.thoughts import without_thoughts
 from coevo_gym.prompts import AnswerForm
 
 _OPEN, _CLOSE = "<action>", "</action>"
-_THOUGHT = re.compile(r"(</?think>)")
 _THOUGHT_LINE = re.compile(
     r"^[ \t*]*thought[ \t*]*:.*?(?=<action>|<tool_call>|```|$)", re.IGNORECASE | re.MULTILINE
 )
-
-
-def without_thoughts(answer: str) -> str:
-    """Return an answer without the text between ``<think>`` tags.
-
-    A thought without a closing tag continues to the end. A thought without an opening tag starts at
-    the beginning of the answer, as in chat formats that open the thought in the prompt.
-
-    Example:
-        >>> without_thoughts("<think>A mug is wanted.</think> look")
-        'look'
-        >>> without_thoughts("A mug is wanted.</think>look"), without_thoughts("look <think>A mug")
-        ('look', 'look')
-    """
-    kept: list[str] = []
-    inside = False
-    for part in _THOUGHT.split(answer):
-        if part == "<think>":
-            inside = True
-        elif part == "</think>":
-            if not inside:
-                kept.clear()
-            inside = False
-        elif not inside:
-            kept.append(part)
-    return "".join(kept).strip()
+_FENCE = re.compile(r"^[ \t]*```", re.MULTILINE)
 
 
 def without_thought_line(answer: str) -> str:
@@ -60,7 +35,7 @@ def without_thought_line(answer: str) -> str:
     return answer[thought.end() :].strip() or answer[: thought.start()].strip()
 
 
-def action_of(answer: str, form: AnswerForm) -> str:
+def action_of(answer: str, form: AnswerForm, *, cut: bool = False) -> str:
     """Return the action in an answer, or "" if there is none.
 
     Args:
@@ -68,20 +43,31 @@ def action_of(answer: str, form: AnswerForm) -> str:
         form: ``"action"`` returns the text after the last ``<action>`` tag, up to the closing tag
             or the end of the answer; without a tag, it returns the last non-blank line. ``"text"``
             returns the whole text. Thoughts are ignored.
+        cut: True if the answer was cut off at the token limit. An action without its closing tag
+            and a code block without its closing fence are then ignored, as they are incomplete.
 
     Example:
         >>> action_of("<think>Where?</think>I look.<action>look</action>", "action")
         'look'
         >>> action_of("look", "action"), action_of("<action>look</action>", "text")
         ('look', '<action>look</action>')
+        >>> action_of("<action>go to shelf 1", "action", cut=True)
+        ''
     """
     said = without_thoughts(answer)
     if form == "text":
-        return said
+        return _complete_blocks(said) if cut else said
     _, tag, rest = said.rpartition(_OPEN)
-    if tag:
-        return rest.partition(_CLOSE)[0].strip()
-    return said.rpartition("\n")[2].strip()
+    action, closed, _ = rest.partition(_CLOSE)
+    if cut and not (tag and closed):
+        return ""
+    return action.strip() if tag else said.rpartition("\n")[2].strip()
+
+
+def _complete_blocks(said: str) -> str:
+    """Return a text without a code block at its end that lacks the closing fence."""
+    fences = [fence.start() for fence in _FENCE.finditer(said)]
+    return said[: fences[-1]].strip() if len(fences) % 2 else said
 
 
 def answer_of(action: str, form: AnswerForm) -> str:

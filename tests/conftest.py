@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -34,6 +35,12 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("CI leaves out no test. " + " ".join(lines))
 
 
+def pytest_collection_finish() -> None:
+    """Exclude what all tests share from garbage collections, which would look at it each time."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """One line for each thing whose tests were left out."""
     for line in needs.lacking():
@@ -53,6 +60,8 @@ def forget_user_settings() -> None:
 
 forget_user_settings()
 
+# Models in tests are tiny: a second thread only waits, and slows down the tests beside it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 NATIVE = os.environ.get("COEVO_TEST_ARITHMETIC") == "native"
 """Whether tests that train use the processor's own arithmetic, as CONTRIBUTING explains."""
 if NATIVE:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from importlib.util import find_spec
 
+from coevo_gym.curricula.pool.embed import lacks_sentences
 from coevo_gym.sandbox import Level, probe
 
 FOUND = {finding.level: finding for finding in probe()}
@@ -37,6 +38,12 @@ def hnswlib() -> str:
     if find_spec("hnswlib"):
         return ""
     return "hnswlib is not there: install g++ and Python's headers, then touch pyproject.toml."
+
+
+def sentences() -> str:
+    """Why no sentence can be embedded by a model here, and what to do; "" if it can."""
+    lacks = lacks_sentences()
+    return lacks and f"Sentence embeddings are not there: {lacks}."
 
 
 def pyarrow() -> str:

@@ -20,9 +20,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
+_ROOT = Path(__file__).parents[1]
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.preloaded"])
-_READ_AT_START = ("PYTHON", "NPY_", "OPENBLAS_", "GLIBC_", "LD_")
+_READ_AT_START = ("PYTHON", "OMP_", "NPY_", "OPENBLAS_", "GLIBC_", "LD_")
 """Beginnings of the variables that are read when a process starts or first imports a library.
 
 PyTorch reads those that choose its kernels when it first computes.
@@ -67,6 +68,21 @@ def run(
     return subprocess.CompletedProcess(list(command), process.exitcode, *texts)
 
 
+def start(command: Sequence[str], cwd: Path) -> Forked | subprocess.Popen[str]:
+    """Start a Python command, with both of its outputs in one pipe; see :func:`run`."""
+    if _can_be_forked(os.environ):
+        return Forked(command, cwd)
+    return subprocess.Popen(
+        [sys.executable, *command],
+        cwd=cwd,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(_ROOT)},
+    )
+
+
 class Forked:
     """A running Python command, with both of its outputs in one pipe.
 
@@ -77,7 +93,6 @@ class Forked:
     """
 
     def __init__(self, command: Sequence[str], cwd: Path) -> None:
-        assert _can_be_forked(os.environ)
         theirs_in, ours_in = _CONTEXT.Pipe(duplex=False)
         ours_out, theirs_out = _CONTEXT.Pipe(duplex=False)
         with ours_in, ours_out:

@@ -141,5 +141,5 @@ def test_a_python_that_does_not_do_is_named(
         check=False,
     )
     assert done.returncode == 2
-    assert done.stdout.startswith(said.format(python=python))
-    assert done.stdout.rstrip().endswith(f"PYTHON=python3.12 {goal}")
+    assert said.format(python=python) in done.stdout
+    assert f"PYTHON=python3.12 {goal}\n" in done.stdout

@@ -17,9 +17,9 @@ from coevo_gym.core.inquiry import Answer, Inquiry, ModelT
 from coevo_gym.core.seams import Completion, Finish, Message, Policy, Prompt, Request
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import FREE, NO_USAGE, Meter, Prices, Tokens, Usage
+from coevo_gym.core.thoughts import read_speech, without_thoughts
 from coevo_gym.core.trajectory import TokenDecision
 from coevo_gym.core.waiting import acted
-from coevo_gym.prompts.answers import without_thoughts
 from coevo_gym.prompts.inquiry import InquiryPrompt, load_inquiry
 
 _TOKENS_AROUND_A_CHAT = 64
@@ -376,7 +376,7 @@ def _question(case: _Case[ModelT]) -> tuple[Message, ...]:
 
 def _repair(case: _Case[ModelT]) -> tuple[Message, ...]:
     """Return the chat so far, followed by a request to repair the answer."""
-    said = clean_text(without_thoughts(case.said), _QUOTED)
+    said = clean_text(case.said, _QUOTED)
     error = case.problem.removeprefix("schema: ")
     asked = clean_text(case.prompt.repair(case.inputs, error), _MAX_PROMPT)
     return (*case.messages, Message("assistant", said), Message("user", asked))
@@ -386,17 +386,19 @@ def _take(case: _Case[ModelT], said: Completion) -> None:
     """Process the result of a request."""
     repairing = case.problem if case.problem.startswith("schema: ") else ""
     case.usage = case.usage + said.usage
-    case.outcome, case.said = said.finish, said.text
+    case.outcome, case.said = said.finish, read_speech(said)
     match said.finish:
         case Finish.UNSENT:
             case.problem = "budget"
+        case Finish.REFUSED:
+            case.problem = repairing or f"refused: {clean_text(said.text, 300)}"
         case Finish.LOST:
             case.problem = f"endpoint: {clean_text(said.text, 300)}"
         case Finish.OVERFLOW:
             case.problem = repairing or "overflow"
         case Finish.STOP | Finish.LENGTH:
             try:
-                case.value, case.problem = read_answer(said.text, case.inquiry.schema), ""
+                case.value, case.problem = read_answer(case.said, case.inquiry.schema), ""
             except Unreadable as error:
                 cut = said.finish is Finish.LENGTH
                 most = case.inquiry.sampling.max_tokens

@@ -14,9 +14,10 @@ from coevo_gym.core.seams import Act, Completion, Finish, Message, Policy, Promp
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import FrozenModel
+from coevo_gym.core.thoughts import read_speech
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
 from coevo_gym.prompts import AnswerStyle, PromptTemplate
-from coevo_gym.prompts.answers import action_of, answer_of, without_thought_line, without_thoughts
+from coevo_gym.prompts.answers import action_of, answer_of, without_thought_line
 
 _MEMORY_CHARS = 4_000
 """Maximum characters of a text that the model writes about earlier steps."""
@@ -95,10 +96,11 @@ class ChatAgent:
     """An agent that turns views into chats for a policy, and the policy's answers into actions.
 
     The agent keeps no state: earlier answers and their tokens are in the view's history, where
-    :class:`coevo_gym.episodes.Runner` puts them. A truncated answer is parsed as far as possible. A
-    prompt that exceeds the model's context ends the episode with ``context_overflow``. Using up the
-    token budget of the episode or of the requests ends the episode with ``max_tokens``. If an
-    answer is lost, the episode is lost.
+    :class:`coevo_gym.episodes.Runner` puts them. If an answer is cut off at the token limit, only
+    complete actions after its thoughts count; otherwise, the action is "". A prompt that exceeds
+    the model's context ends the episode with ``context_overflow``, and a prompt that a content
+    filter rejects with ``refused``. Using up the token budget of the episode or of the requests
+    ends the episode with ``max_tokens``. If an answer is lost, the episode is lost.
 
     The policy sees stripped cues, but is trained on the chat without them.
 
@@ -212,7 +214,7 @@ class ChatAgent:
         answers = self.policy.generate(requests) if requests else []
         for (index, _), answer in zip(asked, answers, strict=True):
             usable = answer.finish in (Finish.STOP, Finish.LENGTH)
-            text = without_thoughts(answer.text) if usable else ""
+            text = read_speech(answer) if usable else ""
             written[index] = (clean_text(text.strip(), _MEMORY_CHARS), answer.usage)
         return written
 
@@ -259,19 +261,21 @@ class ChatAgent:
     def _act(self, completion: Completion) -> Act:
         if completion.finish is Finish.OVERFLOW:
             return Act("", end=EndReason.CONTEXT_OVERFLOW)
+        if completion.finish is Finish.REFUSED:
+            return Act("", said=completion.text, end=EndReason.REFUSED)
         if completion.finish is Finish.UNSENT:
             return Act("", end=EndReason.MAX_TOKENS)
         if completion.finish is Finish.CAPPED:
             return Act("", said=completion.text, end=EndReason.ABANDONED)
         if completion.finish is Finish.LOST:
             return Act("", said=completion.text, end=EndReason.MODEL_LOST)
-        said = completion.text
+        said, cut = read_speech(completion), completion.finish is Finish.LENGTH
         if self.config.history == "self_managed" and self.config.memory == "rule":
             said = history.without_marks(said)
         if self.config.style == "react":
             said = without_thought_line(said)
-        action = action_of(said, self.prompt.header.answer)
-        return Act(action, completion.decision, completion.text, usage=completion.usage)
+        action = action_of(said, self.prompt.header.answer, cut=cut)
+        return Act(action, completion.decision, completion.text, usage=completion.usage, cut=cut)
 
     def _tokens_left(self, view: View) -> int:
         """Return the maximum number of tokens for the next answer (0 or less if none are left)."""

@@ -22,6 +22,7 @@ from jinja2 import TemplateError
 
 from coevo_gym.core.errors import ModelError
 from coevo_gym.core.seams import Message
+from coevo_gym.core.thoughts import THOUGHT_CLOSES, THOUGHT_OPENS, opened_thought
 from coevo_gym.core.trajectory import TokenDecision
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def _size(text: str, ids: array[int]) -> int:
 _ASSISTANT = "assistant"
 _ANSWER = "CoevoAnswerSlot"
 _SLOT = re.compile(r"CoevoSlot(\d+)End")
+_PROBE = "You are in a room. What next?"
 _LEFT, _RIGHT = "\n\t", "\t\n"  # around a slot's name, to detect templates that trim contents
 _MAX_REMEMBERED = 4096  # sequences of roles
 _MAX_BYTES = 2**28
@@ -107,11 +109,17 @@ class ChatFormat:
     characters, and cannot end or begin a message. ``thinking`` is the value of the switch
     ``enable_thinking`` in templates that have it, such as Qwen3's; None for the template's default.
 
+    An answer without sampled ids follows the text that the template writes before an earlier
+    answer. If this differs from the end of a prompt, for example because a prompt ends by opening a
+    thought or lacks the header of a channel, a demonstration begins with the missing text.
+
     Attributes:
         end_of_turn: id of the token that ends an answer.
+        opened: text at the end of each prompt that opens a thought, or "".
 
     Raises:
-        ModelError: if the tokenizer has no template, or the template cannot be split.
+        ModelError: if the tokenizer has no template, the template cannot be split, or the ids of a
+            prompt differ from the tokenizer's own.
 
     Example:
         >>> format = ChatFormat(tokenizer)                                   # doctest: +SKIP
@@ -134,6 +142,7 @@ class ChatFormat:
             if token.special
         }
         self._special_ids = frozenset(self._special.values())
+        self._names = {index: token for token, index in self._special.items()}
         longest_first = sorted(self._special, key=len, reverse=True)
         self._split = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
         self._encode = TokenCache(self._tokenise, _MAX_BYTES)
@@ -141,12 +150,24 @@ class ChatFormat:
         self._bridge = lru_cache(_MAX_REMEMBERED)(self._make_bridge)
         self._check_generation_prompt()
         self.end_of_turn = self._find_end_of_turn()
+        prompt = self._render(["user"])
+        self.opened = opened_thought(prompt)
+        self._prompt_end = self._pieces(prompt, 1)
+        self._lead, self._rewrites = self._find_lead(prompt)
+        self._check_ids()
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """Ids of the tokens that stop sampling: the end-of-turn and end-of-text tokens."""
+        """Ids of the tokens that stop sampling: the end-of-turn and end-of-text tokens.
+
+        If each message of an answer begins with the header of a channel, the end-of-turn token only
+        ends a message, such as a thought, so the end-of-text token alone stops sampling.
+        """
         eos = self.tokenizer.eos_token_id
-        return (self.end_of_turn,) if eos in (None, self.end_of_turn) else (self.end_of_turn, eos)
+        if eos in (None, self.end_of_turn):
+            return (self.end_of_turn,)
+        has_header = any(isinstance(piece, int) for piece in self._lead)
+        return (eos,) if has_header else (self.end_of_turn, eos)
 
     def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Return the prompt ids for the next answer.
@@ -165,10 +186,15 @@ class ChatFormat:
                 asked.append(message)
                 continue
             roles = tuple(other.role for other in asked)
-            ids += self._fill(self._bridge(roles) if answered else self._head(roles), asked)
-            if message is not None:
-                ids += self._answer(message)
-                asked, answered = [], True
+            written = message is not None and not message.ids
+            pieces = self._bridge(roles, written) if answered else self._head(roles, written)
+            if message is None:
+                ids += self._fill(pieces, asked)
+            elif written:
+                ids += self._fill((*pieces, self._with_opening(message.content)), asked)
+            else:
+                ids += (*self._fill(pieces, asked), *self._without_end(message.ids))
+            asked, answered = [], True
         return tuple(ids)
 
     def ids_after(self, decision: TokenDecision, messages: Sequence[Message]) -> tuple[int, ...]:
@@ -179,13 +205,23 @@ class ChatFormat:
         Raises:
             ModelError: if the template rejects this sequence of roles.
         """
-        answer = self._answer(Message(_ASSISTANT, "", decision.ids))
-        bridge = self._bridge(tuple(message.role for message in messages))
+        bridge = self._bridge(tuple(message.role for message in messages), False)
+        answer = self._without_end(decision.ids)
         return (*decision.prompt_ids, *answer, *self._fill(bridge, messages))
 
     def answer_ids(self, text: str) -> tuple[int, ...]:
-        """Encode an answer that was not sampled, and append the end-of-turn token."""
-        return (*self._encode(text), self.end_of_turn)
+        """Encode an answer that was not sampled, as the continuation of a prompt.
+
+        The ids begin with the text that the template writes between the end of a prompt and an
+        answer, and end with the token that stops sampling.
+        """
+        probe = (Message("user", _PROBE),)
+        before = tuple(self._fill(self._prompt_end, probe))
+        both = tuple(self._fill((*self._prompt_end, *self._lead, text), probe))
+        # A merge across the border would change the prompt, so the two are then encoded separately.
+        joins = both[: len(before)] == before
+        ids = both[len(before) :] if joins else tuple(self._fill((*self._lead, text), ()))
+        return (*ids, self.stop_ids[0])
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode sampled ids to text, dropping special tokens at the end."""
@@ -198,43 +234,64 @@ class ChatFormat:
         assert isinstance(text, str)
         return text
 
-    def _answer(self, message: Message) -> tuple[int, ...]:
-        if not message.ids:
-            return self.answer_ids(message.content)
-        finished = message.ids[-1] == self.end_of_turn
-        return message.ids if finished else (*message.ids, self.end_of_turn)
+    def _with_opening(self, answer: str) -> str:
+        """Return an answer with the opening of its thought, if its prompt has opened it."""
+        thought, closed, _ = answer.partition(THOUGHT_CLOSES)
+        return self.opened + answer if closed and THOUGHT_OPENS not in thought else answer
+
+    def _without_end(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Return an answer's ids without the end of turn, with which the text after it begins."""
+        return ids[:-1] if ids[-1:] == (self.end_of_turn,) else ids
 
     def _fill(self, pieces: Iterable[_Piece], messages: Sequence[Message]) -> Iterator[int]:
         """Yield the token ids of template pieces after filling in message contents."""
-        run = ""
+        special, run = "", ""
         for piece in pieces:
             if isinstance(piece, int):
-                yield from self._encode(run)
+                yield from self._encode_after(special, run)
                 yield piece
-                run = ""
+                special, run = self._names[piece], ""
             else:
                 run += (
                     piece if isinstance(piece, str) else piece.fill(messages[piece.place].content)
                 )
-        yield from self._encode(run)
+        yield from self._encode_after(special, run)
 
-    def _tokenise(self, text: str) -> list[int]:
-        if not text:
-            return []
+    def _encode_after(self, special: str, run: str) -> Sequence[int]:
+        """Return the token ids of plain text that follows a special token, or "" for none."""
+        if not run:
+            return ()
+        if self._split.search(run):
+            return self._tokenise(run, plain=True)
+        # Some tokenizers put a space before a text, but not behind a special token.
+        return self._encode(special + run)[1:] if special else self._encode(run)
+
+    def _tokenise(self, text: str, *, plain: bool = False) -> list[int]:
+        """Encode a text. With ``plain``, names of special tokens in it are ordinary characters."""
         ids: list[int] = self.tokenizer.encode(
-            text, add_special_tokens=False, split_special_tokens=True, verbose=False
+            text, add_special_tokens=False, split_special_tokens=plain, verbose=False
         )
         return ids
 
-    def _make_head(self, roles: tuple[str, ...]) -> tuple[_Piece, ...]:
-        """Return the pieces of the chat template that precede the assistant's first answer."""
-        return self._pieces(self._render(roles), len(roles))
+    def _make_head(self, roles: tuple[str, ...], written: bool) -> tuple[_Piece, ...]:
+        """Return the pieces of the chat template that precede the assistant's first answer.
 
-    def _make_bridge(self, roles: tuple[str, ...]) -> tuple[_Piece, ...]:
-        """Return the template text from an end-of-turn token to the start of the next answer."""
-        text = self._render(("user", _ASSISTANT, *roles), first=-2).partition(_ANSWER)[2]
+        With ``written``, the answer has no sampled ids.
+        """
+        if written and self._rewrites:
+            text = self._render((*roles, _ASSISTANT, "user")).partition(_ANSWER)[0]
+            return self._pieces(text, len(roles))
+        pieces = self._pieces(self._render(roles), len(roles))
+        return (*pieces, *self._lead) if written else pieces
+
+    def _make_bridge(self, roles: tuple[str, ...], written: bool) -> tuple[_Piece, ...]:
+        """Return the pieces from the end-of-turn token of an answer to the start of the next."""
+        rewrites = written and self._rewrites
+        after = (_ASSISTANT, "user") if rewrites else ()
+        text = self._render(("user", _ASSISTANT, *roles, *after), first=-2).split(_ANSWER)[1]
         pieces = self._pieces(text, len(roles))
-        return pieces[pieces.index(self.end_of_turn) + 1 :]
+        pieces = pieces[pieces.index(self.end_of_turn) :]
+        return (*pieces, *self._lead) if written and not rewrites else pieces
 
     def _render(self, roles: Sequence[str], *, first: int = 0, prompt: bool = True) -> str:
         """Render the chat template with message placeholders, numbered from ``first``."""
@@ -250,7 +307,7 @@ class ChatFormat:
             shown = ", ".join(roles) or "none"
             raise self._cannot(f"the template rejects the roles {shown} ({error})") from error
         assert isinstance(text, str)
-        if text.count(_ANSWER) != (_ASSISTANT in roles):
+        if text.count(_ANSWER) != roles.count(_ASSISTANT):
             raise self._cannot("the template leaves out or repeats the assistant's answer")
         return text
 
@@ -280,6 +337,36 @@ class ChatFormat:
         if token is None or text[: token.start()].strip():
             raise self._cannot("the template does not end answers with a special token")
         return self._special[token[0]]
+
+    def _find_lead(self, prompt: str) -> tuple[tuple[_Piece, ...], bool]:
+        """Return the text between the end of a prompt and an answer that was not sampled.
+
+        The second value is True if earlier answers do not begin like this, because the template
+        then writes them without the thought that a prompt opens.
+        """
+        earlier = self._render(("user", _ASSISTANT, "user")).partition(_ANSWER)[0]
+        if not self.opened:
+            text = earlier.removeprefix(prompt) if earlier.startswith(prompt) else ""
+            return self._pieces(text, 0), False
+        last = self._render(("user", _ASSISTANT), prompt=False).partition(_ANSWER)[0]
+        closed = (text.removeprefix(prompt) for text in (earlier, last) if text.startswith(prompt))
+        text = next((text for text in closed if THOUGHT_CLOSES in text), f"{THOUGHT_CLOSES}\n\n")
+        return self._pieces(text, 0), not earlier.startswith(prompt)
+
+    def _check_ids(self) -> None:
+        """Check that the ids of a prompt are the tokenizer's own."""
+        own = self.tokenizer.apply_chat_template(
+            [{"role": "user", "content": _PROBE}],
+            add_generation_prompt=True,
+            return_dict=False,
+            **self._switches,
+        )
+        ids = self.prompt_ids([Message("user", _PROBE)])
+        if list(ids) != own:
+            place = next((i for i, (a, b) in enumerate(zip(ids, own, strict=False)) if a != b), 0)
+            raise self._cannot(
+                f"the pieces of a prompt have other token ids than the whole prompt (token {place})"
+            )
 
     def _cannot(self, why: str) -> ModelError:
         return ModelError(

@@ -23,9 +23,10 @@ from functools import lru_cache
 
 from coevo_gym.core.seams import Message
 from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.thoughts import without_thoughts
 from coevo_gym.core.trajectory import CuePlace, View
 from coevo_gym.prompts import AnswerStyle, PromptTemplate
-from coevo_gym.prompts.answers import answer_of, without_thoughts
+from coevo_gym.prompts.answers import answer_of
 from coevo_gym.prompts.cue import load_cue
 
 MAX_RECALLED = 160

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -20,13 +19,24 @@ _TOKENS_AROUND_A_MESSAGE = 16
 _BYTES_A_TOKEN = 6
 """Upper bound on bytes per token for ordinary text; tokenizers average four or fewer."""
 _OVERFLOW_CODES = ("context_length_exceeded", "exceed_context_size_error")
-_OVERFLOW_STATUS = {400, 413, 422, 500}
-"""Statuses of overflow errors: OpenAI, vLLM, SGLang and llama.cpp use 400, gateways 413, TGI 422,
-older llama.cpp 500."""
+_OVERFLOW_STATUS = {400, 422, 500}
+"""Statuses of overflow errors, in addition to 413: OpenAI, vLLM, SGLang and llama.cpp use 400, TGI
+422, older llama.cpp 500."""
+_TOO_LARGE = 413
 _OVERFLOW_TEXT = re.compile(
-    r"maximum context length|longer than the (maximum )?model('s)? (context )?length"
+    r"maximum (context|prompt) length|longer than the (maximum )?model('s)? (context )?length"
     r"|exceeds? (the )?(available |model's )?(maximum )?context (size|length|window)"
-    r"|context (size|length|window) exceeded|prompt is too long|max_new_tokens`? must be <=",
+    r"|exceeds? the maximum number of (input )?tokens|context length of only"
+    r"|context (size|length|window) exceeded|(prompt|input) is too long|too many tokens"
+    r"|exceeded model token limit|more than max tokens allowed"
+    r"|max_new_tokens`? must be <=|should not exceed max_num_tokens",
+    re.IGNORECASE,
+)
+_FILTER_STATUS = {400, 403, 422, 451}
+_FILTER_TEXT = re.compile(
+    r"content[ _]?(filter|(management )?polic)|usage (polic|guideline)|safety_?check"
+    r"|data_inspection_failed|inappropriate content|content exists risk|considered high risk"
+    r"|moderation|guardrail|flagged|responsible ?ai|敏感",
     re.IGNORECASE,
 )
 
@@ -165,23 +175,41 @@ class EndpointReply(BaseModel):
         return usage.prompt_tokens, usage.completion_tokens
 
 
-class _Error(BaseModel):
-    code: str | int | None = None
-    type: str | None = None
+class RefusalBody(NamedTuple):
+    """A server's reason for refusing a request.
+
+    Attributes:
+        codes: the error's code, type and status; servers use them for different things.
+        message: the reason in words, or "" if the server gives none.
+    """
+
+    codes: tuple[object, ...]
     message: str
 
 
-class _Refusal(BaseModel):
-    error: _Error
+def read_refusal(content: bytes) -> RefusalBody:
+    """Read the reason for a refusal from a response body, in any of the forms that servers use.
 
+    These are OpenAI's object with ``error``, a list of such objects (Gemini), ``error`` as a string
+    (xAI, LM Studio), the same fields without ``error`` (Cohere, SGLang), and plain text.
 
-def says_overflow(content: bytes) -> bool:
-    """Return True if a response body is an OpenAI error that reports a prompt overflow."""
+    Example:
+        >>> read_refusal(b'[{"error": {"message": "Too long.", "code": 400}}]')
+        RefusalBody(codes=(400,), message='Too long.')
+        >>> read_refusal(b'{"code": "invalid", "error": "Too long."}').message
+        'Too long.'
+    """
     try:
-        error = _Refusal.model_validate_json(content).error
-    except ValidationError:
-        return False
-    return is_overflow(400, (error.code, error.type), error.message)
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        return RefusalBody((), content.decode(errors="replace").strip())
+    if isinstance(body, list):
+        body = next(iter(body), None)
+    outer = body if isinstance(body, dict) else {"error": body}
+    error = outer.get("error") or outer
+    fields = error if isinstance(error, dict) else {**outer, "message": error}
+    codes = tuple(fields[name] for name in ("code", "type", "status") if fields.get(name))
+    return RefusalBody(codes, str(fields.get("message") or fields.get("detail") or ""))
 
 
 def read_reply(content: bytes) -> EndpointReply | None:
@@ -195,22 +223,35 @@ def read_reply(content: bytes) -> EndpointReply | None:
         return None
 
 
-def is_overflow(status: int, codes: Collection[object], text: str) -> bool:
-    """Return True if an error means that the prompt does not fit in the model's context.
-
-    ``codes`` are the error's code and type, which some servers swap.
+def is_overflow(status: int, refusal: RefusalBody) -> bool:
+    """Return True if a refusal means that the prompt does not fit in the model's context.
 
     Example:
-        >>> is_overflow(400, ["context_length_exceeded"], "")
+        >>> is_overflow(400, RefusalBody(("context_length_exceeded",), ""))
         True
-        >>> is_overflow(400, [None], "Requested tokens (2285) exceed context window of 2048")
+        >>> is_overflow(400, RefusalBody((), "2285 tokens exceed the context window of 2048"))
         True
-        >>> is_overflow(400, [None], "temperature must not be negative")
+        >>> is_overflow(400, RefusalBody((), "temperature must not be negative"))
         False
     """
     if status not in _OVERFLOW_STATUS:
+        return status == _TOO_LARGE
+    coded = any(code in refusal.codes for code in _OVERFLOW_CODES)
+    return coded or bool(_OVERFLOW_TEXT.search(refusal.message))
+
+
+def is_filtered(status: int, refusal: RefusalBody) -> bool:
+    """Return True if a refusal means that a content filter rejected the prompt.
+
+    Example:
+        >>> is_filtered(400, RefusalBody(("content_filter",), "The response was filtered."))
+        True
+        >>> is_filtered(400, RefusalBody((), "temperature must not be negative"))
+        False
+    """
+    if status not in _FILTER_STATUS:
         return False
-    return any(code in codes for code in _OVERFLOW_CODES) or bool(_OVERFLOW_TEXT.search(text))
+    return any(_FILTER_TEXT.search(str(said)) for said in (*refusal.codes, refusal.message))
 
 
 def retry_after_s(header: str | None, now: datetime | None = None) -> float:

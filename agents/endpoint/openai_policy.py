@@ -20,14 +20,15 @@ from pydantic import SecretStr
 from coevo_gym.agents.endpoint.endpoint import (
     EndpointConfig,
     EndpointReply,
+    is_filtered,
     is_overflow,
     least_tokens,
     most_tokens,
+    read_refusal,
     read_reply,
     refusal,
     retry_after_s,
     retry_delay_s,
-    says_overflow,
 )
 from coevo_gym.agents.endpoint.loop_thread import LoopThread, UnreadableAnswer, bounded_client
 from coevo_gym.core.errors import BudgetSpent, ConfigError, ModelError, RateLimited, StoreError
@@ -47,7 +48,9 @@ _MAX_LOST_IN_A_ROW = 16
 """Number of consecutive unanswered requests after which the server counts as down."""
 _RETRIED = frozenset({408, 409, 425, 429})
 """HTTP statuses below 500 that may be temporary."""
-_COUNTS = ("retries", "unknown", "empty", "overflows", "lost")
+_OF_THE_REQUEST = frozenset({400, 422})
+"""HTTP statuses for which the server may refuse one request and answer others."""
+_COUNTS = ("retries", "unknown", "empty", "cut", "overflows", "refused", "lost")
 
 
 class _Fault(NamedTuple):
@@ -59,6 +62,8 @@ class _Fault(NamedTuple):
     wait_s: float = 0.0  # seconds that the server asks to wait
     limited: bool = False  # the server is out of capacity, or the account out of credit
     sent: bool = True  # the server may have processed the prompt and charge for it
+    alone: bool = False  # the server may answer other requests
+    filtered: bool = False  # a content filter rejected the prompt
 
 
 class OpenAIPolicy:
@@ -71,12 +76,13 @@ class OpenAIPolicy:
     ``send_temperature``, the server chooses how to sample, even for greedy requests. A reasoning
     model's output outside ``content`` is ignored.
 
-    A request without an answer after all attempts is lost (``Finish.LOST``), and affects only the
-    episode that sent it. The whole call fails if more attempts cannot help: if the server rejects
-    the request, has never answered, or has left 16 requests in a row unanswered. Requests in
-    flight are then awaited and counted, unsent requests are not sent, and the first error is
-    raised. Connections are kept until :meth:`close`. Thread-safe, even in threads with a running
-    event loop.
+    A prompt that a content filter rejects finishes with ``REFUSED``. A request without an answer
+    after all attempts, or rejected for another reason (400, 422), is lost (``Finish.LOST``). Both
+    affect only the episode that sent the request. The whole call fails if more attempts cannot
+    help: if the server rejects every request, has never answered, or has left 16 requests in a row
+    unanswered. Requests in flight are then awaited and counted, unsent requests are not sent, and
+    the first error is raised. Connections are kept until :meth:`close`. Thread-safe, even in
+    threads with a running event loop.
 
     Caps do not rely on the server's own counts. An answer counts as at least one token per six
     bytes of prompt and text. If the server reports no usage, the maximum possible usage is counted.
@@ -89,9 +95,10 @@ class OpenAIPolicy:
 
     Attributes:
         counts: number of requests sent again (``retries``), answers without reported usage
-            (``unknown``), answers without text (``empty``), prompts that did not fit into the
-            model's context (``overflows``), and requests without an answer after all attempts
-            (``lost``).
+            (``unknown``), answers without text (``empty``), answers cut off at the token limit
+            (``cut``), prompts that did not fit into the model's context (``overflows``), prompts
+            rejected by a content filter (``refused``), and other requests without an answer after
+            all attempts (``lost``).
 
     Raises:
         ConfigError: if the environment variable contains an invalid key.
@@ -121,6 +128,8 @@ class OpenAIPolicy:
         self._jitter = np.random.default_rng()
         self._told: set[str] = set()
         self._lost_in_a_row: int | None = None  # None: the server has never answered
+        self._in_flight = self._rejected = 0  # requests, and those of them waiting for another
+        self._ended = asyncio.Condition()
         self._loop = LoopThread(self._client.close)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
@@ -311,6 +320,15 @@ class OpenAIPolicy:
             raise
 
     async def _try(self, prompt: Prompt, failed: asyncio.Event) -> Completion | None:
+        self._in_flight += 1
+        try:
+            return await self._try_until_answered(prompt, failed)
+        finally:
+            self._in_flight -= 1
+            async with self._ended:
+                self._ended.notify_all()
+
+    async def _try_until_answered(self, prompt: Prompt, failed: asyncio.Event) -> Completion | None:
         attempt = 0
         while not failed.is_set():
             outcome = await self._attempt(prompt)
@@ -325,6 +343,8 @@ class OpenAIPolicy:
             if outcome.sent:
                 self._meter.count("", NO_USAGE, self._priced(least_tokens(prompt)))
             if not outcome.retry or attempt == self.config.max_attempts:
+                if outcome.alone and not outcome.filtered and self._lost_in_a_row is None:
+                    await self._wait_for_another()
                 return self._give_up(outcome, attempt)
             wait_s = retry_delay_s(self.config, attempt, outcome.wait_s, self._jitter.random())
             logger.info(
@@ -341,12 +361,26 @@ class OpenAIPolicy:
             f"{self.config.model} at {self.config.base_url} gave no answer{times}: "
             f"{fault.what.rstrip('. ')}. {fault.advice}"
         )
-        down = self._lost_in_a_row is None or self._lost_in_a_row + 1 >= _MAX_LOST_IN_A_ROW
-        if not fault.retry or down:
+        in_a_row = 1 + (self._lost_in_a_row or 0)
+        works = self._lost_in_a_row is not None or fault.filtered
+        if not (fault.retry or fault.alone) or not works or in_a_row >= _MAX_LOST_IN_A_ROW:
             raise (RateLimited if fault.limited else ModelError)(said)
-        self._lost_in_a_row = (self._lost_in_a_row or 0) + 1
-        self.counts["lost"] += 1
-        return Completion(said, None, Finish.LOST, Usage(calls=attempts))
+        self._lost_in_a_row = in_a_row
+        self.counts["refused" if fault.filtered else "lost"] += 1
+        if fault.alone:
+            self._tell_once("refused model=%s said=%s", self.config.model, fault.what)
+        finish = Finish.REFUSED if fault.filtered else Finish.LOST
+        return Completion(said, None, finish, Usage(calls=attempts))
+
+    async def _wait_for_another(self) -> None:
+        """Wait until the server has answered another request, or none in flight is left to try."""
+        self._rejected += 1
+        async with self._ended:
+            self._ended.notify_all()
+            await self._ended.wait_for(
+                lambda: self._lost_in_a_row is not None or self._rejected == self._in_flight
+            )
+        self._rejected -= 1
 
     async def _attempt(self, prompt: Prompt) -> EndpointReply | Completion | _Fault:
         """Send a prompt without retries. Return a fault, as raising it might reveal the API key."""
@@ -390,9 +424,10 @@ class OpenAIPolicy:
                 retry=True,
                 sent=not _reached_nobody(error),
             )
-        if says_overflow(raw.content):
+        reply = read_reply(raw.content)
+        if reply is None and is_overflow(400, read_refusal(raw.content)):
             return self._overflow(raw.status_code, raw.text)
-        return read_reply(raw.content) or _Fault(
+        return reply or _Fault(
             f"its response is not a chat completion: {self._quoted(raw.text)!r}.",
             "Check that base_url points to an OpenAI-compatible API; it often ends in /v1.",
             retry=True,
@@ -400,18 +435,21 @@ class OpenAIPolicy:
 
     def _refused(self, error: Any) -> Completion | _Fault:
         """Convert an ``openai.APIStatusError`` to a completion or a fault."""
-        status, body = error.status_code, error.body
-        message = str(body["message"] if isinstance(body, dict) and "message" in body else error)
-        if is_overflow(status, (error.code, error.type), message):
+        status, said = error.status_code, read_refusal(error.response.content)
+        message = said.message or str(error)
+        if is_overflow(status, said):
             return self._overflow(status, message)
+        filtered = is_filtered(status, said)
         return _Fault(
             f"status {status}, {self._quoted(message).rstrip('. ')}.",
             self._advice(status, message),
             # An account without credit also gets status 429, but waiting does not help.
-            retry=(status >= 500 or status in _RETRIED) and error.code != "insufficient_quota",
+            retry=(status >= 500 or status in _RETRIED) and "insufficient_quota" not in said.codes,
             wait_s=retry_after_s(error.response.headers.get("retry-after")),
             limited=status == 429,
             sent=False,
+            alone=filtered or status in _OF_THE_REQUEST,
+            filtered=filtered,
         )
 
     def _overflow(self, status: int, message: str) -> Completion:
@@ -454,6 +492,7 @@ class OpenAIPolicy:
         text = clean_text(self._without_key(reply.text), _MAX_CHARS)
         self.counts["empty"] += not text
         finish = Finish.LENGTH if reply.finish_reason == "length" else Finish.STOP
+        self.counts["cut"] += finish is Finish.LENGTH
         return Completion(text, None, finish, self._priced(told or most))
 
     def _priced(self, tokens: Tokens) -> Usage:

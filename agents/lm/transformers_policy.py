@@ -118,7 +118,7 @@ class TransformersPolicy(LanguageModel):
             )
             stopped = answer.ids[-1] in self.format.stop_ids
             completions[i] = Completion(
-                self.format.decode(answer.ids),
+                self.format.opened + self.format.decode(answer.ids),
                 decision,
                 Finish.STOP if stopped else Finish.LENGTH,
                 Usage(calls=1, prompt_tokens=len(ask.prompt), completion_tokens=len(answer.ids)),

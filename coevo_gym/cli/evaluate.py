@@ -331,6 +331,12 @@ def remarks(
         yield f"For success by task type, pass --by {', --by '.join(types)}, or --by {ALL}."
     if job.env_steps:
         yield f"{job.policy} was trained for {job.env_steps:,} env steps."
+    if found.answers.total and job.model:
+        shares = found.answers.shares
+        yield (
+            f"Answers: {shares['empty']:.1%} empty, {shares['cut']:.1%} cut at the token limit, "
+            f"{shares['invalid']:.1%} without effect."
+        )
     if found.faults:
         yield (
             f"{found.faults} of {len(found.tasks) * found.samples} episodes were lost to a fault "

@@ -143,4 +143,5 @@ def can_be_portable() -> bool:
     """Return True if this machine has portable arithmetic: x86-64, and PyTorch with MKL."""
     import torch
 
-    return platform.machine() in ("x86_64", "AMD64") and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    with_mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    return bool(with_mkl) and platform.machine() in ("x86_64", "AMD64")

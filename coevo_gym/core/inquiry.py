@@ -63,8 +63,9 @@ class Answer(Generic[ModelT]):
     Attributes:
         value: the answer as an instance of the inquiry's schema; None without a valid answer.
         problem: the reason for a missing value: ``"budget"`` (not sent), ``"overflow"`` (too long
-            even when shortened), ``"endpoint: …"`` (no answer arrived) or ``"schema: …"`` (the
-            first error, which one repair request did not fix); "" with a value.
+            even when shortened), ``"refused: …"`` (a content filter rejected it), ``"endpoint: …"``
+            (no answer arrived) or ``"schema: …"`` (the first error, which one repair request did
+            not fix); "" with a value.
         usage: cost of the answer, including the repair request.
     """
 

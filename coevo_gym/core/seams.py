@@ -270,6 +270,7 @@ class Act(NamedTuple):
             contains the reason. None to continue.
         usage: cost of the model requests.
         memory: text about earlier steps that the agent wrote before it acted; or "".
+        cut: True if the model's answer was cut off at the token limit.
     """
 
     text: str
@@ -278,6 +279,7 @@ class Act(NamedTuple):
     end: EndReason | None = None
     usage: Usage = NO_USAGE
     memory: str = ""
+    cut: bool = False
 
 
 class Agent(Protocol):
@@ -363,6 +365,8 @@ class Finish(StrEnum):
     """``max_tokens`` were sampled before the answer was complete."""
     OVERFLOW = "overflow"
     """The prompt leaves no room in the model's context; nothing was sampled."""
+    REFUSED = "refused"
+    """A content filter rejected the prompt; ``text`` contains the reason."""
     LOST = "lost"
     """The model could not be reached or returned no valid answer; ``text`` contains the reason."""
     UNSENT = "unsent"
@@ -376,7 +380,8 @@ class Completion(NamedTuple):
     """A policy's answer to a request.
 
     Attributes:
-        text: the choice taken, or the sampled text.
+        text: the choice taken, or the sampled text. If the prompt ends by opening a thought, the
+            text of a policy that knows its prompt begins with the opening tag.
         decision: the sampled tokens or the choice; None if the policy does not record it.
         finish: reason the answer ended.
         usage: cost, as far as the policy knows it; includes the tokens of ``decision``.

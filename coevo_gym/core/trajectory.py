@@ -25,6 +25,8 @@ class EndReason(StrEnum):
     MAX_STEPS = "max_steps"
     MAX_TOKENS = "max_tokens"
     CONTEXT_OVERFLOW = "context_overflow"
+    REFUSED = "refused"
+    """A content filter rejected the agent's prompt, so its model did not answer."""
     TIME_LIMIT = "time_limit"
     """The episode was ended from outside the env: by a wrapper, a clock, or an early reset."""
     WORKER_LOST = "worker_lost"

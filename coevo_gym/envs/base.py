@@ -102,6 +102,8 @@ class TaskEnv(gym.Env[str, str]):
     benchmark: ClassVar[str]
     default_max_steps: ClassVar[int] = 15
     reward_modes: ClassVar[tuple[str, ...]] = ("success", "score")
+    observation_tokens: ClassVar[int] = 768
+    """Number of tokens that suffice for the first 2,000 characters of nearly all observations."""
     max_live: ClassVar[int] = 128
     """Maximum envs of this kind that a process should keep open at the same time."""
     begins_alone: ClassVar[bool] = True

@@ -24,13 +24,14 @@ Source: names from Role-Agent (arXiv 2606.10917), Table 6; the rules are ours.
 """
 
 Ended = Literal["agent", "budget"]
-"""The cause of an episode's end: the agent itself, or a limit on steps, tokens or time."""
+"""The cause of an episode's end: the agent itself, or a limit from outside, such as on steps."""
 
 _BUDGET = frozenset(
     {
         EndReason.MAX_STEPS,
         EndReason.MAX_TOKENS,
         EndReason.CONTEXT_OVERFLOW,
+        EndReason.REFUSED,
         EndReason.TIME_LIMIT,
     }
 )

@@ -241,12 +241,14 @@ class Finished(Generic[RecordT]):
         record: the episode's record.
         env_steps: number of env steps taken.
         usage: model usage during the episode.
+        cut: number of answers that were cut off at the token limit.
     """
 
     index: int
     record: RecordT
     env_steps: int
     usage: Usage = NO_USAGE
+    cut: int = 0
 
 
 @dataclass(frozen=True, slots=True)

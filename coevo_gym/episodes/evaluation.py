@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from coevo_gym.core.errors import BudgetSpent, ConfigError
 from coevo_gym.core.seams import Agent
@@ -35,6 +36,28 @@ Parts = Iterable[tuple[Agent, Sequence[Task]]]
 Players = Callable[[int, int, Sequence[Task]], AbstractContextManager[Parts]]
 """A function that takes a sample's index (from 0), the number of its episodes already
 stored, and the remaining tasks. It returns a context in which agents run these tasks."""
+
+
+class AnswerCounts(NamedTuple):
+    """Numbers of an agent's answers, by what is wrong with them.
+
+    Attributes:
+        total: all answers.
+        empty: answers without an action.
+        cut: answers that were cut off at the token limit.
+        invalid: answers whose action had no effect.
+    """
+
+    total: int
+    empty: int
+    cut: int
+    invalid: int
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of each kind among all answers; NaN if there are none."""
+        kinds = {"empty": self.empty, "cut": self.cut, "invalid": self.invalid}
+        return {kind: n / self.total if self.total else math.nan for kind, n in kinds.items()}
 
 
 @dataclass(frozen=True)
@@ -120,6 +143,17 @@ class Evaluation:
     def end_reasons(self) -> Mapping[str, int]:
         """The number of episodes that ended for each reason."""
         return dict(sorted(Counter(line.end_reason for line in self.lines).items()))
+
+    @property
+    def answers(self) -> AnswerCounts:
+        """Numbers of answers, without the episodes of older versions, which did not count them."""
+        lines = [line for line in self.lines if line.empty is not None]
+        return AnswerCounts(
+            sum(line.steps for line in lines),
+            sum(line.empty or 0 for line in lines),
+            sum(line.cut or 0 for line in lines),
+            sum(line.invalid or 0 for line in lines),
+        )
 
     @property
     def pass_at(self) -> Mapping[int, float]:
@@ -278,6 +312,9 @@ def line_of(task: Task, sample: int, seed: int, ended: Finished[EvalTrajectory])
         prompt_tokens=ended.usage.prompt_tokens,
         completion_tokens=ended.usage.completion_tokens,
         usd=ended.usage.usd,
+        empty=sum(not step.action.strip() for step in ended.record.steps),
+        cut=ended.cut,
+        invalid=sum(bool(step.error_kind) for step in ended.record.steps),
     )
 
 

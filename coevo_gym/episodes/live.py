@@ -121,7 +121,8 @@ class LiveEpisode(Generic[RecordT]):
     def _finished(self) -> Finished[RecordT]:
         shown = self._seen.texts[: len(self._acts)]
         record = self._episode.record(self._inner, self._acts, shown)
-        return Finished(self.index, record, len(self._acts), self.usage)
+        cut = sum(act.cut for act in self._acts)
+        return Finished(self.index, record, len(self._acts), self.usage, cut)
 
     def _lost(self, reason: EndReason, error: Fault) -> Lost:
         if reason is not EndReason.ABANDONED:

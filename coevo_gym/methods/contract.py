@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NoReturn
 
 import gymnasium as gym
@@ -16,6 +17,7 @@ from coevo_gym.curricula.explore.explorer import ExplorerConfig
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.growth.targets import first_round
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
+from coevo_gym.envs.base import TaskEnv
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import MethodSpec
 from coevo_gym.testing.curriculum import assert_curriculum_contract
@@ -71,6 +73,7 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         benchmark=found,
         native_tasks=native,
         max_steps=15,
+        observation_tokens=TaskEnv.observation_tokens,
         curriculum=curriculum,
         learner=TypeAdapter(LearnerConfig).validate_python(sections.get("learner", {})),
         make_env=lambda: gym.make(found.env_id),
@@ -84,6 +87,6 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         max_envs=8,
         group_size=_GROUP_SIZE,
         study_only_steps=sections.get("loop", {}).get("study_only_steps", 0),
-        embedder=curriculum.make_embedder,
+        embedder=partial(curriculum.make_embedder, reads=False),
         language_model=False,
     )

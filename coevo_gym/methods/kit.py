@@ -95,6 +95,7 @@ class Kit:
         benchmark: the benchmark to train on.
         native_tasks: the benchmark's training tasks.
         max_steps: maximum steps per episode.
+        observation_tokens: tokens that suffice for nearly all observations.
         curriculum: settings for the pool, its selector and its growth.
         learner: settings for the learner.
         make_env: creates a raw env with the training split.
@@ -121,6 +122,7 @@ class Kit:
     benchmark: Benchmark
     native_tasks: Sequence[Task]
     max_steps: int
+    observation_tokens: int
     curriculum: CurriculumConfig
     learner: LearnerConfig
     make_env: Callable[[], gym.Env[str, str]]

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, cast
@@ -247,6 +247,7 @@ class Assembly:
             benchmark=self.benchmark,
             native_tasks=self.train_tasks,
             max_steps=self.max_steps,
+            observation_tokens=self.env_class.observation_tokens,
             curriculum=settings.curriculum,
             learner=settings.learner,
             make_env=self.make_env,
@@ -262,7 +263,7 @@ class Assembly:
             answer_form=None if prompt is None else prompt.header.answer,
             group_size=self.config.rollout.group_size,
             study_only_steps=settings.loop.study_only_steps,
-            embedder=settings.curriculum.make_embedder,
+            embedder=partial(settings.curriculum.make_embedder, reads=prompt is not None),
             asked=self.asked(arm),
             on_verdict=on_verdict,
         )

@@ -152,6 +152,8 @@ def _evaluate(
         return kept.evaluation(job.tasks, job.samples)
     progress.spent(job.cost(kept.lines.values()))
     progress.expect(*episodes_ahead(total - done, job.assembly.max_steps), whole=True)
+    if told := about_answer_limit(job):
+        progress.say(told)
 
     def on_done(over: int) -> None:
         progress.spent(job.cost(kept.lines.values()))
@@ -184,7 +186,44 @@ def _evaluate(
             f"{found.faults} episodes failed on infrastructure errors and are excluded from all "
             "statistics."
         )
+    if told := about_answers(job, found):
+        progress.say(told)
     return found
+
+
+_THINKING_TOKENS = 2_048
+"""Tokens of an answer below which many models do not finish a thought."""
+_NOTABLE = 0.1
+"""Share of answers without an action, or cut off, from which the user is told about them."""
+
+
+def about_answer_limit(job: EvalJob) -> str:
+    """Return a warning if a model that thinks has few tokens for its answers, else ""."""
+    chat = job.assembly.config.policy.chat
+    if not (_chats(job) and chat.thinking and chat.max_answer_tokens < _THINKING_TOKENS):
+        return ""
+    return (
+        f"policy.chat.thinking is on, but an answer, including its thoughts, has at most "
+        f"{chat.max_answer_tokens} tokens. Many models need more to finish a thought: raise "
+        f"policy.chat.max_answer_tokens, for example to {_THINKING_TOKENS}."
+    )
+
+
+def about_answers(job: EvalJob, found: Evaluation) -> str:
+    """Return a warning if many of a model's answers had no action or were cut off, else ""."""
+    total, empty, cut, _ = found.answers
+    if not _chats(job) or max(empty, cut) < max(1, _NOTABLE * total):
+        return ""
+    most = job.assembly.config.policy.chat.max_answer_tokens
+    told = f"{empty} of {total} answers were empty ({cut} cut at {most} tokens)"
+    if cut:
+        return f"{told}: raise policy.chat.max_answer_tokens."
+    return f"{told}: look at the model's answers, which may be refusals or native tool calls."
+
+
+def _chats(job: EvalJob) -> bool:
+    """Return True if a language model answers."""
+    return bool(job.model) and job.assembly.config.policy.kind != "tiny"
 
 
 def to_json(job: EvalJob, found: Evaluation) -> dict[str, Any]:
@@ -198,6 +237,7 @@ def to_json(job: EvalJob, found: Evaluation) -> dict[str, Any]:
         "scenario_success": found.scenario_success_rate,
         "steps": found.steps,
         "end_reasons": found.end_reasons,
+        "answers": {"total": found.answers.total, **found.answers.shares},
         "types": {
             kind: {value: asdict(rate) for value, rate in rates.items()}
             for kind, rates in found.types.items()

@@ -39,7 +39,9 @@ class RunPlan:
         evaluations: evaluations of the policy; None if limited by env steps.
         evaluation_tasks: tasks per evaluation.
         evaluation_samples: episodes per task in an evaluation.
-        max_sampled_tokens: maximum tokens sampled in training; None for a policy without tokens.
+        max_sampled_tokens: maximum tokens sampled in training, including ``max_study_tokens``; None
+            for a policy without tokens.
+        max_study_tokens: maximum tokens that studies sample from the policy.
         max_learned_tokens: maximum tokens read in one pass over the batches of all updates, if no
             episode is longer than one context; None without tokens, or if limited by env steps.
         model: needs of the language model; None for other policies and unknown models.
@@ -55,6 +57,7 @@ class RunPlan:
     evaluation_tasks: int
     evaluation_samples: int
     max_sampled_tokens: int | None
+    max_study_tokens: int
     max_learned_tokens: int | None
     model: ModelPlan | None
 
@@ -80,7 +83,10 @@ def plan(config: RunConfig, device: Device = H200) -> RunPlan:
     limit = math.inf if loop.max_env_steps is None else loop.max_env_steps
     played = math.inf if steps is None else steps * per_step * max_steps(config)
     env_steps, episodes = int(min(limit, played)), None if steps is None else steps * per_step
+    study_tokens = _study_tokens(config, env_steps)
     sampled, learned = _sampled_tokens(config, env_steps, episodes), _learned(config, episodes)
+    if sampled is not None:
+        sampled += study_tokens
     lm = config.policy.kind in LANGUAGE_MODELS
     return RunPlan(
         steps=steps,
@@ -93,6 +99,7 @@ def plan(config: RunConfig, device: Device = H200) -> RunPlan:
         evaluation_tasks=config.evaluation.n_tasks,
         evaluation_samples=config.evaluation.samples,
         max_sampled_tokens=sampled,
+        max_study_tokens=study_tokens,
         max_learned_tokens=learned,
         model=plan_model(config, device, sampled, learned) if lm else None,
     )
@@ -188,6 +195,16 @@ def _sampled_tokens(config: RunConfig, env_steps: int, episodes: int | None) -> 
     return min(most) + of_memory
 
 
+def _study_tokens(config: RunConfig, env_steps: int) -> int:
+    """Return the maximum tokens that the studies of one arm sample from a language model."""
+    if config.policy.kind not in LANGUAGE_MODELS:
+        return 0
+    sizes = max_steps(config), env_class_of(config.benchmark.name).observation_tokens
+    return env_steps * max(
+        arm.policy_tokens_per_step(*sizes) for arm in arm_configs(config).values()
+    )
+
+
 def _learned(config: RunConfig, episodes: int | None) -> int | None:
     if config.policy.kind == "tiny" or episodes is None:
         return None
@@ -225,7 +242,9 @@ def rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
         names = ", ".join(config.evaluation.final)
         yield "final evaluations", f"each arm and the warm-up, once on {names}"
     if planned.max_sampled_tokens is not None:
-        yield "sampled tokens", f"at most {planned.max_sampled_tokens:,}"
+        studies = planned.max_study_tokens
+        part = f", of which {studies:,} in studies" if studies else ""
+        yield "sampled tokens", f"at most {planned.max_sampled_tokens:,}{part}"
     if planned.max_learned_tokens is not None:
         yield (
             "tokens processed in updates",

@@ -92,6 +92,7 @@ _ENDS = {
     "max_steps": "no steps were left",
     "time_limit": "no time was left",
     "context_overflow": "the context was full",
+    "refused": "a content filter rejected the prompt",
     "agent_done": "the agent gave up",
 }
 _TURNS = {"passed": True, "unchecked": None, "not_reached": None}

@@ -138,6 +138,8 @@ def _walked(rollout: Trajectory) -> Walked:
             return Walked(rollout, "nothing more may be spent", unsent=True)
         case EndReason.CONTEXT_OVERFLOW:
             return Walked(rollout, "the model had no room for more")
+        case EndReason.REFUSED:
+            return Walked(rollout, "a content filter rejected the prompt")
         case EndReason.TIME_LIMIT if len(latest) == MAX_STRAYS and all(
             step.error_kind for step in latest
         ):

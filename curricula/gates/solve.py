@@ -74,6 +74,13 @@ def solve_band(tries: int, solved: int, *, low: float = 0.0, high: float = 1.0) 
     return solved >= 1 and low <= solved / tries <= high
 
 
+_UNTRIED = {
+    EndReason.MAX_TOKENS: "no more tokens may be spent",
+    EndReason.REFUSED: "a content filter rejected a prompt",
+}
+"""Ends of an episode that say nothing about the task, with the problem to report."""
+
+
 def try_task(solver: Solver, task: Task, n: int, *, tip: bool = False) -> Tries:
     """Run ``n`` trial episodes of a built task with the same code as training.
 
@@ -98,8 +105,8 @@ def try_task(solver: Solver, task: Task, n: int, *, tip: bool = False) -> Tries:
             else:
                 problem = str(found.error) or str(found.reason)
     for index, trajectory in [*ended.items()]:
-        if trajectory.end_reason is EndReason.MAX_TOKENS and not trajectory.success:
-            problem = "no more tokens may be spent"
+        if trajectory.end_reason in _UNTRIED and not trajectory.success:
+            problem = _UNTRIED[trajectory.end_reason]
             del ended[index]
     return Tries(tuple(ended[index] for index in sorted(ended)), steps, problem)
 

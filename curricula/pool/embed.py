@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -95,6 +96,26 @@ class SentenceEmbedder:
         if self._loaded is None:
             self._loaded = _load_sentence_model(self.model)
         return normalise(np.asarray(self._loaded.encode(list(texts)), dtype=np.float64))
+
+
+EMBEDDERS: Mapping[str, Callable[[], Embedder]] = {
+    "words": HashingEmbedder,
+    "sentences": SentenceEmbedder,
+}
+"""Embedders by the name that the setting ``curriculum.embedder`` has for them."""
+
+
+def name_embedder(embed: Embedder) -> str:
+    """Return an embedder's name in :data:`EMBEDDERS`, or "" if it has none."""
+    return next((name for name, kind in EMBEDDERS.items() if type(embed) is kind), "")
+
+
+def lacks_sentences() -> str:
+    """Return the command that makes sentence embeddings available offline, or "" if they are."""
+    if find_spec("sentence_transformers") is None:
+        return extra_advice("embed")
+    fetched = (models_home() / SENTENCES / "config.json").is_file()
+    return "" if fetched else f"Run `coevo model fetch {SENTENCES}`"
 
 
 def _load_sentence_model(model: str) -> Any:

@@ -45,11 +45,12 @@ class Refuse(NamedTuple):
 
 
 class Raw(NamedTuple):
-    """Any body with status 200."""
+    """Any body."""
 
     body: bytes
     content_type: str = "application/json"
     headers: Mapping[str, str] = {}
+    status: int = 200
 
 
 class Flood(NamedTuple):
@@ -233,8 +234,8 @@ class _Handler(BaseHTTPRequestHandler):
             case Refuse(status, message, code, kind, headers):
                 error = {"message": message, "type": kind, "param": None, "code": code}
                 self._send(status, json.dumps({"error": error}).encode(), headers)
-            case Raw(body, content_type, headers):
-                self._send(200, body, {"Content-Type": content_type, **headers})
+            case Raw(body, content_type, headers, status):
+                self._send(status, body, {"Content-Type": content_type, **headers})
             case Flood(n_bytes, status, headers):
                 self._send(status, b"", {"Content-Length": str(n_bytes), **headers})
                 for _ in range(n_bytes >> 16):

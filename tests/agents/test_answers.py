@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coevo_gym.core.thoughts import opened_thought, without_thoughts
 from coevo_gym.prompts import AnswerForm
-from coevo_gym.prompts.answers import action_of, answer_of, without_thoughts
+from coevo_gym.prompts.answers import action_of, answer_of
 
 TAGS = ("<think>", "</think>", "<action>", "</action>")
 PIECES = st.one_of(st.sampled_from(TAGS), st.sampled_from(["go", "\n", " "]), st.text(max_size=4))
@@ -71,3 +72,61 @@ def test_the_plainest_answer_holds_its_action(action: str, form: AnswerForm) -> 
     whole = action.strip()
     assert action_of(answer_of(whole, form), form) == whole
     assert without_thoughts(answer_of(whole, form)) == answer_of(whole, form)
+
+
+@pytest.mark.parametrize(
+    ("answer", "form", "action"),
+    [
+        ("<action>go</action> and then", "action", "go"),
+        ("<action>go to shelf 1", "action", ""),
+        ("<action>look</action> no: <action>go to", "action", ""),
+        ("I will search. <acti", "action", ""),
+        ("I would rather click[buy", "action", ""),
+        (
+            "<think>No.</think>```python\nprint(1)\n```\nThis is",
+            "text",
+            "```python\nprint(1)\n```\nThis is",
+        ),
+        (
+            "First:\n```python\nprint(1)\n```\nthen\n```python\ndel",
+            "text",
+            "First:\n```python\nprint(1)\n```\nthen",
+        ),
+        ("```python\npay(1", "text", ""),
+        ("<tool_call>{}</tool_call> and", "text", "<tool_call>{}</tool_call> and"),
+    ],
+)
+def test_an_answer_that_was_cut_has_only_complete_actions(
+    answer: str, form: AnswerForm, action: str
+) -> None:
+    assert action_of(answer, form, cut=True) == action
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            "<|channel|>analysis<|message|>Buy?<|end|><|start|>assistant<|channel|>final<|message|>go",
+            "go",
+        ),
+        ("<|channel|>analysis<|message|><action>click[buy now]</action> or", ""),
+        ("<|channel|>commentary to=f <|constrain|>json<|message|>{}", ""),
+        ("cat: <|channel|>final<|message|>x", "cat: <|channel|>final<|message|>x"),
+    ],
+)
+def test_only_the_final_channel_is_said(answer: str, said: str) -> None:
+    assert without_thoughts(answer) == said
+
+
+@pytest.mark.parametrize(
+    ("prompt", "opened"),
+    [
+        ("<|assistant|>\n<think>\n", "<think>\n"),
+        ("<|assistant|><think>", "<think>"),
+        ("<|assistant|>\n<think>\n\n</think>\n\n", ""),
+        ("Think inside <think></think>.<|assistant|>", ""),
+        ("", ""),
+    ],
+)
+def test_the_thought_that_a_prompt_opens(prompt: str, opened: str) -> None:
+    assert opened_thought(prompt) == opened

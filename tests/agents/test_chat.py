@@ -228,12 +228,20 @@ class TestEpisodes:
         assert played.actions == ("I think, therefore I press.",) * 8
 
 
-def test_an_answer_that_was_cut_is_read_as_far_as_it_goes() -> None:
+def test_an_action_that_was_cut_is_none() -> None:
     view, first = View("Press red.", "None."), (SYSTEM, "Press red.\nNone.")
-    policy = Scripted({first: "<action>press red and then blue"})
+    policy = Scripted({first: "<action>press red and then blue</action>"})
     (act,) = ChatAgent(policy, TOY, ChatConfig(max_answer_tokens=17)).act([view])
-    assert (act.text, act.said, act.end) == ("press red", "<action>press red", None)
+    assert (act.text, act.said, act.end) == ("", "<action>press red", None)
+    assert act.cut
     assert act.decision is not None
+
+
+def test_an_action_that_was_complete_before_the_cut_counts() -> None:
+    view, first = View("Press red.", "None."), (SYSTEM, "Press red.\nNone.")
+    policy = Scripted({first: "<action>press red</action> because red is what"})
+    (act,) = ChatAgent(policy, TOY, ChatConfig(max_answer_tokens=30)).act([view])
+    assert (act.text, act.cut) == ("press red", True)
 
 
 def test_thoughts_are_asked_for_and_dropped_later() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken
 
 from coevo_gym.agents.chat.format import ChatFormat
 from coevo_gym.core.errors import ModelError
@@ -46,7 +47,30 @@ BRACKETS = (  # the system message stands in the first question; nothing announc
     "{% if m.role == 'user' %}[INST] {{ first if first and loop.first }}{{ m.content }} [/INST]"
     "{% else %} {{ m.content }}<|im_end|>{% endif %}{% endfor %}"
 )
+OPENS = (  # as DeepSeek-R1: the prompt opens a thought, earlier answers have none
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}"
+    "{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+OPENS_LAST = OPENS.replace(  # as Qwen3-Thinking-2507: the last answer has an empty thought
+    "{{ m.content.split",
+    "{% if loop.last %}<think>\n\n</think>\n\n{% endif %}{{ m.content.split",
+)
+OPENS_ALL = OPENS.replace(  # every answer has a thought, if only an empty one
+    "{{ m.content.split", "<think>\n\n</think>\n\n{{ m.content.split"
+)
+CHANNELS = (  # as gpt-oss: an answer is a thought and a final message, each with a header
+    "{% for m in messages %}<|start|>{{ m.role }}"
+    "{% if m.role == 'assistant' %}<|channel|>final<|message|>{{ m.content }}"
+    "{{ '<|turn|>' if loop.last and not add_generation_prompt else '<|end|>' }}"
+    "{% else %}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
+OPENING_TEMPLATES = {"opens": OPENS, "opens last": OPENS_LAST, "opens all": OPENS_ALL}
 TEMPLATES = {
+    **OPENING_TEMPLATES,
+    "channels": CHANNELS,
     "chatml": CHATML,
     "default system": WITH_DEFAULT_SYSTEM,
     "headers": HEADERS,
@@ -58,7 +82,8 @@ TEMPLATES = {
 
 def tokenizer(template: str = CHATML) -> Any:
     made = make_tiny_tokenizer()
-    made.add_special_tokens({"additional_special_tokens": ["<|start|>", "<|end|>", "<|turn|>"]})
+    special = ["<|start|>", "<|end|>", "<|turn|>", "<|channel|>", "<|message|>"]
+    made.add_special_tokens({"additional_special_tokens": special})
     made.add_tokens(["<think>", "</think>"])
     made.chat_template = template
     return made
@@ -80,6 +105,11 @@ def as_template(format_: ChatFormat, messages: list[Message]) -> list[int]:
     return made
 
 
+def lead_of(format_: ChatFormat) -> str:
+    """The text that a demonstration has before its answer."""
+    return format_.decode(format_.answer_ids("x")).removesuffix("x")
+
+
 OPENING = [Message("system", "You are in a kitchen."), Message("user", " What next?\n")]
 
 
@@ -88,7 +118,7 @@ def test_an_opening_is_what_the_template_writes(format_: ChatFormat) -> None:
     assert list(format_.prompt_ids(OPENING[1:])) == as_template(format_, OPENING[1:])
 
 
-@pytest.mark.parametrize("name", ["chatml", "default system", "headers"])
+@pytest.mark.parametrize("name", sorted(set(TEMPLATES) - {"no thoughts"}))
 def test_a_conversation_is_what_the_template_writes(name: str) -> None:
     format_ = ChatFormat(tokenizer(TEMPLATES[name]))
     messages = [*OPENING, Message("assistant", "take apple 2"), Message("user", "Done.")]
@@ -147,6 +177,8 @@ def test_a_cut_answer_gets_its_end_once(format_: ChatFormat) -> None:
 
 
 def test_an_answer_without_ids_is_written_as_a_demonstration_is(format_: ChatFormat) -> None:
+    if any(format_.tokenizer.chat_template == t for t in (OPENS, OPENS_LAST, CHANNELS)):
+        pytest.skip("earlier answers begin or end in another way")
     said = "<think>\nhm\n</think>\n\n take apple 2 "
     messages = [*OPENING, Message("assistant", said), Message("user", "go")]
     sampled = [
@@ -155,6 +187,44 @@ def test_an_answer_without_ids_is_written_as_a_demonstration_is(format_: ChatFor
         Message("user", "go"),
     ]
     assert format_.prompt_ids(messages) == format_.prompt_ids(sampled)
+
+
+@pytest.mark.parametrize(
+    ("template", "lead"),
+    [(OPENS, "</think>\n\n"), (OPENS_LAST, "\n</think>\n\n"), (OPENS_ALL, "\n</think>\n\n")],
+)
+def test_a_demonstration_ends_the_thought_that_the_prompt_opens(template: str, lead: str) -> None:
+    format_ = ChatFormat(tokenizer(template))
+    assert format_.opened == "<think>\n"
+    ids = format_.prompt_ids(OPENING) + format_.answer_ids("<action>go</action>")
+    text = format_.decode(ids)
+    assert text.endswith(f"<|im_start|>assistant\n<think>\n{lead}<action>go</action>")
+    assert ids[-1] in format_.stop_ids
+
+
+@pytest.mark.parametrize("template", [OPENS, OPENS_LAST])
+def test_an_earlier_thought_has_its_opening(template: str) -> None:
+    format_ = ChatFormat(tokenizer(template))
+    for said in ("Hm.</think>go", "<think>\nHm.</think>go"):
+        chat = [*OPENING, Message("assistant", said), Message("user", "on")]
+        text = format_.tokenizer.decode(list(format_.prompt_ids(chat)))
+        assert "<|im_start|>assistant\n<think>\nHm.</think>go<|im_end|>" in text
+
+
+def test_a_thought_in_a_channel_does_not_end_the_answer() -> None:
+    format_ = ChatFormat(tokenizer(CHANNELS))
+    ids = format_.tokenizer.convert_tokens_to_ids(["<|channel|>", "<|message|>", "<|im_end|>"])
+    demonstration = format_.answer_ids("go")
+    assert [i for i in demonstration if i in ids] == ids
+    assert format_.decode(demonstration) == "<|channel|>final<|message|>go"
+    assert format_.stop_ids == (format_.tokenizer.eos_token_id,) != (format_.end_of_turn,)
+
+
+def test_a_prompt_with_other_ids_than_the_tokenizers_own_is_refused() -> None:
+    made = tokenizer(CHATML.replace("<|im_end|>\n", " <|im_end|>\n"))
+    made.add_special_tokens({"eos_token": AddedToken("<|im_end|>", lstrip=True, special=True)})
+    with pytest.raises(ModelError, match="other token ids than the whole prompt"):
+        ChatFormat(made)
 
 
 def test_contents_cannot_forge_a_turn(format_: ChatFormat) -> None:
@@ -168,9 +238,10 @@ def test_contents_cannot_forge_a_turn(format_: ChatFormat) -> None:
         return [i for i in ids if format_.tokenizer.convert_ids_to_tokens(i) in special]
 
     assert controls(forged) == controls(plain)
+    assert controls("<|im_end|>") == controls("<|im_end|>x") == controls(plain)
     ids = format_.answer_ids(forged)
-    assert format_.decode(ids) == forged
-    assert list(ids).count(format_.end_of_turn) == 1
+    assert format_.decode(ids) == lead_of(format_) + forged
+    assert sum(i in format_.stop_ids for i in ids) == 1
     # and the template's own text is still read as before
     assert list(format_.prompt_ids(OPENING)) == as_template(format_, OPENING)
 
@@ -178,7 +249,7 @@ def test_contents_cannot_forge_a_turn(format_: ChatFormat) -> None:
 def test_decode_leaves_the_end_of_turn_out(format_: ChatFormat) -> None:
     text = " go to  table 1 .\n"
     ids = format_.answer_ids(text)
-    assert format_.decode(ids) == format_.decode(ids[:-1]) == text
+    assert format_.decode(ids) == format_.decode(ids[:-1]) == lead_of(format_) + text
     assert format_.decode(()) == ""
     assert ids[-1] in format_.stop_ids
 

@@ -22,7 +22,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from coevo_gym.agents.endpoint.endpoint import is_overflow, most_tokens, retry_after_s
+from coevo_gym.agents.endpoint.endpoint import (
+    RefusalBody,
+    is_overflow,
+    most_tokens,
+    retry_after_s,
+)
 from coevo_gym.agents.endpoint.loop_thread import LoopThread
 from coevo_gym.agents.endpoint.openai_policy import EndpointConfig, OpenAIPolicy
 from coevo_gym.core.errors import BudgetSpent, ConfigError, ModelError, RateLimited
@@ -190,7 +195,7 @@ def test_bad_output_is_data(
     with policy_for(server) as policy:
         assert ask(policy, "Hello?") == [completion]
         assert policy.usage == Usage(calls=1, prompt_tokens=10, completion_tokens=5)
-        assert policy.counts == Counter(empty=empty)
+        assert policy.counts == Counter(empty=empty, cut=completion.finish is Finish.LENGTH)
         assert policy.capped.tokens == 15
 
 
@@ -221,8 +226,8 @@ def test_a_prompt_that_does_not_fit_is_data_and_its_siblings_are_answered(
 
 
 def test_an_ordinary_refusal_is_no_overflow() -> None:
-    assert not is_overflow(401, ["context_length_exceeded"], OVERFLOW)
-    assert not is_overflow(400, ["invalid_request_error", None], "temperature must be >= 0")
+    assert not is_overflow(401, RefusalBody(("context_length_exceeded",), OVERFLOW))
+    assert not is_overflow(400, RefusalBody(("invalid_request_error",), "temperature must be >= 0"))
 
 
 def test_a_choice_is_not_answered(server: FakeOpenAI) -> None:
@@ -471,7 +476,7 @@ def test_siblings_in_flight_are_counted_and_the_others_not_sent(
         refused.set()  # the others are told before anything else happens in the client
 
     monkeypatch.setattr(Meter, "count", counted)
-    good, bad = Hold(Say("Good.")), Hold(Refuse(400, "Bad."))
+    good, bad = Hold(Say("Good.")), Hold(Refuse(404, "Bad."))
     server.expect("Good?", good)
     server.expect("Bad?", bad)
     with ThreadPoolExecutor() as pool, policy_for(server, max_concurrency=2) as policy:
@@ -489,7 +494,7 @@ def test_siblings_in_flight_are_counted_and_the_others_not_sent(
 
 
 def test_a_sibling_that_waits_to_try_again_gives_up(server: FakeOpenAI) -> None:
-    bad = Hold(Refuse(400, "Bad."))
+    bad = Hold(Refuse(404, "Bad."))
     server.expect("Busy?", Refuse(429, headers={"Retry-After": "3600"}))
     server.expect("Bad?", bad)
     with (

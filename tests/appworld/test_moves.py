@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 
+import pytest
+
 from coevo_gym.core.trajectory import PastStep, View
 from coevo_gym.envs.appworld import apps_of
 from coevo_gym.envs.appworld.choices import choices
@@ -112,6 +114,28 @@ def test_the_code_in_a_text() -> None:
     assert code_of("```py\r\nprint(1)\r\n```") == "print(1)"
     assert code_of(" print('```')") == "print('```')"
     assert code_of("") == ""
+
+
+@pytest.mark.parametrize("language", ["python", "Python", "python3", "py", ""])
+def test_a_block_of_code_by_any_of_its_names(language: str) -> None:
+    assert code_of(f"So:\n```{language}\nprint(1)\n```\nThen I stop.") == "print(1)"
+    assert code_of(f"So: ```{language}\nprint(1)```") == "print(1)"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('```python\nnote = "```"\nsave(note)\n```', 'note = "```"\nsave(note)'),
+        ('```python\nprint("```bash\\nls```")\n```\nDone.', 'print("```bash\\nls```")'),
+        ("```bash\nls\n```\nand\n```python\nprint(1)\n```", "print(1)"),
+        ("```python\nprint(1)\n```\nIt prints:\n```\n1\n```", "print(1)"),
+        ("```json\n{}\n```\n```\nprint(1)\n```", "print(1)"),
+        ("```\nprint(1)\n```\n```\nprint(2)\n```", "print(2)"),
+        ("```" + " " * 200_000 + "x", "```" + " " * 200_000 + "x"),
+    ],
+)
+def test_a_block_ends_at_a_fence_alone_on_its_line(text: str, code: str) -> None:
+    assert code_of(text) == code
 
 
 def test_the_apps_in_a_code() -> None:

@@ -57,6 +57,8 @@ LS_BLOCK = block({"name": "ls", "arguments": {}})
         (f"<think>First {LS_BLOCK}?</think>{CD_BLOCK}", [CD]),
         ("<think>[ls()]</think>\n\n[cd(folder='a')]", [CD]),
         (f"<think>{CD_BLOCK}</think>It is done.", []),
+        (f"<think>Perhaps {CD_BLOCK} would do, but", []),
+        (f"<think>Hm.</think>{CD_BLOCK}<think>Or {LS_BLOCK}", [CD]),
         # Arguments may be JSON within a JSON string, as in OpenAI's tool calls.
         (call('"{\\"a\\": 1}"'), [Call("f", {"a": 1})]),
         # A string may hold what is syntax elsewhere.
@@ -122,7 +124,13 @@ SPOILS, PASSED_OVER = True, False
             PASSED_OVER,
         ),
         (block('{"name": "ls\n"}'), "is not JSON: Invalid control character", PASSED_OVER),
-        (block("[" * 5_000 + "]" * 5_000), "is not JSON: maximum recursion depth", PASSED_OVER),
+        (block("[" * 5_000 + "]" * 5_000), "is not JSON: it is nested more than", PASSED_OVER),
+        (block('{"a":' * 101 + "1" + "}" * 101), "it is nested more than 100 levels", PASSED_OVER),
+        (
+            call(json.dumps("[" * 101 + "]" * 101)),
+            "are not JSON: it is nested more than 100",
+            SPOILS,
+        ),
         (call(f'{{"a": {"9" * 5_000}}}'), "an int has more than 1,000 digits", PASSED_OVER),
         (call(f'{{"a": [-{"9" * 1_001}]}}'), "an int has more than 1,000 digits", PASSED_OVER),
         # JSON that is no call: the official decoder gives up on the message.

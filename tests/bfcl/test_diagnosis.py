@@ -75,14 +75,25 @@ def test_labels(label: str, truth: Sequence[str], messages: Sequence[str]) -> No
     assert BFCL.diagnose(played(made_up(truth), *messages)).turns == (label,)
 
 
-def test_a_turn_after_the_first_failure_is_not_reached() -> None:
+def test_turns_after_the_first_failure_are_labelled_and_change_no_verdict() -> None:
     done = played(
         made_up(MKDIR, [], ["ls()"], []), say(*MKDIR), DONE, DONE, DONE, say("ls()"), DONE
     )
     assert BFCL.diagnose(done) == Diagnosis(
-        ("pass", "correct_abstention", "empty_turn_model_response", "not_reached"),
-        ("empty_turn_model_response",),
+        ("pass", "correct_abstention", "empty_turn_model_response", "spurious_tool_call"),
+        ("empty_turn_model_response", "spurious_tool_call"),
     )
+    assert done.report["verdicts"] == (
+        "passed", "unchecked", "empty_turn_model_response", "not_reached"
+    )  # fmt: skip
+    assert done.report["label"] == "missing_tool_call"
+
+
+def test_a_turn_can_pass_after_a_failed_one() -> None:
+    truth = made_up(["ls()"], ["pwd()"], MKDIR)
+    done = played(truth, DONE, say("pwd()"), DONE, say(*MKDIR, "mkdir(dir_name='b')"), DONE)
+    assert BFCL.diagnose(done).turns == ("empty_turn_model_response", "pass", "state_mismatch")
+    assert (done.success, done.report["mismatches"]) == (False, ())
 
 
 def test_a_call_too_many_is_no_failure_of_an_episode_that_succeeds() -> None:
@@ -91,15 +102,17 @@ def test_a_call_too_many_is_no_failure_of_an_episode_that_succeeds() -> None:
     assert BFCL.diagnose(done) == Diagnosis(("spurious_tool_call", "pass"), ())
 
 
-def test_the_turn_in_which_an_episode_is_cut_is_not_reached() -> None:
+def test_turns_that_an_episode_does_not_finish_count_as_empty_if_a_call_was_due() -> None:
     done = played(made_up(["pwd()"], MKDIR, []), say("pwd()"), DONE, say(*MKDIR), cut=True)
     assert done.report["label"] == "force_terminated"
-    turns = ("pass", "not_reached", "not_reached")
+    turns = ("pass", "empty_turn_model_response", "not_reached")
     assert BFCL.diagnose(done) == Diagnosis(turns, ("exhaustive_exploration_failure",))
 
 
 def test_a_report_tells_the_facts_of_each_turn() -> None:
-    done = played(made_up(["ls()", "pwd()"], []), say("cat(file_name='x')", "pwd()"), DONE, DONE)
+    done = played(
+        made_up(["ls()", "pwd()"], []), say("cat(file_name='x')", "pwd()"), DONE, cut=True
+    )
     told = thaw(done.report)["turns"]
     assert json.loads(json.dumps(told)) == told
     assert told == [

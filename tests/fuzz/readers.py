@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from coevo_gym.agents.advice.advisor import Unreadable, read_answer
 from coevo_gym.agents.chat.history import without_marks
-from coevo_gym.agents.endpoint.endpoint import read_reply, retry_after_s, says_overflow
+from coevo_gym.agents.endpoint.endpoint import read_refusal, read_reply, retry_after_s
 from coevo_gym.agents.lm.model_shape import shape_of
 from coevo_gym.core.errors import ConfigError, DataError, ModelError, StoreError, TaskError
 from coevo_gym.core.task import Task
@@ -164,7 +164,7 @@ READERS = {
         plain(read_reply), objects(REPLY).map(json.dumps).map(str.encode) | files(json.dumps(REPLY))
     ),
     "refusal of an endpoint": Reader(
-        plain(says_overflow),
+        plain(read_refusal),
         objects(REFUSAL).map(json.dumps).map(str.encode) | files(json.dumps(REFUSAL)),
     ),
     "Retry-After": Reader(

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import fmean, variance
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coevo_gym.methods.agentevolver.coach import places
 from coevo_gym.methods.agentevolver.credit import allocated, attributed
-from coevo_gym.methods.agentevolver.experience import Usefulness
+from coevo_gym.methods.agentevolver.experience import UNMEASURED, DropRule, Usefulness
 from coevo_gym.methods.agentevolver.formulas import AGENTEVOLVER
 from coevo_gym.methods.agentevolver.questions import judge_score, mixture, shown
 from coevo_gym.methods.agentevolver.replays import eliminated
@@ -48,19 +50,38 @@ NUMBERS: list[tuple[str, dict[str, Any], Any]] = [
         {"flags": [[1] * 10, [-1] * 10], "Rout": [0.0, 1.0], "alpha": 0.2},
         [0.99999999 * 2 - HALF, HALF - 0.99999999 * 2],
     ),
-    # Shares .5 and .5, and -1: mean -.25, squares .5625 each.
+    # Shares .5 and .5, and -1: mean -.25, squares .5625 each; so 1, 1 and -1. Outcomes 1 and -1.
     (
         "adca.allocation",
-        {"labels": [[1, 1], [-1]], "outcomes": [1.0, 0.0], "odd": 0.2},
-        [[1.99999998, 0.99999999], [-0.99999999]],
+        {"labels": [[1, 1], [-1]], "outcomes": [1.0, 0.0], "alpha": 0.5, "odd": 0.2},
+        [[2.0, 1.5], [-1.5]],
     ),
     # Nothing is known of the second: all its steps share its sign alike.
     (
         "adca.allocation",
-        {"labels": [[1, 0], [0, 0]], "outcomes": [1.0, 0.0], "odd": 0.2},
-        [[1.0 / 1.0, 0.0], [-2.0 / 1.0, -1.0 / 1.0]],
+        {"labels": [[1, 0], [0, 0]], "outcomes": [1.0, 0.0], "alpha": 0.5, "odd": 0.2},
+        [[1.5, 1.0], [-2.0, -1.5]],
     ),
-    ("adca.allocation", {"labels": [[1], [1]], "outcomes": [1.0, 1.0], "odd": 0.2}, [[0.0], [0.0]]),
+    # Shares 5/6 and 1/6, and -1/6 and -5/6: mean 0, squares 13/36 each.
+    (
+        "adca.allocation",
+        {"labels": [[1, -1], [1, -1]], "outcomes": [1.0, 0.0], "alpha": 1.0, "odd": 0.2},
+        [
+            [1.0 + 6.0 / math.sqrt(13), 1.0 + 1.0 / math.sqrt(13)],
+            [-1.0 - 6.0 / math.sqrt(13), -1.0 - 5.0 / math.sqrt(13)],
+        ],
+    ),
+    # Equal shares earn nothing, but outcomes that differ do.
+    (
+        "adca.allocation",
+        {"labels": [[1], [1]], "outcomes": [1.0, 0.5], "alpha": 1.0, "odd": 0.2},
+        [[1.0], [-1.0]],
+    ),
+    (
+        "adca.allocation",
+        {"labels": [[1], [1]], "outcomes": [1.0, 1.0], "alpha": 1.0, "odd": 0.2},
+        [[0.0], [0.0]],
+    ),
     (
         "attribution.elimination",
         {"n": 4, "ways": [[1.0, [1, 3]], [0.5, [1]]], "errors": [0]},
@@ -75,7 +96,16 @@ NUMBERS: list[tuple[str, dict[str, Any], Any]] = [
     ("exp.admit", {"offered": [[[1, 0], 0.1], [[0, 1], 0.1], [[-1, 0], 0.1]], "copy": 0.9,
                    "capacity": 2}, [1, 2]),
     ("exp.utility", {"groups": [[[1, 0], [1]], [[1], [0, 1]]], "beta": 0.5, "least_groups": 1},
-     {"utility": -0.5, "groups": 1, "kept": False}),
+     {"utility": 0.0, "groups": 2, "kept": True}),  # one group below 0 is not enough
+    ("exp.utility", {"groups": [[[0], [1]], [[0], [1]]], "beta": 0.5, "least_groups": 2},
+     {"utility": -1.0, "groups": 2, "kept": False}),
+    ("exp.utility", {"groups": [[[0], [1]], [[0], [1]]], "beta": 0.5, "least_groups": 3},
+     {"utility": -1.0, "groups": 2, "kept": True}),
+    # differences -1, -0.5: mean -0.75, standard error 0.25
+    ("exp.utility", {"groups": [[[0], [1]], [[0, 1], [1]]], "beta": 0.5, "least_groups": 2,
+                     "errors": 2.9}, {"utility": -0.75, "groups": 2, "kept": False}),
+    ("exp.utility", {"groups": [[[0], [1]], [[0, 1], [1]]], "beta": 0.5, "least_groups": 2,
+                     "errors": 3.1}, {"utility": -0.75, "groups": 2, "kept": True}),
     ("exp.utility", {"groups": [[[1], [0]], [[1], [0, 1]]], "beta": 0.5, "least_groups": 1},
      {"utility": 0.75, "groups": 2, "kept": True}),
     (
@@ -217,8 +247,35 @@ def test_utility_lies_between_the_differences(differences: list[float], beta: fl
     assert use.groups == len(differences)
     low, high = min(differences, default=0.0), max(differences, default=0.0)
     assert low - 1e-9 <= use.utility <= high + 1e-9
-    assert use.harms(len(differences)) is (use.utility < 0.0)
-    assert not use.harms(len(differences) + 1)
+    if len(differences) > 1:
+        assert use.mean == pytest.approx(fmean(differences))
+        assert use.squares == pytest.approx(variance(differences) * (use.groups - 1), abs=1e-9)
+    assert use.upper_bound(3.0) >= use.upper_bound(0.0) >= use.mean
+
+
+@pytest.mark.parametrize("varied", [True, False], ids=["rate of a group", "rate of a walk"])
+@pytest.mark.parametrize(
+    ("effect", "groups", "least", "most"),
+    [(0.1, 300, 0.95, 1.0), (-0.2, 300, 0.0, 0.2), (0.0, 300, 0.85, 1.0), (0.1, 30, 0.99, 1.0)],
+)
+def test_what_helps_stays_and_what_harms_goes(
+    effect: float, groups: int, least: float, most: float, varied: bool
+) -> None:
+    """Four of eight rollouts are told; the success rate of the others is drawn from [0, 1]."""
+    rng, rule, walks = np.random.default_rng(7), DropRule(), 2_000
+    free = rng.random((walks, groups if varied else 1)) * np.ones((1, groups))
+    told = np.clip(free + effect, 0.0, 1.0)
+    differences = (rng.binomial(4, told) - rng.binomial(4, free)) / 4
+    held = 0
+    for walk in differences.tolist():
+        use = UNMEASURED
+        for difference in walk:
+            use = use.after(difference, 0.2)
+            if rule.drops(use):
+                break
+        else:
+            held += 1
+    assert least <= held / walks <= most
 
 
 @given(st.integers(0, 60), st.integers(0, 5), st.integers(1, 30))
@@ -252,9 +309,6 @@ def test_a_verdict_is_a_reward_or_none(
 
 @pytest.mark.parametrize("judge", [attributed, allocated])
 def test_a_trajectory_without_steps_has_no_advantages_and_harms_no_other(judge: Any) -> None:
-    with_steps = judge([[1, -1], [-1, 1]], [1.0, 0.0])
     found = judge([[1, -1], [-1, 1], []], [1.0, 0.0, 0.0])
     assert found[2] == []
     assert [len(row) for row in found[:2]] == [2, 2]
-    if judge is allocated:  # its outcome is in no mean, as it has no share to give
-        assert found[:2] == with_steps

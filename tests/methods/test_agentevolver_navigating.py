@@ -19,7 +19,7 @@ from coevo_gym.core.seams import Act, AdviceMemory, Coach, Guidance, Memory, Stu
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory, View
 from coevo_gym.curricula.guiding import Guiding
-from coevo_gym.curricula.pool.embed import HashingEmbedder
+from coevo_gym.curricula.pool.embed import HashingEmbedder, SentenceEmbedder
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import evaluate
@@ -28,6 +28,7 @@ from coevo_gym.methods.agentevolver.coach import ExperienceCoach, places, told_i
 from coevo_gym.methods.agentevolver.experience import (
     OFFERED,
     REFUSED,
+    DropRule,
     Experience,
     Usefulness,
     leak,
@@ -87,24 +88,26 @@ class TestThePool:
         made = experience()
         memory.note(Notes([offered(made)]))
         memory.note(Notes([used(made.id, 0.5), used(made.id, -0.5, "h"), used("gone", 1.0, "i")]))
-        assert memory.usefulness(made.id) == Usefulness(pytest.approx(0.3), 2)
+        assert memory.usefulness(made.id) == Usefulness(pytest.approx(0.3), 2, 0.0, 0.5)
         assert memory.steps == 2
         assert memory.metrics() == {
             "experiences": 1.0, "measured": 1.0, "utility": pytest.approx(0.3),
-            "success_guided": 0.5, "success_free": pytest.approx(1 / 6),
-            "admitted": 1.0, "copies": 0.0, "harmful": 0.0, "crowded": 0.0,
+            "success_guided": 0.5, "success_free": pytest.approx(1 / 6), "guided_groups": 3.0,
+            "admitted": 1.0, "copies": 0.0, "harmful": 0.0, "crowded": 0.0, "returned": 0.0,
+            "resting": 0.0,
         }  # fmt: skip
         memory.note(NO_NOTES)
         assert "success_guided" not in memory.metrics()
+        assert memory.metrics()["guided_groups"] == 0.0
 
     def test_what_was_refused_by_the_study_is_not_taken_in(self) -> None:
         pool, refused = pool_of(), offered(experience())
         pool.note(Notes([refused.model_copy(update={"label": "refused", "evidence": {"why": ""}})]))
         assert len(pool) == 0
 
-    def test_one_that_harms_is_dropped_and_never_comes_back(self) -> None:
+    def test_one_that_harms_is_dropped_and_not_admitted_while_it_rests(self) -> None:
         harmful, other = experience(content="Press pink."), experience("wash a mug")
-        pool = pool_of(harmful, other, least_groups=3)
+        pool = pool_of(harmful, other, drop=DropRule(groups=3))
         for n in range(3):
             assert pool.usefulness(harmful.id) is not None
             pool.note(Notes([used(harmful.id, -0.1, str(n))]))
@@ -115,8 +118,48 @@ class TestThePool:
         assert pool.retrieve("wash a mug", k=5, least=0.3) == (other,)
         pool.note(Notes([used(harmful.id, -0.1)]))  # told before it was dropped
 
+    def test_a_dropped_one_comes_back_unmeasured_when_the_policy_has_changed(self) -> None:
+        harmful = experience(content="Press pink.")
+        pool = pool_of(harmful, drop=DropRule(groups=2, rest_steps=3))
+        pool.note(Notes([used(harmful.id, -1.0, "a"), used(harmful.id, -1.0, "b")]))
+        assert [(one.held, one.why) for one in pool.changes()] == [(False, "harmful")]
+        assert pool.metrics()["resting"] == 1.0
+        pool.load_state_dict(json.loads(json.dumps(pool.state_dict())))
+        pool.note(NO_NOTES)
+        assert pool.usefulness(harmful.id) is None
+        pool.note(NO_NOTES)
+        assert pool.usefulness(harmful.id) == Usefulness()
+        assert [(one.held, one.groups) for one in pool.changes()] == [(True, 0)]
+        numbers = pool.metrics()
+        assert (numbers["returned"], numbers["resting"], numbers["harmful"]) == (1.0, 0.0, 1.0)
+
+    def test_a_loaded_pool_is_searched_as_before_on_any_machine(self) -> None:
+        state = pool_of(experience()).state_dict()
+        assert state["embedder"] == "words"
+        pool = ExperiencePool(SentenceEmbedder())
+        pool.load_state_dict(state)
+        assert pool.embedder == "words"
+        assert pool.retrieve("press some buttons", k=1, least=0.9)
+
+    @pytest.mark.parametrize("drop", [None, DropRule(groups=2, rest_steps=0)])
+    def test_dropping_and_coming_back_can_be_switched_off(self, drop: DropRule | None) -> None:
+        harmful = experience(content="Press pink.")
+        pool = pool_of(harmful, drop=drop)
+        for n in range(40):
+            pool.note(Notes([used(harmful.id, -1.0, str(n))]))
+        assert (pool.usefulness(harmful.id) is None) is (drop is not None)
+
+    def test_states_of_earlier_versions_are_measured_anew(self) -> None:
+        made = experience()
+        state = pool_of(made).state_dict()
+        del state["dropped"]
+        state["experiences"][0]["use"] = [-0.25, 7]
+        pool = pool_of()
+        pool.load_state_dict(state | {"harmful": ["gone"]})
+        assert pool.usefulness(made.id) == Usefulness(-0.25)
+
     def test_its_changes_are_those_of_the_latest_notes(self) -> None:
-        pool, made = pool_of(capacity=2, least_groups=2), experience()
+        pool, made = pool_of(capacity=2), experience()
         assert isinstance(pool, AdviceMemory)
         assert pool.changes() == ()
         pool.note(Notes([offered(made, "g7"), offered(experience(content="A copy."))]))
@@ -135,11 +178,12 @@ class TestThePool:
 
     def test_its_changes_tell_why_an_experience_is_gone(self) -> None:
         harmful, good, late = (experience(f"{w} the mug") for w in ("wash", "press red", "amber"))
-        pool = pool_of(harmful, good, capacity=2, least_groups=1)
+        pool = pool_of(harmful, good, capacity=2, drop=DropRule(groups=2))
+        pool.note(Notes([used(harmful.id, -1.0)]))
         pool.note(Notes([used(harmful.id, -1.0), offered(late, "g1")]))
         dropped, added = pool.changes()
         assert dropped == AdviceState(
-            id=harmful.id, held=False, why="harmful", utility=-1.0, groups=1
+            id=harmful.id, held=False, why="harmful", utility=-1.0, groups=2
         )
         assert (added.id, added.held, added.origin is not None) == (late.id, True, True)
         pool.note(Notes([used(late.id, 0.5), offered(experience("sink shelf"), "g2")]))
@@ -172,7 +216,8 @@ class TestThePool:
     @settings(max_examples=30)
     @given(st.data())
     def test_a_loaded_state_goes_on_as_if_it_had_never_stopped(self, data: st.DataObject) -> None:
-        given_settings: dict[str, Any] = {"capacity": 4, "least_groups": 2, "copy": 0.8}
+        rule = DropRule(groups=2, rest_steps=2)
+        given_settings: dict[str, Any] = {"capacity": 4, "drop": rule, "copy": 0.8}
         whole, other = pool_of(**given_settings), pool_of(**given_settings)
         texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
         made: list[Experience] = []
@@ -202,7 +247,8 @@ def tickets(task: Task, n: int = 4) -> list[Ticket]:
 class TestTheCoach:
     def test_half_of_a_group_is_told_what_fits(self) -> None:
         made = experience(TRAIN[0].instruction, "Press all of them.")
-        coach: Coach = ExperienceCoach(pool_of(made, experience("wash a mug")), group_size=4)
+        pool = pool_of(made, experience("wash a mug"))
+        coach: Coach = ExperienceCoach(pool, group_size=4, least=0.3)
         guided = [guidance.cues for guidance in coach.guide(tickets(TRAIN[0]))]
         assert [len(cues) for cues in guided] == [0, 1, 0, 1]
         (cue,) = guided[1]
@@ -213,11 +259,30 @@ class TestTheCoach:
         assert guided[3] == guided[1]
 
     def test_where_nothing_fits_there_is_no_cue(self) -> None:
-        coach = ExperienceCoach(pool_of(experience("wash a mug")), group_size=4, share=1.0)
+        unlike = pool_of(experience("wash a mug"))
+        coach = ExperienceCoach(unlike, group_size=4, share=1.0, least=0.3)
         assert [*coach.guide(tickets(TRAIN[0]))] == [Guidance()] * 4
         assert [*ExperienceCoach(pool_of(), group_size=4).guide(tickets(TRAIN[0]))] == [
             Guidance()
         ] * 4
+
+    def test_the_most_alike_are_told_however_unlike(self) -> None:
+        coach = ExperienceCoach(pool_of(experience("wash a mug")), group_size=4)
+        assert [len(one.cues) for one in coach.guide(tickets(TRAIN[0]))] == [0, 1, 0, 1]
+
+    def test_a_warning_tells_the_share_when_few_groups_find_anything(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        pool = pool_of(experience("wash a mug"), experience(TRAIN[0].instruction))
+        coach = ExperienceCoach(pool, group_size=4, least=0.9)
+        unlike = TRAIN[0].model_copy(update={"instruction": "Pay the rent."})
+        for n in range(25):
+            coach.guide(tickets(TRAIN[0] if n % 5 == 0 else unlike))
+        (record,) = caplog.records
+        assert record.getMessage().startswith(
+            "Only 20% of 20 groups found one of the 2 experiences (words embeddings, minimum "
+            "similarity 0.9)."
+        )
 
     def test_while_the_pool_is_built_nothing_is_told(self) -> None:
         pool = pool_of(experience(TRAIN[0].instruction))
@@ -424,7 +489,7 @@ class TestInALoop:
         made = experience("Press red, green, blue, black, white, amber.", GOOD)
         pool = pool_of(made)
         practised(pool, Told(), 3)
-        assert pool.usefulness(made.id) == Usefulness(1.0, 6)
+        assert pool.usefulness(made.id) == Usefulness(1.0, 6, 1.0)
         numbers = pool.metrics()
         assert (numbers["success_guided"], numbers["success_free"]) == (1.0, 0.0)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coevo_gym
+from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import NO_NOTES, Note, Notes
 from coevo_gym.core.registry import METHODS
@@ -45,6 +47,7 @@ from coevo_gym.methods.method import Method
 from coevo_gym.methods.role_agent.failure_modes import FailureModes
 from coevo_gym.methods.role_agent.failures import ByFailureMode, FailureMemory
 from coevo_gym.methods.role_agent.foresight import FORESIGHT, ForesightWorth
+from coevo_gym.methods.role_agent.foresight import horizon as horizon_of
 from coevo_gym.methods.role_agent.method import RoleAgentSettings, role_agent
 from coevo_gym.methods.role_agent.predictors import (
     EmpiricalPredictor,
@@ -59,6 +62,7 @@ from coevo_gym.methods.role_agent.predictors import (
 )
 from coevo_gym.methods.role_agent.study import Foresight, ForesightRecord
 from coevo_gym.prompts.answers import action_of
+from coevo_gym.runs.plan import env_class_of
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.testing.curriculum import assert_curriculum_contract
@@ -221,7 +225,7 @@ class Noting:
 def asked_after(policy: TransformersPolicy, episode: Trajectory) -> TokenDecision:
     """What a policy says when it is asked about the one step of an episode."""
     noting = Noting(policy)
-    PolicyPredictor(lambda: noting, 1, seed=3).predict([episode], [group(episode)])
+    PolicyPredictor(lambda: noting, 1, max_tokens=96, seed=3).predict([episode], [group(episode)])
     (said,) = noting.said
     assert isinstance(said.decision, TokenDecision)
     return said.decision
@@ -240,8 +244,11 @@ def decided(*texts: str) -> Trajectory:
 class TestThePolicyPredictor:
     def test_each_step_is_asked_after_the_ids_of_its_answer(self) -> None:
         policy, episode = Foretells('<next n="1">b</next>', "no idea"), decided("a", "b", "c")
-        made = PolicyPredictor(lambda: policy, 1, seed=3).predict([episode], [group(episode)])
+        made = PolicyPredictor(lambda: policy, 1, max_tokens=96, seed=3).predict(
+            [episode], [group(episode)]
+        )
         assert made.predictions == [[["b"], [""]]]
+        assert "at most 96 tokens" in policy.requests[0].messages[0].content
         assert made.usage == Usage(calls=2, completion_tokens=14)
         assert [request.after for request in policy.requests] == [
             step.decision for step in episode.steps
@@ -253,7 +260,7 @@ class TestThePolicyPredictor:
 
     def test_it_draws_by_the_first_group_of_the_step(self) -> None:
         policy, episode = Foretells(*"xxxx"), decided("a", "b")
-        predictor = PolicyPredictor(lambda: policy, 1, seed=3)
+        predictor = PolicyPredictor(lambda: policy, 1, max_tokens=96, seed=3)
         for id in ("g1", "g2", "g1"):
             predictor.predict([episode], [replace(group(episode), id=id)])
         first, second, again = policy.seeds
@@ -261,14 +268,16 @@ class TestThePolicyPredictor:
 
     def test_steps_without_tokens_are_not_asked_about(self) -> None:
         policy = Foretells()
-        made = PolicyPredictor(lambda: policy, 2, seed=3).predict(
+        made = PolicyPredictor(lambda: policy, 2, max_tokens=96, seed=3).predict(
             [went("a", "b")], [group(went("a", "b"))]
         )
         assert (made.predictions, made.usage, policy.seeds) == ([[[]]], NO_USAGE, [])
 
     def test_a_study_counts_what_it_cost(self) -> None:
         policy, episode = Foretells('<next n="1">b</next>'), decided("a", "b")
-        found = Foresight(PolicyPredictor(lambda: policy, 1, seed=3)).examine([group(episode)])
+        found = Foresight(PolicyPredictor(lambda: policy, 1, max_tokens=96, seed=3)).examine(
+            [group(episode)]
+        )
         assert found.usage == {"foresight": Usage(calls=1, completion_tokens=7)}
         (note,) = found.notes
         assert (note.value, note.source) == (1.0, "model")
@@ -300,11 +309,64 @@ class TestThePolicyPredictor:
             ("", ["", ""]),
             ("y" * 1_000_000, ["", ""]),
             ('<next n="1">' * 100_000, ["", ""]),
+            ('<next n="1">a<next n="2">b, and c', ["a", "b, and c"]),
+            ('<next n="1">a</next><next n="2">b</ne', ["a", "b"]),
         ],
-        ids=["thoughts", "order", "others", "empty", "long", "unclosed"],
+        ids=["thoughts", "order", "others", "empty", "long", "unclosed", "cut", "cut tag"],
     )
     def test_what_is_read_of_an_answer(self, said: str, expected: list[str]) -> None:
         assert predicted(said, 2) == expected
+
+
+class Knows(Foretells):
+    """Foretells the following observations to the letter, cut at the limit of each request.
+
+    A token is at most five letters, one digit, one sign or some blanks: tokenizers of language
+    models need fewer.
+    """
+
+    def __init__(self, episode: Trajectory, horizon: int) -> None:
+        later = [*(step.observation for step in episode.steps[1:]), episode.last_observation]
+        super().__init__(*(
+            "".join(f'<next n="{n}">{text}</next>\n'
+                    for n, text in enumerate(later[place : place + horizon], start=1))
+            for place in range(len(later))
+        ))  # fmt: skip
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        return [
+            completion._replace(text=self.cut(completion.text, request.sampling.max_tokens))
+            for completion, request in zip(super().generate(requests), requests, strict=True)
+            if isinstance(request, Prompt)
+        ]
+
+    @staticmethod
+    def cut(text: str, max_tokens: int) -> str:
+        tokens = re.findall(r"[^\W\d_]{1,5}|\s+|.", text, re.DOTALL)
+        return "".join(tokens[:max_tokens])
+
+
+@pytest.mark.parametrize(
+    "name", ["webshop", "bfcl", "alfworld", pytest.param("appworld", marks=pytest.mark.slow)]
+)
+def test_a_perfect_prediction_counts_in_full(name: str, engine: Callable[[str], None]) -> None:
+    engine(name)
+    benchmark, env = get_benchmark(name), env_class_of(name)
+    native = benchmark.tasks(Split.TRAIN)
+    horizon = horizon_of(RoleAgentSettings().horizon_share, env.default_max_steps)
+    earned, most = 0.0, 0
+    for task in native[:: len(native) // 2][:2]:
+        episode = decided("", *benchmark.replay(task, benchmark.demonstration(task)).shown)
+        knows = Knows(episode, horizon)
+        predictor = PolicyPredictor(
+            lambda policy=knows: policy, horizon, max_tokens=env.observation_tokens, seed=3
+        )
+        study = Foresight(predictor, gamma=1.0)
+        notes = study.examine([group(episode, task=task)]).notes
+        earned += sum(note.value for note in notes)
+        later = [*(step.observation for step in episode.steps[1:]), episode.last_observation]
+        most += sum(bool(text) for place in range(len(later)) for text in later[place:][:horizon])
+    assert earned >= 0.95 * most
 
 
 class TestTheEmpiricalPredictor:
@@ -639,7 +701,7 @@ class TestInline:
             ('<predict_next n="2">b</predict_next><predict_next> a </predict_next>', ["a", "b"]),
             ('<predict_next n="1">a</predict_next><action>go</action>', ["a", ""]),
             ("<think><predict_next>a</predict_next></think><action>go</action>", ["", ""]),
-            ('<predict_next n="9">a</predict_next><predict_next>b', ["", ""]),
+            ('<predict_next n="9">a</predict_next><predict_next>b', ["b", ""]),
             ("", ["", ""]),
         ],
     )

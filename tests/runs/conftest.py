@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym import cli
-from tests.processes import Forked
+from tests.processes import start
 
 ROOT = Path(__file__).parents[2]
 TOY = str(Path(__file__).with_name("toy.toml"))
@@ -18,10 +18,11 @@ class Child:
 
     def __init__(self, cwd: Path, *arguments: str, module: str = "tests.runs.child") -> None:
         self.lines: list[str] = []
-        self.process = Forked(["-m", module, *arguments], cwd)
+        self.process = start(["-m", module, *arguments], cwd)
 
     def wait_for(self, text: str) -> None:
         """Read on until a line holds the text."""
+        assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
             if text in line:
@@ -30,6 +31,7 @@ class Child:
 
     def end(self) -> int:
         """Read the rest; the exit code."""
+        assert self.process.stdout is not None
         self.lines += self.process.stdout.readlines()
         return self.process.wait(timeout=600)
 

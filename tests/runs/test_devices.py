@@ -259,7 +259,7 @@ def test_a_run_that_goes_on_elsewhere_has_to_fit_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     begun = []
-    monkeypatch.setattr(run_train, "resume", lambda *_: begun.append(True))
+    monkeypatch.setattr(run_train, "resume", lambda *_, **options: begun.append(True))
     resolved = load_config("alfworld", sets=[*QWEN, "name=mine"], environ={})
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     write_json(tmp_path / "runs" / "mine" / "manifest.json", make_manifest(resolved, task_sets={}))

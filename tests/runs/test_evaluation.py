@@ -73,6 +73,57 @@ def test_an_endpoint_that_fails_is_no_failure_of_the_model() -> None:
     assert isinstance(done.exception, ModelError)
 
 
+@pytest.mark.parametrize(
+    ("say", "shares", "told"),
+    [
+        (
+            Say(None, "length", reasoning="First I"),
+            (1.0, 1.0),
+            "2 of 2 answers were empty (2 cut at 512 tokens): raise policy.chat.max_answer_tokens",
+        ),
+        (
+            Say("I might say <action>click[buy now]</action> but", "length"),
+            (1.0, 1.0),
+            "2 of 2 answers were empty (2 cut at 512 tokens): raise policy.chat.max_answer_tokens",
+        ),
+        (Say("I will. <acti", "length"), (1.0, 1.0), "2 of 2 answers were empty (2 cut at 512"),
+        (
+            Say(None, "tool_calls", tool_calls=({"id": "1"},)),
+            (1.0, 0.0),
+            "2 of 2 answers were empty (0 cut at 512 tokens): look at the model's answers",
+        ),
+        (Say("<action>search[mug]</action>"), (0.0, 0.0), ""),
+    ],
+)
+def test_answers_that_say_nothing_are_reported(
+    say: Say, shares: tuple[float, float], told: str
+) -> None:
+    with FakeOpenAI(answer=lambda messages: say) as server:
+        arguments = ["webshop", "--policy=openai:fake", "--name=few", *endpoint(server)]
+        done = coevo(*arguments, "--set=policy.chat.thinking=true")
+    assert done.exit_code == 0, done.output
+    output = " ".join(done.output.split())
+    assert told in output
+    assert ("answers were empty" in output) == bool(told)
+    assert f"Answers: {shares[0]:.1%} empty, {shares[1]:.1%} cut at the token limit" in output
+    before, _, _ = output.partition("openai:fake: 1/2")
+    assert "policy.chat.max_answer_tokens, for example to 2048" in before
+    found = json.loads(Path("evals/few/summary.json").read_text())["answers"]
+    assert (found["empty"], found["cut"], found["total"]) == (*shares, 2)
+
+
+def test_one_filtered_prompt_ends_one_episode_for_good() -> None:
+    asked, filtered = first_prompts()
+    with FakeOpenAI() as server:
+        server.expect(asked, Say("<action>search[mug]</action>"))
+        server.expect(filtered, Refuse(400, "Blocked.", "content_filter"))
+        arguments = ["webshop", "--policy=openai:fake", "--json", "--name=f", *endpoint(server)]
+        found, again = (json.loads(coevo(*arguments).stdout) for _ in range(2))
+        assert len(server.bodies) == 2
+    assert found["end_reasons"] == again["end_reasons"] == {"max_steps": 1, "refused": 1}
+    assert (found["episodes"], found["lost"]) == (2, 0)
+
+
 @pytest.mark.parametrize("policy", ["random", "scripted"])
 def test_baselines_need_no_model(policy: str) -> None:
     done = coevo("webshop", "--policy", policy, "--json", "--set=evaluation.n_tasks=3")

@@ -43,12 +43,6 @@ WITH_STYLE = PROMPT.replace('"thinking"]', '"thinking", "style"]').replace(
 )
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So small a model gains nothing from a second thread, and loses much beside other tests."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-
-
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A small run of a tiny Llama on the toy benchmark."""
@@ -63,9 +57,7 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def straight(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of such a run that nothing disturbed."""
     cwd = tmp_path_factory.mktemp("straight")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        done = Child(cwd, *arguments)
+    done = Child(cwd, *arguments)
     assert done.end() == 0, done.text
     (cwd / "output.txt").write_text(done.text)
     return cwd / "runs" / "toy-run"

@@ -306,6 +306,12 @@ def test_tokens_are_bounded_by_steps_and_by_episodes() -> None:
     assert forgotten.max_sampled_tokens == 30_720 * 30 * 4096
     capped = plan(settings("coevolve_bfcl_qwen3_4b", "policy.chat.max_episode_tokens=4096"))
     assert capped.max_sampled_tokens == 30_720 * 4096
+    foretelling = plan(settings("role_agent_webshop_qwen2_5_1_5b", "loop.max_env_steps=1000"))
+    assert foretelling.max_study_tokens == 1000 * 1 * 704  # one observation ahead
+    assert foretelling.max_sampled_tokens == 1000 * 4096 + 1000 * 704
+    silent = "arm.role_agent.set.method.predictor=inline"
+    listed = plan(settings("role_agent_webshop_qwen2_5_1_5b", "loop.max_env_steps=1000", silent))
+    assert listed.max_study_tokens == 0
     notes = ("policy.chat.history=window", "policy.chat.memory=model")
     noting = plan(settings("coevolve_bfcl_qwen3_4b", "policy.chat.max_episode_tokens=4096", *notes))
     assert noting.max_sampled_tokens == 30_720 * 4096 + 30_720 * 30 * 4096

@@ -91,6 +91,7 @@ class ALFWorldEnv(TaskEnv):
 
     benchmark = "alfworld"
     default_max_steps = 50
+    observation_tokens = 320
     extra_info: ClassVar = FrozenDict({"alfworld.task_type": "", "alfworld.goal_conditions": -1.0})
     private_info: ClassVar = PRIVATE_INFO | {"alfworld.goal_conditions"}
     vector_mode: ClassVar = "process"

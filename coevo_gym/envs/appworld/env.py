@@ -20,7 +20,11 @@ from coevo_gym.envs.checks import is_positive_number
 from coevo_gym.envs.frame import Frame, Grade
 from coevo_gym.envs.vector import TaskVectorEnv
 
-_BLOCK = re.compile(r"```(?:python|py)[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL)
+_BLOCK = re.compile(
+    r"```(?P<language>[\w+.-]*)[ \t]*\r?\n(?P<code>.*?)(?:^[ \t]*```[ \t]*\r?$|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+_PYTHON = frozenset({"python", "python3", "py"})
 
 
 class AppWorldEnv(TaskEnv):
@@ -37,12 +41,13 @@ class AppWorldEnv(TaskEnv):
         error.
 
     Action:
-        Python code: the last block that begins with three backticks and ``python``, or the whole
-        text if there is no such block. Variables persist from step to step. ``apis.<app>.<api>(…)``
-        calls an API, ``apis.api_docs`` describes the APIs, ``apis.supervisor`` describes the person
-        that the agent acts for, and ``apis.supervisor.complete_task(answer=…)`` ends the episode.
-        As in the original, code is refused if it uses modules or functions that are not on an
-        allowlist.
+        Python code: the last block that begins with three backticks and ``python``, ``python3`` or
+        ``py``; without one, the last block without a language; without a block, the whole text. A
+        block ends at a line that contains only three backticks. Variables persist from step to
+        step. ``apis.<app>.<api>(…)`` calls an API, ``apis.api_docs`` describes the APIs,
+        ``apis.supervisor`` describes the person that the agent acts for, and
+        ``apis.supervisor.complete_task(answer=…)`` ends the episode. As in the original, code is
+        refused if it uses modules or functions that are not on an allowlist.
 
     Reward:
         1.0 at the end if all of the task's tests pass, else 0.0. ``reward_mode="shaped"`` gives
@@ -116,6 +121,7 @@ class AppWorldEnv(TaskEnv):
 
     benchmark = "appworld"
     default_max_steps = 30
+    observation_tokens = 1024
     max_live = 8
     begins_alone = False  # engines share data that was read before they were forked
     reward_modes: ClassVar[tuple[str, ...]] = ("success", "shaped")
@@ -179,8 +185,11 @@ def code_of(action: str) -> str:
         >>> code_of("print(2)")
         'print(2)'
     """
-    blocks = _BLOCK.findall(action)
-    return (blocks[-1] if blocks else action).strip()
+    blocks = [(block["language"].lower(), block["code"]) for block in _BLOCK.finditer(action)]
+    marked = [code for language, code in blocks if language in _PYTHON]
+    unmarked = [code for language, code in blocks if not language]
+    code = (marked or unmarked or [action])[-1].strip()
+    return code.removesuffix("```").strip() if blocks else code
 
 
 def introduction(brief: Brief) -> str:

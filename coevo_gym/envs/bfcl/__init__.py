@@ -14,6 +14,7 @@ from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.diagnosis import (
     FAILING,
     Diagnosis,
+    TurnLabel,
     diagnosis_of,
     facts_of,
     failures_in,
@@ -52,8 +53,13 @@ class BFCLBenchmark(ProposableFolder):
         return tuple(functions_of(task.world.classes))
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
-        """Label each turn of the conversation, using the judge's report."""
-        labels = [turn_label(facts) for facts in facts_of(episode.report)]
+        """Label each turn of the conversation, using the judge's report.
+
+        As in SEAL's code, a turn with a reference that the episode did not finish counts as an
+        empty turn. Failure modes are only those of turns that ended.
+        """
+        turns = facts_of(episode.report)
+        labels = [turn_label(facts) for facts in turns]
         modes = listed_modes(
             failures_in(labels),
             episode,
@@ -61,7 +67,11 @@ class BFCLBenchmark(ProposableFolder):
             modes=self.modes,
             format_kinds=("parse",),
         )
-        return diagnosis_of(labels, success=episode.success, modes=modes)
+        counted = [
+            label if facts.reached or not facts.reference else TurnLabel.EMPTY_TURN
+            for facts, label in zip(turns, labels, strict=True)
+        ]
+        return diagnosis_of(counted, success=episode.success, modes=modes)
 
 
 BENCHMARK = BFCLBenchmark(tasks, builder, choices, proposals)

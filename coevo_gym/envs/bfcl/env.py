@@ -125,6 +125,7 @@ class BFCLEnv(TaskEnv):
 
     benchmark = "bfcl"
     default_max_steps = 30
+    observation_tokens = 512
     reward_modes = ("success",)
     engine_attributes = ("results", "_request", "_tools")
     extra_info: ClassVar = FrozenDict(

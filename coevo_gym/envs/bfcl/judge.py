@@ -4,8 +4,8 @@ The rules are those of ``multi_turn_checker``. When a turn ends, the reference's
 run on a second set of backends. A turn with a reference fails if the agent made no call. Then every
 public attribute of every backend must be equal. Then the reference's outputs in this turn must all
 be among the agent's outputs in all turns so far, in any order, with multiplicity. A turn without a
-reference is not checked. The first failed turn decides. Both comparisons use the official
-functions, called with our own instances.
+reference is not checked. The first failed turn decides. Later turns are compared as well, but only
+for their labels. Both comparisons use the official functions, called with our own instances.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Judge:
     """A judge that grades the turns of one episode.
 
     Attributes:
-        outcomes: one outcome per finished turn.
+        outcomes: one outcome per finished turn, as in the official verdict.
         label: reason why the deciding turn failed, one of SEAL's six kinds in their order of
             priority (Table 5 of SEAL); ``PASS`` while nothing has failed.
         mismatches: public attributes (``Class.attribute``) that differed in the deciding turn.
@@ -59,6 +59,7 @@ class Judge:
         self._n_turns = len(world.turns)
         self._truth = [tuple(map(parse_truth, turn)) for turn in verifier.turns]
         self.outcomes: list[Outcome] = []
+        self._compared: list[Outcome] = []
         self._attempts: list[TurnCalls] = []
         self.label = TurnLabel.PASS
         self.mismatches: tuple[str, ...] = ()
@@ -76,11 +77,11 @@ class Judge:
 
     @property
     def turns(self) -> tuple[TurnFacts, ...]:
-        """Facts about each turn of the conversation, including turns that were not judged."""
+        """Facts about each turn, including turns after a failed turn and turns that did not end."""
         facts = [
             facts_of_turn(outcome, self._wanted(turn), attempt)
             for turn, (outcome, attempt) in enumerate(
-                zip(self.outcomes, self._attempts, strict=True)
+                zip(self._compared, self._attempts, strict=True)
             )
         ]
         left = range(len(facts), self._n_turns)
@@ -104,11 +105,14 @@ class Judge:
     def end_turn(self, model: Toolbox, attempt: TurnCalls, outputs: Sequence[str]) -> Outcome:
         """Judge the turn that has just ended. ``outputs`` are the results of the whole episode."""
         truth = self._wanted(len(self.outcomes))
-        outcome = "not_reached" if self.failed else self._compare(model, truth, attempt, outputs)
+        compared, mismatches = self._compare(model, truth, attempt, outputs)
+        outcome: Outcome = "not_reached" if self.failed else compared
         self.outcomes.append(outcome)
+        self._compared.append(compared)
         self._attempts.append(attempt)
         if outcome in _FAILED:
             self.label = diagnose(facts_of_turn(outcome, truth, attempt))
+            self.mismatches = mismatches
         return outcome
 
     def _wanted(self, turn: int) -> Sequence[Call]:
@@ -117,21 +121,21 @@ class Judge:
 
     def _compare(
         self, model: Toolbox, truth: Sequence[Call], attempt: TurnCalls, outputs: Sequence[str]
-    ) -> Outcome:
+    ) -> tuple[Outcome, tuple[str, ...]]:
+        """Return the outcome of the latest turn, and the attributes that differ."""
         expected = [self._twin.call(call) for call in truth]
         if not truth:
-            return "unchecked"
+            return "unchecked", ()
         if not attempt.calls:
-            return "empty_turn_model_response"
+            return "empty_turn_model_response", ()
         try:
             state = _checker().state_checker(model.instances, self._twin.instances)
         except RecursionError:  # directories that contain each other cannot be compared
             state = {"valid": False, "details": {"differences": {}}}
         if not state["valid"]:
-            self.mismatches = tuple(state["details"]["differences"])
-            return "instance_state_mismatch"
+            return "instance_state_mismatch", tuple(state["details"]["differences"])
         answer = _checker().response_checker(list(outputs), expected, len(self.outcomes))
-        return "passed" if answer["valid"] else "execution_response_mismatch"
+        return ("passed" if answer["valid"] else "execution_response_mismatch"), ()
 
 
 def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: TurnCalls) -> TurnFacts:
@@ -143,8 +147,6 @@ def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: TurnCalls) -
         >>> facts.arguments_wrong, facts.outcome, facts.missing
         (True, 'state', False)
     """
-    if outcome == "not_reached":
-        return TurnFacts.unreached(bool(truth))
     made = [_key(call) for call in attempt.calls]
     tried = {name for name, _ in made}
     wanted = [_key(call) for call in truth]

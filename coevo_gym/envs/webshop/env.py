@@ -94,6 +94,7 @@ class WebShopEnv(TaskEnv):
 
     metadata = {"render_modes": ["ansi", "html"], "render_fps": 4}  # noqa: RUF012
     benchmark = "webshop"
+    observation_tokens = 704
     reward_modes = ("success", "original")
     extra_info: ClassVar = FrozenDict(
         {

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
 from coevo_gym.core.advice import advised
+from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.inquiry import Analyst, Inquiry
 from coevo_gym.core.seams import Guidance, Sampling, Ticket
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import NO_USAGE, Usage
+from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Cue
 from coevo_gym.methods.agentevolver.experience import MAX_QUESTIONS, Experience
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.prompts.cue import load_cue
 
+logger = logging.getLogger(__name__)
+
 REFINE = "refine"
 """Purpose of model calls that adapt experiences to a task."""
 
+_FEW, _MIN_GROUPS = 0.5, 20
+"""Share of groups with experiences below which a warning is printed, and the number of groups that
+the share is computed from."""
 _TOLERANCE = 1e-9
 _MARK = "exp:"
 _PROMPT, _REFINED = "agentevolver/experiences", "agentevolver/refined"
@@ -30,6 +40,22 @@ _ADVICE_CHARS = 4_000
 """Maximum number of characters in a model's advice."""
 _Question = tuple[str, ...]
 """An instruction and the ids of the experiences that were found for it."""
+
+
+class _Search(NamedTuple):
+    """A search of the pool: the task's instruction, and the text to compare experiences with."""
+
+    instruction: str
+    text: str
+
+
+def search_text(benchmark: Benchmark, task: Task) -> str:
+    """Return the text with which a task's experiences are found.
+
+    On training tasks, it is all that the user says in the episode; otherwise, it is only the
+    instruction, which the agent has seen when the experiences are shown.
+    """
+    return benchmark.evidence(task).said if task.split is Split.TRAIN else task.instruction
 
 
 def places(size: int, share: float) -> tuple[int, ...]:
@@ -75,8 +101,9 @@ class ExperienceCoach:
     """A coach that adds relevant experiences to the prompts of some rollouts in each group.
 
     One cue before the first message contains the experiences; training sequences omit the cue.
-    There is no cue if no experience is relevant, or while the pool is being built. The search uses
-    only the instruction, so the verifier and the solution cannot influence the cue.
+    There is no cue if no experience is found, or while the pool is being built. The search uses
+    only the user's requests, so the verifier and the solution cannot influence the cue. If most
+    groups find no experience, a warning is logged once.
 
     With an analyst, a model is asked once per task and learner step to choose from the experiences
     that were found and to rewrite them for the task. It sees the instruction and the experiences.
@@ -88,7 +115,8 @@ class ExperienceCoach:
         group_size: K, number of rollouts in a group.
         share: share of a group's rollouts that get experiences, rounded down.
         k: maximum experiences in a cue.
-        least: minimum cosine between an instruction and ``when_to_use``.
+        least: minimum cosine between a task's text and ``when_to_use``; -1 for no minimum.
+        text_of: returns the text with which a task's experiences are found (:func:`search_text`).
         build_steps: number of first learner steps that only build the pool, without cues.
         analyst: returns the model to query; None to use experiences unchanged.
         most: maximum number of model queries per learner step.
@@ -103,30 +131,41 @@ class ExperienceCoach:
         group_size: int,
         share: float = 0.5,
         k: int = 5,
-        least: float = 0.3,
+        least: float = -1.0,
+        text_of: Callable[[Task], str] = attrgetter("instruction"),
         build_steps: int = 0,
         analyst: Callable[[], Analyst] | None = None,
         most: int = MAX_QUESTIONS,
     ) -> None:
-        self._pool, self._k, self._least = pool, k, least
+        self._pool, self._k, self._least, self._text_of = pool, k, least, text_of
         self._places = frozenset(places(group_size, share))
         self._build_steps = build_steps
         self._analyst, self._most = analyst, most
         self._step = -1
         self._refined: dict[_Question, Guidance] = {}
         self._usage: dict[str, Usage] = {}
+        self._searched = self._found = 0
+        self._warned = False
 
     def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
         """Return the guidance for each episode to run; see :class:`~coevo_gym.core.seams.Coach`."""
         if self._pool.steps < self._build_steps:
             return [Guidance()] * len(tickets)
-        asked = {t.task.instruction for t in tickets if t.index in self._places}
-        found = {one: self._pool.retrieve(one, k=self._k, least=self._least) for one in asked}
+        guided = [ticket for ticket in tickets if ticket.index in self._places]
+        tasks = {ticket.task.id: ticket.task for ticket in guided}
+        searches = {
+            id: _Search(task.instruction, self._text_of(task)) for id, task in tasks.items()
+        }
+        found = {
+            one: self._pool.retrieve(one.text, k=self._k, least=self._least)
+            for one in sorted(set(searches.values()))
+        }
+        self._count([found[searches[t.task.id]] for t in guided if t.index == min(self._places)])
         told = {one: _as_they_are(experiences) for one, experiences in found.items()}
         if self._analyst is not None:
             told |= self._by_model(found, self._analyst)
         return [
-            told[ticket.task.instruction] if ticket.index in self._places else Guidance()
+            told[searches[ticket.task.id]] if ticket.index in self._places else Guidance()
             for ticket in tickets
         ]
 
@@ -135,25 +174,48 @@ class ExperienceCoach:
         found, self._usage = self._usage, {}
         return found
 
+    def _count(self, found: Sequence[tuple[Experience, ...]]) -> None:
+        """Count the groups that found experiences, given the results of one search per group."""
+        self._searched += len(found)
+        self._found += sum(map(bool, found))
+        few = self._found < _FEW * self._searched
+        if few and self._searched >= _MIN_GROUPS and not self._warned:
+            self._warned = True
+            logger.warning(
+                "Only %.0f%% of %d groups found one of the %d experiences (%s embeddings, minimum "
+                "similarity %g). Set method.least_cosine to a lower value, down to -1, or "
+                'curriculum.embedder = "sentences".',
+                100 * self._found / self._searched,
+                self._searched,
+                len(self._pool),
+                self._pool.embedder,
+                self._least,
+            )
+
     def _by_model(
-        self, found: Mapping[str, tuple[Experience, ...]], analyst: Callable[[], Analyst]
-    ) -> dict[str, Guidance]:
-        """Return the guidance for each instruction. Query the model about new instructions."""
+        self, found: Mapping[_Search, tuple[Experience, ...]], analyst: Callable[[], Analyst]
+    ) -> dict[_Search, Guidance]:
+        """Return the guidance for each search. Query the model about new instructions."""
         if self._step != self._pool.steps:
             self._step, self._refined = self._pool.steps, {}
-        questions = {one: (one, *(e.id for e in found[one])) for one in sorted(found) if found[one]}
-        new = [one for one, question in questions.items() if question not in self._refined]
+        questions = {
+            one: (one.instruction, *(e.id for e in experiences))
+            for one, experiences in found.items()
+            if experiences
+        }
+        told = {questions[one]: found[one] for one in questions}
+        new = [question for question in told if question not in self._refined]
         new = new[: self._most - len(self._refined)]
         if new:
             asks = analyst()
             with asks.scope(f"{REFINE}-{self._step}") as spent:
                 answers = asks.advisor.ask(
-                    [_inquiry(one, found[one], asks.sampling) for one in new]
+                    [_inquiry(one[0], told[one], asks.sampling) for one in new]
                 )
                 for purpose, usage in spent().items():
                     self._usage[purpose] = self._usage.get(purpose, NO_USAGE) + usage
             for one, answer in zip(new, answers, strict=True):
-                self._refined[questions[one]] = _rewritten(found[one], answer.value)
+                self._refined[one] = _rewritten(told[one], answer.value)
         known = {one: self._refined.get(question) for one, question in questions.items()}
         return {one: guidance for one, guidance in known.items() if guidance is not None}
 

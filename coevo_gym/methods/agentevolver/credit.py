@@ -23,7 +23,8 @@ GOOD, BAD, NO_LABEL = 1, -1, 0
 """The labels that a step can have."""
 Scheme = Literal["decoupled", "allocation"]
 """Schemes for mixing labels and outcomes: standardise and add them (``decoupled``), or use the
-labels to divide the outcome's sign among the steps (``allocation``)."""
+labels to divide the outcome's sign among the steps, standardise these shares, and add the outcome
+(``allocation``)."""
 
 _EPS = 1e-8
 _LEAST_DEVIATION = 1e-6
@@ -87,33 +88,36 @@ def allocated(
     outcomes: Sequence[float],
     valid: Sequence[bool] | None = None,
     *,
+    alpha: float = 0.1,
     odd: float = _ODD,
 ) -> list[list[float]]:
-    """Compute each step's advantage from its label and the sign of the trajectory's outcome.
+    """Compute each step's advantage from its share in the outcome's sign, and the outcome.
 
     The sign is +1 if the outcome is above 0, and -1 otherwise. Steps whose label agrees with the
     sign get a full share, and other labelled steps a share of ``odd``. Without labels, all steps
     get the same share. Shares are then standardised: their mean is the mean over trajectories of
     each mean share, and their variance the mean over trajectories of the mean squared distance from
-    it.
+    it. A step's reward is alpha times its standardised share; the last step's reward also contains
+    the outcome, standardised within the group. Rewards are summed from each step to the end.
 
     Args:
         labels: (K, T_k) label of each step; steps labelled 0 get nothing if other steps are
             labelled.
         outcomes: (K,) reward of each trajectory.
         valid: (K,) False for lost trajectories, which are excluded from all means.
+        alpha: weight of the shares relative to the outcome.
         odd: share of a step whose label contradicts the outcome, relative to a full share.
 
     Returns:
-        (K, T_k) advantages, which are 0 in lost trajectories and 0 everywhere if all shares are
-        equal.
+        (K, T_k) advantages, which are 0 in lost trajectories. Equal shares earn 0.
 
     Example:
         >>> judged = allocated([[1, -1], [-1, -1, 1]], [1.0, 0.0])
         >>> [[round(a, 6) for a in row] for row in judged]
-        [[1.687521, 0.168752], [-2.531282, -1.442064, -0.352845]]
+        [[1.168752, 1.016875], [-1.253128, -1.144206, -1.035285]]
 
-    Source: the ``allocation`` scheme in AgentEvolver's published code.
+    Source: the ``allocation`` scheme in AgentEvolver's published code
+    (``module/adv_processor/adca_grpo.py``), with its ``orm_distribution = "last_step"``.
     """
     kept = [True] * len(outcomes) if valid is None else valid
     shares = [
@@ -124,16 +128,15 @@ def allocated(
     used = [row for row in labelled if row]
     mean = fmean(map(fmean, used)) if used else 0.0
     variance = fmean(fmean((one - mean) ** 2 for one in row) for row in used) if used else 0.0
-    if math.sqrt(variance) < _LEAST_DEVIATION:
-        return [[0.0] * len(row) for row in labels]
-    deviation = math.sqrt(variance + _EPS)
+    spread = math.sqrt(variance) >= _LEAST_DEVIATION
+    weight = alpha / math.sqrt(variance + _EPS) if spread else 0.0
+    of_outcomes = _Scale([*compress(outcomes, kept)])
     found = []
-    for row, of_steps in zip(labels, shares, strict=True):
-        standard = [
-            0.0 if one is None else (one - mean) / deviation
-            for one in of_steps or [None] * len(row)
-        ]
-        found.append(returns(standard, 1.0))
+    for row, of_steps, reward in zip(labels, shares, outcomes, strict=True):
+        earned = [0.0 if one is None else weight * (one - mean) for one in of_steps]
+        if earned:
+            earned[-1] += of_outcomes(reward)
+        found.append(returns(earned or [0.0] * len(row), 1.0))
     return found
 
 
@@ -179,8 +182,8 @@ class AttributionCredit:
         attribution: True to use labels. Without labels, the outcome reaches all steps, standardised
             with the population deviation, whereas ``GroupRelative`` uses the sample deviation.
         outcome: True to use outcomes.
-        scheme: the scheme for mixing labels and outcomes. ``allocation`` ignores all other
-            settings.
+        scheme: the scheme for mixing labels and outcomes. Of the settings above, ``allocation``
+            uses only ``alpha``.
     """
 
     reward: Outcome = field(default_factory=Outcome)
@@ -207,7 +210,7 @@ class AttributionCredit:
     ) -> list[list[float]]:
         """Compute a group's advantages from its labels and outcomes."""
         if self.scheme == "allocation":
-            return allocated(labels, outcomes, valid)
+            return allocated(labels, outcomes, valid, alpha=self.alpha)
         return attributed(
             labels,
             outcomes,

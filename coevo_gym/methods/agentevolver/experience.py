@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from pydantic import Field
@@ -57,12 +59,17 @@ class Usefulness(NamedTuple):
     Attributes:
         utility: moving average of the difference in success rates, in [-1, 1]; 0 until measured.
         groups: number of groups in which some rollouts got the experience and some got none.
+        mean: mean difference over all of these groups.
+        squares: sum of the squared distances of these differences from their mean.
 
-    Source: ours; AgentEvolver (arXiv 2511.10395) asks a model if an experience is valid.
+    Source: ours; AgentEvolver (arXiv 2511.10395) asks a model if an experience is valid. Mean and
+    squares are updated as by Welford (Technometrics 4, 1962).
     """
 
     utility: float = 0.0
     groups: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
 
     def after(self, difference: float, beta: float) -> Usefulness:
         """Return the experience's usefulness after adding the results of another group.
@@ -72,14 +79,52 @@ class Usefulness(NamedTuple):
                 rollouts without experiences.
             beta: weight of the new difference; the first difference counts in full.
         """
-        kept = (1.0 - beta) * self.utility + beta * difference if self.groups else difference
-        return Usefulness(kept, self.groups + 1)
+        utility = (1.0 - beta) * self.utility + beta * difference if self.groups else difference
+        groups = self.groups + 1
+        mean = self.mean + (difference - self.mean) / groups
+        squares = self.squares + (difference - self.mean) * (difference - mean)
+        return Usefulness(utility, groups, mean, squares)
 
-    def harms(self, least_groups: int) -> bool:
-        """Return True if the utility is negative and based on at least ``least_groups`` groups."""
-        return self.groups >= least_groups and self.utility < 0.0
+    def upper_bound(self, errors: float) -> float:
+        """Return the mean difference plus ``errors`` standard errors; infinite below 2 groups.
+
+        Example:
+            >>> use = Usefulness().after(-1.0, 0.2).after(0.0, 0.2)
+            >>> use.upper_bound(0.0), use.upper_bound(2.0)
+            (-0.5, 0.5)
+        """
+        if self.groups < 2:
+            return math.inf
+        return self.mean + errors * math.sqrt(self.squares / (self.groups - 1) / self.groups)
 
 
+@dataclass(frozen=True)
+class DropRule:
+    """The rule that decides when an experience is harmful, and how long it stays out of the pool.
+
+    A moving average of noisy differences falls below 0 sooner or later, even for a useful
+    experience. The rule therefore uses an upper confidence bound of the mean over all groups.
+
+    Attributes:
+        groups: minimum number of groups before an experience may be dropped.
+        errors: number of standard errors by which the mean must lie below 0.
+        rest_steps: number of learner steps after which a dropped experience returns to the pool,
+            because the policy has changed; 0 for never.
+
+    Source: ours; AgentEvolver does not drop experiences.
+    """
+
+    groups: int = 16
+    errors: float = 2.5
+    rest_steps: int = 50
+
+    def drops(self, use: Usefulness) -> bool:
+        """Return True if an experience with this usefulness must be dropped."""
+        return use.groups >= self.groups and use.upper_bound(self.errors) < 0.0
+
+
+DROP_RULE = DropRule()
+"""The default rule for dropping harmful experiences."""
 UNMEASURED = Usefulness()
 """The usefulness of a new experience."""
 

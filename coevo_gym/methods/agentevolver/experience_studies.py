@@ -44,8 +44,8 @@ class RuleExperiences:
     """A study that derives experiences from the steps that were needed to solve tasks.
 
     As in attribution, the study replays each group's first success with steps removed. The symbols
-    of the good steps form the advice; the instruction, without words that contain a digit,
-    describes when the advice applies. The rule is deliberately coarse: it is a control for
+    of the good steps form the advice; the user's requests, without words that contain a digit,
+    describe when the advice applies. The rule is deliberately coarse: it is a control for
     model-written advice, and lets the user try the other parts without a model.
 
     Args:
@@ -90,7 +90,7 @@ def rule_experience(
     ``needed``, of shape (T,), is True for each step that was needed.
     """
     symbols = [symbol for symbol, _ in groupby(_symbols(benchmark, trajectory, needed))]
-    when = " ".join(re.sub(r"\S*\d\S*", "", task.instruction).split())
+    when = " ".join(re.sub(r"\S*\d\S*", "", benchmark.evidence(task).said).split())
     if not symbols or not when:
         return None
     template = _templates().get(benchmark.name, _templates()["any"])

@@ -9,7 +9,7 @@ import numpy as np
 
 from coevo_gym.methods.agentevolver.coach import places
 from coevo_gym.methods.agentevolver.credit import allocated, attributed
-from coevo_gym.methods.agentevolver.experience import Experience, Usefulness
+from coevo_gym.methods.agentevolver.experience import DROP_RULE, DropRule, Experience, Usefulness
 from coevo_gym.methods.agentevolver.experience_studies import difference
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.questions import judge_score, mixture, shown
@@ -20,6 +20,10 @@ from coevo_gym.testing.formulas import Formula, Inputs
 def _adca(v: Inputs) -> list[list[float]]:
     switches = {name: v[name] for name in ("alpha", "length_norm", "attribution", "outcome")}
     return attributed(v["labels"], v["outcomes"], **switches)
+
+
+def _allocation(v: Inputs) -> list[list[float]]:
+    return allocated(v["labels"], v["outcomes"], alpha=v["alpha"], odd=v["odd"])
 
 
 def _sign_trap(v: Inputs) -> list[float]:
@@ -62,10 +66,11 @@ def _admit(v: Inputs) -> list[int]:
 
 def _utility(v: Inputs) -> dict[str, Any]:
     use, kept = Usefulness(), True
+    rule = DropRule(groups=v["least_groups"], errors=v.get("errors", DROP_RULE.errors))
     for guided, free in v["groups"]:
         if kept and (gained := difference(guided, free)) is not None:
             use = use.after(gained, v["beta"])
-            kept = not use.harms(v["least_groups"])
+            kept = not rule.drops(use)
     return {"utility": use.utility, "groups": use.groups, "kept": kept}
 
 
@@ -105,7 +110,7 @@ def _mixture(v: Inputs) -> dict[str, Any]:
 
 AGENTEVOLVER: Mapping[str, Formula] = {
     "adca": _adca,
-    "adca.allocation": lambda v: allocated(v["labels"], v["outcomes"], odd=v["odd"]),
+    "adca.allocation": _allocation,
     "adca.sign_trap": _sign_trap,
     "attribution.elimination": _elimination,
     "exp.retrieve": _retrieve,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -24,14 +25,19 @@ from coevo_gym.methods.agentevolver.attribution import (
     ModelAttribution,
     Skip,
 )
-from coevo_gym.methods.agentevolver.coach import REFINE, ExperienceCoach
+from coevo_gym.methods.agentevolver.coach import REFINE, ExperienceCoach, search_text
 from coevo_gym.methods.agentevolver.credit import (
     ATTRIBUTION,
     ATTRIBUTION_BY_MODEL,
     AttributionCredit,
     Scheme,
 )
-from coevo_gym.methods.agentevolver.experience import EXPERIENCE, MAX_QUESTIONS
+from coevo_gym.methods.agentevolver.experience import (
+    DROP_RULE,
+    EXPERIENCE,
+    MAX_QUESTIONS,
+    DropRule,
+)
 from coevo_gym.methods.agentevolver.experience_studies import (
     ExperienceUse,
     ModelExperiences,
@@ -94,8 +100,9 @@ class AgentEvolverSettings(FrozenModel):
     are no other rollouts to compare with, so utilities never change."""
     experiences: int = Field(default=5, ge=1)
     """(navigating) Maximum number of experiences per rollout."""
-    least_cosine: float = Field(default=0.3, ge=-1, le=1)
-    """(navigating) Minimum similarity between an instruction and an experience's tasks."""
+    least_cosine: float = Field(default=-1.0, ge=-1, le=1)
+    """(navigating) Minimum similarity between a task's requests and an experience's tasks. The
+    default of -1 is no minimum, as in the paper."""
     experiences_by: Literal["rule", "model"] = "rule"
     """(navigating) Author of the experiences: a rule that uses solved tasks, or the language model
     in the section ``analyst``, as in the paper."""
@@ -107,6 +114,18 @@ class AgentEvolverSettings(FrozenModel):
     task and rewrite them for that task."""
     capacity: int = Field(default=1000, ge=1)
     """(navigating) Maximum number of experiences in the pool."""
+    drop_harmful: bool = True
+    """(navigating) Drop experiences that measurably lower the success rate. The paper has no such
+    rule."""
+    drop_groups: int = Field(default=DROP_RULE.groups, ge=2)
+    """(drop_harmful) Minimum number of groups that an experience is measured on before it may be
+    dropped."""
+    drop_errors: float = Field(default=DROP_RULE.errors, ge=0)
+    """(drop_harmful) Drop an experience if its mean difference in success, over all of its groups,
+    lies more than this number of standard errors below 0."""
+    rest_steps: int = Field(default=DROP_RULE.rest_steps, ge=0)
+    """(drop_harmful) Number of steps after which a dropped experience returns to the pool, because
+    the policy has changed; 0: never."""
     update_every: int = Field(default=0, ge=0)
     """(navigating) Number of steps between additions to the finished pool; 0 for no additions."""
     alpha: float = Field(default=0.1, ge=0)
@@ -120,8 +139,9 @@ class AgentEvolverSettings(FrozenModel):
     """(attributing) Use outcomes; without outcomes, only labels count."""
     scheme: Scheme = "decoupled"
     """(attributing) Method of combining labels and outcomes: standardise both separately and add
-    them (``decoupled``), or use labels to divide the outcome's sign among the steps
-    (``allocation``). ``allocation`` ignores the weights above."""
+    them (``decoupled``), or use labels to divide the outcome's sign among the steps, and add the
+    outcome to these standardised shares (``allocation``), which ignores ``length_norm``,
+    ``attribution`` and ``outcome``."""
     attribution_by: Literal["replay", "model", "both"] = "replay"
     """(attributing) Source of the labels: replays with individual steps removed, which suit
     benchmarks with cheap replays, or the language model in the section ``analyst``, as in the
@@ -139,6 +159,13 @@ class AgentEvolverSettings(FrozenModel):
     max_replays: int = Field(default=MAX_REPLAYS, ge=0)
     """Maximum number of replays per step for labels, and the same number for experiences; the
     groups that may need the most replays are skipped. On AppWorld, a replay takes seconds."""
+
+    @property
+    def drop_rule(self) -> DropRule | None:
+        """Return the rule for dropping harmful experiences, or None if none are dropped."""
+        if not self.drop_harmful:
+            return None
+        return DropRule(self.drop_groups, self.drop_errors, self.rest_steps)
 
     @property
     def labels(self) -> bool:
@@ -251,7 +278,7 @@ def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
             "must recompute log-probabilities. Set learner.kind = 'pg' and learner.old_logprobs = "
             "'recomputed' (the method's defaults)."
         )
-    pool = ExperiencePool(kit.embedder(), capacity=settings.capacity)
+    pool = ExperiencePool(kit.embedder(), capacity=settings.capacity, drop=settings.drop_rule)
 
     def due() -> bool:
         since, every = pool.steps - built, settings.update_every
@@ -270,6 +297,7 @@ def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
         share=settings.guided_share,
         k=settings.experiences,
         least=settings.least_cosine,
+        text_of=partial(search_text, kit.benchmark),
         build_steps=built,
         analyst=kit.analyst if settings.refine else None,
         most=settings.questions,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from coevo_gym.core.advice import AdviceOrigin, AdviceState
 from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.task import FrozenDict
-from coevo_gym.curricula.pool.embed import Embedder
+from coevo_gym.curricula.pool.embed import EMBEDDERS, Embedder, name_embedder
 from coevo_gym.curricula.pool.index import VectorIndex
 from coevo_gym.methods.agentevolver.experience import (
+    DROP_RULE,
     EXPERIENCE,
     EXPERIENCE_USE,
     OFFERED,
     UNMEASURED,
+    DropRule,
     Experience,
     Usefulness,
 )
@@ -34,17 +36,24 @@ class _Entry(NamedTuple):
     row: int
 
 
+class _Dropped(NamedTuple):
+    experience: Experience
+    step: int
+
+
 class ExperiencePool:
     """A memory of experiences that can be searched by task instruction.
 
     Near copies are refused. A full pool drops its least useful experience; in a tie, the oldest.
-    Harmful experiences are dropped and never admitted again.
+    Harmful experiences are dropped, and return unmeasured when the policy has changed
+    (:class:`~coevo_gym.methods.agentevolver.experience.DropRule`).
 
     Metrics: ``experiences`` is the number of experiences, ``measured`` the number with a utility,
-        and ``utility`` their mean utility. ``admitted``, ``copies`` (refused), ``harmful`` and
-        ``crowded`` (both dropped) are total counts. ``success_guided`` and ``success_free`` are the
-        mean success of rollouts with and without experiences in the latest step, over groups with
-        both.
+        and ``utility`` their mean utility. ``resting`` is the number of dropped experiences that
+        have not returned. ``admitted``, ``copies`` (refused), ``harmful`` and ``crowded`` (both
+        dropped) and ``returned`` are total counts. ``guided_groups`` is the number of groups in the
+        latest step that had rollouts with and without experiences, and ``success_guided`` and
+        ``success_free`` are the mean success of these rollouts over these groups.
 
     Attributes:
         steps: number of learner steps so far.
@@ -54,7 +63,7 @@ class ExperiencePool:
         capacity: maximum number of experiences.
         copy: minimum cosine at which two ``when_to_use`` texts count as copies.
         beta: weight of a new group in the moving average of utility.
-        least_groups: number of groups after which experiences with negative utility are dropped.
+        drop: the rule for dropping harmful experiences; None to keep them.
 
     Example:
         >>> from coevo_gym.curricula.pool.embed import HashingEmbedder
@@ -73,18 +82,23 @@ class ExperiencePool:
         capacity: int = 1000,
         copy: float = 0.9,
         beta: float = 0.2,
-        least_groups: int = 8,
+        drop: DropRule | None = DROP_RULE,
     ) -> None:
         self._embed, self._capacity, self._copy = embed, capacity, copy
-        self._beta, self._least_groups = beta, least_groups
+        self._beta, self._drop_rule = beta, drop
         self._entries: dict[str, _Entry] = {}
         self._index: VectorIndex | None = None
         self._ids: list[str] = []  # of each row of the index, "" for a removed one
-        self._harmful: list[str] = []
+        self._dropped: dict[str, _Dropped] = {}
         self._counts = Counter[str]()
         self._rates: dict[str, float] = {}
         self._changes: dict[str, AdviceState] = {}
         self.steps = 0
+
+    @property
+    def embedder(self) -> str:
+        """Return the name of the embedder, or "" for one that has no name."""
+        return name_embedder(self._embed)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -103,7 +117,7 @@ class ExperiencePool:
 
         Return True if the experience is now in the pool.
         """
-        if experience.id in self._harmful:
+        if experience.id in self._dropped:
             return False
         vector = self._vector(experience.when_to_use)
         nearest = self._nearest(vector, 1)
@@ -124,11 +138,11 @@ class ExperiencePool:
         return self._entries[id].use if id in self._entries else None
 
     def note(self, notes: Notes) -> None:
-        """Update the usefulness scores of experiences, then add new experiences."""
-        self._rates, self._changes = {}, {}
+        """Update the usefulness scores of experiences, then add new and returning experiences."""
         used = [note for note in notes if note.kind == EXPERIENCE_USE]
+        by_group = {note.group_id: note.evidence for note in used}
+        self._rates, self._changes = {"guided_groups": float(len(by_group))}, {}
         if used:
-            by_group = {note.group_id: note.evidence for note in used}
             for kind in ("guided", "free"):
                 self._rates[f"success_{kind}"] = fmean(one[kind] for one in by_group.values())
         for note in used:
@@ -139,6 +153,7 @@ class ExperiencePool:
                 if self.admit(made):
                     self._change(made.id, UNMEASURED, origin=_origin(made, note))
         self.steps += 1
+        self._return_rested()
 
     def changes(self) -> tuple[AdviceState, ...]:
         """Return the experiences that were changed by the latest notes."""
@@ -164,11 +179,20 @@ class ExperiencePool:
             return
         use = self._entries[id].use.after(gained, self._beta)
         self._entries[id] = self._entries[id]._replace(use=use)
-        harms = use.harms(self._least_groups)
+        harms = self._drop_rule is not None and self._drop_rule.drops(use)
         self._change(id, use, why="harmful" if harms else "")
         if harms:
-            self._harmful.append(id)
+            self._dropped[id] = _Dropped(self._entries[id].experience, self.steps)
             self._drop(id, "harmful")
+
+    def _return_rested(self) -> None:
+        """Try to add each experience that was dropped ``rest_steps`` ago, without its scores."""
+        rest = 0 if self._drop_rule is None else self._drop_rule.rest_steps
+        rested = [id for id, one in self._dropped.items() if rest and self.steps - one.step >= rest]
+        for id in rested:
+            if self.admit(self._dropped.pop(id).experience):
+                self._counts["returned"] += 1
+                self._change(id, UNMEASURED)
 
     def metrics(self) -> dict[str, float]:
         """Return metrics for the pool, including its number of experiences."""
@@ -177,29 +201,45 @@ class ExperiencePool:
         if measured:
             found["utility"] = fmean(measured)
         found |= self._rates
-        counted = ("admitted", "copies", "harmful", "crowded")
+        found["resting"] = float(len(self._dropped))
+        counted = ("admitted", "copies", "harmful", "crowded", "returned")
         return found | {name: float(self._counts[name]) for name in counted}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the pool as JSON, without the vectors, which are recomputed on loading."""
         return {
             "steps": self.steps,
+            "embedder": self.embedder,
             "experiences": [
                 {"experience": entry.experience.model_dump(mode="json"), "use": [*entry.use]}
                 for entry in self._entries.values()
             ],
-            "harmful": list(self._harmful),
+            "dropped": [
+                {"experience": one.experience.model_dump(mode="json"), "step": one.step}
+                for one in self._dropped.values()
+            ],
             "counts": dict(self._counts),
             "rates": dict(self._rates),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`.
+
+        The pool continues with the embedder that it was saved with, even if another one would now
+        be chosen. States of earlier versions have no means, so measuring restarts from their
+        utilities.
+        """
         self.steps = state["steps"]
-        self._harmful, self._counts = list(state["harmful"]), Counter(state["counts"])
-        self._rates = dict(state["rates"])
+        if (name := state.get("embedder", "")) != self.embedder and name:
+            self._embed = EMBEDDERS[name]()
+        dropped = [
+            _Dropped(Experience.model_validate(one["experience"]), one["step"])
+            for one in state.get("dropped", ())
+        ]
+        self._dropped = {one.experience.id: one for one in dropped}
+        self._counts, self._rates = Counter(state["counts"]), dict(state["rates"])
         saved = [
-            (Experience.model_validate(one["experience"]), Usefulness(*one["use"]))
+            (Experience.model_validate(one["experience"]), _read_use(one["use"]))
             for one in state["experiences"]
         ]
         self._entries, self._index, self._ids = {}, None, []
@@ -240,6 +280,14 @@ class ExperiencePool:
             self._index, self._ids = self._index.kept(), [*self._entries]
             for place, (known, entry) in enumerate(self._entries.items()):
                 self._entries[known] = entry._replace(row=place)
+
+
+def _read_use(saved: Sequence[float]) -> Usefulness:
+    """Return a saved usefulness, without the number of groups if their mean was not saved."""
+    if len(saved) < len(Usefulness._fields):
+        return Usefulness(saved[0])
+    utility, groups, mean, squares = saved
+    return Usefulness(utility, int(groups), mean, squares)
 
 
 def _origin(made: Experience, note: Note) -> AdviceOrigin:

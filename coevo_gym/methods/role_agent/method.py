@@ -54,6 +54,9 @@ class RoleAgentSettings(FrozenModel):
     the correlation between foresight and success."""
     horizon_share: float = Field(default=0.05, gt=0, le=1)
     """Number of observations to predict per step, as a share of the maximum steps per episode."""
+    prediction_tokens: int | None = Field(default=None, ge=1)
+    """(separate) Maximum tokens per predicted observation; by default, the benchmark's own limit,
+    which suffices for nearly all of its observations."""
     likeness: Measure = "lcs"
     """Measure of similarity between predictions and observations."""
     gamma: float = Field(default=0.95, ge=0, le=1)
@@ -87,6 +90,13 @@ class RoleAgentSettings(FrozenModel):
         """Return the maximum number of queries per step by kind of note; see ``MethodSpec``."""
         found = {FAILURE_MODE: self.questions} if self.modes == "model" else {}
         return {**found, SIMILAR_FAILURE: MOST_MODES} if self.retrieve else found
+
+    def policy_tokens_per_step(self, max_steps: int, observation_tokens: int) -> int:
+        """Return the maximum tokens that a language model predicts per step; see ``MethodSpec``."""
+        if self.predictor not in ("auto", "separate"):
+            return 0
+        each = self.prediction_tokens or observation_tokens
+        return horizon(self.horizon_share, max_steps) * each
 
 
 @method(
@@ -161,4 +171,9 @@ def _predictor(settings: RoleAgentSettings, kit: Kit) -> Predictor | None:
             "method.predictor = 'separate' needs a policy that generates text, but the tiny policy "
             "only scores actions. Set method.predictor = 'empirical', or train a language model."
         )
-    return PolicyPredictor(kit.policy, ahead, seed=kit.seed("foresight"))
+    return PolicyPredictor(
+        kit.policy,
+        ahead,
+        max_tokens=settings.prediction_tokens or kit.observation_tokens,
+        seed=kit.seed("foresight"),
+    )

@@ -12,23 +12,24 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Guidance, Message, Policy, Prompt, Sampling, Ticket
 from coevo_gym.core.spend import NO_USAGE, Usage
+from coevo_gym.core.thoughts import without_thoughts
 from coevo_gym.core.trajectory import Cue, Group, TokenDecision, Trajectory
 from coevo_gym.envs.diagnosis import texts_after
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.methods.role_agent.foresight import FORESIGHT, clean
-from coevo_gym.prompts.answers import without_thoughts
 from coevo_gym.prompts.cue import load_cue
+from coevo_gym.trainers.similarity import MAX_CHARACTERS
 
 MAX_TRANSITIONS = 5_000
 """Maximum number of transitions that the empirical predictor remembers."""
 
 PROMPT = "role_agent/predict"
 """Name of the prompt that asks a policy for the next observations."""
-MAX_TOKENS = 96
-"""Maximum number of tokens per predicted observation."""
 _MOST_CHARS = 20_000
 """Maximum number of characters to read from an answer."""
-_NEXT = re.compile(r'<next n="(\d{1,3})">(.*?)</next>', re.DOTALL)
+_NEXT = re.compile(r'<next n="(\d{1,3})">(.*?)(?:</next>|(?=<next )|\Z)', re.DOTALL)
+_PARTIAL_TAG = re.compile(r"<(?:/\w*|(?:predict_)?next[^<>]*)?\Z")
+"""The start of a tag at the end of an answer that was cut."""
 
 Predictions = Sequence[Sequence[str]]
 """The predicted observations for each step of a trajectory, in order."""
@@ -199,15 +200,19 @@ class PolicyPredictor(Predictor):
 
     Args:
         policy: returns the policy being trained.
+        max_tokens: maximum number of tokens per predicted observation.
         seed: seed for sampling predictions, which is combined with the first group's id.
 
     Source: World-In-Agent in Role-Agent (arXiv 2606.10917), 3.2.
     """
 
-    def __init__(self, policy: Callable[[], Policy], horizon: int, *, seed: int) -> None:
+    def __init__(
+        self, policy: Callable[[], Policy], horizon: int, *, max_tokens: int, seed: int
+    ) -> None:
         super().__init__(horizon)
-        self._policy, self._seed = policy, seed
-        self._asking = (Message("user", load_cue(PROMPT).write({"horizon": horizon})),)
+        self._policy, self._max_tokens, self._seed = policy, max_tokens * horizon, seed
+        inputs = {"horizon": horizon, "tokens": self._max_tokens, "characters": MAX_CHARACTERS}
+        self._asking = (Message("user", load_cue(PROMPT).write(inputs)),)
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         """Query the policy for predictions and return them with their cost."""
@@ -228,16 +233,20 @@ class PolicyPredictor(Predictor):
         return Made(found, sum((answer.usage for answer in answers), NO_USAGE))
 
     def _request(self, decision: TokenDecision) -> Prompt:
-        sampling = Sampling(decision.temperature, MAX_TOKENS * self.horizon)
+        sampling = Sampling(decision.temperature, self._max_tokens)
         return Prompt(self._asking, sampling, purpose=FORESIGHT, after=decision)
 
 
 def predicted(said: str, horizon: int) -> list[str]:
     """Return the predictions in an answer, in order, with "" for missing predictions.
 
+    A tag that is not closed, such as the last tag of an answer that was cut, ends at the next tag.
+
     Example:
         >>> predicted('<next n="2">a box</next><next n="9">no</next>', 2)
         ['', 'a box']
+        >>> predicted('<next n="1">a box, and in it a mu', 1)
+        ['a box, and in it a mu']
     """
     return numbered_texts(_NEXT, said, horizon)
 
@@ -251,7 +260,9 @@ def numbered_texts(tag: re.Pattern[str], said: str, horizon: int) -> list[str]:
         horizon: the last number to return.
     """
     read = without_thoughts(said)[:_MOST_CHARS]
-    found = {int(number or 1): text.strip() for number, text in tag.findall(read)}
+    found = {
+        int(number or 1): _PARTIAL_TAG.sub("", text).strip() for number, text in tag.findall(read)
+    }
     return [found.get(ahead, "") for ahead in range(1, horizon + 1)]
 
 
@@ -273,7 +284,10 @@ def transitions(trajectory: Trajectory, horizon: int) -> list[Transition]:
 
 INLINE_PROMPT = "role_agent/inline"
 """Name of the prompt that asks for predictions in every answer."""
-_TAG = re.compile(r'<predict_next(?: n="(\d{1,3})")?>(.*?)</predict_next>', re.DOTALL)
+_TAG = re.compile(
+    r'<predict_next(?: n="(\d{1,3})")?>(.*?)(?:</predict_next>|(?=<predict_next|<action>)|\Z)',
+    re.DOTALL,
+)
 
 
 class InlineCoach:

@@ -90,6 +90,11 @@ class ArmConfig(FrozenModel):
         found: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
         return found
 
+    def policy_tokens_per_step(self, max_steps: int, observation_tokens: int) -> int:
+        """Return the maximum tokens that studies sample from the policy per env step."""
+        tokens = getattr(self.settings, "policy_tokens_per_step", None)
+        return 0 if tokens is None else int(tokens(max_steps, observation_tokens))
+
     @property
     def finds_own_tasks(self) -> bool:
         """Return True if the arm finds ``curriculum.initial_size`` tasks in a round of its own."""

@@ -123,6 +123,21 @@ def test_a_long_answer_that_cannot_be_used_is_quoted_in_part() -> None:
     assert len(policy.asked[1].messages[2].content) <= 8000
 
 
+def test_a_refused_prompt_is_not_an_endpoint_without_answers() -> None:
+    refused = Completion("Blocked.", None, Finish.REFUSED, Usage(calls=1))
+    policy = ScriptedPolicy([("ice", refused), ("steam", GOOD)])
+    *blocked, steam = advisor(policy, at_once=1).ask([inquiry(s) for s in ["ice"] * 4 + ["steam"]])
+    assert [answer.problem for answer in blocked] == ["refused: Blocked."] * 4
+    assert steam.value == BOILED
+
+
+def test_a_verdict_in_a_cut_thought_is_none() -> None:
+    thought = Completion(f"I might say {GOOD} but", None, Finish.LENGTH, Usage(calls=1))
+    (answer,) = asked(ScriptedPolicy([("", thought)]), "steam")
+    assert answer.value is None
+    assert "it was cut after 32 tokens" in answer.problem
+
+
 def test_what_has_no_room_is_shortened_once() -> None:
     policy = ScriptedPolicy([("long", OVERFLOW), ("short", GOOD)])
     batches = Batches(policy)

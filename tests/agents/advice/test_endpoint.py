@@ -236,7 +236,7 @@ def test_a_budget_is_spent_at_the_same_place_in_a_replay(
 def test_what_was_answered_before_a_batch_failed_is_not_asked_again(
     server: FakeOpenAI, tmp_path: Path
 ) -> None:
-    bad = Hold(Refuse(400, "Never."))
+    bad = Hold(Refuse(404, "Never."))
     server.expect("Bad?", bad, Say("At last."))
     texts = ["one", "two", "Bad?", "three"]
     store = AnswerFile(tmp_path / "tape.jsonl")
@@ -257,7 +257,7 @@ def test_what_was_lost_before_a_batch_failed_is_asked_for_again(
     server: FakeOpenAI, tmp_path: Path
 ) -> None:
     server.expect("Lost?", Refuse(503), Refuse(503), Say("Found."))
-    server.expect("Bad?", Refuse(400, "Never."), Say("At last."))
+    server.expect("Bad?", Refuse(404, "Never."), Say("At last."))
     store = AnswerFile(tmp_path / "tape.jsonl")
     with endpoint(server, max_attempts=1, max_concurrency=1) as policy:
         policy.generate(prompts("Hello?"))

@@ -249,15 +249,14 @@ def test_a_dry_run_prints_the_plan_of_each_row_and_starts_nothing(
     cells = [(cell["row"], cell["seed"], cell["state"]) for cell in told["cells"]]
     assert cells == [(row, seed, "new") for seed in (1, 2, 3) for row in rows]
     assert [*told["paper"]] == rows
-    assert [plan["rows"] for plan in told["plans"]] == [
-        ["gigpo", "no_failure_modes"],  # without failure modes, no model is asked
-        ["role_agent", "no_foresight"],
-    ]
-    assert [len(plan["asked"]) for plan in told["plans"]] == [0, 1]
+    # Predictions count as sampled tokens, so each row has a plan of its own.
+    assert [plan["rows"] for plan in told["plans"]] == [[row] for row in rows]
+    # Without failure modes, no model is asked.
+    assert [len(plan["asked"]) for plan in told["plans"]] == [0, 1, 0, 1]
     assert all(plan["model"]["shortfall"] == "" for plan in told["plans"])
     text = " ".join(coevo(*asked, "--dry-run", "--card=h100").split())
     assert "12 in runs/role_agent_table3" in text
-    assert "each cell of role_agent, no_foresight" in text
+    assert "each cell of no_foresight" in text
     assert "queries from studies at most 5,400" in text
     assert not list(tmp_path.iterdir())
 

@@ -28,6 +28,7 @@ from verl.experimental.agent_loop.agent_loop import (
 )
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError
+from coevo_gym.core.thoughts import opened_thought
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.prompts import load_prompt
@@ -36,6 +37,8 @@ from coevo_gym.trainers.adapters.chat_rollout import ChatRollout, chat
 
 MAX_TRIES = 3
 """Maximum number of attempts at an episode lost to a fault; verl cannot leave a rollout out."""
+_PROMPT_END = 16
+"""Tokens at the end of a prompt that may open a thought."""
 
 _here: dict[str, SessionFace] = {}
 _idle: dict[tuple[str, str], list[ChatRollout]] = {}  # rollouts to reuse, to avoid creating envs
@@ -130,12 +133,13 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
             sampled = await self.server_manager.generate(
                 request_id=request, prompt_ids=ids, sampling_params=sampling_params
             )
+            opened = opened_thought(self.tokenizer.decode(ids[-_PROMPT_END:]))
             merged, mask, logprobs = await self.ct_merge_assistant_token(
                 ids, sampled.token_ids, mask, logprobs, sampled.log_probs
             )
             ids, turns = merged.token_ids, turns + 1
             said = self.tokenizer.decode(sampled.token_ids, skip_special_tokens=True)
-            page = await asyncio.to_thread(rollout.answer, said)
+            page = await asyncio.to_thread(rollout.answer, opened + said)
             if not rollout.over:
                 before = [*messages, {"role": "assistant", "content": said}]
                 messages = [*before, {"role": "user", "content": page}]

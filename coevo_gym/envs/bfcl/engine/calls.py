@@ -11,18 +11,20 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import TaskError
+from coevo_gym.core.thoughts import without_thoughts
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
-_END_OF_THOUGHT = "</think>"
 _WRAPPING = "`\n "
 _SHOWN = 80
 _MAX_DIGITS = 1_000
 _TOO_LARGE = 10**_MAX_DIGITS
+_MAX_DEPTH = 100
+_TOO_DEEP = f"it is nested more than {_MAX_DEPTH} levels deep"
 _TOO_MANY_DIGITS = f"an int has more than {_MAX_DIGITS:,} digits"
 
 
@@ -56,7 +58,7 @@ class Malformed(NamedTuple):
 def parse_message(text: str) -> tuple[Call | Malformed, ...]:
     """Parse the calls in a message, in order.
 
-    Text before ``</think>`` is ignored.
+    Thoughts are ignored, including a thought without a closing tag.
 
     Example:
         >>> parse_message('<tool_call>{"name": "cd", "arguments": {"folder": "a"}}</tool_call>')
@@ -66,7 +68,7 @@ def parse_message(text: str) -> tuple[Call | Malformed, ...]:
         >>> parse_message("It is done.")
         ()
     """
-    said = text.rpartition(_END_OF_THOUGHT)[2]
+    said = without_thoughts(text)
     if _OPEN in said:
         return tuple(_blocks(_Unnumbered(said)))
     code = said.strip(_WRAPPING)
@@ -161,7 +163,29 @@ def _int(digits: str) -> int:
     return int(digits)
 
 
-_DECODER = json.JSONDecoder(parse_int=_int)
+class _Decoder(json.JSONDecoder):
+    """A decoder with the same limit on nesting for every version of Python."""
+
+    def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
+        try:
+            value, stop = super().raw_decode(s, idx)
+        except RecursionError:
+            raise ValueError(_TOO_DEEP) from None
+        level = [value]
+        for _ in range(_MAX_DEPTH):
+            level = [inner for outer in level for inner in _items(outer)]
+        if level:
+            raise ValueError(_TOO_DEEP)
+        return value, stop
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+_DECODER = _Decoder(parse_int=_int)
 _SPACE = re.compile(r"\s*")
 
 
@@ -176,7 +200,7 @@ def _blocks(text: str) -> Iterator[Call | Malformed]:
         try:
             value, stop = _DECODER.raw_decode(text, start)
             problem = ""
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             stop, problem = start, _brief(str(error))
         end = text.find(_CLOSE, stop)
         if not problem and 0 <= end != _skip(text, stop):
@@ -206,7 +230,7 @@ def _json_call(value: Any) -> Call | Malformed:
     if isinstance(arguments, str):
         try:
             arguments = _DECODER.decode(arguments)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             return Malformed(f"the arguments of {_brief(repr(name))} are not JSON: {error}", True)
     if not isinstance(arguments, dict):
         return Malformed(f"the arguments of {_brief(repr(name))} are not an object", True)

@@ -24,7 +24,7 @@
     ] : []),
   ]; // prettier-ignore
 
-  const ENDS = ["solved", "failed", "agent_done", "max_steps", "max_tokens", "context_overflow", "time_limit"].map((end) => [end, end.replaceAll("_", " ")]);
+  const ENDS = ["solved", "failed", "agent_done", "max_steps", "max_tokens", "context_overflow", "refused", "time_limit"].map((end) => [end, end.replaceAll("_", " ")]);
   const YES_NO = [["true", "solved"], ["false", "failed"]];
 
   /** A range of learner steps. */
