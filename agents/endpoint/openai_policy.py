@@ -99,6 +99,7 @@ class OpenAIPolicy:
             (``cut``), prompts that did not fit into the model's context (``overflows``), prompts
             rejected by a content filter (``refused``), and other requests without an answer after
             all attempts (``lost``).
+        unused: the most by which the upper bound of a request has exceeded its usage.
 
     Raises:
         ConfigError: if the environment variable contains an invalid key.
@@ -127,6 +128,7 @@ class OpenAIPolicy:
         self._slots = asyncio.Semaphore(config.max_concurrency)
         self._jitter = np.random.default_rng()
         self._told: set[str] = set()
+        self.unused = NO_USAGE
         self._lost_in_a_row: int | None = None  # None: the server has never answered
         self._in_flight = self._rejected = 0  # requests, and those of them waiting for another
         self._ended = asyncio.Condition()
@@ -314,7 +316,12 @@ class OpenAIPolicy:
             async with self._slots, self._meter.hold_async([most], self.config.prices) as n:
                 if not n:
                     return Completion(refusal(self.config, self.capped, most), None, Finish.CAPPED)
-                return await self._try(prompt, failed)
+                answer = await self._try(prompt, failed)
+            if answer is not None and (used := answer.usage).tokens:
+                unused = most[0] - used.prompt_tokens, most[1] - used.completion_tokens
+                if sum(unused) > self.unused.tokens and min(unused) >= 0:
+                    self.unused = self._priced(unused)
+            return answer
         except Exception:
             failed.set()
             raise

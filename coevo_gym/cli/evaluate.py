@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from coevo_gym.episodes.evaluation import Evaluation
     from coevo_gym.runs.evals.job import EvalJob
     from coevo_gym.runs.evals.trials import TrialFolder
-    from coevo_gym.runs.stop import StopRequest
 
 
 def evaluate(
@@ -164,7 +163,7 @@ def evaluate(
             _try(TrialFolder.named(named), job, progress, overwrite, agreed, as_json=as_json)
             return
         folder = EvalFolder.named(named)
-        with _kept_in(folder, progress), _stopping(job) as stop:
+        with _kept_in(folder, progress), job.stopping() as stop:
             evaluation = evaluate_in(
                 folder,
                 job,
@@ -201,7 +200,7 @@ def _try(
     """Run trials and print their results."""
     from coevo_gym.runs.evals.trials import run_trials_in, to_json
 
-    with _kept_in(folder, progress), _stopping(job) as stop:
+    with _kept_in(folder, progress), job.stopping() as stop:
         found = run_trials_in(folder, job, progress, overwrite=overwrite, agreed=agreed, stop=stop)
     if as_json:
         print_json({**finite(to_json(job, found)), "folder": str(folder.path)})
@@ -247,18 +246,6 @@ def _how_to_go_on(folder: EvalFolder) -> str:
     if folder.lines():
         return f"Finished episodes are in {folder.path}; {again}"
     return f"No episode has finished; {again}"
-
-
-@contextmanager
-def _stopping(job: EvalJob) -> Iterator[StopRequest | None]:
-    """Context manager in which Ctrl-C first finishes the open episodes, if they cost money."""
-    from coevo_gym.runs.stop import StopRequest
-
-    if not job.by_endpoint:
-        yield None
-        return
-    with StopRequest(says="Stopping after") as stop:
-        yield stop
 
 
 def _going_on(done: int, total: int) -> None:

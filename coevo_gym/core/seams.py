@@ -265,9 +265,9 @@ class Act(NamedTuple):
         decision: the trainable policy's decision; None for scripts.
         said: the complete answer, including thoughts, if it is more than the action; or "".
         end: reason the agent cannot continue, such as a full context. The episode is then
-            truncated and graded as it stands, and ``text`` is not sent. With ``MODEL_LOST``, or
-            with ``ABANDONED`` because of a cap, the episode is lost without a grade, and ``said``
-            contains the reason. None to continue.
+            truncated and graded as it stands, and ``text`` is not sent. With ``MODEL_LOST`` or
+            ``CAPPED``, the episode is lost without a grade, and ``said`` contains the reason. None
+            to continue.
         usage: cost of the model requests.
         memory: text about earlier steps that the agent wrote before it acted; or "".
         cut: True if the model's answer was cut off at the token limit.

@@ -193,6 +193,10 @@ class FinishedEpisodes:
         self.lines[line.key] = line
         self.trajectories[line.key] = trajectory
 
+    def trajectory(self, key: Key) -> EvalTrajectory | None:
+        """Return the trajectory of a finished episode, or None if it was not stored."""
+        return self.trajectories.get(key)
+
     def lose(self, task: Task, sample: int, lost: Lost) -> None:
         """Handle an episode lost to a fault. By default, do nothing."""
 
@@ -231,8 +235,8 @@ def evaluate(
         kept: finished episodes, which are not run again; new episodes are added as they end.
         on_done: called with the number of finished or lost episodes whenever it changes.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
-        admission: rule for when episodes begin. If it closes, live episodes are finished, and its
-            reason is raised.
+        admission: rule for when episodes begin. If it closes, live episodes are finished. If
+            episodes are then missing, its reason is raised.
 
     Raises:
         BudgetSpent: if a cap leaves no room for more episodes.
@@ -272,7 +276,7 @@ def evaluate(
                     done += 1
                     if on_done:
                         on_done(done)
-        if admission.closed is not None:
+        if admission.closed is not None and done < samples * len(tasks):
             raise admission.closed
     require_finished(kept, lost)
     return kept.evaluation(tasks, samples, sum(one.env_steps for one in lost))

@@ -89,7 +89,7 @@ class LiveEpisode(Generic[RecordT]):
             ConfigError: if a wrapper of the env repeats or skips the step.
         """
         if act.end is not None and act.end.lost:
-            kind = BudgetSpent if act.end is EndReason.ABANDONED else ModelError
+            kind = BudgetSpent if act.end is EndReason.CAPPED else ModelError
             return self._lost(act.end, kind(act.said))
         if act.usage is not NO_USAGE:
             self.usage += act.usage
@@ -125,7 +125,7 @@ class LiveEpisode(Generic[RecordT]):
         return Finished(self.index, record, len(self._acts), self.usage, cut)
 
     def _lost(self, reason: EndReason, error: Fault) -> Lost:
-        if reason is not EndReason.ABANDONED:
+        if reason not in (EndReason.ABANDONED, EndReason.CAPPED):
             name, step = self._episode.task.name, len(self._acts)
             _LOG.warning("episode lost task=%s step=%d error=%s", name, step, error)
         return Lost(self.index, reason, error, len(self._acts))

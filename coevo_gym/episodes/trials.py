@@ -75,8 +75,8 @@ class TrialLesson(NamedTuple):
     usage: Usage = NO_USAGE
 
 
-Reflect = Callable[[Sequence[FailedTrial]], Sequence[TrialLesson]]
-"""A function that reflects on failed trials."""
+Reflect = Callable[[Sequence[FailedTrial]], Sequence[TrialLesson | None]]
+"""A function that reflects on failed trials. A lesson is None if a cap leaves no room for it."""
 Told = Callable[[Task], tuple[Cue, ...]]
 """A function that returns the cues for a task in each of its trials."""
 
@@ -189,7 +189,7 @@ def run_trials(
         until_solved: True to stop trying solved tasks; False to run all trials of each task.
         seed: base seed; combined with the task's id and the trial, it seeds the episode's env.
         kept: the results of an earlier call, to which this call adds its own. A failed trial
-            without a reflection is run again.
+            without a reflection gets one if its trajectory was stored, and is run again otherwise.
         on_done: called after each episode with the number of episodes over, including earlier ones.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
         admission: rule for when episodes begin; see
@@ -214,11 +214,17 @@ def run_trials(
         failures = list[FailedTrial]()
         new = []
         for task in waiting:
-            line = kept.episodes.lines.get((task.id, trial))
-            if line is None or not (line.success or (task.id, trial) in kept.lessons):
+            key = task.id, trial
+            line, trajectory = kept.episodes.lines.get(key), None
+            if line is not None and not line.success and key not in kept.lessons:
+                trajectory = kept.episodes.trajectory(key)
+                line = None if trajectory is None else line
+            if line is None:
                 new.append(task)
-            else:
-                failed[task.id] = not line.success
+                continue
+            failed[task.id] = not line.success
+            if trajectory is not None:
+                failures.append(FailedTrial(task, trajectory, tuple(told[task.id])))
         with players(trial, len(waiting) - len(new), new) if new else nullcontext(()) as parts:
             for player, part in parts:
                 acting = CutAtRepeats(player) if cut else player
@@ -246,14 +252,20 @@ def run_trials(
                         lost.append(outcome)
                     if on_done:
                         on_done(len(kept.episodes.lines) + len(lost))
+        if admission.closed is not None:
+            raise admission.closed
         last = trial == n - 1
         for first in range(0, len(failures), envs.max_envs):  # each batch is kept before the next
             some = failures[first : first + envs.max_envs]
             lessons = [TrialLesson()] * len(some) if last else reflect(some)
             for failure, lesson in zip(some, lessons, strict=True):
-                kept.learn((failure.task.id, trial), lesson)
-        if admission.closed is not None:
-            raise admission.closed
+                if lesson is not None:
+                    kept.learn((failure.task.id, trial), lesson)
+            if unpaid := sum(lesson is None for lesson in lessons):
+                raise BudgetSpent(
+                    f"A cap leaves no room for {unpaid} reflections on failed trials. Raise "
+                    "max_tokens_total or max_usd_total to continue."
+                )
         return [failed.get(task.id, False) or not until_solved for task in waiting]
 
     def reflection(trial: int, task: Task) -> str:

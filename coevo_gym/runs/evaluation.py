@@ -33,8 +33,9 @@ from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.table import TableRow
 from coevo_gym.store.database import RunStore
-from coevo_gym.store.eval_folder import EvalFolder, EvalLine
+from coevo_gym.store.eval_folder import EvalFolder, EvalLine, Key
 from coevo_gym.store.folder import RunFolder, append_line, write_json
+from coevo_gym.store.reader import RunReader
 from coevo_gym.store.secrets import without_secrets
 
 
@@ -59,6 +60,10 @@ class KeptInFolder(FinishedEpisodes):
         self._database.add_eval_episode(self._policy, 0, line.ended, trajectory)
         append_line(self._folder.results, line.model_dump(mode="json"))
         self.lines[line.key] = line
+
+    def trajectory(self, key: Key) -> EvalTrajectory | None:
+        """Return the trajectory of a finished episode, or None if it was not stored."""
+        return RunReader(self._database.path).eval_trajectory(self._policy, 0, *key)
 
     def lose(self, task: Task, sample: int, lost: Lost) -> None:
         """Record a lost episode, with the reason and the error."""

@@ -25,7 +25,7 @@ class StopRequest:
 
     Args:
         at_once: called at the second signal; None exits the process.
-        says: what the command does after the first signal.
+        says: the beginning of the line that is printed after the first signal.
 
     Attributes:
         waits_for: returns a description of the operation that has to finish first; "" if unknown.

@@ -15,12 +15,14 @@ import pytest
 from coevo_gym.core.errors import BudgetSpent
 from coevo_gym.core.task import Task
 from coevo_gym.episodes.runner import Runner
+from coevo_gym.episodes.trials import Trials
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.evals.job import EvalJob, model_job
+from coevo_gym.runs.evals.job import EvalJob, TrialRules, model_job
+from coevo_gym.runs.evals.trials import TrialFolder, run_trials_in
 from coevo_gym.runs.evaluation import SILENT, evaluate_in
 from coevo_gym.store.eval_folder import EvalFolder
-from coevo_gym.store.folder import read_json
+from coevo_gym.store.folder import read_json, read_lines
 from tests.agents.fake_openai import FakeOpenAI, Hold, Messages, Say
 from tests.runs.conftest import Child, Coevo
 from tests.runs.test_spending import searching
@@ -70,9 +72,7 @@ def billed(server: FakeOpenAI) -> int:
     return server.prompt_tokens + server.completion_tokens
 
 
-@pytest.mark.parametrize(
-    ("at_once", "share"), [pytest.param(2, 0.8, marks=pytest.mark.slow), (16, 0.5)]
-)
+@pytest.mark.parametrize(("at_once", "share"), [(2, 0.8), (4, 0.5), (16, 0.5)])
 def test_most_of_a_cap_goes_into_episodes_that_are_kept(
     at_once: int, share: float, tmp_path: Path
 ) -> None:
@@ -125,7 +125,7 @@ def test_ctrl_c_finishes_the_episodes_that_are_open(child: NewChild, tmp_path: P
         made.may.until.set()
         assert running.end() == 130, running.text
     assert re.search(
-        r"Stopping after 4 open episodes, which may take about [\d,]+ more tokens. Press",
+        r"Finishing the open episodes: 4, which may take about [\d,]+ more tokens. Press",
         running.text,
     )
     assert "Finished episodes are in evals/mine; run the same command" in running.text
@@ -140,7 +140,7 @@ def test_a_second_ctrl_c_stops_at_once(child: NewChild, tmp_path: Path) -> None:
         running = shopping(server, child)
         server.wait_until(lambda server: server.in_flight == 4)
         running.process.send_signal(signal.SIGINT)
-        running.wait_for("Stopping after 4 open episodes. Press Ctrl-C again")
+        running.wait_for("Finishing the open episodes: 4. Press Ctrl-C again")
         running.process.send_signal(signal.SIGINT)
         assert running.end() == 130, running.text
         made.may.until.set()
@@ -158,3 +158,32 @@ def test_a_stop_before_an_episode_has_finished_says_so(
     monkeypatch.setattr(Runner, "run", stopped)
     text = coevo("eval", "toy", "--policy=random", "--name=mine", code=130)
     assert "Stopped. No episode has finished; run the same command to continue." in text
+
+
+def test_trials_pay_for_an_episode_once(tmp_path: Path) -> None:
+    """The cap comes between the episodes and their reflections."""
+    folder = TrialFolder(tmp_path / "evals" / "mine")
+    more = {
+        "evaluation.n_tasks": 6,
+        "benchmark.max_steps": 4,
+        "policy.endpoint.max_concurrency": 1,
+    }
+
+    def try_all(server: FakeOpenAI, **caps: Any) -> Trials:
+        given = sets(server, **more, **caps)
+        made = model_job("webshop", "openai:fake", "val", SILENT, sets=given)
+        made = replace(made, trials=TrialRules(n=2, cut=False))
+        return run_trials_in(folder, made, SILENT)
+
+    with FakeOpenAI(answer=searching) as server:
+        try_all(server)
+        played = sum(line.usage.tokens for line in folder.lines().values() if line.sample == 0)
+        answered = server.answered
+        folder.empty()
+        with pytest.raises(BudgetSpent, match=r"no room for \d reflections on failed trials"):
+            try_all(server, **{"policy.endpoint.max_tokens_total": played + 4_000})
+        assert len(folder.lines()) == 6
+        assert 0 < len(read_lines(folder.reflections)) < 6
+        again = try_all(server)
+    assert server.answered == 2 * answered
+    assert again.usage.tokens == billed(server) // 2

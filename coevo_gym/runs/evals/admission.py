@@ -52,12 +52,14 @@ class PaidAdmission(Admission):
             return True
         if not self._n:
             return len(live) < FIRST
-        if endpoint.has_room(self._mean + self._rest()):
+        # The last request is sent only if its upper bound fits, which is more than it takes.
+        next_one = self._mean + endpoint.unused
+        if endpoint.has_room(Cost.of(0, next_one) + self._rest()):
             return True
         if not live:
-            each = self._total.prompt_tokens // self._n, self._total.completion_tokens // self._n
-            work = "an episode takes about"
-            self.closed = BudgetSpent(refusal(endpoint.config, endpoint.capped, each, work))
+            most = next_one.prompt_tokens, next_one.completion_tokens
+            work = "the next episode may take about"
+            self.closed = BudgetSpent(refusal(endpoint.config, endpoint.capped, most, work))
         return False
 
     def ended(self, usage: Usage) -> None:
@@ -65,9 +67,9 @@ class PaidAdmission(Admission):
         self._total, self._n = self._total + usage, self._n + 1
 
     def in_words(self) -> str:
-        """Describe the live episodes and the cost of finishing them."""
+        """Describe the number of live episodes and the cost of finishing them; "" if none is."""
         n = len(self._live)
-        text = f"{n} open episode{'s' * (n != 1)}"
+        text = str(n or "")
         if not n or not self._n:
             return text
         rest = self._rest()
@@ -75,8 +77,17 @@ class PaidAdmission(Admission):
         return f"{text}, which may take about {rest.tokens:,} more tokens{usd}"
 
     @property
-    def _mean(self) -> Cost:
-        return Cost(tokens=self._total.tokens // self._n, usd=self._total.usd / self._n)
+    def _mean(self) -> Usage:
+        """Mean usage per episode.
+
+        The live episodes count as far as they are, because the first to finish are short.
+        """
+        used, n = sum(self._live, self._total), self._n
+        return Usage(
+            prompt_tokens=used.prompt_tokens // n,
+            completion_tokens=used.completion_tokens // n,
+            usd=used.usd / n,
+        )
 
     def _rest(self) -> Cost:
         """Return the expected cost until all live episodes have finished."""

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, NoReturn, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -229,6 +229,17 @@ class EvalJob:
         """The endpoint that plays, or None; the first call opens it."""
         policy = self.asked() if self.by_endpoint and self.asked is not None else None
         return policy if isinstance(policy, OpenAIPolicy) else None
+
+    def stopping(
+        self, at_once: Callable[[], NoReturn] | None = None
+    ) -> AbstractContextManager[StopRequest | None]:
+        """Return a context in which Ctrl-C first finishes the open episodes, if they cost money.
+
+        ``at_once`` is called at the second Ctrl-C; see :class:`StopRequest`.
+        """
+        if not self.by_endpoint:
+            return nullcontext()
+        return StopRequest(at_once, says="Finishing the open episodes")
 
     def admission(self, lines: Collection[EvalLine], stop: StopRequest | None) -> Admission:
         """Return the rule for when episodes begin, given the finished episodes."""

@@ -12,12 +12,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from coevo_gym.agents.advice.advisor import ModelAdvisor
+from coevo_gym.agents.advice.advisor import Budgeted, ModelAdvisor
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.inquiry import Inquiry
 from coevo_gym.core.seams import Sampling, Ticket
 from coevo_gym.core.spaces import clean_text
-from coevo_gym.core.spend import Usage
+from coevo_gym.core.spend import Meter, Usage
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Cue
 from coevo_gym.curricula.explore.summarise import retraced
@@ -159,7 +159,7 @@ def run_trials_in(
             told.spent(job.cost(kept.lines.values()))
             told.update(over)
 
-        def reflect(failures: Sequence[FailedTrial]) -> list[TrialLesson]:
+        def reflect(failures: Sequence[FailedTrial]) -> Sequence[TrialLesson | None]:
             if cues is not None:
                 return [TrialLesson()] * len(failures)
             return _reflect(job, so_far, failures)
@@ -189,12 +189,12 @@ def run_trials_in(
 
 def _reflect(
     job: EvalJob, so_far: KeptTrials, failures: Sequence[FailedTrial]
-) -> list[TrialLesson]:
+) -> list[TrialLesson | None]:
     """Prompt the policy to name its mistake in each failed trial, and to plan the next trial.
 
     The model sees its actions, the env's observations, and that it failed, but neither score nor
-    reference. It is already loaded, because it has played. The text is "" if the answer is
-    unusable.
+    reference. The text is "" if the answer is unusable; a lesson is None if a cap on the endpoint
+    leaves no room for its request.
     """
     assert job.asked is not None
     settings, model = job.assembly.config.policy, job.asked()
@@ -209,12 +209,17 @@ def _reflect(
         )
         for failure in failures
     ]
-    advisor = ModelAdvisor(model, at_once=16 if settings.kind == "openai" else None)
+    if job.endpoint is None:
+        advisor = ModelAdvisor(model, at_once=None)
+    else:
+        advisor = ModelAdvisor(Budgeted(model, Meter()))
     # Episodes are seeded with the number of their trial, which is never negative.
     with job.assembly.drawing(model, -1, len(so_far.lessons)):
         answers = advisor.ask(inquiries)
     return [
-        TrialLesson(_in_words(answer.value) if answer.value else "", answer.usage)
+        None
+        if answer.problem == "budget"
+        else TrialLesson(_in_words(answer.value) if answer.value else "", answer.usage)
         for answer in answers
     ]
 
