@@ -77,6 +77,9 @@ class Budgeted:
                 except BudgetSpent:  # an endpoint has its own caps
                     answers = ()
                 for request, answer in zip(sent, answers, strict=bool(answers)):
+                    if answer.finish is Finish.CAPPED:
+                        done.append(_UNSENT)
+                        continue
                     usage = _usage(answer)
                     purpose = request.purpose if isinstance(request, Prompt) else ""
                     self.meter.count(purpose or self.purpose, usage)
@@ -315,6 +318,7 @@ class ModelAdvisor:
         Raises:
             ConfigError: if a prompt does not exist, or declares different inputs.
             ModelError: if the policy cannot be reached: its key is rejected, or its server is down.
+            BudgetSpent: if a cap of the policy's own leaves no room for a request.
         """
         cases = [_Case(one, self._load(one.prompt), one.inputs) for one in inquiries]
         for case in cases:
@@ -357,6 +361,8 @@ class ModelAdvisor:
             answers = self.policy.generate(requests)
             acted(0, sum(said.usage.tokens for said in answers))
             for case, said in zip(some, answers, strict=True):
+                if said.finish is Finish.CAPPED:
+                    raise BudgetSpent(said.text)
                 _take(case, said)
                 if lost < _LOST_IN_A_ROW:
                     lost = lost + 1 if said.finish is Finish.LOST else 0

@@ -9,10 +9,10 @@ from typing import Literal, Protocol, runtime_checkable
 from pydantic import Field, model_validator
 
 from coevo_gym.agents.chat import history
-from coevo_gym.core.errors import ConfigError, ModelError
+from coevo_gym.core.errors import BudgetSpent, ConfigError, ModelError
 from coevo_gym.core.seams import Act, Completion, Finish, Message, Policy, Prompt, Sampling
 from coevo_gym.core.spaces import clean_text
-from coevo_gym.core.spend import NO_USAGE, Usage
+from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.thoughts import read_speech
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
@@ -143,22 +143,23 @@ class ChatAgent:
         left = [self._tokens_left(view) for view in views]
         live = [index for index, tokens in enumerate(left) if tokens > 0]
         acts = [Act("", end=EndReason.MAX_TOKENS)] * len(views)
-        written = self._write([views[index] for index in live])
+        memories = dict(zip(live, self._write([views[index] for index in live]), strict=True))
+        for index, memory in memories.items():
+            if memory.finish is Finish.CAPPED:
+                acts[index] = self._act(memory)
+        live = [index for index in live if memories[index].finish is not Finish.CAPPED]
         requests = [
-            self._request(views[index], left[index], memory)
-            for index, (memory, _) in zip(live, written, strict=True)
+            self._request(views[index], left[index], memories[index].text) for index in live
         ]
         answers = self.policy.generate(requests) if requests else []
-        for index, request, completion, (memory, usage) in zip(
-            live, requests, answers, written, strict=True
-        ):
+        for index, request, completion in zip(live, requests, answers, strict=True):
             self._check_stripped(request, completion)
             if self.config.history == "causal":
                 _check_goes_on(views[index], completion)
-            act = self._act(completion)
-            if usage is not NO_USAGE:
-                act = act._replace(usage=act.usage + usage)
-            acts[index] = act._replace(memory=memory)
+            act, memory = self._act(completion), memories[index]
+            if memory.usage is not NO_USAGE:
+                act = act._replace(usage=act.usage + memory.usage)
+            acts[index] = act._replace(memory=memory.text)
         return acts
 
     def messages(self, view: View, memory: str = "") -> tuple[Message, ...]:
@@ -188,14 +189,14 @@ class ChatAgent:
         config = self.config
         return history.Conversation(view, self.prompt, config.thinking, config.style, memory)
 
-    def _write(self, views: Sequence[View]) -> list[tuple[str, Usage]]:
-        """Ask the model to take notes on or edit long histories; return its answers and usage.
+    def _write(self, views: Sequence[View]) -> list[Completion]:
+        """Ask the model to take notes on or edit long histories; return its answers.
 
         An answer is "" if none is due, or if the model has not answered. Stripped cues do not
         affect when an answer is due, because the chat to train on has the same answer.
         """
         config = self.config
-        written = [("", NO_USAGE)] * len(views)
+        written = [Completion("", None)] * len(views)
         if config.memory == "rule":
             return written
         asked = []
@@ -211,11 +212,17 @@ class ChatAgent:
         requests = [
             Prompt((Message("user", text),), sampling, purpose="memory") for _, text in asked
         ]
-        answers = self.policy.generate(requests) if requests else []
+        try:
+            answers = self.policy.generate(requests) if requests else []
+        except BudgetSpent as error:  # episodes to which no note is due may have room
+            answers = [Completion(str(error), None, Finish.CAPPED)] * len(requests)
         for (index, _), answer in zip(asked, answers, strict=True):
-            usable = answer.finish in (Finish.STOP, Finish.LENGTH)
-            text = read_speech(answer) if usable else ""
-            written[index] = (clean_text(text.strip(), _MEMORY_CHARS), answer.usage)
+            if answer.finish in (Finish.STOP, Finish.LENGTH):
+                text = clean_text(read_speech(answer).strip(), _MEMORY_CHARS)
+                answer = answer._replace(text=text)
+            elif answer.finish is not Finish.CAPPED:
+                answer = answer._replace(text="")
+            written[index] = answer
         return written
 
     def demonstrate(self, view: View, action: str) -> TokenDecision | None:
@@ -265,6 +272,8 @@ class ChatAgent:
             return Act("", said=completion.text, end=EndReason.REFUSED)
         if completion.finish is Finish.UNSENT:
             return Act("", end=EndReason.MAX_TOKENS)
+        if completion.finish is Finish.CAPPED:
+            return Act("", said=completion.text, end=EndReason.CAPPED)
         if completion.finish is Finish.LOST:
             return Act("", said=completion.text, end=EndReason.MODEL_LOST)
         said, cut = read_speech(completion), completion.finish is Finish.LENGTH

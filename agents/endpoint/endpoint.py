@@ -61,7 +61,7 @@ class EndpointConfig(FrozenModel):
     """Send the temperature with each request. Set this to false for OpenAI's reasoning models,
     which accept only their default temperature. Even greedy evaluations then sample."""
     max_concurrency: int = Field(default=16, ge=1)
-    """Maximum number of concurrent requests."""
+    """Maximum number of concurrent requests, and of open episodes in an evaluation."""
     timeout_s: float = Field(default=120.0, gt=0)
     """Timeout in seconds for one attempt, from the first byte sent to the last byte read."""
     max_attempts: int = Field(default=5, ge=1)
@@ -111,15 +111,19 @@ def least_tokens(prompt: Prompt, answer: str = "") -> Tokens:
     return sent // _BYTES_A_TOKEN, _n_bytes(answer) // _BYTES_A_TOKEN
 
 
-def refusal(config: EndpointConfig, spent: Cost, most: Tokens) -> str:
-    """Return a message naming the cap that a request for up to ``most`` tokens might exceed."""
+def refusal(config: EndpointConfig, spent: Cost, most: Tokens, work: str = "") -> str:
+    """Return a message naming the cap that ``most`` more tokens might exceed.
+
+    ``work`` names the work that takes them and ends in a verb; "" for the next request.
+    """
+    work = work or f"the next request to {config.model} may take up to"
     name, so_far, more = "max_tokens_total", f"{spent.tokens} tokens", f"{sum(most)}"
     if config.max_tokens_total is None or spent.tokens + sum(most) <= config.max_tokens_total:
         name, so_far = "max_usd_total", f"{spent.usd:.4f} USD"
         more = f"{config.prices.usd(*most):.4f}"
     return (
-        f"{so_far} of {name}={getattr(config, name)} are spent, and the next request to "
-        f"{config.model} may take up to {more}. Raise {name} to continue."
+        f"{so_far} of {name}={getattr(config, name)} are spent, and {work} {more}. Raise {name} "
+        "to continue."
     )
 
 

@@ -99,6 +99,7 @@ class OpenAIPolicy:
             (``cut``), prompts that did not fit into the model's context (``overflows``), prompts
             rejected by a content filter (``refused``), and other requests without an answer after
             all attempts (``lost``).
+        unused: the most by which the upper bound of a request has exceeded its usage.
 
     Raises:
         ConfigError: if the environment variable contains an invalid key.
@@ -127,6 +128,7 @@ class OpenAIPolicy:
         self._slots = asyncio.Semaphore(config.max_concurrency)
         self._jitter = np.random.default_rng()
         self._told: set[str] = set()
+        self.unused = NO_USAGE
         self._lost_in_a_row: int | None = None  # None: the server has never answered
         self._in_flight = self._rejected = 0  # requests, and those of them waiting for another
         self._ended = asyncio.Condition()
@@ -140,7 +142,8 @@ class OpenAIPolicy:
         Raises:
             ConfigError: if a request is not a prompt.
             RateLimited: if the server is out of capacity, or the account is out of credit.
-            BudgetSpent: if a request might exceed a cap; it was not sent.
+            BudgetSpent: if each request might exceed a cap; none was sent. If others were answered,
+                a request that was not sent finishes with ``CAPPED``.
             ModelError: if the server rejects a request or is down, or the policy is closed or was
                 created before a fork.
         """
@@ -152,7 +155,8 @@ class OpenAIPolicy:
         """Answer prompts as in :meth:`generate`, and report each answer as soon as it arrives.
 
         ``done`` is called with the index of a request and its answer, one call at a time, in a
-        thread of the policy. An exception in it fails the whole call.
+        thread of the policy. An exception in it fails the whole call. It is not called for requests
+        that were not sent.
         """
         prompts = [_as_prompt(request) for request in requests]
         if not prompts:
@@ -181,10 +185,18 @@ class OpenAIPolicy:
         """Cost counted towards the caps: at least the cost of the text sent and received."""
         return self._meter.total
 
+    def has_room(self, cost: Cost) -> bool:
+        """Return True if the caps leave room for this cost, besides all requests in flight."""
+        spent, caps = self._meter.committed, self.config.caps
+        tokens, usd = caps.max_tokens_total, caps.max_usd_total
+        return (tokens is None or spent.tokens + cost.tokens <= tokens) and (
+            usd is None or spent.usd + cost.usd <= usd
+        )
+
     def in_words(self) -> str:
         """Describe the requests so far and their cost in one line."""
         usage, counts = self.usage, self.counts
-        priced = usage.usd or not usage.tokens
+        priced = usage.usd or any(self.config.prices)
         return (
             f"{usage.calls:,} requests, {counts['retries']:,} of them sent again, "
             f"{counts['lost']:,} lost; {usage.prompt_tokens:,} tokens sent and "
@@ -279,7 +291,7 @@ class OpenAIPolicy:
         async def tell(place: int, prompt: Prompt) -> Completion | None:
             nonlocal begun
             completion = await self._answer(prompt, failed)
-            if completion is not None:
+            if completion is not None and completion.finish is not Finish.CAPPED:
                 # Measured since the previous answer, so the sum is the time of the batch.
                 begun, since = time.perf_counter(), begun
                 usage = completion.usage.model_copy(update={"seconds": begun - since})
@@ -303,6 +315,8 @@ class OpenAIPolicy:
                         "answered and counted; no answer is returned."
                     )
                 raise answer
+        if all(completion.finish is Finish.CAPPED for completion in completions):
+            raise BudgetSpent(completions[0].text)
         return completions
 
     async def _answer(self, prompt: Prompt, failed: asyncio.Event) -> Completion | None:
@@ -311,8 +325,13 @@ class OpenAIPolicy:
             most = most_tokens(prompt)
             async with self._slots, self._meter.hold_async([most], self.config.prices) as n:
                 if not n:
-                    raise BudgetSpent(refusal(self.config, self.capped, most))
-                return await self._try(prompt, failed)
+                    return Completion(refusal(self.config, self.capped, most), None, Finish.CAPPED)
+                answer = await self._try(prompt, failed)
+            if answer is not None and (used := answer.usage).tokens:
+                unused = most[0] - used.prompt_tokens, most[1] - used.completion_tokens
+                if sum(unused) > self.unused.tokens and min(unused) >= 0:
+                    self.unused = self._priced(unused)
+            return answer
         except Exception:
             failed.set()
             raise

@@ -163,9 +163,15 @@ def evaluate(
             _try(TrialFolder.named(named), job, progress, overwrite, agreed, as_json=as_json)
             return
         folder = EvalFolder.named(named)
-        with _kept_in(folder, progress):
+        with _kept_in(folder, progress), job.stopping() as stop:
             evaluation = evaluate_in(
-                folder, job, progress, overwrite=overwrite, agreed=agreed, begun=_going_on
+                folder,
+                job,
+                progress,
+                overwrite=overwrite,
+                agreed=agreed,
+                begun=_going_on,
+                stop=stop,
             )
     if as_json:
         print_json({**finite(to_json(job, evaluation)), "folder": str(folder.path)})
@@ -194,8 +200,8 @@ def _try(
     """Run trials and print their results."""
     from coevo_gym.runs.evals.trials import run_trials_in, to_json
 
-    with _kept_in(folder, progress):
-        found = run_trials_in(folder, job, progress, overwrite=overwrite, agreed=agreed)
+    with _kept_in(folder, progress), job.stopping() as stop:
+        found = run_trials_in(folder, job, progress, overwrite=overwrite, agreed=agreed, stop=stop)
     if as_json:
         print_json({**finite(to_json(job, found)), "folder": str(folder.path)})
         return
@@ -218,7 +224,6 @@ ALL = "all"
 """The value of ``--by`` that selects every kind of tag."""
 FEWEST = 5
 """Minimum number of tasks for a type to be shown; with fewer, the interval is too wide."""
-_GO_ON = "Finished episodes are in {}; run the same command to continue."
 
 
 @contextmanager
@@ -228,12 +233,19 @@ def _kept_in(folder: EvalFolder, progress: RunProgress) -> Iterator[None]:
         with progress:
             yield
     except KeyboardInterrupt:
-        progress.say(f"Stopped. {_GO_ON.format(folder.path)}")
+        progress.say(f"Stopped. {_how_to_go_on(folder)}")
         raise
     except (ModelError, EnvBackendError) as error:
         if folder.results.is_file():
-            error.add_note(_GO_ON.format(folder.path))
+            error.add_note(_how_to_go_on(folder))
         raise
+
+
+def _how_to_go_on(folder: EvalFolder) -> str:
+    again = "run the same command to continue."
+    if folder.lines():
+        return f"Finished episodes are in {folder.path}; {again}"
+    return f"No episode has finished; {again}"
 
 
 def _going_on(done: int, total: int) -> None:

@@ -158,7 +158,10 @@ def evaluate(
         if name is None:
             return job.row(evaluate_unkept(job, shown, agreed=yes))
         folder = EvalFolder.named(name)
-        return job.row(evaluate_in(folder, job, shown, overwrite=overwrite, agreed=yes))
+        with job.stopping(at_once=_interrupt) as stop:
+            return job.row(
+                evaluate_in(folder, job, shown, overwrite=overwrite, agreed=yes, stop=stop)
+            )
 
 
 @contextmanager

@@ -265,8 +265,9 @@ class Act(NamedTuple):
         decision: the trainable policy's decision; None for scripts.
         said: the complete answer, including thoughts, if it is more than the action; or "".
         end: reason the agent cannot continue, such as a full context. The episode is then
-            truncated and graded as it stands, and ``text`` is not sent. With ``MODEL_LOST`` the
-            episode is lost without a grade, and ``said`` contains the reason. None to continue.
+            truncated and graded as it stands, and ``text`` is not sent. With ``MODEL_LOST`` or
+            ``CAPPED``, the episode is lost without a grade, and ``said`` contains the reason. None
+            to continue.
         usage: cost of the model requests.
         memory: text about earlier steps that the agent wrote before it acted; or "".
         cut: True if the model's answer was cut off at the token limit.
@@ -370,6 +371,9 @@ class Finish(StrEnum):
     """The model could not be reached or returned no valid answer; ``text`` contains the reason."""
     UNSENT = "unsent"
     """The request might have exceeded a budget, so it was not sent."""
+    CAPPED = "capped"
+    """The request might have exceeded a cap on the endpoint, so it was not sent; ``text`` contains
+    the reason."""
 
 
 class Completion(NamedTuple):

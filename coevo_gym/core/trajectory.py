@@ -32,14 +32,18 @@ class EndReason(StrEnum):
     WORKER_LOST = "worker_lost"
     MODEL_LOST = "model_lost"
     """The agent's model did not answer. Only the code that runs episodes sets this reason."""
+    CAPPED = "capped"
+    """A cap left no room for the next request. Only the code that runs episodes sets it."""
     ABANDONED = "abandoned"
     """The agent's process abandoned the episode. No trajectory has this reason."""
 
     @property
     def lost(self) -> bool:
         """Return True if the episode was lost or abandoned and is therefore not graded."""
-        return self in (EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.ABANDONED)
+        return self in _LOST
 
+
+_LOST = (EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.CAPPED, EndReason.ABANDONED)
 
 UNKNOWN_VERSION = -1
 """The policy version to use if a decision does not record a version, as in old files."""

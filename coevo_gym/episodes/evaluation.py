@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import BudgetSpent, ConfigError
 from coevo_gym.core.seams import Agent
 from coevo_gym.core.stats import Rate, at_k, success_rate
 from coevo_gym.core.task import Split, Task
@@ -24,7 +24,7 @@ from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.tags import kind_of_tag, tags_from, tags_of, value_of_tag
 from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost, all_lost
 from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.episodes.runner import Mode, Runner, episode_seed
+from coevo_gym.episodes.runner import Admission, Mode, Runner, episode_seed
 from coevo_gym.store.eval_folder import EvalLine, Key
 from coevo_gym.store.reader import EvaluatedTask
 
@@ -193,6 +193,10 @@ class FinishedEpisodes:
         self.lines[line.key] = line
         self.trajectories[line.key] = trajectory
 
+    def trajectory(self, key: Key) -> EvalTrajectory | None:
+        """Return the trajectory of a finished episode, or None if it was not stored."""
+        return self.trajectories.get(key)
+
     def lose(self, task: Task, sample: int, lost: Lost) -> None:
         """Handle an episode lost to a fault. By default, do nothing."""
 
@@ -214,6 +218,7 @@ def evaluate(
     kept: FinishedEpisodes | None = None,
     on_done: Callable[[int], None] | None = None,
     mode: Mode = "lock_step",
+    admission: Admission | None = None,
 ) -> Evaluation:
     """Evaluate an agent by running one or more episodes of each task.
 
@@ -230,8 +235,11 @@ def evaluate(
         kept: finished episodes, which are not run again; new episodes are added as they end.
         on_done: called with the number of finished or lost episodes whenever it changes.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
+        admission: rule for when episodes begin. If it closes, live episodes are finished. If
+            episodes are then missing, its reason is raised.
 
     Raises:
+        BudgetSpent: if a cap leaves no room for more episodes.
         ConfigError: if there is no task, or the tasks belong to several splits.
         TaskError: if a task is an open task.
         EnvBackendError: if no episode ever finished, and the first was lost to its engine.
@@ -244,6 +252,7 @@ def evaluate(
         )
     kept = FinishedEpisodes() if kept is None else kept
     players = agent if callable(agent) else alone(agent)
+    admission = admission or Admission()
     done = sum((task.id, sample) in kept.lines for task in tasks for sample in range(samples))
     lost: list[Lost] = []
     for sample in range(samples):
@@ -253,16 +262,22 @@ def evaluate(
         with players(sample, len(tasks) - len(waiting), waiting) as parts:
             for player, part in parts:
                 episodes = [EvalEpisode(task, seed_of_sample(seed, task, sample)) for task in part]
-                for outcome in Runner(envs, mode).run(episodes, player):
+                for outcome in Runner(envs, mode, admission).run(episodes, player):
                     task = part[outcome.index]
                     if isinstance(outcome, Finished):
                         kept.add(line_of(task, sample, seed, outcome), outcome.record)
+                        admission.ended(outcome.usage)
+                    elif isinstance(outcome.error, BudgetSpent):
+                        admission.closed = admission.closed or outcome.error
+                        continue
                     else:
                         lost.append(outcome)
                         kept.lose(task, sample, outcome)
                     done += 1
                     if on_done:
                         on_done(done)
+        if admission.closed is not None and done < samples * len(tasks):
+            raise admission.closed
     require_finished(kept, lost)
     return kept.evaluation(tasks, samples, sum(one.env_steps for one in lost))
 

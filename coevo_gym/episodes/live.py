@@ -10,7 +10,7 @@ from typing import Generic, cast
 
 import gymnasium as gym
 
-from coevo_gym.core.errors import EnvBackendError, ModelError
+from coevo_gym.core.errors import BudgetSpent, EnvBackendError, ModelError
 from coevo_gym.core.seams import Act, Agent
 from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
@@ -45,13 +45,18 @@ _LOG = logging.getLogger(__name__)
 
 
 class LiveEpisode(Generic[RecordT]):
-    """A running episode in its own env. No other code may use the env until the episode ends."""
+    """A running episode in its own env. No other code may use the env until the episode ends.
+
+    Attributes:
+        usage: model usage in the episode so far.
+    """
 
     def __init__(self, index: int, episode: Episode[RecordT], env: gym.Env[str, str]) -> None:
         self.index = index
         self.env = env
         self._episode = episode
         self._acts: list[Act] = []
+        self.usage = NO_USAGE
         self._seen = Seen(episode.shown)
 
     @property
@@ -84,7 +89,10 @@ class LiveEpisode(Generic[RecordT]):
             ConfigError: if a wrapper of the env repeats or skips the step.
         """
         if act.end is not None and act.end.lost:
-            return self._lost(act.end, ModelError(act.said))
+            kind = BudgetSpent if act.end is EndReason.CAPPED else ModelError
+            return self._lost(act.end, kind(act.said))
+        if act.usage is not NO_USAGE:
+            self.usage += act.usage
         try:
             if act.end is not None:
                 self._inner.cut(act.end)
@@ -113,12 +121,11 @@ class LiveEpisode(Generic[RecordT]):
     def _finished(self) -> Finished[RecordT]:
         shown = self._seen.texts[: len(self._acts)]
         record = self._episode.record(self._inner, self._acts, shown)
-        usage = sum((act.usage for act in self._acts if act.usage is not NO_USAGE), NO_USAGE)
         cut = sum(act.cut for act in self._acts)
-        return Finished(self.index, record, len(self._acts), usage, cut)
+        return Finished(self.index, record, len(self._acts), self.usage, cut)
 
     def _lost(self, reason: EndReason, error: Fault) -> Lost:
-        if reason is not EndReason.ABANDONED:
+        if reason not in (EndReason.ABANDONED, EndReason.CAPPED):
             name, step = self._episode.task.name, len(self._acts)
             _LOG.warning("episode lost task=%s step=%d error=%s", name, step, error)
         return Lost(self.index, reason, error, len(self._acts))

@@ -17,6 +17,7 @@ import gymnasium as gym
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import digest
 from coevo_gym.core.seams import Agent, Guidance, Ticket
+from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.episodes.episode import (
     Episode,
@@ -36,6 +37,28 @@ ResultT = TypeVar("ResultT")
 _Take = Callable[[], gym.Env[str, str]]
 
 
+class Admission:
+    """A rule for when an episode may begin. This one always lets it begin if an env is free.
+
+    Attributes:
+        closed: the reason why no more episodes begin; None while they do.
+    """
+
+    closed: BaseException | None = None
+
+    def allows(self, live: Sequence[Usage]) -> bool:
+        """Return True if another episode may begin. Called before each step of the live episodes.
+
+        Args:
+            live: model usage so far of each live episode. If there is none, and none may begin, the
+                run ends.
+        """
+        return self.closed is None
+
+    def ended(self, usage: Usage) -> None:
+        """Record the model usage of a finished episode."""
+
+
 class Runner:
     """A runner that runs at most ``envs.max_envs`` episodes at a time.
 
@@ -50,6 +73,7 @@ class Runner:
     Args:
         envs: pool of envs to run episodes in.
         mode: ``"lock_step"`` or ``"async"``.
+        admission: rule for when episodes begin; None to begin one whenever an env is free.
 
     Raises:
         ConfigError: if the mode is unknown.
@@ -65,11 +89,14 @@ class Runner:
         0 True
     """
 
-    def __init__(self, envs: EnvPool, mode: Mode = "lock_step") -> None:
+    def __init__(
+        self, envs: EnvPool, mode: Mode = "lock_step", admission: Admission | None = None
+    ) -> None:
         if mode not in ("lock_step", "async"):
             raise ConfigError(f"mode must be 'lock_step' or 'async', got {mode!r}")
         self.envs = envs
         self.mode = mode
+        self.admission = admission or Admission()
 
     def run(self, episodes: Sequence[Episode[RecordT]], agent: Agent) -> Iterator[Outcome[RecordT]]:
         """Run episodes and yield each outcome as its episode ends.
@@ -99,17 +126,14 @@ class Runner:
         waiting = deque(enumerate(episodes))
         live: list[LiveEpisode[RecordT]] = []
         while waiting or live:
-            while waiting and (room := self.envs.max_envs - len(live)):
-                begun = [
-                    LiveEpisode(*waiting.popleft(), take()) for _ in range(min(room, len(waiting)))
-                ]
+            while begun := self._admitted(waiting, live, take):
                 for episode, lost in self._each(begun, [episode.begin for episode in begun]):
                     if lost is None:
                         live.append(episode)
                     else:
                         yield episode, lost
             if not live:
-                continue
+                return
             acts = ask(agent, live)
             asked, live = live, []
             steps = [partial(episode.step, act) for episode, act in zip(asked, acts, strict=True)]
@@ -118,6 +142,20 @@ class Runner:
                     live.append(episode)
                 else:
                     yield episode, outcome
+
+    def _admitted(
+        self,
+        waiting: deque[tuple[int, Episode[RecordT]]],
+        live: Sequence[LiveEpisode[RecordT]],
+        take: _Take,
+    ) -> list[LiveEpisode[RecordT]]:
+        """Remove the episodes that may begin now from those that wait."""
+        usages = [episode.usage for episode in live]
+        begun = []
+        while self.admission.allows(usages) and waiting and len(usages) < self.envs.max_envs:
+            begun.append(LiveEpisode(*waiting.popleft(), take()))
+            usages.append(NO_USAGE)
+        return begun
 
     def _each(
         self, episodes: Sequence[LiveEpisode[RecordT]], jobs: Sequence[Callable[[], ResultT]]
@@ -131,7 +169,7 @@ class Runner:
         waiting = deque(enumerate(episodes))
         with EpisodeStream[RecordT](self.envs, agent) as stream:
             while True:
-                while waiting and stream.has_room:
+                while waiting and stream.has_room and self.admission.allows(stream.usages):
                     stream.begin(*waiting.popleft())
                 if (outcome := stream.next()) is None:
                     return

@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Generic, Self, TypeVar
 
 from coevo_gym.core.seams import Agent
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.episodes.episode import Episode, Lost, Outcome, RecordT
 from coevo_gym.episodes.live import LiveEpisode, ask
@@ -122,6 +123,11 @@ class EpisodeStream(Generic[RecordT]):
     def n_live(self) -> int:
         """Number of episodes that have begun but whose outcomes have not been returned yet."""
         return len(self._live)
+
+    @property
+    def usages(self) -> list[Usage]:
+        """Model usage of each live episode so far."""
+        return [live.usage for live in self._live]
 
     @property
     def has_room(self) -> bool:

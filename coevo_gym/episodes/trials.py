@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import BudgetSpent, ConfigError
 from coevo_gym.core.seams import Act, Agent
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import Task
@@ -30,7 +30,7 @@ from coevo_gym.episodes.evaluation import (
     seed_of_sample,
 )
 from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.episodes.runner import Mode, Runner
+from coevo_gym.episodes.runner import Admission, Mode, Runner
 from coevo_gym.store.eval_folder import EvalLine, Key
 
 
@@ -75,8 +75,8 @@ class TrialLesson(NamedTuple):
     usage: Usage = NO_USAGE
 
 
-Reflect = Callable[[Sequence[FailedTrial]], Sequence[TrialLesson]]
-"""A function that reflects on failed trials."""
+Reflect = Callable[[Sequence[FailedTrial]], Sequence[TrialLesson | None]]
+"""A function that reflects on failed trials. A lesson is None if a cap leaves no room for it."""
 Told = Callable[[Task], tuple[Cue, ...]]
 """A function that returns the cues for a task in each of its trials."""
 
@@ -169,6 +169,7 @@ def run_trials(
     kept: KeptTrials | None = None,
     on_done: Callable[[int], None] | None = None,
     mode: Mode = "lock_step",
+    admission: Admission | None = None,
 ) -> Trials:
     """Try each task up to ``n`` times, passing reflections on failed trials to the next trial.
 
@@ -188,11 +189,14 @@ def run_trials(
         until_solved: True to stop trying solved tasks; False to run all trials of each task.
         seed: base seed; combined with the task's id and the trial, it seeds the episode's env.
         kept: the results of an earlier call, to which this call adds its own. A failed trial
-            without a reflection is run again.
+            without a reflection gets one if its trajectory was stored, and is run again otherwise.
         on_done: called after each episode with the number of episodes over, including earlier ones.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
+        admission: rule for when episodes begin; see
+            :func:`~coevo_gym.episodes.evaluation.evaluate`.
 
     Raises:
+        BudgetSpent: if a cap leaves no room for more episodes or reflections.
         ConfigError: if ``n`` or ``keep`` is not positive.
         TaskError: if a task is an open task.
         EnvBackendError: if no episode ever finished, and the first was lost to its engine.
@@ -202,6 +206,7 @@ def run_trials(
         raise ConfigError(f"For trials, n and keep must be at least 1, got n={n} and keep={keep}.")
     kept = kept or KeptTrials()
     players = agent if callable(agent) else alone(agent)
+    admission = admission or Admission()
     lost: list[Lost] = []
 
     def play(trial: int, waiting: Sequence[Task], told: Mapping[str, Sequence[str]]) -> list[bool]:
@@ -209,11 +214,17 @@ def run_trials(
         failures = list[FailedTrial]()
         new = []
         for task in waiting:
-            line = kept.episodes.lines.get((task.id, trial))
-            if line is None or not (line.success or (task.id, trial) in kept.lessons):
+            key = task.id, trial
+            line, trajectory = kept.episodes.lines.get(key), None
+            if line is not None and not line.success and key not in kept.lessons:
+                trajectory = kept.episodes.trajectory(key)
+                line = None if trajectory is None else line
+            if line is None:
                 new.append(task)
-            else:
-                failed[task.id] = not line.success
+                continue
+            failed[task.id] = not line.success
+            if trajectory is not None:
+                failures.append(FailedTrial(task, trajectory, tuple(told[task.id])))
         with players(trial, len(waiting) - len(new), new) if new else nullcontext(()) as parts:
             for player, part in parts:
                 acting = CutAtRepeats(player) if cut else player
@@ -225,23 +236,36 @@ def run_trials(
                     )
                     for task in part
                 ]
-                for outcome in Runner(envs, mode).run(episodes, acting):
+                for outcome in Runner(envs, mode, admission).run(episodes, acting):
                     task = part[outcome.index]
                     if isinstance(outcome, Finished):
                         kept.episodes.add(line_of(task, trial, seed, outcome), outcome.record)
                         failed[task.id] = not outcome.record.success
                         if not outcome.record.success:
                             failures.append(FailedTrial(task, outcome.record, tuple(told[task.id])))
+                        admission.ended(outcome.usage)
+                    elif isinstance(outcome.error, BudgetSpent):
+                        admission.closed = admission.closed or outcome.error
+                        continue
                     else:
                         kept.episodes.lose(task, trial, outcome)
                         lost.append(outcome)
                     if on_done:
                         on_done(len(kept.episodes.lines) + len(lost))
+        if admission.closed is not None:
+            raise admission.closed
         last = trial == n - 1
-        none = [TrialLesson()] * len(failures)
-        lessons = none if last or not failures else reflect(failures)
-        for failure, lesson in zip(failures, lessons, strict=True):
-            kept.learn((failure.task.id, trial), lesson)
+        for first in range(0, len(failures), envs.max_envs):  # each batch is kept before the next
+            some = failures[first : first + envs.max_envs]
+            lessons = [TrialLesson()] * len(some) if last else reflect(some)
+            for failure, lesson in zip(some, lessons, strict=True):
+                if lesson is not None:
+                    kept.learn((failure.task.id, trial), lesson)
+            if unpaid := sum(lesson is None for lesson in lessons):
+                raise BudgetSpent(
+                    f"A cap leaves no room for {unpaid} reflections on failed trials. Raise "
+                    "max_tokens_total or max_usd_total to continue."
+                )
         return [failed.get(task.id, False) or not until_solved for task in waiting]
 
     def reflection(trial: int, task: Task) -> str:

@@ -166,6 +166,9 @@ class Assembly:
         """Create the pool of envs for a split."""
         settings = self.config.rollout
         limit = settings.max_envs or self.env_class.max_live
+        if self.config.policy.kind == "openai":
+            # More episodes would wait for each other, and lose what they cost if all are stopped.
+            limit = min(limit, self.config.policy.endpoint.max_concurrency)
         return EnvPool(
             lambda: self.make_env(split), max_envs=limit, n_workers=min(settings.workers, limit)
         )

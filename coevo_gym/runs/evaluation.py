@@ -30,10 +30,12 @@ from coevo_gym.runs.manifest import (
 )
 from coevo_gym.runs.plan import max_steps
 from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
+from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.table import TableRow
 from coevo_gym.store.database import RunStore
-from coevo_gym.store.eval_folder import EvalFolder, EvalLine
+from coevo_gym.store.eval_folder import EvalFolder, EvalLine, Key
 from coevo_gym.store.folder import RunFolder, append_line, write_json
+from coevo_gym.store.reader import RunReader
 from coevo_gym.store.secrets import without_secrets
 
 
@@ -58,6 +60,10 @@ class KeptInFolder(FinishedEpisodes):
         self._database.add_eval_episode(self._policy, 0, line.ended, trajectory)
         append_line(self._folder.results, line.model_dump(mode="json"))
         self.lines[line.key] = line
+
+    def trajectory(self, key: Key) -> EvalTrajectory | None:
+        """Return the trajectory of a finished episode, or None if it was not stored."""
+        return RunReader(self._database.path).eval_trajectory(self._policy, 0, *key)
 
     def lose(self, task: Task, sample: int, lost: Lost) -> None:
         """Record a lost episode, with the reason and the error."""
@@ -97,6 +103,7 @@ def evaluate_in(
     overwrite: bool = False,
     agreed: bool = False,
     begun: Callable[[int, int], None] = lambda done, total: None,
+    stop: StopRequest | None = None,
 ) -> Evaluation:
     """Run an evaluation and save it in a folder, or resume an evaluation from its folder.
 
@@ -110,8 +117,12 @@ def evaluate_in(
         overwrite: delete an earlier evaluation in the folder first.
         agreed: True if the user has accepted the cost of the policy's endpoint.
         begun: called with the number of finished episodes and the total.
+        stop: if an endpoint plays, a request to stop finishes the open episodes; None for no
+            requests.
 
     Raises:
+        KeyboardInterrupt: if a stop was requested.
+        BudgetSpent: if a cap on the endpoint leaves no room for more episodes.
         ConfigError: if the folder contains a different evaluation, the evaluation may cost money
             and ``agreed`` is False, there are no tasks, or the policy cannot play this benchmark.
         StoreError: if the folder is in use, damaged, or cannot be written.
@@ -127,22 +138,24 @@ def evaluate_in(
     ):
         begun(len(kept.lines), len(job.tasks) * job.samples)
         try:
-            found = _evaluate(job, kept, told)
+            found = _evaluate(job, kept, told, stop)
         finally:
             job.close()
         write_json(folder.summary, to_json(job, found))
     return found
 
 
-def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> Evaluation:
+def _evaluate(
+    job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink, stop: StopRequest | None = None
+) -> Evaluation:
     """Play the episodes that have not been saved yet."""
     total, done = len(job.tasks) * job.samples, len(kept.lines)
     if not job.tasks:
         raise ConfigError(f"{job.source} has no {job.split} tasks to evaluate {job.policy} on.")
     progress.phase(job.policy, total=total, done=done)
-    progress.spent(job.cost(kept.lines.values()))
     if done == total:
         return kept.evaluation(job.tasks, job.samples)
+    progress.spent(job.cost(kept.lines.values()))
     progress.expect(*episodes_ahead(total - done, job.assembly.max_steps), whole=True)
     if told := about_answer_limit(job):
         progress.say(told)
@@ -162,6 +175,7 @@ def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> E
                 samples=job.samples,
                 kept=kept,
                 on_done=on_done,
+                admission=job.admission(kept.lines.values(), stop),
             )
         except TaskError as error:
             if not job.elsewhere:

@@ -25,15 +25,21 @@ class StopRequest:
 
     Args:
         at_once: called at the second signal; None exits the process.
+        says: the beginning of the line that is printed after the first signal.
 
     Attributes:
         waits_for: returns a description of the operation that has to finish first; "" if unknown.
     """
 
-    def __init__(self, at_once: Callable[[], NoReturn] | None = None) -> None:
+    def __init__(
+        self,
+        at_once: Callable[[], NoReturn] | None = None,
+        *,
+        says: str = "Stopping after this step and saving",
+    ) -> None:
         self.requested = False
         self.waits_for: Callable[[], str] = lambda: ""
-        self._at_once = at_once
+        self._at_once, self._says = at_once, says
         self._before: dict[signal.Signals, Any] = {}
 
     def __call__(self) -> bool:
@@ -61,5 +67,5 @@ class StopRequest:
         self.requested = True
         # Not through sys.stderr: a handler may run in the middle of a write to it.
         work = f": {found}" if (found := self.waits_for()) else ""
-        text = f"\nStopping after this step and saving{work}. Press Ctrl-C again to exit now.\n"
+        text = f"\n{self._says}{work}. Press Ctrl-C again to exit now.\n"
         os.write(2, text.encode(errors="replace"))

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 import coevo_gym
 from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig
-from coevo_gym.core.errors import ConfigError, ModelError
+from coevo_gym.core.errors import BudgetSpent, ConfigError, ModelError
 from coevo_gym.core.seams import Act, Completion, Finish, Message, Prompt, Request, Sampling, Ticket
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import Split, Task
@@ -323,6 +323,25 @@ class TestNotesByTheModel:
         assert len(played.steps) == 8
         assert "1. press red\n2. press red\n" in policy.prompts[3].messages[1].content
         assert not any("Notes" in m.content for p in policy.prompts for m in p.messages)
+
+    @pytest.mark.parametrize("raises", [True, False])
+    def test_without_room_for_notes_an_episode_is_lost_and_the_others_act(
+        self, raises: bool
+    ) -> None:
+        class Capped(Notes):
+            def generate(self, requests: Sequence[Request]) -> list[Completion]:
+                answers = super().generate(requests)
+                if raises and requests[-1] in self.asked:
+                    raise BudgetSpent("All is spent.")
+                return answers
+
+        history = tuple(PastStep(f"{n}.", f"do {n}") for n in range(3))
+        views = [View("Press red.", "Now.", history=history), View("Press red.", "None.")]
+        policy = Capped("<action>press red</action>", Finish.CAPPED, notes="All is spent.")
+        long, short = ChatAgent(policy, TOY, self.CONFIG).act(views)
+        assert (long.end, long.said) == (EndReason.CAPPED, "All is spent.")
+        assert (short.end, short.text) == (None, "press red")
+        assert len(policy.prompts) == 1
 
     def test_room_is_made_in_a_request_of_its_own(self) -> None:
         history = tuple(PastStep(f"{n}.", f"do {n}") for n in range(3))

@@ -581,6 +581,41 @@ def test_a_request_waits_for_room_beside_those_in_flight() -> None:
     asyncio.run(three())
 
 
+def test_answers_beside_a_request_that_does_not_fit_are_returned(server: FakeOpenAI) -> None:
+    long = "word " * 60
+    server.expect("Hello?", Say("Hello."))
+    with policy_for(server, max_tokens_total=200) as policy:
+        found = ask(policy, long, "Hello?", long)
+        assert [answer.finish for answer in found] == [Finish.CAPPED, Finish.STOP, Finish.CAPPED]
+        assert "of max_tokens_total=200 are spent" in found[0].text
+        assert policy.usage.calls == 1
+        with pytest.raises(BudgetSpent, match="15 tokens of max_tokens_total=200 are spent"):
+            ask(policy, long, long)
+
+
+def test_a_price_is_told_if_it_is_set(server: FakeOpenAI) -> None:
+    for price, told in ((0.0, "price not set"), (1.0, "0.0000 USD")):
+        with policy_for(server, usd_per_million_prompt_tokens=price) as policy:
+            assert policy.in_words().endswith(told)
+
+
+def test_counts_are_on_disk_before_a_request_leaves(server: FakeOpenAI, tmp_path: Path) -> None:
+    file, held = tmp_path / "counts.json", Hold(Say("Hello."))
+    server.expect("Hello?", held)
+    with policy_for(server) as policy:
+        policy.keep_counts_in(file)
+        thread = threading.Thread(target=ask, args=(policy, "Hello?"))
+        thread.start()
+        server.wait_until(lambda server: server.in_flight == 1)
+        assert json.loads(file.read_text())["capped_tokens"] == 38  # the most that it may take
+        held.until.set()
+        thread.join(60)
+    assert json.loads(file.read_text())["capped_tokens"] == 15
+    with policy_for(server) as later:
+        later.keep_counts_in(file)
+        assert (later.usage.calls, later.capped.tokens) == (1, 15)
+
+
 def test_a_loaded_state_counts_towards_the_cap(server: FakeOpenAI) -> None:
     with policy_for(server, max_tokens_total=100) as policy:
         policy.load_state_dict(policy.state_dict() | {"prompt_tokens": 99})

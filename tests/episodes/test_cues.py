@@ -98,7 +98,17 @@ class TestEvaluation:
         with pytest.raises(TypeError, match="cues"):
             EvalEpisode(VAL[0], 0, cues=CUES)  # type: ignore[call-arg]
         parameters = {*inspect.signature(evaluate).parameters}
-        allowed = {"agent", "tasks", "envs", "seed", "samples", "kept", "on_done", "mode"}
+        allowed = {
+            "agent",
+            "tasks",
+            "envs",
+            "seed",
+            "samples",
+            "kept",
+            "on_done",
+            "mode",
+            "admission",
+        }
         assert parameters <= allowed, "what else may an evaluation be told?"
         hints = typing.get_type_hints(evaluate).values()
         assert not [hint for hint in hints if "Cue" in str(hint)]

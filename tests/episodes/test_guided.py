@@ -237,7 +237,17 @@ class TestEvaluation:
             EvalEpisode(VAL[0], 0, interface=Numbered())  # type: ignore[call-arg]
         guides = ("Cue", "Interface", "Guidance", "Coach")
         parameters = {*inspect.signature(evaluate).parameters}
-        allowed = {"agent", "tasks", "envs", "seed", "samples", "kept", "on_done", "mode"}
+        allowed = {
+            "agent",
+            "tasks",
+            "envs",
+            "seed",
+            "samples",
+            "kept",
+            "on_done",
+            "mode",
+            "admission",
+        }
         assert parameters <= allowed, "what else may an evaluation be told?"
         hints = [str(hint) for hint in typing.get_type_hints(evaluate).values()]
         assert not [hint for hint in hints for guide in guides if guide in hint]

@@ -11,13 +11,14 @@ import gymnasium as gym
 import pytest
 
 from coevo_gym.agents.scripted import ScriptedAgent
-from coevo_gym.core.errors import ConfigError, EnvBackendError, TaskError
+from coevo_gym.core.errors import BudgetSpent, ConfigError, EnvBackendError, TaskError
 from coevo_gym.core.seams import Act
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, View
 from coevo_gym.episodes import EnvPool, Runner, evaluate
 from coevo_gym.episodes.episode import Finished
+from coevo_gym.episodes.runner import Admission
 from coevo_gym.episodes.trials import (
     CutAtRepeats,
     FailedTrial,
@@ -216,13 +217,16 @@ def test_only_episodes_that_go_on_are_asked_for() -> None:
     assert all(isinstance(one, Finished) and one.env_steps == 2 for one in ended)
 
 
-def test_what_is_kept_is_not_run_again(envs: EnvPool) -> None:
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_is_kept_is_not_run_again(envs: EnvPool, stored: bool) -> None:
     whole, kept = KeptTrials(), KeptTrials()
     found = run_trials(NeedsToBeTold(), Reflector(), VAL, envs, kept=whole)
     # As if it had been killed after the first trial, and with one reflection missing.
     for (id, trial), line in whole.episodes.lines.items():
         if trial == 0:
             kept.episodes.lines[id, trial] = line
+            if stored:
+                kept.episodes.trajectories[id, trial] = whole.episodes.trajectories[id, trial]
     kept.lessons = {(task.id, 0): TrialLesson(PLAN, ONE_QUESTION) for task in VAL[1:]}
     agent, reflect, done = NeedsToBeTold(), Reflector(), list[int]()
     again = run_trials(agent, reflect, VAL, envs, kept=kept, on_done=done.append)
@@ -232,7 +236,50 @@ def test_what_is_kept_is_not_run_again(envs: EnvPool) -> None:
         found.lines, key=lambda line: line.key
     )
     assert [[one.task for one in failures] for failures in reflect.asked] == [[VAL[0]]]
-    assert done == [4, 5, 6, 7, 8]
+    assert done == ([] if stored else [4]) + [5, 6, 7, 8]
+
+
+def test_reflections_without_room_are_made_later(envs: EnvPool) -> None:
+    class Poor(Reflector):
+        def __call__(self, failures: Sequence[FailedTrial]) -> Sequence[TrialLesson | None]:  # type: ignore[override]
+            return [*super().__call__(failures)[1:], None]
+
+    kept, agent = KeptTrials(), NeedsToBeTold()
+    with pytest.raises(BudgetSpent, match="no room for 1 reflections"):
+        run_trials(agent, Poor(), VAL, envs, kept=kept)
+    assert len(kept.lessons) == len(VAL) - 1
+    n_views, reflect = len(agent.views), Reflector()
+    found = run_trials(agent, reflect, VAL, envs, kept=kept)
+    assert found.rates == (0.0, 1.0, 1.0)
+    assert [[one.task for one in failures] for failures in reflect.asked] == [[VAL[-1]]]
+    assert all(view.cues for view in agent.views[n_views:])
+
+
+class Closing(Admission):
+    """Lets ``n`` episodes begin, and then closes."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def allows(self, live: Sequence[Usage]) -> bool:
+        self.n -= 1
+        if self.n < 0:
+            self.closed = KeyboardInterrupt()
+        return super().allows(live)
+
+
+def test_nothing_is_asked_about_failures_after_a_stop(envs: EnvPool) -> None:
+    reflect, kept = Reflector(), KeptTrials()
+    with pytest.raises(KeyboardInterrupt):
+        run_trials(NeedsToBeTold(), reflect, VAL, envs, kept=kept, admission=Closing(2))
+    assert (len(kept.episodes.lines), reflect.asked) == (2, [])
+
+
+def test_a_stop_after_which_nothing_is_left_is_no_stop(envs: EnvPool) -> None:
+    agent = ScriptedAgent(REFERENCES)
+    assert evaluate(agent, VAL, envs, admission=Closing(len(VAL))).success_rate == 1.0
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(agent, VAL, envs, admission=Closing(len(VAL) - 1))
 
 
 def test_wrong_arguments(envs: EnvPool) -> None:

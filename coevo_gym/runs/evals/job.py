@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, NoReturn, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,9 +22,10 @@ from coevo_gym.core.arithmetic import use_arithmetic, warn_if_other
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import meant
 from coevo_gym.core.seams import Policy
-from coevo_gym.core.spend import NO_USAGE, Cost, Usage
+from coevo_gym.core.spend import NO_USAGE, Cost
 from coevo_gym.core.task import Task
 from coevo_gym.episodes.evaluation import Evaluation, Parts, Players
+from coevo_gym.episodes.runner import Admission
 from coevo_gym.runs.assembly import (
     Assembly,
     computing,
@@ -33,10 +34,12 @@ from coevo_gym.runs.assembly import (
     weights_hash,
 )
 from coevo_gym.runs.config import RunConfig, Sets, load_config
+from coevo_gym.runs.evals.admission import PaidAdmission
 from coevo_gym.runs.evolving.cost import CostEstimate, evaluation_estimate
 from coevo_gym.runs.manifest import arithmetic_for, model_id, read_manifest
 from coevo_gym.runs.policies import make_policy, model_setting
 from coevo_gym.runs.progress import ProgressSink
+from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.table import PERSON, RANDOM, SCRIPTED, WARMUP, TableRow, table_row
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine
@@ -166,7 +169,6 @@ class EvalJob:
         elsewhere: True if the policy was trained on another benchmark.
         resume: called with the evaluation's folder before any task is played, so that caps on an
             endpoint count what earlier starts have spent.
-        spent: returns the cost of all requests so far; None if no endpoint plays.
         close: called when all tasks are played.
         asked: returns the language model that plays, for questions about its failures; None if no
             language model plays.
@@ -185,7 +187,6 @@ class EvalJob:
     env_steps: int = 0
     elsewhere: bool = False
     resume: Callable[[EvalFolder], None] = lambda folder: None
-    spent: Callable[[], Usage | None] = lambda: None
     close: Callable[[], None] = lambda: None
     asked: Callable[[], Policy] | None = None
     trials: TrialRules | None = None
@@ -218,11 +219,44 @@ class EvalJob:
         usage = sum((line.usage for line in found.lines), NO_USAGE)
         return table_row(self.policy, found.metrics(), self.env_steps, usage=usage)
 
+    @property
+    def by_endpoint(self) -> bool:
+        """True if an endpoint plays."""
+        return bool(self.model) and self.assembly.config.policy.kind == "openai"
+
+    @property
+    def endpoint(self) -> OpenAIPolicy | None:
+        """The endpoint that plays, or None; the first call opens it."""
+        policy = self.asked() if self.by_endpoint and self.asked is not None else None
+        return policy if isinstance(policy, OpenAIPolicy) else None
+
+    def stopping(
+        self, at_once: Callable[[], NoReturn] | None = None
+    ) -> AbstractContextManager[StopRequest | None]:
+        """Return a context in which Ctrl-C first finishes the open episodes, if they cost money.
+
+        ``at_once`` is called at the second Ctrl-C; see :class:`StopRequest`.
+        """
+        if not self.by_endpoint:
+            return nullcontext()
+        return StopRequest(at_once, says="Finishing the open episodes")
+
+    def admission(self, lines: Collection[EvalLine], stop: StopRequest | None) -> Admission:
+        """Return the rule for when episodes begin, given the finished episodes."""
+        endpoint = self.endpoint
+        if endpoint is None:
+            return Admission()
+        usages = (line.usage for line in lines)
+        found = PaidAdmission(endpoint, usages, stop or (lambda: False))
+        if stop is not None:
+            stop.waits_for = found.in_words
+        return found
+
     def cost(self, lines: Collection[EvalLine]) -> Cost:
         """Return the cost so far: of all requests to an endpoint, or else of finished episodes."""
-        steps, asked = sum(line.steps for line in lines), self.spent()
-        if asked is not None:
-            return Cost.of(steps, asked)
+        steps, endpoint = sum(line.steps for line in lines), self.endpoint
+        if endpoint is not None:
+            return Cost.of(steps, endpoint.usage)
         tokens = sum(line.prompt_tokens + line.completion_tokens for line in lines)
         return Cost(env_steps=steps, tokens=tokens, usd=math.fsum(line.usd for line in lines))
 
@@ -361,7 +395,6 @@ def model_job(
         model=model_id(config),
         weights=weights,
         resume=opened.resume,
-        spent=opened.spent,
         close=opened.close,
         asked=lambda: opened.policy,
     )
@@ -398,9 +431,6 @@ class _Opened:
 
     def resume(self, folder: EvalFolder) -> None:
         self._folder = folder
-
-    def spent(self) -> Usage | None:
-        return self._policy.usage if isinstance(self._policy, OpenAIPolicy) else None
 
     def close(self) -> None:
         if isinstance(self._policy, OpenAIPolicy):

@@ -12,12 +12,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from coevo_gym.agents.advice.advisor import ModelAdvisor
+from coevo_gym.agents.advice.advisor import Budgeted, ModelAdvisor
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.inquiry import Inquiry
 from coevo_gym.core.seams import Sampling, Ticket
 from coevo_gym.core.spaces import clean_text
-from coevo_gym.core.spend import Usage
+from coevo_gym.core.spend import Meter, Usage
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Cue
 from coevo_gym.curricula.explore.summarise import retraced
@@ -31,6 +31,7 @@ from coevo_gym.runs.evaluation import KeptInFolder, opened
 from coevo_gym.runs.evolving.cost import require_consent
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
+from coevo_gym.runs.stop import StopRequest
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.eval_folder import EvalFolder, Key
 from coevo_gym.store.folder import RunFolder, append_line, read_lines, write_json
@@ -117,6 +118,7 @@ def run_trials_in(
     overwrite: bool = False,
     agreed: bool = False,
     cues: Told | None = None,
+    stop: StopRequest | None = None,
 ) -> Trials:
     """Run trials and save them in a folder, or resume trials from their folder.
 
@@ -157,7 +159,7 @@ def run_trials_in(
             told.spent(job.cost(kept.lines.values()))
             told.update(over)
 
-        def reflect(failures: Sequence[FailedTrial]) -> list[TrialLesson]:
+        def reflect(failures: Sequence[FailedTrial]) -> Sequence[TrialLesson | None]:
             if cues is not None:
                 return [TrialLesson()] * len(failures)
             return _reflect(job, so_far, failures)
@@ -176,6 +178,7 @@ def run_trials_in(
                 seed=job.assembly.config.seed,
                 kept=so_far,
                 on_done=on_done,
+                admission=job.admission(kept.lines.values(), stop),
             )
         finally:
             told.spent(job.cost(kept.lines.values()))
@@ -186,12 +189,12 @@ def run_trials_in(
 
 def _reflect(
     job: EvalJob, so_far: KeptTrials, failures: Sequence[FailedTrial]
-) -> list[TrialLesson]:
+) -> list[TrialLesson | None]:
     """Prompt the policy to name its mistake in each failed trial, and to plan the next trial.
 
     The model sees its actions, the env's observations, and that it failed, but neither score nor
-    reference. It is already loaded, because it has played. The text is "" if the answer is
-    unusable.
+    reference. The text is "" if the answer is unusable; a lesson is None if a cap on the endpoint
+    leaves no room for its request.
     """
     assert job.asked is not None
     settings, model = job.assembly.config.policy, job.asked()
@@ -206,12 +209,17 @@ def _reflect(
         )
         for failure in failures
     ]
-    advisor = ModelAdvisor(model, at_once=16 if settings.kind == "openai" else None)
+    if job.endpoint is None:
+        advisor = ModelAdvisor(model, at_once=None)
+    else:
+        advisor = ModelAdvisor(Budgeted(model, Meter()))
     # Episodes are seeded with the number of their trial, which is never negative.
     with job.assembly.drawing(model, -1, len(so_far.lessons)):
         answers = advisor.ask(inquiries)
     return [
-        TrialLesson(_in_words(answer.value) if answer.value else "", answer.usage)
+        None
+        if answer.problem == "budget"
+        else TrialLesson(_in_words(answer.value) if answer.value else "", answer.usage)
         for answer in answers
     ]
 

@@ -15,7 +15,7 @@ from coevo_gym.agents.advice.advisor import (
     Unreadable,
     read_answer,
 )
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import BudgetSpent, ConfigError
 from coevo_gym.core.inquiry import Answer
 from coevo_gym.core.seams import Completion, Finish, Message, Policy, Request
 from coevo_gym.core.spend import ANSWERS, NO_USAGE, Caps, Meter, Usage
@@ -25,6 +25,7 @@ from tests.agents.advice.kettle import GOOD, Summary, inquiry, load
 BOILED = Summary(summary="It boiled.", confidence=0.75)
 LOST = Completion("The line is dead.", None, Finish.LOST, Usage(calls=1))
 OVERFLOW = Completion("", None, Finish.OVERFLOW, Usage(calls=1))
+CAPPED = Completion("All is spent.", None, Finish.CAPPED)
 
 
 class Batches:
@@ -167,6 +168,19 @@ def test_a_shortened_answer_may_be_repaired_and_a_repair_without_room_is_the_sch
     shortened, full = advisor(policy).ask([inquiry("long", shorter="short"), inquiry("wide")])
     assert shortened.value == BOILED
     assert full.problem == "schema: there is no JSON object in it"
+
+
+def test_a_cap_of_the_policys_own_is_no_answer() -> None:
+    with pytest.raises(BudgetSpent, match="All is spent"):
+        asked(ScriptedPolicy([("steam", CAPPED), ("ice", GOOD)]), "ice", "steam")
+
+
+def test_a_cap_of_the_policys_own_is_an_end_of_the_budget() -> None:
+    meter = Meter()
+    budgeted = Budgeted(ScriptedPolicy([("steam", CAPPED), ("ice", GOOD)]), meter)
+    steam, ice = asked(budgeted, "steam", "ice")
+    assert (steam.problem, ice.value) == ("budget", BOILED)
+    assert meter.total.requests == 1
 
 
 def test_what_is_lost_is_an_answer_too() -> None:
