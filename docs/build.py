@@ -366,13 +366,13 @@ def _presets_on_a_gpu() -> Iterator[str]:
             cost.about,
             f"{cost.device}: {gib(cost.memory)}",
             gib(cost.disk),
-            "–" if cost.seconds is None else duration(cost.seconds),
+            cost.work(),
             _requests(cost),
         )
         for cost in preset_costs()
         if cost.device != "CPU"
     ]
-    heads = ("smallest GPU: memory", "disk", "time per arm", "paid requests")
+    heads = ("smallest GPU: memory", "disk", "work per arm", "paid requests")
     yield from _table("preset", "description", *heads, rows=rows)
 
 

@@ -9,11 +9,13 @@ between them, and the unchanged sampled ids.
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +30,10 @@ from coevo_gym.core.trajectory import TokenDecision
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+logger = logging.getLogger(__name__)
+
+TODAY = datetime(2026, 1, 1, tzinfo=UTC)
+"""Current date of all chat templates that print it, so that no prompt depends on the clock."""
 _ENTRY_BYTES = 200  # approximate size of a dict entry
 
 
@@ -108,10 +114,13 @@ class ChatFormat:
     Contents are plain text: the name of a special token in a content is tokenised as ordinary
     characters, and cannot end or begin a message. ``thinking`` is the value of the switch
     ``enable_thinking`` in templates that have it, such as Qwen3's; None for the template's default.
+    A template that prints the current date prints :data:`TODAY`.
 
     An answer without sampled ids follows the text that the template writes before an earlier
     answer. If this differs from the end of a prompt, for example because a prompt ends by opening a
     thought or lacks the header of a channel, a demonstration begins with the missing text.
+
+    ``end_ids`` are further tokens that end an answer, from the model's generation config.
 
     Attributes:
         end_of_turn: id of the token that ends an answer.
@@ -128,20 +137,30 @@ class ChatFormat:
         'Hello! How can I help?'
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, thinking: bool | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        thinking: bool | None = None,
+        end_ids: Sequence[int] = (),
+    ) -> None:
         if not tokenizer.chat_template:
             raise ModelError(
                 "The model's tokenizer has no chat template. Choose a chat-tuned model, or add a "
                 "chat_template.jinja file to the model's folder."
             )
         self.tokenizer = tokenizer
-        self._switches: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
+        self._switches: dict[str, Any] = {"strftime_now": self._date}
+        if thinking is not None:
+            self._switches["enable_thinking"] = thinking
+        self._prints_date = False
+        self._end_ids = tuple(end_ids)
         self._special = {
             str(token): index
             for index, token in tokenizer.added_tokens_decoder.items()
             if token.special
         }
-        self._special_ids = frozenset(self._special.values())
+        self._dropped_ids = frozenset((*self._special.values(), *end_ids))
         self._names = {index: token for token, index in self._special.items()}
         longest_first = sorted(self._special, key=len, reverse=True)
         self._split = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
@@ -158,16 +177,16 @@ class ChatFormat:
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """Ids of the tokens that stop sampling: the end-of-turn and end-of-text tokens.
+        """Ids of the tokens that stop sampling: end of turn, end of text, and the model's own.
 
         If each message of an answer begins with the header of a channel, the end-of-turn token only
-        ends a message, such as a thought, so the end-of-text token alone stops sampling.
+        ends a message, such as a thought, so it stops sampling only if it is one of the others.
         """
         eos = self.tokenizer.eos_token_id
-        if eos in (None, self.end_of_turn):
-            return (self.end_of_turn,)
+        others = self._end_ids if eos is None else (eos, *self._end_ids)
         has_header = any(isinstance(piece, int) for piece in self._lead)
-        return (eos,) if has_header else (self.end_of_turn, eos)
+        first = () if has_header and others else (self.end_of_turn,)
+        return tuple(dict.fromkeys((*first, *others)))
 
     def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Return the prompt ids for the next answer.
@@ -224,9 +243,9 @@ class ChatFormat:
         return (*ids, self.stop_ids[0])
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Decode sampled ids to text, dropping special tokens at the end."""
+        """Decode sampled ids to text, dropping special and end tokens at the end."""
         end = len(ids)
-        while end and ids[end - 1] in self._special_ids:
+        while end and ids[end - 1] in self._dropped_ids:
             end -= 1
         text = self.tokenizer.decode(
             list(ids[:end]), skip_special_tokens=False, clean_up_tokenization_spaces=False
@@ -322,6 +341,13 @@ class ChatFormat:
         if found != list(range(n_slots)):
             raise self._cannot("the template leaves out or repeats a message")
         return tuple(pieces)
+
+    def _date(self, form: str) -> str:
+        """Return the date that a template prints, as ``strftime_now`` in templates does."""
+        if not self._prints_date:
+            self._prints_date = True
+            logger.info("date=%s: the chat template prints this date in every prompt", TODAY.date())
+        return TODAY.strftime(form)
 
     def _check_generation_prompt(self) -> None:
         """Check that the template supports ``add_generation_prompt`` if answers have a header."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field
 
+from coevo_gym.core.arithmetic import has_bf16
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Sample, Segment
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
 
     from coevo_gym.agents.value_head import ValueHead
 
+logger = logging.getLogger(__name__)
+
+SLOW_BF16 = (
+    "This CPU has no bf16 instructions, so bf16 takes about three times as long as fp32. Set "
+    "policy.model.dtype to auto or float32."
+)
 HALF_ON = "cuda"
 """Device type that computes in bf16 by default."""
 COMPILED_ON = "cuda"
@@ -35,9 +43,9 @@ class ModelConfig(FrozenModel):
         device: device to run the model on; ``auto`` selects the GPU if there is one.
         dtype: compute precision. ``auto`` selects ``bfloat16`` on a GPU and ``float32`` on a CPU.
             With ``bfloat16``, weights are stored in fp32; with LoRA, the base weights are stored in
-            bf16 and the adapter in fp32. On a CPU, bf16 is faster only if the CPU has bf16
-            instructions (``avx512_bf16`` or ``amx_bf16``). See ``docs/agents.md`` for the effect on
-            accuracy.
+            bf16 and the adapter in fp32. On a CPU with bf16 instructions (``avx512_bf16`` or
+            ``amx_bf16``), bf16 takes about half the time; on others, it takes three times as long,
+            and a warning says so. See ``docs/agents.md`` for the effect on accuracy.
         lora_rank: rank of a LoRA adapter on all linear layers except the head; 0 trains all
             weights. In mixture-of-experts models, only attention is adapted; experts and routers
             stay frozen.
@@ -102,6 +110,8 @@ class LanguageModel:
         device = causal_lm.pick_device(config.device)
         by_device = "bfloat16" if device.type == HALF_ON else "float32"
         self._half = (by_device if config.dtype == "auto" else config.dtype) == "bfloat16"
+        if self._half and device.type == "cpu" and not has_bf16():
+            logger.warning(SLOW_BF16)
         dtype = torch.bfloat16 if self._half and config.lora_rank else torch.float32
         loaded = causal_lm.load(config.path, device, dtype)
         with self._precision(device):

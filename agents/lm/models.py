@@ -17,7 +17,13 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coevo_gym.core.errors import ConfigError, DataError, ModelNotFetched, ModelNotFound
+from coevo_gym.core.errors import (
+    ConfigError,
+    DataError,
+    ModelError,
+    ModelNotFetched,
+    ModelNotFound,
+)
 from coevo_gym.core.reading import check_plain
 from coevo_gym.provision import (
     SENTENCES,
@@ -133,6 +139,32 @@ def resolve_model(path: str | Path) -> str:
         "Face Hub model ID (org/name), or a short name such as smollm2 (`coevo model fetch "
         "smollm2`)."
     )
+
+
+def end_tokens(path: str) -> tuple[str, ...]:
+    """Return the end tokens in the generation config of an installed model, () if unknown.
+
+    The path is a folder or a name under ``$COEVO_HOME/models``. Tokens without a name are ids.
+
+    Raises:
+        ModelError: if the model's files cannot be read.
+    """
+    try:
+        folder = Path(resolve_model(path))
+    except (ModelNotFetched, ModelNotFound):
+        return ()
+    file = folder / "generation_config.json"
+    if not file.is_file():
+        return ()
+    try:
+        found = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+        ids = [found] if isinstance(found, int) else found or []
+        file = folder / "tokenizer.json"
+        added = json.loads(file.read_text(encoding="utf-8")).get("added_tokens", ())
+        names = {token["id"]: token["content"] for token in added}
+        return tuple(str(names.get(index, index)) for index in ids)
+    except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
+        raise ModelError(f"{file} cannot be read: {error}.") from error
 
 
 def known_model(name: str) -> ModelSource:

@@ -32,9 +32,9 @@ _KEPT_BYTES = 2**31  # a decoder with more memory is dropped before updates
 class TransformersPolicy(LanguageModel):
     """A policy that samples with the weights being trained.
 
-    It samples from softmax(logits / temperature). Top-p, top-k, penalties and other settings in
-    the model's ``generation_config`` are ignored, because they would make the log-probabilities
-    differ from the trainer's.
+    It samples from softmax(logits / temperature). The end tokens in the model's
+    ``generation_config`` end an answer. Top-p, top-k, penalties and other settings in it are
+    ignored, because they would make the log-probabilities differ from the trainer's.
 
     Answers are sampled in left-padded batches, from which finished rows are removed. Each token of
     a conversation is computed only once; see :class:`coevo_gym.agents.lm.prefix_cache.PrefixCache`.
@@ -65,7 +65,9 @@ class TransformersPolicy(LanguageModel):
 
     def __init__(self, config: ModelConfig, *, thinking: bool | None = None, seed: int = 0) -> None:
         super().__init__(config, seed=seed)
-        self.format = ChatFormat(self.tokenizer, thinking=thinking)
+        self.format = ChatFormat(
+            self.tokenizer, thinking=thinking, end_ids=_end_ids(self.model.generation_config)
+        )
         self._rng = np.random.default_rng(seed)
         self._half_copy: Any = None
         self._half_version = -1
@@ -228,6 +230,14 @@ class TransformersPolicy(LanguageModel):
             renew(self._half_copy, self.model)
             self._half_version = self.version
         return self._half_copy
+
+
+def _end_ids(config: Any) -> tuple[int, ...]:
+    """Return the ids that end an answer according to a model's generation config."""
+    found = config.eos_token_id
+    if found is None:
+        return ()
+    return (found,) if isinstance(found, int) else tuple(found)
 
 
 def _as_prompt(request: Request) -> Prompt:

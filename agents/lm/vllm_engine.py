@@ -64,6 +64,7 @@ class VLLMEngine:
         holds: identifies the loaded weights, set by the caller for comparison; initially None.
 
     Raises:
+        ConfigError: if this process is one of several that train together.
         ImportError: if vLLM is not installed.
         ModelError: if the folder has no weights, or vLLM cannot run the model.
     """
@@ -77,6 +78,7 @@ class VLLMEngine:
         dtype: Literal["bfloat16", "float16", "float32"],
     ) -> None:
         config = config or VLLMConfig()
+        _require_one_process()
         self.holds: object = None
         self._shapes = checkpoint_shapes(folder)
         with _process_kept():
@@ -180,6 +182,24 @@ class VLLMEngine:
             logprobs=0,
             stop_token_ids=list(stop_ids),
             detokenize=False,
+        )
+
+
+def _require_one_process() -> None:
+    """Reject a process of a group such as torchrun's, whose other processes vLLM would wait for.
+
+    Raises:
+        ConfigError: if there are other processes.
+    """
+    from torch import distributed
+
+    started = distributed.is_available() and distributed.is_initialized()
+    size = distributed.get_world_size() if started else int(os.environ.get("WORLD_SIZE") or 1)
+    if size > 1:
+        raise ConfigError(
+            f"This process is one of {size} that torchrun or another launcher started, and vLLM's "
+            "engine would wait for the others for ever. Start one process, or set policy.kind to "
+            "transformers."
         )
 
 

@@ -117,14 +117,26 @@ def inherited() -> dict[str, str]:
 
 def processor() -> str:
     """Return the processor's model: its name, and on x86-64 the numbers of family and model."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-    except OSError:
-        lines = []
-    facts = {name.strip(): value.strip() for name, _, value in (s.partition(":") for s in lines)}
+    facts = _cpu_facts()
     name = re.sub(r"\s+", " ", facts.get("model name", "")) or "unknown processor"
     numbers = [f"{key} {facts[key]}" for key in ("cpu family", "model") if key in facts]
     return ", ".join([name, *numbers, platform.machine()])
+
+
+def has_bf16() -> bool:
+    """Return True if the CPU is known to have instructions that multiply bf16 matrices."""
+    facts = _cpu_facts()
+    flags = {*facts.get("flags", "").split(), *facts.get("Features", "").split()}  # x86, ARM
+    return not flags.isdisjoint(("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def _cpu_facts() -> dict[str, str]:
+    """Return what the system says about the first CPU, by name; {} if it says nothing."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    except OSError:
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (s.partition(":") for s in lines)}
 
 
 def _chosen() -> bool:

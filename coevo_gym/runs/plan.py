@@ -1,8 +1,7 @@
-"""The plan for a run: steps, episodes, tokens, memory and hours, estimated before it starts.
+"""The plan for a run: steps, episodes, tokens and memory, estimated before it starts.
 
-Counts are exact where the settings fix them and upper bounds elsewhere. Hours are what one GPU
-would need at the stated shares of its peak rates: an estimate from first principles, not a
-measurement.
+Counts are exact where the settings fix them and upper bounds elsewhere. There is no estimate of
+the hours, because none has been checked against measured runs.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ def plan(config: RunConfig, device: Device = H200) -> RunPlan:
         max_sampled_tokens=sampled,
         max_study_tokens=study_tokens,
         max_learned_tokens=learned,
-        model=plan_model(config, device, sampled, learned) if lm else None,
+        model=plan_model(config, device) if lm else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Resources that presets need: device, memory, maximum time, disk space and paid requests.
+"""Resources that presets need: device, memory, episodes, tokens, disk space and paid requests.
 
 >>> preset_cost("quickstart").in_words()
 'CPU, no language model; 80,000 env steps per arm'
@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from coevo_gym.core.waiting import duration
 from coevo_gym.runs.config import RunConfig, about_preset, load_config, preset_names
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.evolving.cost import estimates
 from coevo_gym.runs.plan import plan
 from coevo_gym.runs.planning.device import CARDS, GIB, Device, is_for_gpu
 from coevo_gym.runs.planning.memory import gib
-from coevo_gym.runs.planning.model import ModelPlan
+from coevo_gym.runs.planning.model import ModelPlan, count
 
 _CPU = Device("CPU", 64 * GIB, is_gpu=False)  # a run's needs do not depend on the size
 Fit = Literal["yes", "lower", "no"]
@@ -35,8 +34,9 @@ class PresetCost:
         memory: peak bytes on this device, including a reserve; 0 without a language model.
         disk: bytes of all checkpoints of the run; 0 without a language model.
         env_steps: env steps per arm.
-        seconds: seconds of sampling and updates, if every answer has the maximum length; None
-            without an estimate, as on a CPU.
+        episodes: training episodes per arm; None if the preset is limited by env steps.
+        tokens: tokens that an arm samples in training, if every answer has the maximum length; None
+            without a language model.
         requests: requests to models that may cost money, by model.
         fits: for each known GPU, "yes", "no", or "lower" if it fits only with
             smaller batches or contexts; empty without a language model.
@@ -51,7 +51,8 @@ class PresetCost:
     memory: int
     disk: int
     env_steps: int
-    seconds: float | None
+    episodes: int | None
+    tokens: int | None
     requests: Mapping[str, int]
     fits: Mapping[str, Fit]
 
@@ -63,8 +64,14 @@ class PresetCost:
             return "; ".join(("CPU, no language model", steps, *asked))
         needs = f"{gib(self.memory)} of memory, {gib(self.disk)} of disk"
         device = self.device or "more memory than any known GPU has"
-        time = steps if self.seconds is None else f"at most {duration(self.seconds)} per arm"
-        return "; ".join((f"{device}: {needs}", time, *asked))
+        return "; ".join((f"{device}: {needs}", f"{self.work()} per arm", *asked))
+
+    def work(self) -> str:
+        """Return the work of one arm in words: episodes or env steps, and sampled tokens."""
+        played = f"{self.env_steps:,} env steps"
+        if self.episodes is not None:
+            played = f"{self.episodes:,} episodes"
+        return played if self.tokens is None else f"{played}, at most {count(self.tokens)} tokens"
 
 
 def preset_cost(name: str) -> PresetCost:
@@ -76,11 +83,10 @@ def preset_cost(name: str) -> PresetCost:
     config = load_config(name, environ={}).config
     on_cards: dict[str, ModelPlan] = {}
     if config.policy.kind in LANGUAGE_MODELS:
-        planned = {key: plan(config, card).model for key, card in CARDS.items()}
-        on_cards = {key: model for key, model in planned.items() if model is not None}
+        models = {key: plan(config, card).model for key, card in CARDS.items()}
+        on_cards = {key: model for key, model in models.items() if model is not None}
     model = _on_smallest(config, on_cards)
-    times = (model.sampling_s, model.learning_s) if model else ()
-    known = [seconds for seconds in times if seconds is not None]
+    planned = plan(config)
     return PresetCost(
         name=name,
         about=about_preset(name),
@@ -90,8 +96,9 @@ def preset_cost(name: str) -> PresetCost:
         device=model.device.name if model else "" if on_cards else _CPU.name,
         memory=max(model.peaks.values()) + model.device.reserve if model else 0,
         disk=model.disk if model else 0,
-        env_steps=plan(config).max_env_steps,
-        seconds=sum(known) if times and len(known) == len(times) else None,
+        env_steps=planned.max_env_steps,
+        episodes=planned.rollouts,
+        tokens=planned.max_sampled_tokens,
         requests={one.model: one.cost.calls for one in estimates(config) if one.paid},
         fits={key: _fit(model) for key, model in on_cards.items()},
     )

@@ -6,6 +6,7 @@ import inspect
 import math
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -60,6 +61,13 @@ def test_the_model_has_one_tool_and_knows_what_it_takes() -> None:
     schema = get_json_schema(make_plug()[0].environment().act)["function"]
     assert list(schema["parameters"]["properties"]) == ["action"]
     assert schema["description"]
+
+
+def test_several_processes_are_refused_with_a_way_that_works() -> None:
+    settings = SimpleNamespace(num_generations=K, world_size=2)
+    with pytest.raises(ConfigError, match=r"of the 2 processes .*Train in one process") as said:
+        make_plug()[0].callback().on_train_begin(settings, SimpleNamespace(global_step=0), None)
+    assert "coevo serve" not in str(said.value)
 
 
 def test_a_fault_is_kept_from_the_model_and_from_the_reward(

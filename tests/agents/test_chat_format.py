@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -218,6 +219,23 @@ def test_a_thought_in_a_channel_does_not_end_the_answer() -> None:
     assert [i for i in demonstration if i in ids] == ids
     assert format_.decode(demonstration) == "<|channel|>final<|message|>go"
     assert format_.stop_ids == (format_.tokenizer.eos_token_id,) != (format_.end_of_turn,)
+
+
+DATED = "{% if strftime_now is defined %}{{ strftime_now('%d %B %Y') }}{% endif %}" + CHATML
+
+
+def test_a_date_in_the_template_does_not_follow_the_clock(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run that goes on after midnight, or is resumed later, keeps its prompts."""
+    with caplog.at_level(logging.INFO):
+        text = tokenizer(CHATML).decode(list(ChatFormat(tokenizer(DATED)).prompt_ids(OPENING)))
+    assert text.startswith("01 January 2026")
+    assert caplog.text.count("the chat template prints this date") == 1
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        ChatFormat(tokenizer(CHATML))
+    assert "date" not in caplog.text
 
 
 def test_a_prompt_with_other_ids_than_the_tokenizers_own_is_refused() -> None:

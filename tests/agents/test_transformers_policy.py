@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
 from coevo_gym.agents.lm.padded import Ask, _batches, _Row, sample_padded  # noqa: E402
 from coevo_gym.agents.lm.prefix_cache import CachedStart, PrefixCache  # noqa: E402
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
+from coevo_gym.core import arithmetic  # noqa: E402
 from coevo_gym.core.errors import ConfigError, ModelNotFetched  # noqa: E402
 from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Sampling  # noqa: E402
 from coevo_gym.core.spend import Usage  # noqa: E402
@@ -40,7 +42,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "temperature": 0.1,
         "repetition_penalty": 5.0,
         "max_new_tokens": 2,
-        "eos_token_id": list(range(3, 200)),
     }
     (made / "generation_config.json").write_text(json.dumps(spoilt))
     return made
@@ -112,6 +113,49 @@ def test_mixed_requests_come_back_in_order(folder: Path, engine: str) -> None:
         read, written = len(decision.prompt_ids), len(decision.ids)
         assert completion.usage == Usage(calls=1, prompt_tokens=read, completion_tokens=written)
     assert (made._decoder is not None) == (engine == "graphs")
+
+
+def test_the_end_tokens_of_the_generation_config_end_an_answer(tmp_path: Path, engine: str) -> None:
+    """Such as a token for the end of a tool call, which is not the template's end of a turn."""
+    made = make_tiny_llama(tmp_path)
+    asked = [ask("go to table 1", max_tokens=40)] * 20
+    before = policy(made)
+    sampled = Counter(i for answer in before.generate(asked) for i in tokens(answer).ids[:-1])
+    ((word, _),) = sampled.most_common(1)
+    ends = [before.format.end_of_turn, word]
+    (made / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    again = policy(made)
+    assert again.format.stop_ids == (before.format.end_of_turn, word)
+    finished = set()
+    for answer in again.generate(asked):
+        ids = tokens(answer).ids
+        assert not {*ids[:-1]} & {*ends}
+        assert answer.finish is (Finish.STOP if ids[-1] in ends else Finish.LENGTH)
+        assert ids[-1] not in ends or answer.text == again.format.decode(ids[:-1])
+        finished.add(ids[-1])
+    assert word in finished
+    assert again.format.answer_ids("go")[-1] == before.format.end_of_turn
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype", "warned"),
+    [
+        ("avx2", "bfloat16", True),
+        ("avx2", "auto", False),
+        ("avx2 avx512_bf16", "bfloat16", False),
+    ],
+)
+def test_a_cpu_that_is_slow_in_bf16_is_warned_about(
+    folder: Path,
+    flags: str,
+    dtype: str,
+    warned: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(arithmetic, "_cpu_facts", lambda: {"flags": flags})
+    policy(folder, dtype=dtype)
+    assert ("This CPU has no bf16 instructions" in caplog.text) is warned
 
 
 def test_logprobs_are_those_of_the_learner(folder: Path, engine: str) -> None:

@@ -102,6 +102,21 @@ def test_a_process_is_left_as_it_was_found(
     assert state() == before
 
 
+def test_a_process_of_torchrun_is_refused(
+    folder: Path, fake: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine would take their group as its own, and wait for them for ever."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match=r"one of 2 that torchrun .* Start one process"):
+        VLLMEngine(folder, max_context=10, dtype="float32")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    VLLMEngine(folder, max_context=10, dtype="float32")
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
+    with pytest.raises(ConfigError, match="one of 4"):
+        VLLMEngine(folder, max_context=10, dtype="float32")
+
+
 def test_settings_that_must_hold_while_vllm_starts(
     folder: Path, fake: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,7 +80,7 @@ def test_the_twelfth_round_can_be_asked_for() -> None:
     assert plan(settings(PAPER[0], "loop.evolve_at_last_step=true")).rounds == 12
 
 
-def test_memory_and_hours_follow_from_the_shape() -> None:
+def test_memory_follows_from_the_shape() -> None:
     model = plan(settings("coevolve_bfcl_qwen3_4b")).model
     assert model is not None
     n = model.parameters
@@ -89,16 +89,10 @@ def test_memory_and_hours_follow_from_the_shape() -> None:
     assert model.reference == 2 * n  # in bf16, as the policy computes
     assert model.training == 12 * n + 2 * n  # gradients and two moments in fp32
     assert model.context == 25_580 * 2 * 36 * 8 * 128 * 2
-    tokens = 30_720 * 25_580
-    # With minibatches the old log-probabilities take a forward pass of their own.
-    assert model.learning_s == pytest.approx((8 + 2) * n * tokens / (0.3 * H200.flops))
     adapters = plan(settings("coevolve_bfcl_qwen2_5_7b")).model
     assert adapters is not None
     assert adapters.trained < adapters.parameters / 40
     assert adapters.training == 12 * adapters.trained
-    mixture = plan(settings("coevolve_bfcl_qwen3_30b")).model
-    assert mixture is not None
-    assert mixture.learning_s < adapters.learning_s  # fewer weights are active in a token
 
 
 @pytest.mark.parametrize(
@@ -284,16 +278,16 @@ def test_clips_that_never_act_are_told() -> None:
     assert not told(one, "learner.old_logprobs=recorded")
 
 
-def test_without_steps_memory_is_planned_and_hours_of_updates_are_not() -> None:
+def test_without_steps_memory_and_sampled_tokens_are_planned() -> None:
     sets = ["loop.max_steps=none", "loop.max_env_steps=1000"]
     config = settings("coevolve_bfcl_qwen3_4b", *sets)
     planned, whole = plan(config), plan(settings("coevolve_bfcl_qwen3_4b"))
     assert planned.model is not None
     assert whole.model is not None
     assert planned.model.peaks == whole.model.peaks
-    assert planned.model.learning_s is planned.max_learned_tokens is None
+    assert planned.max_learned_tokens is planned.rollouts is None
     assert planned.max_sampled_tokens == 1000 * 4096
-    assert dict(rows(config, planned))["hours of updates"].startswith("set loop.max_steps")
+    assert not [name for name in dict(rows(config, planned)) if "hours" in name]
 
 
 def test_tokens_are_bounded_by_steps_and_by_episodes() -> None:
@@ -383,7 +377,7 @@ def test_precision_is_that_of_the_device_or_the_setting(dtype: str, gpu: bool, w
     assert model is not None
     n = model.parameters
     assert model.reference == width * n
-    assert model.sampler == (2 * n if width == 2 else 0)
+    assert model.sampler == (2 * n if width == 2 and gpu else 0)
     assert model.context == 8192 * 2 * 30 * 3 * 64 * width
     adapter = settings("alfworld", *SMOL, f"policy.model.dtype={dtype}", "policy.model.lora_rank=8")
     model = plan(adapter, H200 if gpu else CPU).model

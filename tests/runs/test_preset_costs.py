@@ -24,7 +24,7 @@ def test_every_preset_has_a_cost() -> None:
         assert cost.env_steps > 0
         assert cost.device, f"{cost.name} fits no known GPU"
         assert bool(cost.model) == bool(cost.memory) == bool(cost.disk) == bool(cost.fits)
-        assert (cost.seconds is None) == (cost.device == "CPU")
+        assert (cost.tokens is None) == (not cost.model)
         assert "\n" not in cost.in_words()
 
 
@@ -35,9 +35,9 @@ def test_costs_are_those_of_the_plan_on_the_smallest_card() -> None:
     assert cost.device == "H100"
     assert cost.memory == max(model.peaks.values()) + CARDS["h100"].reserve
     assert cost.memory <= CARDS["h100"].memory
-    assert model.sampling_s is not None
-    assert model.learning_s is not None
-    assert cost.seconds == model.sampling_s + model.learning_s
+    planned = plan(load_config(cost.name, environ={}).config)
+    assert (cost.episodes, cost.tokens) == (planned.rollouts, planned.max_sampled_tokens)
+    assert f"{cost.episodes:,} episodes, at most " in cost.in_words()
     assert cost.disk == model.disk
     assert cost.requests == {}, "the policy itself answers"
     smaller = [key for key, card in CARDS.items() if card.memory < CARDS["h100"].memory]
@@ -47,7 +47,7 @@ def test_costs_are_those_of_the_plan_on_the_smallest_card() -> None:
 
 def test_costs_of_presets_for_a_cpu_and_of_paid_models() -> None:
     small = preset_cost("webshop_smollm2")
-    assert (small.device, small.seconds) == ("CPU", None)
+    assert (small.device, small.episodes) == ("CPU", None)
     assert set(small.fits.values()) == {"yes"}
     assert small.in_words().startswith("CPU: 11 GiB of memory, ")
     (asked,) = preset_cost("webshop_llm").requests.items()

@@ -202,8 +202,8 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         if args.world_size > 1 and isinstance(session, CurriculumSession):
             raise ConfigError(
                 f"Each of the {args.world_size} processes would train on its own curriculum, so "
-                "the copies of a row would get different tasks. Train in one process, or use a "
-                "shared server (`coevo serve`)."
+                "the copies of a row would get different tasks. Train in one process: this adapter "
+                "has not been run with more."
             )
         if state.global_step and not self._loaded:
             self.load(_checkpoint(args, state))

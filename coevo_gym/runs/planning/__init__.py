@@ -1,1 +1,1 @@
-"""Estimates of the memory, hours and disk space needed to train a language model."""
+"""Estimates of the memory and disk space needed to train a language model."""

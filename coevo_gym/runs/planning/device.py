@@ -21,16 +21,12 @@ class Device:
     Attributes:
         name: name to display.
         memory: bytes that programs can use.
-        flops: peak dense bf16 matrix operations per second; None if unknown.
-        bandwidth: peak rate of reading memory, in bytes per second; None if unknown.
         is_gpu: True for a GPU.
         note: reason why this device was chosen, for users, or "".
     """
 
     name: str
     memory: int
-    flops: float | None = None
-    bandwidth: float | None = None
     is_gpu: bool = True
     note: str = ""
 
@@ -45,37 +41,21 @@ class Device:
 
 
 CARDS = {
-    "h100": Device("H100", 79 * GIB, 989e12, 3.35e12),
-    "h200": Device("H200", 139 * GIB, 989e12, 4.8e12),
-    "a100": Device("A100 80GB", 79 * GIB, 312e12, 2.039e12),
-    "a100-40gb": Device("A100 40GB", 39 * GIB, 312e12, 1.555e12),
-    "l40s": Device("L40S", 44 * GIB, 362e12, 864e9),
-    "l4": Device("L4", 22 * GIB, 121e12, 300e9),
-    "rtx4090": Device("RTX 4090", 47 * GIB // 2, 165e12, 1.008e12),
+    "h100": Device("H100", 79 * GIB),
+    "h200": Device("H200", 139 * GIB),
+    "a100": Device("A100 80GB", 79 * GIB),
+    "a100-40gb": Device("A100 40GB", 39 * GIB),
+    "l40s": Device("L40S", 44 * GIB),
+    "l4": Device("L4", 22 * GIB),
+    "rtx4090": Device("RTX 4090", 47 * GIB // 2),
 }
 """Known GPUs by name.
 
-Rates are from NVIDIA's data sheets ("H100 Tensor Core GPU", "H200 Tensor Core GPU" and "A100 Tensor
-Core GPU" in the SXM form factor, "L40S GPU", "L4 Tensor Core GPU"), and for the RTX 4090 from
-NVIDIA's whitepaper "Ada GPU architecture", accumulated in fp32. Some data sheets give the bf16 rate
-with sparsity, which is twice the dense rate listed here. Memory is the total that CUDA
-reports, rounded down to half a GiB; it is less than the size on the data sheet.
+Memory is the total that CUDA reports, rounded down to half a GiB; it is less than the size on the
+data sheet.
 """
 
 H200 = CARDS["h200"]
-
-_CUDA_NAMES = {
-    "NVIDIA H100 80GB HBM3": "h100",
-    "NVIDIA H200": "h200",
-    "NVIDIA A100-SXM4-80GB": "a100",
-    "NVIDIA A100 80GB PCIe": "a100",
-    "NVIDIA A100-SXM4-40GB": "a100-40gb",
-    "NVIDIA A100-PCIE-40GB": "a100-40gb",
-    "NVIDIA L40S": "l40s",
-    "NVIDIA L4": "l4",
-    "NVIDIA GeForce RTX 4090": "rtx4090",
-}
-"""Known GPUs, keyed by the name that CUDA reports. Variants with other rates are excluded."""
 
 
 def find_card(name: str) -> Device:
@@ -150,11 +130,7 @@ def _gpu_here() -> Device | None:
     if not torch.cuda.is_available():
         return None
     properties = torch.cuda.get_device_properties(0)
-    found = Device(properties.name, properties.total_memory, note="found here")
-    if properties.name not in _CUDA_NAMES:
-        return found
-    known = CARDS[_CUDA_NAMES[properties.name]]
-    return replace(found, flops=known.flops, bandwidth=known.bandwidth)
+    return Device(properties.name, properties.total_memory, note="found here")
 
 
 def _machine_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:

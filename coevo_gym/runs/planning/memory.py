@@ -122,8 +122,8 @@ def _memory_of(
     n, width = shape.n_parameters, 2 if half else 4
     trained = shape.lora_parameters(settings.lora_rank) if adapter else n
     # An adapter is fp32, on weights in the precision of the passes; weights that are trained
-    # themselves are fp32, and then bf16 takes a copy to sample with.
-    copied = config.policy.kind == "vllm" or (half and not adapter)
+    # themselves are fp32, and then bf16 takes a copy to sample with, except on a CPU.
+    copied = config.policy.kind == "vllm" or (half and not adapter and device.is_gpu)
     sampler = width * n if copied else 0
     context = settings.max_context or UNKNOWN_CONTEXT
     average = 4 * trained if update.average else 0

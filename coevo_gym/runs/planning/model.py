@@ -1,17 +1,18 @@
-"""The plan for a language model: memory, disk space and hours, as numbers and as text."""
+"""The plan for a language model: memory and disk space, as numbers and as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
-from coevo_gym.core.waiting import duration
+from coevo_gym.agents.lm.language_model import SLOW_BF16
+from coevo_gym.agents.lm.model_shape import shape_of
+from coevo_gym.agents.lm.models import end_tokens
+from coevo_gym.core.arithmetic import has_bf16
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.planning.device import Device
 from coevo_gym.runs.planning.memory import (
     UNKNOWN_CONTEXT,
-    MemoryEstimate,
     checkpoint_bytes,
     computes_in_half,
     gib,
@@ -19,16 +20,11 @@ from coevo_gym.runs.planning.memory import (
     shortfall,
     updates_of,
 )
-from coevo_gym.trainers.settings import LearnerConfig
-
-TRAINED, DECODED = 0.3, 0.5
-"""Expected shares of a GPU's peak rates: of operations in training, and of memory reads in
-sampling. Training a 1.5B model on an H200 reached 25% to 37% with compiled layers."""
 
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """Upper bounds on the memory (bytes) and time (seconds) for training a model on one device.
+    """Upper bounds on the memory, in bytes, for training a model on one device.
 
     Attributes:
         device: the device for training and sampling.
@@ -51,9 +47,6 @@ class ModelPlan:
         checkpoint: bytes of an arm's checkpoint: trained weights and optimiser state.
         disk: maximum bytes of all checkpoints of the run, including one being written.
         host: bytes of main memory while a checkpoint is written or read.
-        sampling_s: seconds of sampling; None if unknown.
-        learning_s: seconds of updates, including old and reference log-probabilities; None if
-            unknown.
     """
 
     device: Device
@@ -75,22 +68,12 @@ class ModelPlan:
     checkpoint: int
     disk: int
     host: int
-    sampling_s: float | None
-    learning_s: float | None
 
 
-def plan_model(
-    config: RunConfig, device: Device, sampled: int | None, learned: int | None
-) -> ModelPlan | None:
-    """Estimate the resources that a run's language model needs, or return None if it is unknown.
+def plan_model(config: RunConfig, device: Device) -> ModelPlan | None:
+    """Estimate the memory that a run's language model needs, or return None if it is unknown.
 
     If arms differ, the plan is for the arm that needs the most memory.
-
-    Args:
-        config: settings of the run.
-        device: the training device.
-        sampled: maximum number of tokens that an arm samples in training; None if unknown.
-        learned: an arm's maximum tokens in one pass over all updates; None if unknown.
     """
     shape = shape_of(config.policy.model.path)
     if shape is None:
@@ -118,38 +101,7 @@ def plan_model(
         checkpoint=checkpoint,
         disk=start + (len(config.arms) * config.store.keep_checkpoints + 1) * checkpoint,
         host=start + checkpoint,
-        sampling_s=_sampling_s(config, shape, memory, sampled, device),
-        learning_s=_learning_s(learner, shape, learned, device),
     )
-
-
-def _sampling_s(
-    config: RunConfig,
-    shape: ModelShape,
-    memory: MemoryEstimate,
-    sampled: int | None,
-    device: Device,
-) -> float | None:
-    """Estimate the sampling time. Each decoding step reads the weights and half the caches."""
-    if sampled is None or device.bandwidth is None:
-        return None
-    per_step = config.loop.groups_per_step * config.rollout.group_size
-    room = max(1, memory.cache(device) // memory.context)
-    alive = min(config.rollout.max_envs or per_step, per_step, room)
-    read = 2.0 * shape.n_parameters + alive * memory.context / 2
-    return sampled / alive * read / (device.bandwidth * DECODED)
-
-
-def _learning_s(
-    learner: LearnerConfig, shape: ModelShape, learned: int | None, device: Device
-) -> float | None:
-    """Estimate the update time. A pass has 6 operations per weight and token (forward only: 2)."""
-    if learned is None or device.flops is None:
-        return None
-    update = updates_of(learner)
-    passes = 6 * update.epochs + 2 * bool(update.kl_coef)
-    passes += 2 * (update.epochs * update.minibatches > 1)
-    return learned * passes * shape.n_active / (device.flops * TRAINED)
 
 
 def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]:
@@ -157,7 +109,11 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
     device = model.device
     note = f" ({device.note})" if device.note else ""
     yield "device", f"{device.name}, {gib(device.memory)} of memory{note}"
-    yield "parameters", f"{_count(model.parameters)}, {_count(model.trained)} of them trained"
+    if not device.is_gpu:
+        yield from _precision(config, device)
+    yield "parameters", f"{count(model.parameters)}, {count(model.trained)} of them trained"
+    if ends := end_tokens(config.policy.model.path):
+        yield "tokens that end an answer", f"the template's end of turn, {', '.join(ends)}"
     copied = f", including a {gib(model.sampler)} copy for sampling" * bool(model.sampler)
     yield "memory for weights", f"{gib(model.weights)}{copied}"
     reference = "no reference"
@@ -186,24 +142,17 @@ def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]
     )
     if device.is_gpu:
         yield "host memory for checkpoints", f"{gib(model.host)}, besides envs and libraries"
-    if model.sampling_s is not None:
-        yield (
-            "sampling",
-            f"at most {duration(model.sampling_s)} per arm, at {DECODED:.0%} of the peak memory "
-            "bandwidth",
-        )
-    if model.learning_s is not None:
-        yield (
-            "updates",
-            f"at most {duration(model.learning_s)} per arm, at {TRAINED:.0%} of the peak bf16 rate",
-        )
-    if not device.is_gpu:
-        yield "hours", "no estimate for a CPU"
-    elif device.flops is None:
-        yield "hours", f"no estimate: the peak rates of the {device.name} are not known"
-    elif model.learning_s is None:
-        yield "hours of updates", "set loop.max_steps for an estimate"
 
 
-def _count(n: int) -> str:
+def _precision(config: RunConfig, device: Device) -> Iterator[tuple[str, str]]:
+    """Yield advice on the precision if this machine's CPU computes faster in the other one."""
+    half = computes_in_half(config, device)
+    if half and not has_bf16():
+        yield "warning: slow precision", SLOW_BF16
+    elif has_bf16() and not half:
+        yield "precision", "fp32; with policy.model.dtype=bfloat16, this CPU takes half the time"
+
+
+def count(n: int) -> str:
+    """Return a large number in words, such as ``4.02 billion`` or ``135 million``."""
     return f"{n / 1e9:.2f} billion" if n >= 1e9 else f"{n / 1e6:.0f} million"
