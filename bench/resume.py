@@ -77,8 +77,8 @@ def analyst(messages: Messages) -> str:
         return "I cannot say."
     if modes:
         lesson = f"Do otherwise ({draw % 5})."
-        mode = modes[draw % len(modes)]
-        return json.dumps({"detail": "It failed.", "step": 1, "mode": mode, "lesson": lesson})
+        chosen = [modes[draw % len(modes)], modes[0]]
+        return json.dumps({"detail": "It failed.", "step": 1, "modes": chosen, "lesson": lesson})
     return json.dumps(_about_experiences(question, draw))
 
 

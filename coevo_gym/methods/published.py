@@ -93,6 +93,7 @@ _ROLE_AGENT: Mapping[str, Any] = {
     "evaluation.temperature": 0.0,
     "evaluation.n_tasks": 128,
     "analyst.temperature": 0.5,
+    "method.questions": 128,
 }
 _ROLE_AGENT_OF_BENCHMARK: Mapping[str, Mapping[str, Any]] = {
     "alfworld": {"benchmark.max_steps": 50},

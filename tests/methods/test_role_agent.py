@@ -39,6 +39,7 @@ from coevo_gym.core.trajectory import EndReason, Group, Step, TokenDecision, Tra
 from coevo_gym.curricula.guiding import GroupStudies, Guiding
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.envs.diagnosis import Diagnosis
 from coevo_gym.episodes.evaluation import evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.methods.coevolve import StaticSettings, static
@@ -499,6 +500,15 @@ class TestFailures:
             (TRAIN[0].id, 1, "invalid_tool_call"),
             (TRAIN[1].id, 1, "invalid_tool_call"),
         ]
+
+    def test_a_failure_has_all_modes_that_the_rules_find(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        modes = ("missing_tool_call", "empty_turn_model_response")
+        monkeypatch.setattr(type(BENCHMARK), "diagnose", lambda *_: Diagnosis((), modes))
+        failed = went("", success=False)
+        notes = FailureModes(BENCHMARK).examine([group(failed, failed)]).notes
+        assert [(note.index, note.label) for note in notes] == [(0, mode) for mode in modes]
 
     def test_the_memory_counts_and_forgets(self) -> None:
         memory: FailureMemory = FailureMemory(half_life_steps=1, capacity=2)

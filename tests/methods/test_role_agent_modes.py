@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,7 @@ from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.envs.diagnosis import diagnosable
 from coevo_gym.methods.contract import kit_of
-from coevo_gym.methods.role_agent import failures
+from coevo_gym.methods.role_agent import failure_modes
 from coevo_gym.methods.role_agent.failure_modes import (
     FailedEpisode,
     FailureModes,
@@ -31,13 +32,14 @@ from coevo_gym.methods.role_agent.failure_modes import (
 )
 from coevo_gym.methods.role_agent.failures import ByFailureMode, FailureMemory
 from coevo_gym.methods.role_agent.method import RoleAgentSettings, role_agent
+from coevo_gym.runs.config import load_config
 from coevo_gym.testing.models import HostilePolicy, Said, ScriptedPolicy
 from tests.curricula.episodes import TRAIN
 from tests.toy import BENCHMARK
 
 BY_RULE = "missing_tool_call"
-ANSWER = {"detail": "It pressed nothing (step 1).", "mode": "state_mismatch", "step": 1}
-ANSWER |= {"lesson": "Press first.", "query": "Tasks with a button."}
+ANSWER: dict[str, Any] = {"detail": "It pressed nothing (step 1).", "modes": ["state_mismatch"]}
+ANSWER |= {"step": 1, "lesson": "Press first.", "query": "Tasks with a button."}
 
 
 def analyst(
@@ -94,13 +96,26 @@ class TestModes:
             "detail": "It pressed nothing (step 1).",
             "lesson": "Press first.",
             "query": "Tasks with a button.",
+            "modes": ("state_mismatch",),
             "request": TRAIN[0].instruction,
         }
         assert (findings.usage["failure_mode"].calls, findings.usage["failure_mode"].used) == (1, 1)
         assert findings.usage == meter.usage("study-failure_mode-g")
         (asked,) = policy.asked
         assert asked.sampling == Sampling(0.5, 64)
-        assert asked.template == "role_agent/failure_mode@1"
+        assert asked.template == "role_agent/failure_mode@2"
+
+    def test_it_may_name_several(self) -> None:
+        said = json.dumps(ANSWER | {"modes": ["argument_mismatch", "clumsiness", BY_RULE]})
+        notes = examined(says(said), group(failed("done")))
+        assert [note.label for note in notes] == ["argument_mismatch", BY_RULE]
+        assert {note.evidence["modes"] for note in notes} == {("argument_mismatch", BY_RULE)}
+        memory = FailureMemory()
+        memory.note(Notes(notes))
+        assert memory.counts == {"argument_mismatch": 1.0, BY_RULE: 1.0}
+        assert [*memory.buckets["argument_mismatch"]] == [*memory.buckets[BY_RULE]]
+        (lesson,) = memory.lessons.values()
+        assert lesson.mode == f"argument_mismatch, {BY_RULE}"
 
     def test_it_is_shown_the_task_and_what_was_done_and_nothing_of_the_truth(self) -> None:
         policy = says(json.dumps(ANSWER))
@@ -119,12 +134,13 @@ class TestModes:
         [
             "",
             "I do not know.",
-            '{"mode": "clumsiness"}',
+            '{"modes": ["clumsiness"]}',
             '{"detail": "no mode"}',
-            '{"mode": ["state_mismatch"]}',
+            '{"modes": []}',
+            '{"modes": {"state_mismatch": 1}}',
             "x" * 1_000_000,
-            json.dumps({"mode": "y" * 1_000_000}),
-            '{"mode": "state_mismatch", "detail": {"a": 1}}',
+            json.dumps({"modes": ["y" * 1_000_000]}),
+            '{"modes": ["state_mismatch"], "detail": {"a": 1}}',
         ],
     )
     def test_what_cannot_be_used_leaves_the_rule(self, said: str) -> None:
@@ -135,16 +151,18 @@ class TestModes:
         assert (used.by_rule, used.used, used.repaired) == (1, 0, 0)
 
     def test_a_wrong_mode_may_be_repaired(self) -> None:
-        policy = says('{"mode": "clumsiness"}', json.dumps(ANSWER))
+        policy = says('{"modes": ["clumsiness"]}', json.dumps(ANSWER))
         asks, meter = analyst(policy)
         (note,) = FailureModes(BENCHMARK, asks).examine([group(failed())]).notes
         assert note.label == "state_mismatch"
         assert meter.usage("study-failure_mode-g")["failure_mode"].repaired == 1
         assert "'clumsiness' is not in the list" in policy.asked[1].messages[-1].content
 
-    @pytest.mark.parametrize("said", ["State Mismatch", "`state-mismatch`", " STATE_MISMATCH."])
-    def test_a_mode_may_be_written_otherwise(self, said: str) -> None:
-        (note,) = examined(says(json.dumps({"mode": said})), group(failed()))
+    @pytest.mark.parametrize(
+        "said", ["State Mismatch", ["`state-mismatch`"], ["x", " STATE_MISMATCH."]]
+    )
+    def test_a_mode_may_be_written_otherwise(self, said: Any) -> None:
+        (note,) = examined(says(json.dumps({"modes": said})), group(failed()))
         assert note.label == "state_mismatch"
 
     @pytest.mark.parametrize(
@@ -180,7 +198,7 @@ class TestModes:
         assert by_turns(found) == [0, 2, 1]
 
     def test_a_models_note_stands_before_a_rules_of_the_same_mode(self) -> None:
-        said = json.dumps(ANSWER | {"mode": BY_RULE})
+        said = json.dumps(ANSWER | {"modes": [BY_RULE]})
         policy = ScriptedPolicy([(r"\[step 1\] second", said), ("", "no")])
         (note,) = examined(policy, group(failed("first"), failed("second")))
         assert (note.source, note.index) == ("model", 1)
@@ -238,9 +256,9 @@ def test_a_study_that_is_repeated_asks_nothing() -> None:
     assert {answer.scope for answer in store.kept.values()} == {"study-failure_mode-g"}
 
 
-def remembering(*lessons: tuple[int, str]) -> FailureMemory:
+def remembering(*lessons: tuple[int, str], capacity: int = 9) -> FailureMemory:
     """A memory of these tasks, each with the mode that it has shown."""
-    memory = FailureMemory()
+    memory = FailureMemory(capacity=capacity)
     memory.note(
         Notes(
             Note(
@@ -254,12 +272,21 @@ def remembering(*lessons: tuple[int, str]) -> FailureMemory:
 
 
 class TestSimilar:
-    def chosen(self, said: str, memory: FailureMemory) -> tuple[tuple[Note, ...], ScriptedPolicy]:
-        policy = ScriptedPolicy([("Other tasks:", said), ("", json.dumps(ANSWER))])
+    def chosen(
+        self,
+        said: str,
+        memory: FailureMemory,
+        *,
+        modes: Sequence[str] = ("state_mismatch",),
+        most: int = 12,
+        candidates: int = 30,
+    ) -> tuple[tuple[Note, ...], ScriptedPolicy]:
+        answer = json.dumps(ANSWER | {"modes": modes})
+        policy = ScriptedPolicy([("Other tasks:", said), ("", answer)])
         asks, _ = analyst(policy)
-        modes = FailureModes(BENCHMARK, asks)
-        similar = SimilarFailures(modes, memory, asks)
-        found = Guiding(studies=(modes, similar)).examine([group(failed(), failed())])
+        study = FailureModes(BENCHMARK, asks)
+        similar = SimilarFailures(study, memory, asks, most=most, candidates=candidates)
+        found = Guiding(studies=(study, similar)).examine([group(failed(), failed())])
         return tuple(note for note in found.notes if note.kind == "similar_failure"), policy
 
     def test_the_model_chooses_among_other_tasks_with_a_lesson(self) -> None:
@@ -286,6 +313,30 @@ class TestSimilar:
         notes, _ = self.chosen(said, remembering((2, BY_RULE)))
         assert notes == ()
 
+    def test_every_mode_of_the_step_is_asked_about_up_to_the_limit(self) -> None:
+        said, memory = '{"chosen": [1]}', remembering((1, "other"), (2, "other"))
+        modes = ("state_mismatch", "argument_mismatch", "invalid_tool_call")
+        for most, n in ((12, 3), (2, 2)):
+            notes, _ = self.chosen(said, memory, modes=modes, most=most)
+            assert [note.label for note in notes] == [*modes[:n]]
+            assert {note.evidence["tasks"] for note in notes} == {(TRAIN[2].id,)}
+
+    def test_as_many_tasks_are_listed_as_are_wanted_and_fit(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        memory = remembering(*((n, BY_RULE) for n in range(1, 9)))
+
+        def listed(candidates: int) -> list[str]:
+            _, policy = self.chosen("{}", memory, candidates=candidates)
+            text = next(p for p in policy.asked if "Other tasks:" in p.messages[-1].content)
+            return re.findall(r"request \d", text.messages[-1].content)
+
+        assert listed(30) == [f"request {n}" for n in range(8, 0, -1)]
+        assert listed(3) == ["request 8", "request 7", "request 6"]
+        per_task = sum(map(len, memory.lessons[TRAIN[1].id]))
+        monkeypatch.setattr(failure_modes, "EVIDENCE_CHARS", 2 * per_task)
+        assert listed(30) == ["request 8", "request 7"]
+
     def test_without_a_lesson_nothing_is_asked(self) -> None:
         notes, policy = self.chosen("never", FailureMemory())
         assert (notes, len(policy.asked)) == ((), 2)
@@ -303,9 +354,8 @@ class TestSimilar:
         assert memory.counts == {"loop": 1.0}  # a task that was retrieved has not failed
 
 
-def test_the_memory_goes_on_and_forgets_old_lessons(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "MAX_LESSONS", 2)
-    memory = remembering((0, "a"), (1, "b"), (0, "c"), (2, "d"))
+def test_the_memory_goes_on_and_forgets_old_lessons() -> None:
+    memory = remembering((0, "a"), (1, "b"), (0, "c"), (2, "d"), capacity=2)
     assert {task: lesson.mode for task, lesson in memory.lessons.items()} == {
         TRAIN[0].id: "c",
         TRAIN[2].id: "d",
@@ -322,11 +372,21 @@ def test_the_memory_goes_on_and_forgets_old_lessons(monkeypatch: pytest.MonkeyPa
 def test_settings() -> None:
     assert RoleAgentSettings().questions_per_step == {}
     asks = RoleAgentSettings(modes="model", retrieve=True, questions=5)
-    assert asks.questions_per_step == {"failure_mode": 5, "similar_failure": 4}
+    assert asks.questions_per_step == {"failure_mode": 5, "similar_failure": 12}
     with pytest.raises(ValueError, match=r"requires model-written lessons: set modes = 'model'"):
         RoleAgentSettings(retrieve=True)
     method = role_agent(asks, kit_of(role_agent, "toy"))
     assert [study.kind for study in method.studies][:2] == ["failure_mode", "similar_failure"]
+
+
+def test_the_limits_suffice_for_the_papers_runs() -> None:
+    """128 episodes per step, 150 steps with 16 tasks each, and every mode of a benchmark."""
+    settings, config = RoleAgentSettings(), load_config("role_agent_webshop_qwen2_5_1_5b").config
+    tasks = config.loop.groups_per_step
+    assert settings.questions >= tasks * config.rollout.group_size
+    assert settings.capacity >= tasks * (config.loop.max_steps or 0)
+    specs = [spec.name for spec in benchmark_specs()]
+    assert settings.retrieve_modes >= max(len(diagnosable(get_benchmark(n)).modes) for n in specs)
 
 
 @pytest.mark.parametrize("name", [spec.name for spec in benchmark_specs() if spec.name != "toy"])

@@ -63,15 +63,15 @@ def test_its_questions_are_estimated() -> None:
     sets = {**ASKS, **LOCAL, "loop.max_steps": 10, "analyst.max_answer_tokens": 100}
     assert estimates(config(arms=["role_agent"])) == []
     (found,) = estimates(config(**sets))
-    assert (found.rounds, found.questions, found.cost.calls) == (0, 320, 640)
-    assert found.cost.prompt_tokens == 640 * QUESTION_TOKENS
-    assert found.cost.completion_tokens == 640 * 100
+    assert (found.rounds, found.questions, found.cost.calls) == (0, 1280, 2560)
+    assert found.cost.prompt_tokens == 2560 * QUESTION_TOKENS
+    assert found.cost.completion_tokens == 2560 * 100
     told = dict(found.rows())
     assert (
         told["analyst's model"] == f"gpt-4o-mini at {ENDPOINT}"
         or ENDPOINT in told["analyst's model"]
     )
-    assert told["queries from studies"] == "at most 320"
+    assert told["queries from studies"] == "at most 1,280"
     assert "rounds that query this model" not in told
     (capped,) = estimates(config(**sets, **{"advisor.max_calls_per_round": 7}))
     assert capped.cost.calls == 70
@@ -82,7 +82,7 @@ def test_killed_between_study_and_update_it_asks_nothing_twice(
 ) -> None:
     folders = [tmp_path / "runs" / name for name in ("whole", "cut")]
     with Counting() as server:
-        sets = {"arms": ["role_agent"], "loop.max_steps": 3, "store.checkpoint_every_steps": 1}
+        sets = {"arms": ["role_agent"], "loop.max_steps": 6, "store.checkpoint_every_steps": 1}
         sets |= asks(server.url, "role_agent") | {"analyst.model.endpoint.api_key_env": None}
         coevo_gym.train(TOY, sets=sets, folder=folders[0])
         asked = server.taken()
@@ -95,7 +95,7 @@ def test_killed_between_study_and_update_it_asks_nothing_twice(
     theirs, ours = (read_json(folder / "summary.json")["arms"] for folder in folders)
     assert ours == theirs
     answers = ours["role_agent"]["answers"]
-    assert answers["failure_mode"]["used"] > answers["failure_mode"]["by_rule"] > 0
+    assert min(answers["failure_mode"]["used"], answers["failure_mode"]["by_rule"]) > 0
     assert answers["similar_failure"]["used"] > 0
     notes = RunReader(tmp_path / "runs" / "cut" / "run.db").notes("role_agent", "similar_failure")
     assert notes

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, create_model
+from pydantic import AfterValidator, BaseModel, BeforeValidator, create_model
 
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.inquiry import Analyst, Answer, Inquiry
@@ -27,10 +27,9 @@ from coevo_gym.prompts.template import FOLDER
 
 PROMPT, RETRIEVE = "role_agent/failure_mode", "role_agent/retrieve"
 """Names of the prompts that ask for an episode's failure mode and for similar tasks."""
-MOST_MODES = 4
-"""Maximum number of failure modes per learner step to find similar tasks for."""
-MOST_CANDIDATES = 30
-"""Maximum number of candidates when choosing similar tasks."""
+QUESTIONS = 128
+"""Default number of failed episodes per learner step that a model is asked about, which is the
+number of episodes per step in the paper."""
 _MOST_FAILURES = 4
 """Maximum number of failures described in a model query about similar tasks."""
 _MOST_CHARS, _REQUEST_CHARS = 1_000, 500
@@ -42,14 +41,14 @@ class ModeAnswer(BaseModel):
     """A model's diagnosis of a failed episode.
 
     Attributes:
-        mode: a failure mode from the benchmark's list.
+        modes: one or more failure modes from the benchmark's list, the decisive one first.
         detail: a description of the mistake.
         step: the decisive step, counted from 1, as written by the model.
         lesson: a better behaviour for the agent, without names or values from the task.
-        query: a description of other tasks that would show the same mode.
+        query: a description of other tasks that would show the same modes.
     """
 
-    mode: str
+    modes: list[str]
     detail: str = ""
     step: Any = None
     lesson: str = ""
@@ -85,10 +84,11 @@ class FailureModes:
     """A study that writes a note for each failure mode found in a task's trajectories.
 
     The note is about the first trajectory that shows the mode, and its label is the mode. By rule,
-    this is the first mode in the trajectory's diagnosis; lost trajectories have no mode. With an
-    analyst, a model names the mode, first of one failed trajectory per task, then of a second, and
-    so on. The step of such a note decided the failure. Its evidence is the model's ``detail``,
-    ``lesson`` and ``query``, and the task's ``request``; unusable answers leave the rule's mode.
+    the modes of a failed trajectory are those in its diagnosis; lost trajectories have no modes.
+    With an analyst, a model names the modes, first of one failed trajectory per task, then of a
+    second, and so on. The step of such a note decided the failure. Its evidence is the model's
+    ``detail``, ``lesson`` and ``query``, all ``modes``, and the task's ``request``; unusable
+    answers leave the rule's modes.
 
     The model sees the task and the steps (on WebShop with the final score), but not the goal, the
     solution or the grader's report.
@@ -110,7 +110,11 @@ class FailureModes:
     kind = FAILURE_MODE
 
     def __init__(
-        self, benchmark: Benchmark, analyst: Callable[[], Analyst] | None = None, *, most: int = 32
+        self,
+        benchmark: Benchmark,
+        analyst: Callable[[], Analyst] | None = None,
+        *,
+        most: int = QUESTIONS,
     ) -> None:
         self._benchmark, self._analyst, self._most = diagnosable(benchmark), analyst, most
         self._schema = answer_among(self._benchmark.modes)
@@ -127,12 +131,10 @@ class FailureModes:
         answers, usage = self._ask(groups, failures)
         found: dict[tuple[str, str], Note] = {}
         for place, failure in enumerate(failures):
-            note = self._note(failure, answers.get(place))
-            if note is None:
-                continue
-            key = (note.task_id, note.label)
-            if key not in found or (note.source, found[key].source) == ("model", "rule"):
-                found[key] = note
+            for note in self._notes(failure, answers.get(place)):
+                key = (note.task_id, note.label)
+                if key not in found or (note.source, found[key].source) == ("model", "rule"):
+                    found[key] = note
         self.latest = tuple(found.values())
         return Findings(self.latest, usage)
 
@@ -168,37 +170,42 @@ class FailureModes:
             shorten=lambda: inputs(EVIDENCE_CHARS // 2),
         )
 
-    def _note(self, failure: FailedEpisode, said: ModeAnswer | None) -> Note | None:
+    def _notes(self, failure: FailedEpisode, said: ModeAnswer | None) -> list[Note]:
         task = failure.group.task
-        about = {"kind": self.kind, "task_id": task.id, "group_id": failure.group.id}
-        if said is not None:
-            evidence = {
-                "detail": clean_text(said.detail.strip(), _MOST_CHARS),
-                "lesson": clean_text(said.lesson.strip(), _MOST_CHARS),
-                "query": clean_text(said.query.strip(), _MOST_CHARS),
-                "request": clean_text(task.instruction, _REQUEST_CHARS),
-            }
-            return Note(
-                **about,
-                index=failure.index,
-                step=_step(said.step, len(failure.trajectory.steps)),
-                label=said.mode,
-                evidence=FrozenDict(evidence),
-                source="model",
-            )
-        for mode in self._benchmark.diagnose(failure.trajectory).modes[:1]:
-            return Note(**about, index=failure.index, label=mode)
-        return None
+        about = {
+            "kind": self.kind,
+            "task_id": task.id,
+            "group_id": failure.group.id,
+            "index": failure.index,
+        }
+        if said is None:
+            modes = self._benchmark.diagnose(failure.trajectory).modes
+            return [Note(**about, label=mode) for mode in modes]
+        evidence = {
+            "detail": clean_text(said.detail.strip(), _MOST_CHARS),
+            "lesson": clean_text(said.lesson.strip(), _MOST_CHARS),
+            "query": clean_text(said.query.strip(), _MOST_CHARS),
+            "modes": tuple(said.modes),
+            "request": clean_text(task.instruction, _REQUEST_CHARS),
+        }
+        step = _step(said.step, len(failure.trajectory.steps))
+        return [
+            Note(**about, step=step, label=mode, evidence=FrozenDict(evidence), source="model")
+            for mode in said.modes
+        ]
 
 
 class SimilarFailures:
-    """A study that finds other tasks likely to share a step's most common failure modes.
+    """A study that finds other tasks likely to share a step's failure modes.
 
-    A model chooses from the latest tasks that have a stored lesson and have not shown the mode. The
-    note's evidence contains the chosen ids as ``tasks``. Without a choice, there is no note.
+    For each mode, a model chooses from the latest tasks that have a stored lesson and have not
+    shown the mode, as many as fit into the prompt. The note's evidence contains the chosen ids as
+    ``tasks``. Without a choice, there is no note.
 
     Args:
         failures: the study that finds the step's modes, which must run before this study.
+        most: maximum number of modes per learner step to ask about, the most common ones first.
+        candidates: maximum number of tasks to choose from.
 
     Source: Agent-In-World in Role-Agent (arXiv 2606.10917), 3.3; the limits are ours.
     """
@@ -206,15 +213,22 @@ class SimilarFailures:
     kind = SIMILAR_FAILURE
 
     def __init__(
-        self, failures: FailureModes, memory: FailureMemory, analyst: Callable[[], Analyst]
+        self,
+        failures: FailureModes,
+        memory: FailureMemory,
+        analyst: Callable[[], Analyst],
+        *,
+        most: int,
+        candidates: int,
     ) -> None:
         self._failures, self._memory, self._analyst = failures, memory, analyst
+        self._most, self._most_candidates = most, candidates
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Find other tasks likely to fail in the same ways as recent failures; see ``Study``."""
         found = self._failures.latest
         counts = Counter(note.label for note in found)
-        candidates = {mode: self._candidates(mode) for mode, _ in counts.most_common(MOST_MODES)}
+        candidates = {mode: self._candidates(mode) for mode, _ in counts.most_common(self._most)}
         asked = [mode for mode, tasks in candidates.items() if tasks]
         if not asked:
             return Findings()
@@ -247,9 +261,16 @@ class SimilarFailures:
         """Return the ids of candidate tasks, starting with the tasks that failed most recently."""
         shown = {note.task_id for note in self._failures.latest if note.label == mode}
         shown |= self._memory.buckets.get(mode, {}).keys()
-        return [task for task in reversed(self._memory.lessons) if task not in shown][
-            :MOST_CANDIDATES
-        ]
+        found: list[str] = []
+        room = EVIDENCE_CHARS
+        for task, lesson in reversed(self._memory.lessons.items()):
+            if task in shown:
+                continue
+            room -= sum(map(len, lesson))
+            if room < 0 or len(found) == self._most_candidates:
+                break
+            found.append(task)
+        return found
 
     def _inquiry(
         self, mode: str, candidates: Sequence[str], analyst: Analyst
@@ -260,19 +281,24 @@ class SimilarFailures:
             if note.label == mode and note.source == "model"
         ]
         lessons = [self._memory.lessons[task] for task in candidates]
-        return Inquiry(
-            prompt=RETRIEVE,
-            schema=Retrieved,
-            inputs={
+
+        def inputs(n: int) -> Mapping[str, Any]:
+            return {
                 "mode": described(mode),
                 "failures": told[:_MOST_FAILURES],
                 "candidates": [
                     {"number": number, **lesson._asdict()}
-                    for number, lesson in enumerate(lessons, start=1)
+                    for number, lesson in enumerate(lessons[:n], start=1)
                 ],
-            },
+            }
+
+        return Inquiry(
+            prompt=RETRIEVE,
+            schema=Retrieved,
+            inputs=inputs(len(lessons)),
             purpose=self.kind,
             sampling=analyst.sampling,
+            shorten=lambda: inputs(max(1, len(lessons) // 2)),
         )
 
 
@@ -287,16 +313,23 @@ def by_turns(failures: Sequence[FailedEpisode]) -> list[int]:
 
 
 def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
-    """Return a schema for an answer that must name one of the given failure modes."""
+    """Return a schema for an answer that must name at least one of the given failure modes.
+
+    Unknown modes are dropped if the answer also names a known one.
+    """
     known = {_folded(mode): mode for mode in modes}
 
-    def listed(mode: str) -> str:
-        if (found := known.get(_folded(mode))) is None:
-            raise ValueError(f"{clean_text(mode, 80)!r} is not in the list of failure modes")
+    def listed(said: list[str]) -> list[str]:
+        found = [known[name] for name in dict.fromkeys(map(_folded, said)) if name in known]
+        if not found:
+            names = ", ".join(said)
+            raise ValueError(f"{clean_text(names, 80)!r} is not in the list of failure modes")
         return found
 
     return create_model(
-        "ModeAnswer", __base__=ModeAnswer, mode=(Annotated[str, AfterValidator(listed)], ...)
+        "ModeAnswer",
+        __base__=ModeAnswer,
+        modes=(Annotated[list[str], BeforeValidator(_as_list), AfterValidator(listed)], ...),
     )
 
 
@@ -310,6 +343,11 @@ def meanings() -> Mapping[str, str]:
     """Return a one-line description of each failure mode."""
     text = (FOLDER / "role_agent" / "modes.toml").read_text(encoding="utf-8")
     return {mode: str(meaning) for mode, meaning in tomllib.loads(text).items()}
+
+
+def _as_list(said: Any) -> Any:
+    """Wrap a single text in a list."""
+    return [said] if isinstance(said, str) else said
 
 
 def _folded(mode: str) -> str:

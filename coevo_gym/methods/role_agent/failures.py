@@ -18,11 +18,9 @@ FAILURE_MODE = "failure_mode"
 SIMILAR_FAILURE = "similar_failure"
 """The kind of note that names other tasks likely to show a failure mode."""
 
-MAX_TASKS = 512
-"""Maximum number of tasks to remember for each failure mode; the latest tasks are kept."""
-
-MAX_LESSONS = 2_000
-"""Maximum number of tasks whose lessons are remembered; the latest lessons are kept."""
+CAPACITY = 4_096
+"""Default number of tasks to remember for each failure mode, and of tasks with lessons. The paper's
+150 steps with 16 tasks each train on at most 2,400 tasks."""
 
 
 def counts_after(
@@ -82,7 +80,7 @@ class Lesson(NamedTuple):
     """A model's lesson from the latest failure on a task.
 
     Attributes:
-        mode: the failure mode.
+        mode: the failure modes, separated by commas.
         lesson: a better behaviour for the agent.
         request: the task's request, shortened.
     """
@@ -99,7 +97,8 @@ class FailureMemory:
 
     Args:
         half_life_steps: number of learner steps after which a failure counts half.
-        capacity: maximum tasks to remember per mode; beyond that, the oldest task is forgotten.
+        capacity: maximum tasks to remember per mode, and maximum lessons; beyond that, the oldest
+            is forgotten.
 
     Attributes:
         counts: decayed count of each mode.
@@ -109,7 +108,7 @@ class FailureMemory:
     Source: Agent-In-World in Role-Agent (arXiv 2606.10917), 3.3; the values are ours.
     """
 
-    def __init__(self, *, half_life_steps: float = 20.0, capacity: int = MAX_TASKS) -> None:
+    def __init__(self, *, half_life_steps: float = 20.0, capacity: int = CAPACITY) -> None:
         self._half_life_steps, self._capacity = half_life_steps, capacity
         self.counts: dict[str, float] = {}
         self.buckets: dict[str, dict[str, None]] = {}  # ordered sets
@@ -142,9 +141,9 @@ class FailureMemory:
     def _learn(self, note: Note) -> None:
         self.lessons.pop(note.task_id, None)
         evidence = note.evidence
-        lesson = Lesson(note.label, evidence["lesson"], evidence["request"])
-        self.lessons[note.task_id] = lesson
-        if len(self.lessons) > MAX_LESSONS:
+        modes = ", ".join(evidence.get("modes", (note.label,)))
+        self.lessons[note.task_id] = Lesson(modes, evidence["lesson"], evidence["request"])
+        if len(self.lessons) > self._capacity:
             del self.lessons[next(iter(self.lessons))]
 
     @property

@@ -17,8 +17,9 @@ from coevo_gym.core.task import FrozenModel
 from coevo_gym.methods.coevolve import static_tasks
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, method
-from coevo_gym.methods.role_agent.failure_modes import MOST_MODES, FailureModes, SimilarFailures
+from coevo_gym.methods.role_agent.failure_modes import QUESTIONS, FailureModes, SimilarFailures
 from coevo_gym.methods.role_agent.failures import (
+    CAPACITY,
     FAILURE_MODE,
     SIMILAR_FAILURE,
     ByFailureMode,
@@ -62,14 +63,24 @@ class RoleAgentSettings(FrozenModel):
     gamma: float = Field(default=0.95, ge=0, le=1)
     """Discount per step for the outcome and for predictions further ahead."""
     modes: Literal["rule", "model"] = "rule"
-    """Source of a failed episode's failure mode: rules over the recorded steps, or the language
+    """Source of a failed episode's failure modes: rules over the recorded steps, or the language
     model in the section ``analyst``, falling back to the rules without a usable answer."""
-    questions: int = Field(default=32, ge=1)
+    questions: int = Field(default=QUESTIONS, ge=1)
     """(model) Maximum number of failed episodes per step to ask the model about, taking turns
-    between tasks; the rules find the mode of all other episodes."""
+    between tasks; the rules find the modes of all other episodes. The default covers the paper's
+    batches."""
     retrieve: bool = False
-    """(model) Also ask the model which earlier failed tasks would show a step's most common modes;
+    """(model) Also ask the model which earlier failed tasks would show a step's failure modes;
     these tasks are drawn more often, as if they had shown the modes."""
+    retrieve_modes: int = Field(default=12, ge=1)
+    """(retrieve) Maximum number of failure modes per step to ask about, the most common ones first.
+    No benchmark has more than 12."""
+    candidates: int = Field(default=256, ge=1)
+    """(retrieve) Maximum number of tasks to choose from, the latest ones first; fewer if their
+    texts exceed 24,000 characters."""
+    capacity: int = Field(default=CAPACITY, ge=1)
+    """Maximum number of tasks to remember for each failure mode, and of tasks with lessons. The
+    paper's runs train on at most 2,400 tasks."""
     weight: float = Field(default=1.0, ge=0)
     """Additional sampling weight of a task that has shown all failure modes; with 0,
     ``curriculum.selector`` draws the tasks instead."""
@@ -89,7 +100,7 @@ class RoleAgentSettings(FrozenModel):
     def questions_per_step(self) -> Mapping[str, int]:
         """Return the maximum number of queries per step by kind of note; see ``MethodSpec``."""
         found = {FAILURE_MODE: self.questions} if self.modes == "model" else {}
-        return {**found, SIMILAR_FAILURE: MOST_MODES} if self.retrieve else found
+        return {**found, SIMILAR_FAILURE: self.retrieve_modes} if self.retrieve else found
 
     def policy_tokens_per_step(self, max_steps: int, observation_tokens: int) -> int:
         """Return the maximum tokens that a language model predicts per step; see ``MethodSpec``."""
@@ -107,12 +118,20 @@ class RoleAgentSettings(FrozenModel):
 def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
     """Reward accurate predictions and draw tasks by failure mode (arXiv 2606.10917)."""
     estimator = _estimator(kit.learner)
-    failures = FailureMemory(half_life_steps=settings.half_life_steps)
+    failures = FailureMemory(half_life_steps=settings.half_life_steps, capacity=settings.capacity)
     analyst = kit.analyst if settings.modes == "model" else None
     modes = FailureModes(kit.benchmark, analyst, most=settings.questions)
     studies: list[Study] = [modes]
     if settings.retrieve:
-        studies.append(SimilarFailures(modes, failures, kit.analyst))
+        studies.append(
+            SimilarFailures(
+                modes,
+                failures,
+                kit.analyst,
+                most=settings.retrieve_modes,
+                candidates=settings.candidates,
+            )
+        )
     memories: dict[str, Memory] = {"failures": failures}
     if (predictor := _predictor(settings, kit)) is not None:
         study = Foresight(

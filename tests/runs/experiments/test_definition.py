@@ -258,7 +258,7 @@ def test_a_dry_run_prints_the_plan_of_each_row_and_starts_nothing(
     text = " ".join(coevo(*asked, "--dry-run", "--card=h100").split())
     assert "12 in runs/role_agent_table3" in text
     assert "each cell of role_agent" in text
-    assert "queries from studies at most 5,400" in text
+    assert "queries from studies at most 21,000" in text
     assert not list(tmp_path.iterdir())
 
 
