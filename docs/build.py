@@ -120,7 +120,7 @@ def _section(prefix: str, section: BaseModel) -> Iterator[str]:
     described = {"kind": "The kind of this section.", **descriptions(model)}
     rows = []
     for name, field in model.model_fields.items():
-        if not variants(field.annotation):
+        if not variants(field.annotation) and f"{prefix}{name}" != _GROWTH_KIND:
             cells = (_type(field.annotation), _default(getattr(section, name)), described[name])
             rows.append(f"| `{prefix}{name}` | {' | '.join(cells)} |")
     if rows:
@@ -129,12 +129,27 @@ def _section(prefix: str, section: BaseModel) -> Iterator[str]:
         yield ""
     for name, field in model.model_fields.items():
         models = variants(field.annotation)
+        if f"{prefix}{name}.kind" == _GROWTH_KIND:
+            yield _GROWTH.format(kinds=" \\| ".join(f"`{kind_of(part)}`" for part in models))
         for part in models:
             kind = f", kind `{kind_of(part)}`" if len(models) > 1 else ""
             yield f"##{'#' * prefix.count('.')} `{prefix}{name}`{kind}\n"
             yield f"{_plain(inspect.getdoc(part) or '').partition('Attributes:')[0].strip()}\n"
             usual = getattr(section, name)
             yield from _section(f"{prefix}{name}.", usual if isinstance(usual, part) else part())
+
+
+_GROWTH_KIND = "curriculum.growth.kind"
+"""A setting that is documented once, because only arms can set it."""
+_GROWTH = f"""### `curriculum.growth`
+
+The settings that exist depend on the kind of growth.
+
+| setting | type | default | description |
+|---|---|---|---|
+| `{_GROWTH_KIND}` | {{kinds}} | the method's | When and where rounds explore. The method of \
+an arm determines it; a run cannot set it, but an arm can (`arm.NAME.set.{_GROWTH_KIND}`). |
+"""
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:

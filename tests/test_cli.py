@@ -17,6 +17,7 @@ from rich.table import Table
 from coevo_gym import tasks
 from coevo_gym.cli import output
 from coevo_gym.core.arithmetic import processor
+from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.testing import make_env
 from tests.processes import run
 from tests.quick import slow_for
@@ -51,7 +52,9 @@ def test_envs() -> None:
     row = json.loads(coevo("envs", "--json").stdout)[0]
     assert row["id"] == "CoEvolve-WebShop-v0"
     assert row["train"] > row["val"] >= 200
-    assert "CoEvolve-WebShop-v0" in coevo("envs").stdout
+    text = coevo("envs").stdout
+    assert "CoEvolve-WebShop-v0" in text
+    assert 'To create an env: gym.make("coevo_gym:ID")' in text
 
 
 def test_envs_lists_what_is_not_installed(tmp_path: Path) -> None:
@@ -77,6 +80,10 @@ def test_doctor(appworld_root: Path) -> None:
     assert rows["bfcl"]["data"].startswith("800 tasks (")
     assert rows["appworld"]["data"] == "built-in world"
     assert all(row["ready"] for row in rows.values())
+    text = coevo("doctor").stdout
+    ids = {spec.name: spec.env_id for spec in benchmark_specs()}
+    for name in rows:
+        assert f'use        gym.make("coevo_gym:{ids[name]}")' in text
 
 
 def test_doctor_on_a_bare_machine(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ import pytest
 from typer.main import get_command
 
 from coevo_gym.cli import app
+from coevo_gym.core.registry import METHODS
+from coevo_gym.core.sections import flat, variants
 from coevo_gym.runs.config import RunConfig, load_config
-from coevo_gym.runs.config.keys import annotation_of
+from coevo_gym.runs.config.keys import annotation_of, current, leaves
 
 ROOT = Path(__file__).parents[1]
 AT_THE_ROOT = [
@@ -182,6 +185,54 @@ def test_the_data_of_a_page_can_be_read(page: Path) -> None:
         data = tomllib.loads(text)
         if data.keys() <= RunConfig.model_fields.keys():
             load_config({"extends": "quickstart", **data})
+
+
+SECTIONS = [name for name, field in RunConfig.model_fields.items() if variants(field.annotation)]
+_DOTTED = re.compile(
+    rf"`(?:arm\.\w+\.set\.)?((?:{'|'.join(SECTIONS)}|method)(?:\.[a-z_]+)+)(?: ?= ?[^`]*)?`"
+)
+"""A dotted name in a section's namespace, also with a value."""
+_IN_CODE = re.compile(rf"\b({'|'.join(SECTIONS)})=(\{{[^{{}}]*(?:\{{[^{{}}]*\}}[^{{}}]*)*\}})")
+"""A section that is given as a dict, as in ``@method("mine", learner={"epochs": 1})``."""
+NO_SETTINGS = {
+    "benchmark.choices", "learner.save", "policy.counts", "policy.usage", "policy.capped.tokens",
+    "policy.capped.usd",  # attributes of objects
+    "curriculum.selector.evolved_share", "curriculum.selector.overcome",  # metrics
+    "benchmark.py", "curriculum.json", "evaluation.py", "learner.json",  # files
+    "rollout.n", "rollout.agent.agent_loop_config_path",  # verl's settings
+}  # fmt: skip
+"""Dotted names that look like settings, and are none."""
+NAMING = [
+    *PAGES,
+    ROOT / "llms.txt",
+    *sorted(
+        path
+        for folder in ("coevo_gym", *(f"coevo_gym/{wing}" for wing in WINGS))
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".md", ".toml", ".j2")
+    ),
+]
+"""Pages, and the files with docstrings, messages, templates and prompts."""
+
+
+def test_settings_that_pages_docstrings_and_templates_name_exist_under_this_name() -> None:
+    own = {key for name in METHODS.names() for key in leaves(METHODS.load(name).settings)}
+    known = {*leaves(RunConfig), *(f"method.{key}" for key in own)}
+    parts = [key.split(".") for key in known]
+    sections = {".".join(part[:n]) for part in parts for n in range(1, len(part))}
+    named: dict[str, set[str]] = {}
+    for path in NAMING:
+        text = path.read_text(encoding="utf-8")
+        keys = set(_DOTTED.findall(text)) - NO_SETTINGS
+        for section, code in _IN_CODE.findall(text):
+            with suppress(ValueError, SyntaxError):  # it holds more than literals
+                keys |= {key for key, _ in flat({section: ast.literal_eval(code)})}
+        for key in keys:
+            named.setdefault(key, set()).add(str(path.relative_to(ROOT)))
+    assert len(named) > 200
+    older = {key for key in named if current(key, None)[0] != key}
+    wrong = {key: named[key] for key in {*older, *named.keys() - known - sections}}
+    assert not wrong
 
 
 def test_error_messages_that_are_explained_are_said() -> None:

@@ -105,6 +105,7 @@ def envs(as_json: AsJson = False) -> None:
         counts = ("–" if row[split] < 0 else str(row[split]) for split in _SPLITS)
         table.add_row(row["id"], row["benchmark"], *counts, escape(row["what"]))
     print_table(table)
+    say(f'To create an env: {_creation_of("ID")}, or gym.make("ID") after import coevo_gym.')
     for row in rows:
         if row["missing"] and row["id"]:  # a warning has reported broken plug-ins already
             say(f"{row['benchmark']}: {row['missing']}")
@@ -129,7 +130,8 @@ def doctor(
     if attack_suite:
         run_attacks(as_json, level)
         return
-    found = {spec.name: setup_of(spec).installation() for spec in benchmark_specs() if spec.setup}
+    specs = {spec.name: spec for spec in benchmark_specs()}
+    found = {name: setup_of(spec).installation() for name, spec in specs.items() if spec.setup}
     found |= {
         plugin.name: Installation(False, str(plugin), "none", "no code is run")
         for plugin in broken_benchmarks()
@@ -148,6 +150,8 @@ def doctor(
             console.print(f"[bold]{escape(name)}[/]: {ready}", highlight=False)
             for what in ("engine", "data", "isolation"):
                 say(f"  {what:<10} {getattr(row, what)}")
+            if row.ready:
+                say(f"  {'use':<10} {_creation_of(specs[name].env_id)}")
         say(_isolation())
         console.print("[bold]third-party trainers[/] that can use a curriculum:")
         for name, trainer in trainers.items():
@@ -228,6 +232,11 @@ def install(
     with installing(name, benchmark_home(found.name)):
         folder = setup.download() if data else setup.install(source)
     say(f"{name} is installed in {folder}")
+
+
+def _creation_of(env_id: str) -> str:
+    """Return the line of Python that creates an env."""
+    return f'gym.make("coevo_gym:{env_id}")'
 
 
 def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:

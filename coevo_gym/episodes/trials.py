@@ -232,7 +232,7 @@ def run_trials(
                     TrialEpisode(
                         task,
                         seed_of_sample(seed, task, trial),
-                        (*cues(task), *_cues(told[task.id])),
+                        (*cues(task), *reflection_cues(told[task.id])),
                     )
                     for task in part
                 ]
@@ -367,5 +367,6 @@ def repeats(actions: Sequence[str]) -> bool:
     return len(actions) > 1 and actions[-1] == actions[-2]
 
 
-def _cues(reflections: Iterable[str]) -> tuple[Cue, ...]:
+def reflection_cues(reflections: Iterable[str]) -> tuple[Cue, ...]:
+    """Return the cues that show reflections to the agent in the next trial."""
     return tuple(Cue(text, place="first", id="reflection") for text in reflections)

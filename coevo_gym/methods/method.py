@@ -100,7 +100,7 @@ def method(
     Args:
         name: the method's name in arm settings.
         **sections: settings of the run's parts that define the method, by section, such as
-            ``curriculum={"evolve": "off"}``.
+            ``curriculum={"growth": {"kind": "none"}}``.
 
     Raises:
         ConfigError: if the function cannot assemble a method.

@@ -308,16 +308,16 @@ class SignalGrowth:
 
     While the pool is empty, the first round is unguided or explores targets. Separate parts decide
     when later rounds are due and how large they are (:class:`When`), and where they explore
-    (:class:`ContextChoice`). With ``when="signals"``, the same signals trigger rounds in all
-    controls, which differ only in *where* rounds explore: ``blind`` explores as many contexts as
-    ``guided``; ``random`` continues until ``drafts_per_round`` drafts are tried, which is more than
-    ``guided`` tries while few signals are pending; ``coverage`` explores as many targets as there
+    (:class:`ContextChoice`). With ``when="signals"``, the same signals trigger rounds in all kinds
+    of growth, which differ only in *where* rounds explore: ``blind`` explores as many contexts as
+    ``signals``; ``anywhere`` continues until ``drafts`` drafts are tried, which is more than
+    ``signals`` tries while few signals are pending; ``coverage`` explores as many targets as there
     are drafts.
 
-    With ``when="reserve"``, a round may request more contexts than are available. A guided round
-    then explores each pending context once, and its contexts share the drafts equally; the next
-    check covers the remaining shortfall. A blind round revisits the same tasks. Without contexts,
-    it is unguided.
+    With ``when="reserve"``, a round may request more contexts than are available. A round from
+    signals then explores each pending context once, and its contexts share the drafts equally; the
+    next check covers the remaining shortfall. A blind round revisits the same tasks. Without
+    contexts, it is unguided.
 
     Args:
         cap: number of visits after which a task is used up, for ``when="reserve"``; None for no

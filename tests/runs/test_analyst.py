@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import coevo_gym
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig, load_config
 from coevo_gym.runs.evolving.cost import QUESTION_TOKENS, estimates
@@ -75,6 +75,14 @@ def test_its_questions_are_estimated() -> None:
     assert "rounds that query this model" not in told
     (capped,) = estimates(config(**sets, **{"advisor.max_calls_per_round": 7}))
     assert capped.cost.calls == 70
+
+
+def test_a_dead_endpoint_is_reported_with_its_section(tmp_path: Path) -> None:
+    sets = {"arms": ["role_agent"], "loop.max_steps": 1, **asks(ENDPOINT, "role_agent")}
+    sets |= {"analyst.model.endpoint.max_attempts": 1, "analyst.model.endpoint.api_key_env": None}
+    told = rf"The model in the section analyst\.model failed: analyst at {ENDPOINT} gave no answer"
+    with pytest.raises(ModelError, match=told):
+        coevo_gym.train(TOY, sets=sets, folder=tmp_path / "run")
 
 
 def test_killed_between_study_and_update_it_asks_nothing_twice(

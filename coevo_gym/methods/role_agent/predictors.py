@@ -211,8 +211,7 @@ class PolicyPredictor(Predictor):
     ) -> None:
         super().__init__(horizon)
         self._policy, self._max_tokens, self._seed = policy, max_tokens * horizon, seed
-        inputs = {"horizon": horizon, "tokens": self._max_tokens, "characters": MAX_CHARACTERS}
-        self._asking = (Message("user", load_cue(PROMPT).write(inputs)),)
+        self._asking = (prediction_request(horizon, self._max_tokens),)
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         """Query the policy for predictions and return them with their cost."""
@@ -235,6 +234,12 @@ class PolicyPredictor(Predictor):
     def _request(self, decision: TokenDecision) -> Prompt:
         sampling = Sampling(decision.temperature, self._max_tokens)
         return Prompt(self._asking, sampling, purpose=FORESIGHT, after=decision)
+
+
+def prediction_request(horizon: int, max_tokens: int) -> Message:
+    """Return the message that asks for the next observations, in at most ``max_tokens`` tokens."""
+    inputs = {"horizon": horizon, "tokens": max_tokens, "characters": MAX_CHARACTERS}
+    return Message("user", load_cue(PROMPT).write(inputs))
 
 
 def predicted(said: str, horizon: int) -> list[str]:

@@ -43,7 +43,7 @@ class SEALSettings(FrozenModel):
     clip: Clip = CLIP
     """Lowest and highest weight that a trajectory can have."""
     apply_to: ApplyTo = "all"
-    """Advantages to weight: ``all``, or only ``negative`` advantages."""
+    """Advantages to weight: ``all``, only ``negative`` advantages, or only ``positive`` ones."""
     strength: float = Field(default=1.0, ge=0, le=1)
     """Share of each weight's distance from 1 to keep; 0 makes all weights 1."""
     normalise_mean: bool = False

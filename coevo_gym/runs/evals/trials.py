@@ -58,6 +58,17 @@ def _in_words(said: Reflection) -> str:
     return clean_text(f"{said.mistake.strip()} {said.plan.strip()}".strip(), _MOST_CHARS)
 
 
+def inquiry_about(failure: FailedTrial, sampling: Sampling) -> Inquiry[Reflection]:
+    """Return the question to the policy about one of its failed trials."""
+    return Inquiry(
+        prompt=PROMPT,
+        schema=Reflection,
+        inputs=_inputs(failure, EVIDENCE_CHARS),
+        sampling=sampling,
+        shorten=partial(_inputs, failure, EVIDENCE_CHARS // 2),
+    )
+
+
 def _inputs(failure: FailedTrial, cap: int) -> Mapping[str, Any]:
     return {
         "instruction": failure.task.instruction,
@@ -199,16 +210,8 @@ def _reflect(
     assert job.asked is not None
     settings, model = job.assembly.config.policy, job.asked()
     rules = job.trials or TrialRules()
-    inquiries = [
-        Inquiry(
-            prompt=PROMPT,
-            schema=Reflection,
-            inputs=_inputs(failure, EVIDENCE_CHARS),
-            sampling=Sampling(rules.reflection_temperature, settings.chat.max_answer_tokens),
-            shorten=partial(_inputs, failure, EVIDENCE_CHARS // 2),
-        )
-        for failure in failures
-    ]
+    sampling = Sampling(rules.reflection_temperature, settings.chat.max_answer_tokens)
+    inquiries = [inquiry_about(failure, sampling) for failure in failures]
     if job.endpoint is None:
         advisor = ModelAdvisor(model, at_once=None)
     else:

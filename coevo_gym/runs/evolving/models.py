@@ -12,7 +12,7 @@ from coevo_gym.agents.advice.advisor import Budgeted, ModelAdvisor
 from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.core.evolution import digest
 from coevo_gym.core.inquiry import Advisor, AnswerStore, Scope
 from coevo_gym.core.seams import Agent, Completion, Policy, Request
@@ -39,6 +39,7 @@ class Asked:
         tape: the tape of stored answers.
         meter: counts and caps, shared by all models of the arm.
         model: settings of the model.
+        section: name of the settings section that contains the model.
         stopped: returns True once no more questions may be asked.
     """
 
@@ -48,11 +49,13 @@ class Asked:
         meter: Meter,
         *,
         model: ExplorerModelSettings,
+        section: str,
         stopped: Callable[[], bool],
     ) -> None:
         self.tape, self.meter, self._local = tape, meter, model.kind != "openai"
         prices = FREE if self._local else model.endpoint.prices
         self._policy, self._stopped = Budgeted(tape, meter, prices=prices), stopped
+        self._section = section
 
     @property
     def scope(self) -> Scope:
@@ -63,7 +66,7 @@ class Asked:
     def advisor(self) -> Advisor:
         """The advisor that uses this model to answer questions."""
         return ModelAdvisor(
-            _Stoppable(self._policy, self._stopped),
+            self._queried(self._policy),
             at_once=None if self._local else 16,
             count=self.meter.count,
         )
@@ -87,6 +90,9 @@ class Asked:
         if endpoint is not None and saved and saved.get("requests", 0) >= endpoint.usage.calls:
             endpoint.load_state_dict(saved)
 
+    def _queried(self, policy: Policy) -> Policy:
+        return _Queried(policy, self._section, self._stopped)
+
     @property
     def _endpoint(self) -> OpenAIPolicy | None:
         policy = self.tape.policy
@@ -105,7 +111,7 @@ class AskedExplorer(Asked):
         prompt: PromptTemplate,
         stopped: Callable[[], bool],
     ) -> None:
-        super().__init__(tape, meter, model=settings.model, stopped=stopped)
+        super().__init__(tape, meter, model=settings.model, section="explorer", stopped=stopped)
         self.settings, self._prompt = settings, prompt
 
     def agent(
@@ -127,7 +133,7 @@ class AskedExplorer(Asked):
             max_answer_tokens=settings.max_action_tokens,
             temperature=settings.temperature if temperature is None else temperature,
         )
-        policy = _Stoppable(self._policy.for_purpose(purpose), self._stopped)
+        policy = self._queried(self._policy.for_purpose(purpose))
         prompt = self._prompt.for_explorers if purpose == EXPLORE else self._prompt
         return ChatAgent(policy, prompt, chat)
 
@@ -196,6 +202,7 @@ class Models:
                 self._tape(arm, model, meter, thinking=analyst.thinking),
                 meter,
                 model=model,
+                section="analyst",
                 stopped=self._ended.is_set,
             )
         return self._analysts[arm]
@@ -291,16 +298,23 @@ def _keep_in(file: Path, meter: Meter) -> None:
     meter.save = lambda: write_json(file, meter.state_dict(committed=True), synced=False)
 
 
-class _Stoppable:
-    """A policy that refuses to answer once the run has been stopped."""
+class _Queried:
+    """A policy that refuses to answer once the run has been stopped.
 
-    def __init__(self, policy: Policy, stopped: Callable[[], bool]) -> None:
-        self._policy, self._stopped = policy, stopped
+    Its errors name the settings section of the model, because a run may query several models.
+    """
+
+    def __init__(self, policy: Policy, section: str, stopped: Callable[[], bool]) -> None:
+        self._policy, self._section, self._stopped = policy, section, stopped
 
     def generate(self, requests: Sequence[Request]) -> Sequence[Completion]:
         if self._stopped():
             raise Stopped
-        return self._policy.generate(requests)
+        try:
+            return self._policy.generate(requests)
+        except ModelError as error:
+            name = f"{self._section}.model"
+            raise type(error)(f"The model in the section {name} failed: {error}") from error
 
 
 def model_name(model: ExplorerModelSettings, arm: str) -> str:

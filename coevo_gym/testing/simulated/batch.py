@@ -1,6 +1,6 @@
 """Resumable, parallel runs of one arm in one simulated world over many seeds.
 
-    cell = Cell(world="skew", curriculum={"evolve": "blind"})
+    cell = SimulatedCell(world="skew", curriculum={"growth": {"kind": "blind"}})
     summaries = run_seeds(folder, cell, range(3000, 3100), workers=2)
 
 Each finished seed is a line of ``seeds.jsonl`` in the folder and is not run again.

@@ -41,7 +41,7 @@ class NewcurriculumSelector(TableSelector):
         self.table["visits"][row] += 1.0
 
 
-@method("newcurriculum", curriculum={"evolve": "off"})
+@method("newcurriculum", curriculum={"growth": {"kind": "none"}})
 def newcurriculum(kit: Kit) -> Method:
     """Prefer tasks with fewer visits."""
     return Method(
