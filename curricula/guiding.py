@@ -26,6 +26,7 @@ from coevo_gym.core.seams import (
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
+from coevo_gym.curricula.saved import Count, read
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.episode import TrainingEpisode
 from coevo_gym.episodes.views import Seen
@@ -288,12 +289,11 @@ class GroupStudies:
         return {"written": written, "n_closed": self._n_closed, **self.guiding.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`.
+        """Restore the state from :meth:`state_dict`, which is without :attr:`notes`.
 
         Raises:
             ConfigError: if the state contains different memories.
         """
         self.guiding.load_state_dict(state)
         self._written = [Note.model_validate(note) for note in state.get("written", ())]
-        self._n_closed = state.get("n_closed", 0)
-        self.notes = NO_NOTES
+        self._n_closed = read(Count, state.get("n_closed", 0))

@@ -299,7 +299,8 @@ class PoolCurriculum:
         else:
             self._outcomes.added(self.pool.tasks)
         self._initial_ids = set(read(list[str], state["initial_ids"]))
-        planned = state["planned"] and Round.model_validate_json(state["planned"])
+        planned = read(str | None, state["planned"])
+        planned = None if planned is None else Round.model_validate_json(planned)
         self._planned = planned and planned.model_copy(update={"known": tuple(self.pool)})
         self._applied = dict.fromkeys(read(list[str], state["applied"]))
         counts = read(dict[str, Count], state["counts"])

@@ -8,10 +8,14 @@ wrong type would fail much later, when the load can no longer be undone.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
+
+from coevo_gym.core.errors import CoevoError, ConfigError
 
 MOST = 2**63 - 1
 """Upper limit for all counts."""
@@ -36,6 +40,31 @@ def read(shape: Any, value: Any) -> Any:
         {'groups': 3}
     """
     return _adapter(shape).validate_python(value)
+
+
+@contextmanager
+def all_or_nothing(
+    save: Callable[[], dict[str, Any]], load: Callable[[dict[str, Any]], None]
+) -> Iterator[None]:
+    """Restore the state from before the ``with`` block if the block fails to load another state.
+
+    Args:
+        save: returns the state.
+        load: restores a state from ``save``.
+
+    Raises:
+        ConfigError: if the block raises an exception that is not a :class:`CoevoError`.
+    """
+    before = save()
+    try:
+        yield
+    except BaseException as error:
+        load(before)
+        if isinstance(error, CoevoError) or not isinstance(error, Exception):
+            raise
+        raise ConfigError(
+            f"The saved state is damaged and was not loaded: {type(error).__name__}: {error}"
+        ) from error
 
 
 @lru_cache(maxsize=64)

@@ -19,6 +19,7 @@ from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Agent
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.guiding import Guiding
+from coevo_gym.curricula.saved import all_or_nothing, read
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
@@ -190,11 +191,13 @@ class Loop:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`, stopping any running episodes."""
         self.close()
-        self.state = LoopState.from_json(state["state"])
-        # Before sessions existed, the session's parts were saved at the top level.
-        self.session.load_state_dict(state.get("session", state))
-        self._was_flying = state.get("flying", False)  # missing in older states
-        self.guiding.load_state_dict(state)
+        with all_or_nothing(self.guiding.state_dict, self.guiding.load_state_dict):
+            progress = LoopState.from_json(state["state"])
+            flying = read(bool, state.get("flying", False))  # missing in older states
+            self.guiding.load_state_dict(state)
+            # Before sessions existed, the session's parts were saved at the top level.
+            self.session.load_state_dict(state.get("session", state))
+        self.state, self._was_flying = progress, flying
 
     def _begin_round(self) -> None:
         """Run the round that is due, or start it in the background if rounds are concurrent."""

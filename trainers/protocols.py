@@ -15,6 +15,7 @@ from coevo_gym.core.seams import Advantage
 from coevo_gym.core.spend import ANSWERS, NO_USAGE, Usage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.saved import Version, read
 from coevo_gym.episodes.evaluation import Evaluation
 
 Metrics = dict[str, float]
@@ -219,7 +220,8 @@ class LoopState:
     def from_json(cls, state: Mapping[str, Any]) -> LoopState:
         """Restore a state from :meth:`to_json`, including older states without usage counts."""
         usage = {name: Usage.model_validate(used) for name, used in state.get("usage", {}).items()}
-        return cls(**{**state, "usage": usage})
+        counts = {name: read(Version, state[name]) for name in _COUNTS if name in state}
+        return cls(**counts, usage=usage)
 
 
 _COUNTS = ("step", "env_steps", "episodes", "evaluated")

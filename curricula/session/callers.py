@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Ticket
+from coevo_gym.curricula.saved import Count, Finite, read
 
 AnswerT = TypeVar("AnswerT")
 
@@ -67,10 +68,6 @@ class Leases:
         """End the given lease, if it exists."""
         self._until.pop(name, None)
 
-    def clear(self) -> None:
-        """End all leases."""
-        self._until.clear()
-
     def left(self) -> dict[str, float]:
         """Return the number of seconds left on each lease, ordered by expiry."""
         now = self._clock() if self._clock is not None else 0.0
@@ -95,6 +92,7 @@ class Leases:
 REMEMBERED = 10_000
 """Number of requests and ended tickets to remember, so that calls can be repeated."""
 
+_Left = dict[str, Finite]
 _COUNTS = ("taken", "reported", "given_back", "lapsed", "double", "late", "unknown")
 _DROPPED = {"reported": "double", "given back": "late", "lapsed": "late"}
 
@@ -108,6 +106,7 @@ class Callers:
     """
 
     def __init__(self, lease_s: float | None, clock: Clock | None) -> None:
+        self._lease_s, self._clock = lease_s, clock
         self.leases, self.slots = Leases(lease_s, clock), Leases(lease_s, clock)
         self._asked: Recent[Ticket] = Recent(REMEMBERED)
         self._ended: Recent[str] = Recent(REMEMBERED)
@@ -156,16 +155,6 @@ class Callers:
         self._counts[why] += 1
         return why
 
-    def void(self, kept_slots: Iterable[str]) -> None:
-        """Discard all requests and leases, then start a lease for each group in ``kept_slots``."""
-        self._asked.clear()
-        self._ended.clear()
-        self._out.clear()
-        self.leases.clear()
-        self.slots.clear()
-        for slot in kept_slots:
-            self.slots.begin(slot)
-
     def state_dict(self) -> dict[str, Any]:
         """Return the state as JSON, without requests whose tickets are no longer outstanding."""
         asked = [(request, t.id) for request, t in self._asked.items() if t.id in self._out]
@@ -177,16 +166,33 @@ class Callers:
             "counts": dict(self._counts),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any], out: Iterable[Ticket]) -> None:
-        """Restore the state from :meth:`state_dict`."""
+    def restored(
+        self, state: Mapping[str, Any] | None, out: Iterable[Ticket], slots: Iterable[str]
+    ) -> Callers:
+        """Return the records in a state from :meth:`state_dict`.
+
+        Args:
+            state: the state; None for new records with the current counts.
+            out: the outstanding tickets.
+            slots: slots for which a lease begins if there is no state.
+        """
+        found = Callers(self._lease_s, self._clock)
+        if state is None:
+            found._counts = self._counts.copy()
+            for slot in slots:
+                found.slots.begin(slot)
+            return found
         tickets = {ticket.id: ticket for ticket in out}
-        self.void(())
-        self._out.update(tickets)
-        self.leases.restore(state["leases"])
-        self.slots.restore(state["slots"])
-        for request, id in state["asked"].items():
+        found._out.update(tickets)
+        left = read(_Left, state["leases"])
+        if unknown := sorted(left.keys() - tickets):
+            raise ConfigError(f"The saved state is damaged: {unknown} have leases but are not out.")
+        found.leases.restore(left)
+        found.slots.restore(read(_Left, state["slots"]))
+        for request, id in read(dict[str, str], state["asked"]).items():
             if id in tickets:  # older states may contain tickets that ended long ago
-                self._asked.put(request, tickets[id])
-        for id, how in state["ended"].items():
-            self._ended.put(id, how)
-        self._counts = Counter(state["counts"])
+                found._asked.put(request, tickets[id])
+        for id, how in read(dict[str, str], state["ended"]).items():
+            found._ended.put(id, how)
+        found._counts = Counter(read(dict[str, Count], state["counts"]))
+        return found

@@ -127,7 +127,7 @@ class OpenGroup:
             GroupPlace(
                 read(Count, place["issued"]),
                 read(Count, place["lost"]),
-                place["trajectory"] and trajectory_from_json(place["trajectory"]),
+                _read_trajectory(place["trajectory"]),
             )
             for place in read(list[dict[str, Any]], data["places"])
         ]
@@ -140,6 +140,10 @@ class OpenGroup:
             read(bool, data["broken"]),
             read(str | None, data.get("slot")),
         )
+
+
+def _read_trajectory(data: Any) -> Trajectory | None:
+    return None if data is None else trajectory_from_json(data)
 
 
 _PREFIX = "group-"

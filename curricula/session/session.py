@@ -23,6 +23,7 @@ from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import ClosedStep, Curriculum, Evolver, Later, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
+from coevo_gym.curricula.saved import all_or_nothing
 from coevo_gym.curricula.session.callers import Callers, Clock, Recent
 from coevo_gym.curricula.session.groups import GroupLedger
 from coevo_gym.curricula.session.rounds import Rounds
@@ -431,23 +432,45 @@ class CurriculumSession:
                 and their places are issued again first.
         """
         with self._lock:
-            state = {
-                "groups_per_step": self.groups_per_step,
-                "curriculum": self.curriculum.state_dict(),
-                "ledger": self._ledger.state_dict(tickets=tickets),
-                "rng": self._rounds.rng.bit_generator.state,
-            }
-            return state | ({"callers": self._callers.state_dict()} if tickets else {})
+            return self._saved(tickets=tickets)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`.
 
         Earlier tickets become void unless they are part of the state. If a round is running, the
-        call waits for the round and discards its result.
+        call waits for the round and discards its result. If the state cannot be loaded, the session
+        continues in its current state, in which a discarded round is due again.
 
         Raises:
-            ConfigError: if the state is not a session state or has other group or step sizes.
+            ConfigError: if the state is damaged, or has other group or step sizes.
+            SplitLeakError, TaskError: if the state contains a task that is not for training.
         """
+        with self._lock:
+            self._rounds.restart()
+            with all_or_nothing(lambda: self._saved(tickets=True), self._load):
+                self._check_sizes(state)
+                self._load(state)
+                callers = self._callers.restored(
+                    state.get("callers"), self._ledger.outstanding, self._ledger.slots
+                )
+                self._saved()  # a damaged state may fail only when it is used
+                self.curriculum.metrics()
+            self._callers = callers
+            self._opened.clear()
+            self._closed.clear()
+
+    # The methods below run under the lock.
+
+    def _saved(self, *, tickets: bool = False) -> dict[str, Any]:
+        state = {
+            "groups_per_step": self.groups_per_step,
+            "curriculum": self.curriculum.state_dict(),
+            "ledger": self._ledger.state_dict(tickets=tickets),
+            "rng": self._rounds.rng.bit_generator.state,
+        }
+        return state | ({"callers": self._callers.state_dict()} if tickets else {})
+
+    def _check_sizes(self, state: Mapping[str, Any]) -> None:
         missing = {"curriculum", "ledger", "rng"} - state.keys()
         if missing:
             raise ConfigError(
@@ -459,18 +482,11 @@ class CurriculumSession:
                 f"The state was saved with groups_per_step={saved}, but this session has "
                 f"groups_per_step={self.groups_per_step}. Set groups_per_step={saved}."
             )
-        with self._lock:
-            self._rounds.restart()
-            self.curriculum.load_state_dict(state["curriculum"])
-            self._ledger.load_state_dict(state["ledger"])
-            self._rounds.rng.bit_generator.state = state["rng"]
-            self._opened.clear()
-            self._closed.clear()
-            self._callers.void(self._ledger.slots)
-            if "callers" in state:
-                self._callers.load_state_dict(state["callers"], self._ledger.outstanding)
 
-    # The methods below run under the lock.
+    def _load(self, state: Mapping[str, Any]) -> None:
+        self.curriculum.load_state_dict(state["curriculum"])
+        self._ledger.load_state_dict(state["ledger"])
+        self._rounds.rng.bit_generator.state = state["rng"]
 
     def _take_in_lapsed(self) -> int:
         """Reclaim tickets and slots with expired leases, and return how many were reclaimed."""

@@ -22,6 +22,7 @@ from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.guiding import GroupStudies, GuidedEpisode, Guiding, MethodParts
 from coevo_gym.curricula.registry import make_curriculum
+from coevo_gym.curricula.saved import all_or_nothing, read
 from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.envs.base import TaskEnv
@@ -207,14 +208,21 @@ class TaskStream:
         """Restore the state from :meth:`state_dict`; see :meth:`CurriculumSession.load_state_dict`.
 
         Raises:
-            ConfigError: if the state belongs to a method with different memories.
+            ConfigError: if the state is damaged, or belongs to a method with different memories.
+                Nothing is loaded then.
         """
-        self.session.load_state_dict(state)
-        if self._studies is not None:
-            saved = state.get("method", {})
-            self._studies.load_state_dict(saved)
-            if saved.get("begun"):
-                self._first_round = None
+        studies = self._studies
+        if studies is None:
+            self.session.load_state_dict(state)
+            return
+        with all_or_nothing(studies.state_dict, studies.load_state_dict):
+            saved = read(dict[str, Any], state.get("method", {}))
+            studies.load_state_dict(saved)
+            begun = read(bool, saved.get("begun", False))
+            self.session.load_state_dict(state)
+        studies.notes = NO_NOTES
+        if begun:
+            self._first_round = None
 
     def _studied(self, group: Group | None) -> Group | None:
         if group is not None and self._studies is not None:

@@ -84,6 +84,19 @@ def test_a_saved_vector_sampler_continues_the_same_stream(mode: str) -> None:
     assert envs.state_dict() == copy.state_dict()
 
 
+def test_a_damaged_state_is_refused_and_the_episodes_go_on() -> None:
+    envs, curriculum = sampler()
+    envs.reset()
+    saved = json.loads(json.dumps(envs.state_dict()))
+    out = envs.tickets
+    for damaged in ("rng", "ledger", "curriculum"):
+        with pytest.raises(ConfigError):
+            envs.load_state_dict({**saved, damaged: 3})
+    assert envs.tickets == envs.session.outstanding == out
+    envs.step(["done"] * 4)
+    assert len(curriculum.seen) == 1
+
+
 @pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
 def test_an_episode_that_its_engine_loses_is_run_again_and_is_no_failure(
     monkeypatch: pytest.MonkeyPatch, mode: str

@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coevo_gym import EvolvingTaskSampler
+from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.registry import METHODS
 from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import ArmConfig, arm_configs, load_config
 from tests.runs.conftest import TOY
+from tests.serve.test_damaged_input import damaged
 
 NAMES = tuple(METHODS.built_in)
 K = 2
@@ -125,3 +127,55 @@ def test_a_saved_session_goes_on_as_before(**stream: Any) -> None:
 @given(**STREAMS)
 def test_many_saved_sessions_go_on_as_before(**stream: Any) -> None:
     check_stream(**stream)
+
+
+def check_damaged(
+    make: Callable[[str, int], EvolvingTaskSampler], name: str, groups_per_step: int, seeds: range
+) -> int:
+    """A damaged state is refused and changes nothing, or is loaded and can be used.
+
+    Returns:
+        How many states were refused.
+    """
+    made = partial(make, name, groups_per_step)
+    env, n_refused = made(), 0
+    for number in range(2 * K + 1):
+        play(env, solves=number % 2 == 0)
+    saved = json.loads(json.dumps(env.state_dict()))
+    env.reset()
+    for seed in seeds:
+        before = env.state_dict(), env.session.state_dict(tickets=True), env.ticket, env.notes
+        try:
+            env.load_state_dict(damaged(saved, seed))
+        except CoevoError:
+            n_refused += 1
+            assert env.state_dict() == before[0]
+            assert env.session.state_dict(tickets=True) == before[1]
+            assert (env.ticket, env.notes) == before[2:]
+        else:
+            play(env, solves=True)
+            json.dumps(env.state_dict())
+            env.load_state_dict(saved)
+            env.reset()
+    return n_refused
+
+
+# Without steps where there are notes: what is in the evidence of a note is its study's own.
+MADE = [(of_name, 3), (of_method, 1)]
+
+
+@pytest.mark.parametrize(("make", "groups_per_step"), MADE)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_damaged_state_is_never_half_loaded(
+    name: str, make: Callable[[str, int], EvolvingTaskSampler], groups_per_step: int
+) -> None:
+    assert check_damaged(make, name, groups_per_step, range(8)) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "groups_per_step"), MADE)
+@pytest.mark.parametrize("name", NAMES)
+def test_many_damaged_states_are_never_half_loaded(
+    name: str, make: Callable[[str, int], EvolvingTaskSampler], groups_per_step: int
+) -> None:
+    assert check_damaged(make, name, groups_per_step, range(100, 250)) > 0

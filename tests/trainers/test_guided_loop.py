@@ -293,6 +293,22 @@ class TestState:
         with pytest.raises(ConfigError, match=r"the memories \[\], but this run has \['tally'\]"):
             guided.loop.load_state_dict(bare.loop.state_dict())
 
+    @pytest.mark.parametrize("damaged", ["state", "flying", "session", "ledger", "memories"])
+    def test_a_damaged_state_is_refused_and_changes_nothing(
+        self, envs: EnvPool, damaged: str
+    ) -> None:
+        found = Parts(envs)
+        found.loop.step()
+        saved = json.loads(json.dumps(found.loop.state_dict()))
+        found.loop.step()
+        before = json.dumps(found.loop.state_dict())
+        where = saved["session"] if damaged == "ledger" else saved
+        where[damaged] = {"step": "x"}
+        with pytest.raises(ConfigError):
+            found.loop.load_state_dict(saved)
+        assert json.dumps(found.loop.state_dict()) == before
+        found.loop.run()
+
 
 class Bad:
     """A study with a note that does not fit."""
