@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -110,10 +111,16 @@ class Assembly:
         return {**found, "demonstrated": self.demonstrations} if self.demonstrations else found
 
     def tasks_to_evaluate(self, split: str) -> Sequence[Task]:
-        """Return the first ``evaluation.n_tasks`` tasks of a split, ordered by id."""
+        """Return the tasks of a split to evaluate, ordered by id.
+
+        The settings ``evaluation.n_tasks`` and ``.per_scenario`` limit their number.
+        """
         with closing(self.make_env(split)) as env:
-            tasks = cast(TaskEnv, env).tasks
-        return sorted(tasks, key=lambda task: task.id)[: self.config.evaluation.n_tasks]
+            tasks = sorted(cast(TaskEnv, env).tasks, key=lambda task: task.id)
+        settings = self.config.evaluation
+        if settings.per_scenario is not None:
+            tasks = _at_most(tasks, settings.per_scenario)
+        return tasks[: settings.n_tasks]
 
     @cached_property
     def demonstrations(self) -> Sequence[Task]:
@@ -351,6 +358,16 @@ class Assembly:
                 samples=samples,
                 on_done=on_done,
             )
+
+
+def _at_most(tasks: Sequence[Task], n: int) -> list[Task]:
+    """Keep the first ``n`` tasks of each scenario, in order."""
+    counts, kept = Counter[str](), []
+    for task in tasks:
+        counts[task.scenario] += 1
+        if counts[task.scenario] <= n:
+            kept.append(task)
+    return kept
 
 
 def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:

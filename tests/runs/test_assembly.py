@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
+import coevo_gym
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig
 
@@ -21,3 +23,19 @@ from coevo_gym.runs.config import RunConfig
 def test_no_more_envs_than_the_engine_bears(settings: dict[str, Any], limit: int) -> None:
     assembly = Assembly(RunConfig.model_validate(settings))
     assert assembly.envs().max_envs == limit
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_no_scenario_has_more_held_out_tasks_than_set(most: int) -> None:
+    """Of a scenario with more tasks, the first by id are kept; the rest makes room for others."""
+    every = sorted(coevo_gym.tasks("webshop", "val", "builtin"), key=lambda task: task.id)
+    of_all = Counter(task.scenario for task in every)
+    assert max(of_all.values()) > most
+    limits = {"n_tasks": len(every), "per_scenario": most}
+    settings = {"benchmark": {"name": "webshop", "subset": "builtin"}, "evaluation": limits}
+    held_out = Assembly(RunConfig.model_validate(settings)).held_out_tasks
+    assert [task for task in every if task in held_out] == list(held_out)
+    kept = Counter(task.scenario for task in held_out)
+    assert kept == {scenario: min(n, most) for scenario, n in of_all.items()}
+    limits["n_tasks"] = 2
+    assert list(Assembly(RunConfig.model_validate(settings)).held_out_tasks) == list(held_out)[:2]

@@ -351,7 +351,7 @@ def test_presets_are_listed_with_what_they_need(coevo: Coevo) -> None:
     ("words", "found"),
     [
         ("coevo tra", "train"),
-        ("coevo train webshop_", "webshop_llm webshop_smollm2"),
+        ("coevo train webshop_", "webshop_llm webshop_official webshop_smollm2"),
         ("coevo train quickstart --card h", "h100 h200"),
         ("coevo config show quick", "quickstart"),
         ("coevo play alf", "alfworld"),

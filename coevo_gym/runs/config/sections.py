@@ -95,6 +95,9 @@ class EvaluationSettings(FrozenModel):
     scenarios that ``benchmark.hold_out`` sets aside."""
     n_tasks: int = Field(default=200, ge=1)
     """Maximum number of held-out tasks, which are the same for every seed."""
+    per_scenario: int | None = Field(default=None, ge=1)
+    """Maximum number of these tasks with the same scenario, such as a product or a scene, so that
+    no scenario dominates the success rate; none for no limit."""
     n_trained: int = Field(default=0, ge=0)
     """Number of warm-up tasks, and of tasks from an arm's current pool, on which each evaluation
     also measures success, to reveal forgetting and overfitting; 0 for none."""

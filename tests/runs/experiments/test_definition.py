@@ -42,6 +42,7 @@ WANTED = {
         "seal_table1",
         "seal_table3",
         "lm_first",
+        "official_shop",
     ),
 }
 
