@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import math
 import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -87,6 +89,22 @@ class EndpointConfig(FrozenModel):
                 "usd_per_million_prompt_tokens and usd_per_million_completion_tokens."
             )
         return self
+
+    @property
+    def host(self) -> str:
+        """The server that gets the key, as ``https://host:port``."""
+        url = urlsplit(self.base_url)
+        return f"{url.scheme}://{url.netloc}"
+
+    @property
+    def encrypted(self) -> bool:
+        """True if requests are encrypted, or do not leave this machine."""
+        url = urlsplit(self.base_url)
+        try:
+            inside = ipaddress.ip_address(url.hostname or "").is_loopback
+        except ValueError:
+            inside = url.hostname == "localhost"
+        return url.scheme == "https" or inside
 
     @property
     def prices(self) -> Prices:

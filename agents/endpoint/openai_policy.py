@@ -102,7 +102,8 @@ class OpenAIPolicy:
         unused: the most by which the upper bound of a request has exceeded its usage.
 
     Raises:
-        ConfigError: if the environment variable contains an invalid key.
+        ConfigError: if the environment variable contains an invalid key, or a key would leave this
+            machine without encryption.
         ImportError: if the OpenAI client is not installed.
     """
 
@@ -116,6 +117,12 @@ class OpenAIPolicy:
         self.config = config
         self._openai = openai
         self._key = SecretStr(_read_key(config.api_key_env))
+        if self._key and not config.encrypted:
+            raise ConfigError(
+                f"The key in {config.api_key_env} would be sent to {config.host} without "
+                "encryption. Use https, reach the server through a tunnel to this machine, or set "
+                'api_key_env = "none" if the server needs no key.'
+            )
         self._client = openai.AsyncOpenAI(
             base_url=config.base_url,
             api_key=self._key.get_secret_value() or _NO_KEY,

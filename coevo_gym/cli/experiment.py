@@ -15,6 +15,7 @@ from rich.table import Column, Table
 from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
+    approve_settings,
     as_text,
     errors,
     print_json,
@@ -204,6 +205,7 @@ def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
     if chosen.experiment.kind != "simulated":
         for cell in chosen.cells():
             if cell.state != "finished":
+                approve_settings(cell.config, yes)
                 use_arithmetic(cell.config.arithmetic)  # before PyTorch is imported
                 if not ignore_memory:
                     require_memory(cell.config)

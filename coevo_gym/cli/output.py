@@ -23,6 +23,7 @@ from coevo_gym.core import waiting
 from coevo_gym.core.spaces import HIDDEN, visible
 
 if TYPE_CHECKING:
+    from coevo_gym.runs.config import RunConfig
     from coevo_gym.runs.evolving.cost import CostEstimate
 
 DONE, FAILED, USAGE, MISSING, INTERRUPTED = 0, 1, 2, 3, 130
@@ -213,6 +214,25 @@ def agree(asked: Sequence[CostEstimate]) -> bool:
         return False
     say_aside(in_words(paid))
     return typer.confirm("Continue?", err=True, abort=True)
+
+
+def approve_settings(config: RunConfig, yes: bool) -> None:
+    """Ask the user to permit what settings from a file or a run ask for, and keep the answer.
+
+    Raises:
+        ConfigError: if this is not permitted yet, and there is no terminal to ask on.
+    """
+    from coevo_gym.runs.config import demands
+    from coevo_gym.store.approvals import approve, in_words, is_approved, require
+
+    # Methods are loaded only once they are approved, and may then ask for more.
+    while missing := [demand for demand in demands(config) if not is_approved(demand)]:
+        if not yes:
+            if not (sys.stdin.isatty() and errors.is_terminal):
+                require(*missing)
+            say_aside(in_words(missing))
+            typer.confirm("Permit this?", err=True, abort=True)
+        approve(*missing, keep=True)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from coevo_gym.cli.output import SafeConsole, telling
+from coevo_gym.cli.output import SafeConsole, approve_settings, telling
 from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.sources import find_benchmark, find_source
 from coevo_gym.core.arithmetic import use_arithmetic
@@ -49,7 +49,8 @@ def train(
         name: name of the run.
         folder: folder of the run; None for ``runs/NAME``.
         overwrite: delete an earlier run in the folder.
-        yes: accept the cost of a paid model; otherwise, an error states the estimate.
+        yes: accept the cost of a paid model, and permit the methods and keys of a settings file;
+            otherwise, an error states the estimate, or what the file asks for.
         ignore_memory: start even if the language model does not fit in this machine's memory.
         progress: show the progress; None to show it only on a terminal or in a notebook.
 
@@ -72,6 +73,8 @@ def train(
         raise ConfigError("`sets` cannot change a resolved config. Pass it to load_config instead.")
     if name is not None:
         resolved = resolved.named(name)
+    if yes:
+        approve_settings(resolved.config, yes)
     use_arithmetic(resolved.config.arithmetic)  # before PyTorch is imported
     from coevo_gym.runs.planning.memory import require_memory
     from coevo_gym.runs.train import train as train_run

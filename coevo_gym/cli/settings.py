@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from coevo_gym.cli.output import AsJson, as_text, print_json, print_table, say_wrapped
+from coevo_gym.cli.output import AsJson, as_text, print_json, print_table, say_aside, say_wrapped
 from coevo_gym.cli.sources import cards, completing, presets
 from coevo_gym.core.waiting import only_looking
 
@@ -40,7 +40,14 @@ Card = Annotated[
         autocompletion=completing(cards),
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Accept the estimated cost of a paid model.")]
+Yes = Annotated[
+    bool,
+    typer.Option(
+        "--yes",
+        help="Accept the estimated cost of a paid model, and permit the methods and keys of a "
+        "settings file.",
+    ),
+]
 IgnoreMemory = Annotated[
     bool,
     typer.Option(
@@ -110,9 +117,13 @@ def show(source: Source, sets: Sets = None, as_json: AsJson = False) -> None:
     """
     from coevo_gym.runs.config import load_config
     from coevo_gym.runs.plan import rows_of_arms
+    from coevo_gym.store.approvals import Demand, is_approved
 
-    config = load_config(source, sets=sets or ())
-    blocks = {"": config.rows(), **rows_of_arms(config.config)}
+    resolved = load_config(source, sets=sets or ())
+    blocks = {"": resolved.rows(), **rows_of_arms(resolved.config)}
+    folder = resolved.config.plugins.methods
+    if folder is not None and not is_approved(Demand(folder)):
+        say_aside(f"The methods in {folder} are not loaded.")
     if as_json:
         print_json(
             [

@@ -14,6 +14,7 @@ from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
     agree,
+    approve_settings,
     console,
     print_json,
     print_numbers,
@@ -100,6 +101,7 @@ def train(
         raise ConfigError("--card selects the GPU to plan for, so it needs --dry-run.")
     if as_json:
         raise ConfigError("--json prints a plan or a list, so it needs --dry-run or --list.")
+    approve_settings(resolved.config, yes)
     use_arithmetic(resolved.config.arithmetic)  # before PyTorch is imported
     if not ignore_memory:
         from coevo_gym.runs.planning.memory import require_memory
@@ -130,6 +132,7 @@ def resume(
             "which the run was started.",
         ),
     ] = False,
+    yes: Yes = False,
 ) -> None:
     """Continue a stopped run from its last checkpoint.
 
@@ -149,6 +152,7 @@ def resume(
         _end(folder, RunSummary.read(folder))
         return
     config = read_manifest(folder)[1]
+    approve_settings(config, yes)
     use_arithmetic(config.arithmetic)  # before PyTorch is imported
     if not ignore_memory:
         require_memory(config)

@@ -21,6 +21,7 @@ from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.planning.device import H200, Device
 from coevo_gym.runs.planning.memory import UNKNOWN_CONTEXT
 from coevo_gym.runs.planning.model import ModelPlan, model_rows, plan_model
+from coevo_gym.store.approvals import Demand, is_approved
 from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
 
 
@@ -160,7 +161,9 @@ def rows_of_arms(config: RunConfig) -> dict[str, list[tuple[str, Any, str]]]:
     found = {}
     for name, arm in arm_configs(config).items():
         own = config.arm[name].set if name in config.arm else {}
-        origins = dict.fromkeys(METHODS.load(arm.method).sets, f"method {arm.method}")
+        is_loaded = arm.method in METHODS.names()
+        sets = METHODS.load(arm.method).sets if is_loaded else {}
+        origins = dict.fromkeys(sets, f"method {arm.method}")
         origins |= dict.fromkeys(own, f"arm.{name}.set")
         found[name] = [
             (key, value, origins.get(key, "default"))
@@ -232,6 +235,8 @@ def _learned(config: RunConfig, episodes: int | None) -> int | None:
 def rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
     """Yield the plan as (name, amount) pairs, with the amounts as text."""
     yield "arms, in order", ", ".join(config.arms)
+    if (folder := config.plugins.methods) is not None and not is_approved(Demand(folder)):
+        yield f"methods in {folder}", "not loaded, so the plan does not include their settings"
     if planned.initial_tasks:
         yield "initial tasks, from unguided exploration", f"{planned.initial_tasks}"
     else:

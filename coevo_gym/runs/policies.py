@@ -12,7 +12,8 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Agent, Policy, Sampling
 from coevo_gym.core.trajectory import Decision, View
 from coevo_gym.prompts import PromptTemplate, load_prompt
-from coevo_gym.runs.config import PolicySettings
+from coevo_gym.runs.config import PolicySettings, demand_of
+from coevo_gym.store.approvals import require
 
 if TYPE_CHECKING:
     from coevo_gym.trainers.grpo import LearnablePolicy
@@ -45,7 +46,12 @@ def make_learnable(settings: PolicySettings, *, seed: int) -> LearnablePolicy:
 
 
 def make_policy(settings: PolicySettings, *, seed: int) -> Policy:
-    """Create a policy from its settings."""
+    """Create a policy from its settings.
+
+    Raises:
+        ConfigError: if a file or a run asks to send a key to an endpoint, and the user has not
+            approved this.
+    """
     match settings.kind:
         case "tiny":
             from coevo_gym.agents.tiny.policy import TinyPolicy
@@ -64,6 +70,8 @@ def make_policy(settings: PolicySettings, *, seed: int) -> Policy:
         case "openai":
             from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 
+            if (demand := demand_of(settings.endpoint)) is not None:
+                require(demand)
             return OpenAIPolicy(settings.endpoint)
 
 

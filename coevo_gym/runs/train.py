@@ -24,7 +24,7 @@ from coevo_gym.episodes.evaluation import Evaluation, evaluated_task
 from coevo_gym.episodes.live import rare_full_collections
 from coevo_gym.runs.arm import Arm, ArmEvents
 from coevo_gym.runs.assembly import Assembly, computing, restoring
-from coevo_gym.runs.config import ArmConfig, Resolved
+from coevo_gym.runs.config import ArmConfig, Resolved, RunConfig, demands
 from coevo_gym.runs.evolving.answers import answers_of, warnings
 from coevo_gym.runs.evolving.cost import Spending, estimates, require_consent
 from coevo_gym.runs.final import final_scores, keep_score
@@ -51,6 +51,7 @@ from coevo_gym.runs.table import (
     table_row,
 )
 from coevo_gym.runs.warmup import imitate_references
+from coevo_gym.store.approvals import approve, require
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import (
@@ -145,10 +146,12 @@ def train(
 
     Raises:
         Stopped: if ``stop`` returned True; finished work is saved.
-        ConfigError: if the folder is taken, or the run may cost money and ``agreed`` is False.
+        ConfigError: if the folder is taken, the run may cost money and ``agreed`` is False, or the
+            user has not approved methods or keys in the settings.
         StoreError: if a file cannot be written.
     """
     folder.check_free(overwrite=overwrite)
+    _require_approval(resolved.config, progress)
     if not agreed:
         require_consent(estimates(resolved.config))
     assembly = Assembly(resolved.config, database=folder.database)
@@ -185,11 +188,13 @@ def resume(
 
     Raises:
         Stopped: if ``stop`` returned True; finished work is saved.
-        ConfigError: if this process rounds differently and ``ignore_arithmetic`` is False.
+        ConfigError: if this process rounds differently and ``ignore_arithmetic`` is False, or the
+            user has not approved methods or keys in the settings.
         StoreError: if its files are damaged beyond the last checkpoints, or its tasks changed.
     """
     with folder.locked():
         manifest, config = read_manifest(folder)
+        _require_approval(config, progress)
         if any((folder.checkpoints / arm).is_dir() for arm in config.arms):
             RunReader(folder.database).check()  # the report needs complete records of the arms
         assembly = Assembly(config, database=folder.database)
@@ -202,6 +207,17 @@ def resume(
             for change in changes:
                 progress.say(change)
             return _go(folder, assembly, progress, stop)
+
+
+def _require_approval(config: RunConfig, progress: ProgressSink) -> None:
+    """Check that the user has approved what the settings ask for, and tell what this is.
+
+    The approval is kept, so that the run can be resumed.
+    """
+    require(*(asked := demands(config)))
+    approve(*asked, keep=True)
+    for demand in asked:
+        progress.say(f"Permitted: {demand}.")
 
 
 def _go(

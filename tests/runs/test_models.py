@@ -365,6 +365,7 @@ def test_a_key_goes_to_the_server_and_nowhere_else(
         trained = child("train", "webshop_llm", "--yes", *as_options(sets))
         assert trained.end() == 0, trained.text
         assert server.keys == {f"Bearer {KEY}"}
+        assert "Permitted: send the key in SHOP_KEY to http://127.0.0.1" in trained.text
     others = [
         child("tasks", "export", "secret", "--no-parquet", "--out", "exported"),
         child("config", "show", "webshop_llm", *as_options(sets)),

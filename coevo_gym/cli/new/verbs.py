@@ -13,6 +13,7 @@ from coevo_gym.cli.output import say
 from coevo_gym.core.benchmark import find_spec
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
+from coevo_gym.store.approvals import Demand, approve
 
 _FOLDER = Path(__file__).parent / "skeletons"
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
@@ -153,7 +154,10 @@ def curriculum(name: Name, folder: Folder = _METHODS) -> None:
 def _write_method(kind: str, name: str, folder: Path) -> None:
     if name in METHODS.names():
         raise ConfigError(f"A method named {name!r} already exists. Choose another name.")
+    is_new = not folder.exists()
     file = write_module(kind, name, folder)
+    if is_new:  # the user's own, so `coevo train` need not ask before it loads the methods
+        approve(Demand(str(folder.resolve())), keep=True)
     say(f"  {file}")
     say(f"Check that it keeps its contract: python {file}")
     say(f"Train with it: coevo train quickstart --set plugins.methods={folder} --set arms={name}")

@@ -6,7 +6,7 @@ kind can be set to it directly: ``benchmark=bfcl``. A file may extend a preset (
 "quickstart"``) and describe itself (``about``).
 """
 
-from coevo_gym.runs.config.arms import ArmConfig, arm_configs, asks_policy
+from coevo_gym.runs.config.arms import ArmConfig, arm_configs, asks_policy, demand_of, demands
 from coevo_gym.runs.config.sections import (
     AnalystSettings,
     ArmSettings,
@@ -47,6 +47,8 @@ __all__ = [
     "about_preset",
     "arm_configs",
     "asks_policy",
+    "demand_of",
+    "demands",
     "load_config",
     "preset_names",
 ]

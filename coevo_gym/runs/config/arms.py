@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic import SerializeAsAny, ValidationError
 
+from coevo_gym.agents.endpoint.endpoint import EndpointConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS, suggest
 from coevo_gym.core.sections import overlay
@@ -14,8 +16,9 @@ from coevo_gym.core.spend import Caps
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
-from coevo_gym.methods.method import MethodSpec
-from coevo_gym.methods.plugins import load_folder
+from coevo_gym.methods.kit import Kit
+from coevo_gym.methods.method import Method, MethodSpec, NoSettings
+from coevo_gym.methods.plugins import load_folder, method_files
 from coevo_gym.runs.config.derived import complete
 from coevo_gym.runs.config.keys import (
     annotation_of,
@@ -33,6 +36,7 @@ from coevo_gym.runs.config.sections import (
     ExplorerSettings,
 )
 from coevo_gym.runs.config.tree import RunConfig
+from coevo_gym.store.approvals import Demand, is_approved
 from coevo_gym.trainers.protocols import LoopConfig
 from coevo_gym.trainers.settings import LearnerConfig
 
@@ -109,29 +113,60 @@ class ArmConfig(FrozenModel):
 def arm_configs(config: RunConfig) -> dict[str, ArmConfig]:
     """Return the settings of each arm, in order, keyed by name.
 
+    Methods in a folder that the user has not approved are not loaded. Their arms have the settings
+    of the run and of the arm, without the method's own.
+
     Raises:
         ConfigError: if a method does not exist or cannot be loaded, or if an arm sets a key that
             it may not set.
     """
-    if config.plugins.methods is not None:
-        load_folder(config.plugins.methods)
+    folder = config.plugins.methods
+    loads = folder is None or is_approved(Demand(folder))
+    if folder is not None:
+        (load_folder if loads else method_files)(folder)
     _check_models(config, config.policy.kind)
-    arms = {name: _arm_config(config, name) for name in config.arms}
+    arms = {name: _arm_config(config, name, loads) for name in config.arms}
     for arm in arms.values():
         _check_models(arm, config.policy.kind)
         _check_analyst(arm, config.policy.kind)
     return arms
 
 
-def _arm_config(config: RunConfig, name: str) -> ArmConfig:
+def demands(config: RunConfig) -> list[Demand]:
+    """Return what a run does with the user's rights: run files with methods, and send keys."""
+    folder = config.plugins.methods
+    found = [] if folder is None else [Demand(folder)]
+    endpoints = [config.policy.endpoint] if config.policy.kind == "openai" else []
+    for arm in arm_configs(config).values():
+        if arm.explorer.kind == "model" and arm.explorer.model.kind == "openai":
+            endpoints.append(arm.explorer.model.endpoint)
+        if arm.questions_per_step and arm.analyst.model.kind == "openai":
+            endpoints.append(arm.analyst.model.endpoint)
+    keys = (demand_of(endpoint) for endpoint in endpoints)
+    return [*dict.fromkeys([*found, *(key for key in keys if key is not None)])]
+
+
+def demand_of(endpoint: EndpointConfig) -> Demand | None:
+    """Return the demand to send an endpoint's key, or None if the variable is not set."""
+    name = endpoint.api_key_env
+    return Demand(name, endpoint.host) if name and os.environ.get(name, "").strip() else None
+
+
+def _arm_config(config: RunConfig, name: str, loads: bool) -> ArmConfig:
     arm = config.arm.get(name, ArmSettings())
-    spec = _spec(arm.method or name, f"arm.{name}.method" if arm.method else "arms")
+    method = arm.method or name
+    if loads or method in METHODS.names():
+        spec = _spec(method, f"arm.{name}.method" if arm.method else "arms")
+        sets = arm.set
+    else:
+        spec = MethodSpec(method, NoSettings, _not_loaded)
+        sets = {key: value for key, value in arm.set.items() if not key.startswith("method.")}
     own: dict[str, Any] = {}
     changes: dict[str, Any] = {}
     for key, value in (current(*item) for item in spec.sets.items()):
         _check(key, f"the method {spec.name!r}", spec)
         place(changes, key, value)
-    for key, value in arm.set.items():
+    for key, value in sets.items():
         _check(key, f"arm.{name}.set.{key}", spec)
         if key.startswith("method."):
             inner = key.removeprefix("method.")
@@ -146,6 +181,10 @@ def _arm_config(config: RunConfig, name: str) -> ArmConfig:
     except ValidationError as error:
         raise _explained(error, name, spec, arm) from None
     return found
+
+
+def _not_loaded(settings: FrozenModel, kit: Kit) -> Method:
+    raise ConfigError("The methods in plugins.methods are not loaded.")
 
 
 def asks_policy(settings: ArmConfig | RunConfig) -> bool:

@@ -18,7 +18,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.reading import read_file
 from coevo_gym.core.registry import suggest
 from coevo_gym.core.sections import flat
-from coevo_gym.runs.config.arms import ArmError, arm_configs
+from coevo_gym.runs.config.arms import ArmError, demand_of, demands
 from coevo_gym.runs.config.keys import (
     Setting,
     annotation_of,
@@ -30,6 +30,7 @@ from coevo_gym.runs.config.keys import (
     suggest_key,
 )
 from coevo_gym.runs.config.tree import RunConfig
+from coevo_gym.store.approvals import Demand, approve
 from coevo_gym.store.folder import check_name
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,10 @@ Sets = Sequence[str] | Mapping[str, Any]
 PATHS = ("plugins.methods", "tape.file", "warmup.demonstrations")
 """Settings that are paths; in a TOML file, a path is relative to that file."""
 PRESETS = Path(__file__).parents[2] / "presets"
+_RUN = "the run"
+"""Origin of a value from a run's own settings."""
+_OF_A_KEY = ("endpoint.base_url", "endpoint.api_key_env")
+"""Ends of the settings that decide which key is sent, and where."""
 
 
 @dataclass(frozen=True)
@@ -78,20 +83,26 @@ def load_config(
     *,
     sets: Sets = (),
     environ: Mapping[str, str] | None = None,
+    origin: str = "the config",
 ) -> Resolved:
     """Resolve the settings of a run.
+
+    A file or a run may be another person's. Its folder of methods is not loaded, and its endpoints
+    get no keys, until the user approves this (:mod:`coevo_gym.store.approvals`). What the user sets
+    in another way counts as approved.
 
     Args:
         source: name of a preset, path to a TOML file, the content of such a file, or a config;
             None for the defaults.
         sets: ``"section.key=value"`` texts, as on the command line, or values by dotted key.
         environ: environment variables; by default those of this process.
+        origin: where a mapping comes from, if that is not the caller's own code.
 
     Raises:
         ConfigError: if a setting is invalid; the message has its key, its origin and a suggestion.
     """
     merged = {
-        **_from_source(source),
+        **_from_source(source, origin),
         **_from_environment(os.environ if environ is None else environ),
         **(_from_python(sets) if isinstance(sets, Mapping) else _from_command_line(sets)),
     }
@@ -114,15 +125,32 @@ def resolve(merged: Mapping[str, Setting]) -> Resolved:
         config = RunConfig.model_validate(tree)
     except ValidationError as error:
         raise ConfigError("\n".join(_explain(error, merged))) from None
+    folder = merged.get("plugins.methods")
+    if folder is not None and config.plugins.methods is not None and _by_user(folder.origin):
+        approve(Demand(config.plugins.methods))
     try:
-        arm_configs(config)
+        asked = demands(config)
     except ArmError as error:
         where, problem = error.key, error.problem
         if where in merged:
             value, origin = merged[where]
             raise ConfigError(f"{where} = {value!r} (from {origin}): {problem}") from error
         raise
+    if all(_by_user(one.origin) for key, one in merged.items() if key.endswith(_OF_A_KEY)):
+        parts = config.policy, config.explorer.model, config.analyst.model  # in use or not
+        unused = (demand_of(part.endpoint) for part in parts)
+        approve(*(demand for demand in (*asked, *unused) if demand is not None and demand.host))
     return Resolved(config, {key: setting.origin for key, setting in merged.items()})
+
+
+def _by_user(origin: str) -> bool:
+    """Return True if a value is from the user or this package, rather than from a file or a run."""
+    return origin != _RUN and not _is_file(origin)
+
+
+def _is_file(source: str) -> bool:
+    """Return True if a source is a path, rather than the name of a preset."""
+    return source.endswith(".toml") or os.sep in source
 
 
 def preset_names() -> list[str]:
@@ -136,19 +164,19 @@ def about_preset(name: str) -> str:
 
 
 def _from_source(
-    source: str | Path | Mapping[str, Any] | RunConfig | None,
+    source: str | Path | Mapping[str, Any] | RunConfig | None, origin: str
 ) -> dict[str, Setting]:
     if source is None:
         return {}
     if isinstance(source, RunConfig):
         data = source.to_json()
-        found = dict(_settings_of(data, "", "the config"))
+        found = dict(_settings_of(data, "", _RUN))
         for key, (value, _) in source.derived().items():  # derived again from the new settings
             if key in found and found[key].value == value:
                 del found[key]
         return found
     if isinstance(source, Mapping):
-        return _with_inherited(dict(source), "the config")
+        return _with_inherited(dict(source), origin)
     return _from_file(str(source))
 
 
@@ -158,7 +186,7 @@ def _from_python(sets: Mapping[str, Any]) -> dict[str, Setting]:
 
 
 def _from_file(source: str) -> dict[str, Setting]:
-    is_file = source.endswith(".toml") or os.sep in source
+    is_file = _is_file(source)
     path = Path(source) if is_file else PRESETS / f"{source}.toml"
     if not is_file and not path.is_file():
         raise ConfigError(

@@ -33,7 +33,7 @@ from coevo_gym.runs.assembly import (
     restoring,
     weights_hash,
 )
-from coevo_gym.runs.config import RunConfig, Sets, load_config
+from coevo_gym.runs.config import RunConfig, Sets, demand_of, load_config
 from coevo_gym.runs.evals.admission import PaidAdmission
 from coevo_gym.runs.evolving.cost import CostEstimate, evaluation_estimate
 from coevo_gym.runs.manifest import arithmetic_for, model_id, read_manifest
@@ -422,7 +422,10 @@ class _Opened:
     def policy(self) -> Policy:
         if self._policy is None:
             assembly, folder = self._assembly, self._folder
-            self._policy = make_policy(assembly.config.policy, seed=assembly.seed("policy"))
+            settings = assembly.config.policy
+            if settings.kind == "openai" and (demand := demand_of(settings.endpoint)):
+                self._progress.say(f"Permitted: {demand}.")
+            self._policy = make_policy(settings, seed=assembly.seed("policy"))
             if folder is not None and isinstance(self._policy, OpenAIPolicy):
                 # Older versions stored the usage of finished episodes alone.
                 known = sum((line.usage for line in folder.lines().values()), NO_USAGE)

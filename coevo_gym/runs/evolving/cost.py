@@ -78,6 +78,7 @@ class CostEstimate(FrozenModel):
             machine.
         rounds: maximum rounds, including those that find the initial tasks; None for an evaluation.
         cost: the maximum cost within the caps; the number of prompt tokens is approximate.
+        key_env: environment variable with the key, or several; "" for none.
         caps: the caps that are set, by key.
         questions: maximum number of questions that studies ask.
     """
@@ -86,6 +87,7 @@ class CostEstimate(FrozenModel):
     paid: bool
     rounds: int | None
     cost: Usage
+    key_env: str = ""
     caps: Mapping[str, int | float] = FrozenDict()
     questions: int = 0
 
@@ -100,6 +102,8 @@ class CostEstimate(FrozenModel):
                 yield "rounds that query this model", f"at most {self.rounds}"
             if self.questions:
                 yield "queries from studies", f"at most {self.questions:,}"
+        if self.key_env:
+            yield "key sent to this model", f"from {self.key_env}, if the variable is set"
         yield "requests to this model", f"at most {self.cost.calls:,}"
         sent, answered = self.cost.prompt_tokens, self.cost.completion_tokens
         yield "tokens sent and received", f"at most about {sent:,}, and at most {answered:,}"
@@ -160,6 +164,7 @@ def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) ->
         paid=may_cost(endpoint),
         rounds=None,
         cost=_priced(cost, endpoint.prices),
+        key_env=endpoint.api_key_env or "",
         caps=_caps_of(endpoint.caps, "policy.endpoint"),
     )
     return [_capped(estimate)]
@@ -249,7 +254,8 @@ def _asked(
         cost = _priced(cost, model.endpoint.prices)
         caps |= _caps_of(model.endpoint.caps, endpoint)
     paid = remote and may_cost(model.endpoint)
-    return CostEstimate(model=name, paid=paid, rounds=0, cost=cost, caps=caps)
+    key_env = (model.endpoint.api_key_env or "") if remote else ""
+    return CostEstimate(model=name, paid=paid, rounds=0, cost=cost, key_env=key_env, caps=caps)
 
 
 def _round(config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, guided: bool) -> Usage:
@@ -319,6 +325,7 @@ def _both(one: CostEstimate, other: CostEstimate) -> CostEstimate:
         paid=one.paid,
         rounds=(one.rounds or 0) + (other.rounds or 0),
         cost=one.cost + other.cost,
+        key_env=", ".join(dict.fromkeys(name for name in (one.key_env, other.key_env) if name)),
         caps={**one.caps, **other.caps},
         questions=one.questions + other.questions,
     )

@@ -278,7 +278,7 @@ def resolve(
         "arm": {row.name: {**({"method": row.method} if row.method else {}), "set": arm}},
     }
     try:
-        return load_config(tree, sets=sets, environ=environ)
+        return load_config(tree, sets=sets, environ=environ, origin=f"{experiment.name}.toml")
     except ConfigError as error:
         raise ConfigError(f"{experiment.name}, row {row.name}: {error}") from error
 

@@ -56,7 +56,9 @@ def batch_of(experiment: Experiment, row: Row) -> SimulatedCell:
         "arm": {row.name: {**({"method": row.method} if row.method else {}), "set": row.set}},
     }
     try:
-        arm = arm_configs(load_config(tree, environ={}).config)[row.name]
+        arm = arm_configs(load_config(tree, environ={}, origin=f"{experiment.name}.toml").config)[
+            row.name
+        ]
     except ConfigError as error:
         raise ConfigError(f"{experiment.name}, row {row.name}: {error}") from error
     return SimulatedCell(
