@@ -23,6 +23,7 @@ from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.pool.pool import TaskPool
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.curricula.session.stream import scripted_evolver
+from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.held_out import HoldingOut, benchmark_of, is_held_out
 from coevo_gym.episodes import EnvPool
 from coevo_gym.episodes.episode import trajectory_of
@@ -30,6 +31,7 @@ from coevo_gym.episodes.evaluation import evaluate
 from coevo_gym.methods.coevolve import CoEvolve
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
+from coevo_gym.runs.demonstrations import read_demonstrations
 from coevo_gym.trainers.demonstrations import demonstrate
 from tests import toy
 
@@ -131,6 +133,41 @@ def test_words_and_scenario_hide_no_copy(benchmark: str) -> None:
     assert practised.side_of(copy) is Split.HELD_OUT
     reworded = copy.model_copy(update={"instruction": f"{copy.instruction} Please"})
     assert practised.side_of(reworded) is Split.HELD_OUT
+
+
+CHANGED: dict[str, tuple[str, dict[str, object]]] = {
+    "webshop": ("verifier", {"price_cap": 1234.0}),
+    "bfcl": ("world", {"long_context": True}),
+    "alfworld": ("world", {}),
+    "appworld": ("world", {}),
+    "toy": ("world", {"buttons": toy.COLOURS[::-1]}),
+}
+"""By benchmark, a value of a task that can be changed without asking for something else."""
+
+
+def test_a_changed_value_and_another_scenario_hide_no_copy(benchmark: str, tmp_path: Path) -> None:
+    """What counts is the scenario of the content, not the one that the task names."""
+    practised = benchmark_of(benchmark, SHARE)
+    train, held_out = divided(benchmark)
+    part, values = CHANGED[benchmark]
+    path = tmp_path / "disguised.jsonl"
+    for task in held_out[:: max(1, len(held_out) // 20)]:
+        other = next(one for one in train if one.scenario != task.scenario)
+        changed = getattr(task, part).model_copy(update=values)
+        fields = {part: changed, "scenario": other.scenario, "split": Split.TRAIN}
+        if benchmark == "bfcl":  # the state of the other scenario, and the conversation of this one
+            assert isinstance(task.world, BFCLWorld)
+            fields["world"] = other.world.model_copy(update={"turns": task.world.turns})
+        copy = task.model_copy(update=fields)
+        try:
+            assert practised.side_of(copy) is Split.HELD_OUT, task
+        except TaskError:
+            assert benchmark in ("alfworld", "appworld")  # their worlds name a scenario, too
+        write_tasks(path, [copy])
+        with pytest.raises((SplitLeakError, TaskError)):
+            read_demonstrations(path, practised)
+        with pytest.raises((SplitLeakError, TaskError)):
+            gym.make(practised.env_id, hold_out=SHARE, tasks=str(path))
 
 
 def test_an_open_task_stays_on_its_side(benchmark: str) -> None:

@@ -23,6 +23,7 @@ from coevo_gym.core.trajectory import Group
 from coevo_gym.methods.coevolve import CoEvolve
 from coevo_gym.methods.contract import assert_method_contract
 from coevo_gym.testing.benchmark import BENCHMARK_CHECKS
+from coevo_gym.testing.contract import CHECKS
 from coevo_gym.testing.curriculum import assert_curriculum_contract
 from coevo_gym.testing.gate import assert_gate_contract, draft_of
 
@@ -76,7 +77,7 @@ def test_no_name_of_the_skeleton_is_left(place: Place) -> None:
 
 def test_it_keeps_its_contract_as_written(place: Place) -> None:
     said = place.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "coevo-tea-room")
-    assert f"{12 + len(BENCHMARK_CHECKS)} passed" in said
+    assert f"{len(CHECKS) + len(BENCHMARK_CHECKS)} passed" in said
 
 
 def test_it_is_listed_and_ready(place: Place) -> None:

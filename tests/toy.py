@@ -138,6 +138,10 @@ class ToyBenchmark:
     def side_of(self, task: Task) -> Split:
         return side_by_id(self, task)
 
+    def scenarios_of(self, task: Task) -> tuple[str, ...]:
+        verifier = task.verifier
+        return ("-".join(verifier.order),) if isinstance(verifier, ToyVerifier) else ()
+
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
         first, extra = context.task.solution[0], str(rng.choice(COLOURS))
         actions = (first, f"press {extra}", f"press {COLOURS[int(rng.integers(6))]}", "done")

@@ -111,7 +111,10 @@ class Evidence:
 
 
 class Benchmark(Protocol):
-    """The benchmark interface for curricula, agents and trainers."""
+    """The benchmark interface for curricula, agents and trainers.
+
+    It may also have a method ``scenarios_of(task)``; see :func:`scenarios_of`.
+    """
 
     name: str
     env_id: str
@@ -381,10 +384,22 @@ def operations_of(benchmark: Benchmark, task: Task) -> tuple[str, ...]:
     return names
 
 
+def scenarios_of(benchmark: Benchmark, task: Task) -> frozenset[str]:
+    """Return the scenario that a task names, and those that its content belongs to.
+
+    The latter are the result of the benchmark's method ``scenarios_of(task)``, if it has one: the
+    scenarios of its native tasks that ask for the same thing. They do not count if the task names
+    one of them.
+    """
+    found = benchmark.scenarios_of(task) if hasattr(benchmark, "scenarios_of") else ()
+    return frozenset({task.scenario, *(() if task.scenario in found else found)})
+
+
 def side_by_id(benchmark: Benchmark, task: Task) -> Split:
-    """Determine a task's split from its scenario and id; see also :meth:`Benchmark.side_of`."""
+    """Determine a task's split from its scenarios and id; see also :meth:`Benchmark.side_of`."""
     held_out = _held_out(benchmark)  # type: ignore[arg-type]  # benchmarks hash by identity
-    return strictest(benchmark.split_of(task.scenario), held_out.get(task.id, Split.TRAIN))
+    sides = map(benchmark.split_of, scenarios_of(benchmark, task))
+    return strictest(*sides, held_out.get(task.id, Split.TRAIN))
 
 
 @lru_cache(maxsize=16)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -107,6 +107,15 @@ class ProposableFolder:
     def side_of(self, task: Task) -> Split:
         """Return the split that a task's content belongs to; see the benchmark's ``tasks.py``."""
         return self._tasks.side_of(task)
+
+    def scenarios_of(self, task: Task) -> Collection[str]:
+        """Return the scenarios of the native tasks that ask for the same; () if unknown.
+
+        They come from a function ``scenarios_of`` in the benchmark's ``tasks.py``, if it has one.
+        """
+        found = getattr(self._tasks, "scenarios_of", None)
+        scenarios: Collection[str] = () if found is None else found(task)
+        return scenarios
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
         """Turn an exploration trajectory into drafts; see the benchmark's ``builder.py``."""

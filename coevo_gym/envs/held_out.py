@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, cast
 
-from coevo_gym.core.benchmark import Benchmark, get_benchmark
+from coevo_gym.core.benchmark import Benchmark, get_benchmark, scenarios_of
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.task import Split, Task, canonical_json, folded, parse_split
 from coevo_gym.core.task_file import TaskList
@@ -94,7 +94,8 @@ class HoldingOut:
         """Determine a task's split from its scenario and content, ignoring its ``split`` field.
 
         A copy of a held-out native task is recognised by its world and verifier, even if its
-        scenario or wording differs.
+        scenario or wording differs; and by the scenarios that its content belongs to, if the
+        benchmark knows them (:func:`~coevo_gym.core.benchmark.scenarios_of`).
         """
         if self._has_content(task):
             return Split.HELD_OUT
@@ -108,7 +109,8 @@ class HoldingOut:
         return task.model_copy(update={"split": Split.HELD_OUT})
 
     def _holds(self, task: Task) -> bool:
-        return is_held_out(self._inner.name, task.scenario, self._share)
+        scenarios = scenarios_of(self._inner, task)
+        return any(is_held_out(self._inner.name, one, self._share) for one in scenarios)
 
     def _copies(self, task: Task) -> bool:
         """Return True if some held-out task has the same world and verifier as this task."""

@@ -327,6 +327,25 @@ class TestRequests:
             assert engine.ask("step_end")["calls"] == ["supervisor.show_profile"]
             assert engine.ask("grade")["tests"]
 
+    @pytest.mark.parametrize(
+        ("code", "kind", "message"),
+        [
+            ("x = 1\n" * 2_000, "timeout", "more than 0.05 seconds to check"),
+            ("a" + "[0]" * 2_900, "syntax", "nested over 200 levels deep"),
+            ("a" + "[0]" * 200_000, "syntax", "100,000 can run"),
+            ("x = " + "-" * 99_000 + "1", "syntax", "cannot be parsed"),
+        ],
+        ids=["long", "deep", "too long", "too deep for the parser"],
+    )
+    def test_a_check_that_keeps_the_engine_busy_is_ended(
+        self, requests: tuple[Engine, socket.socket, Channel], code: str, kind: str, message: str
+    ) -> None:
+        engine, _, _ = requests
+        checked = engine.ask("check", code=code, limit_s=0.05)
+        assert (checked["kind"], message in checked["message"]) == (kind, True), checked
+        assert engine.ask("check", code="print(1)") == {"kind": "", "message": ""}
+        assert engine.ask("check", code="import subprocess")["kind"] == "unsafe"
+
     def test_descriptors_are_not_kept(
         self, requests: tuple[Engine, socket.socket, Channel]
     ) -> None:

@@ -89,6 +89,7 @@ def test_variables_live_on_and_what_fails_is_told(env: AppWorldEnv, task: Task) 
         ("print(", "syntax"),
         ("", "syntax"),
         ("import subprocess", "unsafe"),
+        ("a" + "[0]" * 2900, "syntax"),
         ("raise KeyboardInterrupt", "exception"),
         ("apis.nobody.nothing()", "exception"),
         ("print('\ud800')", ""),

@@ -210,7 +210,7 @@ def facts_of(problem: str) -> list[tuple[str, tuple[str, ...]]]:
 
 def _games(world: ALFWorldWorld) -> Games:
     games = open_games()
-    if not games.digest.startswith(world.digest):
+    if games.digest[:16] != world.digest:
         raise DataError(
             f"The task was created from the ALFWorld games {world.digest}, but the installed games "
             f"are {games.digest[:16]}. Install the matching games, or choose tasks created from "

@@ -64,9 +64,10 @@ class AppWorldEnv(TaskEnv):
 
     Faults in the code:
         ``info["error_kind"]`` is ``syntax``, ``unsafe`` (refused before it ran), ``exception``,
-        ``timeout`` (killed after ``step_limit_s``) or ``crash`` (the interpreter died or exceeded
-        its memory limit). After a timeout or a crash, variables are lost; the apps' data is not.
-        Unlike a fault in the code, a fault in the engine raises ``EnvBackendError``.
+        ``timeout`` (killed after ``step_limit_s``, or its check took more than 5 s of processor
+        time) or ``crash`` (the interpreter died or exceeded its memory limit). If code was killed
+        or crashed, variables are lost; the apps' data is not. Unlike a fault in the code, a fault
+        in the engine raises ``EnvBackendError``.
 
     Options:
         ``{"task": Task}`` or ``{"task_id": id or name}``.
@@ -100,9 +101,10 @@ class AppWorldEnv(TaskEnv):
         another user's code. Tasks that need such a code cannot be built. A token is accepted only
         if it was issued in this episode. The agent's code cannot log in as the companies that send
         codes and receipts, although the original's source reveals their shared password. APIs
-        respond only while a step runs: a call from a leftover thread waits for the next step. The
-        code cannot read these folders: ``COEVO_HOME``, the data folder, this package's folder, and
-        the working directory of this process. A call fails in these cases: an argument that is part
+        respond only while a step runs: a call from a leftover thread waits for the next step. Code
+        with a syntax tree of more than 200 levels is refused. The code cannot read these folders:
+        ``COEVO_HOME``, the data folder, this package's folder, and the working directory of this
+        process. A call fails in these cases: an argument that is part
         of an API's address is empty, ``.`` or ``..``, or contains a slash, a backslash, a control
         character, a brace or one of ``?#%``; an argument contains a lone surrogate, or a number
         that is not finite or exceeds 64 bits; the step has made 1,000 calls already; the call has

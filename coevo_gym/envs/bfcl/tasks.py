@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -69,13 +69,27 @@ def side_of(task: Task, scheme: str = "index") -> Split:
     world = task.world
     assert isinstance(world, BFCLWorld)
     split_of(task.scenario)  # raises if the scenario does not exist
-    own, copied = _index_of(task.scenario), set[int]()
-    for key in _keys(world, task.verifier):
-        copied |= _numbers().get(key, frozenset())
+    own, copied = _index_of(task.scenario), _matching(_keys(world, task.verifier))
     side = strictest(*(scheme_split(number, scheme) for number in (own, *sorted(copied))))
     if side is Split.TRAIN and not starts_in(task.scenario, world):
         raise TaskError(f"no official BFCL entry in {task.scenario} has this initial state")
     return side
+
+
+def scenarios_of(task: Task) -> frozenset[str]:
+    """Return the scenarios of the official entries with the same messages or reference calls.
+
+    Raises:
+        BenchmarkNotInstalled: if the official package is not installed.
+    """
+    assert isinstance(task.world, BFCLWorld)
+    keys = _keys(task.world, task.verifier)
+    return frozenset(map(scenario_of, _matching(key for key in keys if key[0] != "config")))
+
+
+def _matching(keys: Iterable[Key]) -> set[int]:
+    """Return the numbers of the official entries that have one of the keys."""
+    return {number for key in keys for number in _numbers().get(key, ())}
 
 
 def starts_in(scenario: str, world: BFCLWorld) -> bool:

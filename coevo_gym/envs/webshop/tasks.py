@@ -44,6 +44,8 @@ numbers.
 """
 OFFICIAL_PRODUCTS = 1_000
 """Number of products in the original WebShop's smallest catalogue."""
+_DIGITS = 16
+"""Number of digits of a catalogue's digest that a task stores."""
 
 
 def split_of(asin: str) -> Split:
@@ -72,6 +74,11 @@ def side_of(task: Task) -> Split:
     product_of(wanted, catalogue)
     kept = Split.TEST if _is_reserved(catalogue, wanted, task.instruction) else Split.TRAIN
     return strictest(split_of(task.scenario), split_of(wanted.asin), kept)
+
+
+def scenarios_of(task: Task) -> tuple[str, ...]:
+    """Return the product in a task's goal, () without a goal."""
+    return (task.verifier.asin,) if isinstance(task.verifier, WebShopVerifier) else ()
 
 
 def product_of(wanted: WebShopVerifier, catalogue: Catalogue) -> Product:
@@ -115,18 +122,19 @@ def open_catalogue(world: WebShopWorld) -> Catalogue:
                 "webshop --from DIR`, or set COEVO_WEBSHOP_DATA to a folder with its files."
             )
         catalogue = load_official(folder)
-    if not catalogue.digest.startswith(world.digest):
+    if catalogue.digest[:_DIGITS] != world.digest:
         raise DataError(
-            f"The installed WebShop catalogue {catalogue.name!r} ({catalogue.digest[:16]}) is not "
-            f"the catalogue that the task was created from: {world.catalogue!r} ({world.digest}). "
-            "Install the same data, or choose tasks created from the installed catalogue."
+            f"The installed WebShop catalogue {catalogue.name!r} ({catalogue.digest[:_DIGITS]}) is "
+            f"not the catalogue that the task was created from: {world.catalogue!r} "
+            f"({world.digest}). Install the same data, or choose tasks created from the installed "
+            "catalogue."
         )
     return catalogue
 
 
 def world_of(catalogue: Catalogue) -> WebShopWorld:
     """Return the world that all tasks of a catalogue share."""
-    return WebShopWorld(catalogue=catalogue.name, digest=catalogue.digest[:16])
+    return WebShopWorld(catalogue=catalogue.name, digest=catalogue.digest[:_DIGITS])
 
 
 def reference(goal: ShoppingGoal, catalogue: Catalogue) -> tuple[str, ...]:

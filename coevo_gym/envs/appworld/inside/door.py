@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf
@@ -95,6 +96,30 @@ def size(arguments: Mapping[str, Any]) -> int:
     except (TypeError, ValueError, RecursionError) as error:
         told = orjson.dumps({"message": f"Validation error. Reason: \n{error}"}).decode()
         raise Exception(f"Response status code is 422:\n{told}") from error
+
+
+class OutOfTimeError(BaseException):
+    """Raised by :func:`limited`. The stock engine takes any ``Exception`` for a syntax error."""
+
+
+@contextmanager
+def limited(limit_s: float) -> Iterator[None]:
+    """Limit the CPU time of the ``with`` block, which must run Python code in the main thread.
+
+    Raises:
+        OutOfTimeError: if the block has taken ``limit_s`` seconds.
+    """
+
+    def stop(*_: Any) -> None:
+        raise OutOfTimeError
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 class Effort:

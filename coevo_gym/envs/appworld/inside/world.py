@@ -20,7 +20,7 @@ from appworld.requester import NumRequestsLimitError, _get_api_name_to_doc
 
 from .changes import changes
 from .credentials import Tokens, guard
-from .door import Door, Effort, check_path, size
+from .door import Door, Effort, OutOfTimeError, check_path, limited, size
 
 ARGUMENT_BYTES = 16 << 20
 """Maximum total size of the arguments of all calls in an episode, as JSON."""
@@ -31,6 +31,13 @@ DIFF_BYTES = 32 << 20
 
 CALL_LIMIT_S = 10.0
 """Maximum processor time of a call, in seconds; usual calls take hundredths of a second."""
+CHECK_LIMIT_S = 5.0
+"""Maximum processor time of the check of a step's code, in seconds; usual code takes hundredths."""
+MAX_CODE_CHARS = 100_000
+"""Maximum length of a step's code; the parser may crash on longer code."""
+MAX_CODE_DEPTH = 200
+"""Maximum depth of a step's syntax tree. The stock engine's rules take minutes for deeper trees, in
+native code that cannot be interrupted, and then fail for want of stack."""
 
 _RESERVED = frozenset({"_app_name", "_api_name", "client", "show", "track"})
 _STAND_IN = "\0object"
@@ -129,13 +136,24 @@ class World:
             "apps": {app: sorted(apis) for app, apis in self._public.items()},
         }
 
-    def check(self, code: str) -> dict[str, str]:
+    def check(self, code: str, limit_s: float = CHECK_LIMIT_S) -> dict[str, str]:
         """Check code against the stock engine's rules. ``kind`` is "" if it may run."""
+        reason = ""
+        if len(code) > MAX_CODE_CHARS:
+            reason = f"The code has {len(code):,} characters; at most {MAX_CODE_CHARS:,} can run."
+        elif _depth(code) > MAX_CODE_DEPTH:
+            reason = f"The code cannot be parsed: it is nested over {MAX_CODE_DEPTH} levels deep."
+        if reason:
+            return {"kind": "syntax", "message": _FAILED + reason}
         try:
-            safe, reason = self._world.safety_guard.is_syntax_safe(code)
-            if not safe:
-                return {"kind": "unsafe", "message": _FAILED + reason}
-            ast.parse(code.strip())
+            with limited(limit_s):
+                safe, reason = self._world.safety_guard.is_syntax_safe(code)
+                if not safe:
+                    return {"kind": "unsafe", "message": _FAILED + reason}
+                ast.parse(code.strip())
+        except OutOfTimeError:
+            reason = f"The code took more than {limit_s:g} seconds to check. Write simpler code."
+            return {"kind": "timeout", "message": _FAILED + reason}
         except SyntaxError as error:
             line = (error.text or "").rstrip()
             reason = f"Syntax error in line:\n{line}\nMessage: {error.msg}"
@@ -257,6 +275,19 @@ def _in_short(diff: dict[str, Any]) -> dict[str, Any]:
     if sum(map(len, texts.values())) <= DIFF_BYTES:
         return diff
     return {model: {"sha256": hashlib.sha256(text).hexdigest()} for model, text in texts.items()}
+
+
+def _depth(code: str) -> int:
+    """Return the depth of a code's syntax tree, or 0 if the code cannot be parsed."""
+    try:
+        level: list[ast.AST] = [ast.parse(code)]
+    except Exception:
+        return 0
+    depth = 0
+    while level:
+        depth += 1
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return depth
 
 
 def _raised_by_tests(error: Exception) -> bool:

@@ -35,8 +35,12 @@ def side_of(task: Task) -> Split:
 
     A copy of a held-out room under another name is still a held-out room.
     """
-    copied = [room for room, world in _rooms().items() if world == task.world]
-    return strictest(*map(split_of, (task.scenario, *copied)))
+    return strictest(*map(split_of, (task.scenario, *scenarios_of(task))))
+
+
+def scenarios_of(task: Task) -> tuple[str, ...]:
+    """Return the rooms that a task's content belongs to, whatever its own scenario says."""
+    return tuple(room for room, world in _rooms().items() if world == task.world)
 
 
 def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
