@@ -236,7 +236,7 @@ def rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
     """Yield the plan as (name, amount) pairs, with the amounts as text."""
     yield "arms, in order", ", ".join(config.arms)
     if (folder := config.plugins.methods) is not None and not is_approved(Demand(folder)):
-        yield f"methods in {folder}", "not loaded, so the plan does not include their settings"
+        yield "methods", f"those in {folder} are not loaded, and the plan lacks their settings"
     if planned.initial_tasks:
         yield "initial tasks, from unguided exploration", f"{planned.initial_tasks}"
     else:
