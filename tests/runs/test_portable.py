@@ -133,7 +133,10 @@ def test_weights_are_the_same_on_an_emulated_processor(tmp_path: Path, model: st
     assert found == {arm: WEIGHTS[arm] for arm in arms}
 
 
-def test_a_kill_and_a_resume_on_another_processor_change_nothing(tmp_path: Path) -> None:
+def test_a_kill_and_a_resume_on_another_processor_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COEVO_CFG__ARITHMETIC", raising=False)
     sets = [f"--set={item}" for item in (*SHORT, "arms=coevolve", "store.checkpoint_every_steps=2")]
     killed = Child(tmp_path, "train", "quickstart", "--name=short", *sets)
     killed.wait_for("train coevolve: 3/6")
