@@ -43,6 +43,11 @@ def without_bfcl(folder: Path) -> dict[str, str]:
     return {"COEVO_HOME": str(folder / "home"), "PYTHONPATH": str(info.parent)}
 
 
+def test_the_package_runs_as_the_command() -> None:
+    done = run(["-m", "coevo_gym", "--help"], env={**os.environ, "COLUMNS": "200"})
+    assert (done.returncode, done.stdout) == (0, coevo("--help").stdout)
+
+
 def test_help_lists_the_verbs() -> None:
     text = coevo("--help").stdout
     assert all(verb in text for verb in ("envs", "doctor", "install", "play"))

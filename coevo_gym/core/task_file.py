@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import SupportsIndex, overload
@@ -55,7 +56,7 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
     tasks = []
     for number, line in task_lines(path):
         try:
-            tasks.append(Task.from_json(line))
+            tasks.append(Task.from_json(decoded(line)))
         except TaskError as error:
             raise TaskError(f"{path}, line {number}: {error}") from error
     return tuple(tasks)
@@ -64,17 +65,35 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
 def task_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the non-empty lines of a task file, with line numbers starting at 1.
 
+    A byte order mark at the start of the file is left out.
+
     Raises:
         TaskError: if the file cannot be read.
     """
     try:
         for number, line in enumerate(read_lines(path), start=1):
+            line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
             if line.strip():
                 yield number, line
     except OSError as error:
         raise TaskError(f"Cannot read tasks from {path}: {error.strerror}.") from error
     except ValueError as error:
         raise TaskError(f"{str(path)!r} is not a valid file name: {error}.") from error
+
+
+def decoded(line: bytes) -> str:
+    """Return a line of a task file as text.
+
+    Raises:
+        TaskError: if it is not UTF-8.
+    """
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise TaskError(
+            f"the line is not UTF-8 text ({error.reason} at byte {error.start}). Save the file as "
+            "UTF-8."
+        ) from error
 
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> None:

@@ -87,8 +87,24 @@ class VectorIndex:
         return found
 
     def add(self, vectors: ArrayLike) -> None:
-        """Normalise and append (n, dim) vectors."""
-        self._append(normalise(np.asarray(vectors, dtype=np.float64).reshape(-1, self.dim)))
+        """Normalise and append (n, dim) vectors, or one (dim,) vector.
+
+        Raises:
+            ValueError: if a vector has another length or is not finite.
+        """
+        self._append(self._units(vectors))
+
+    def _units(self, vectors: ArrayLike) -> NDArray[np.float64]:
+        """Return (n, dim) or (dim,) vectors as (n, dim) unit vectors."""
+        rows = np.atleast_2d(np.asarray(vectors, dtype=np.float64))
+        rows = rows if rows.size else rows.reshape(0, self.dim)
+        if rows.ndim != 2 or rows.shape[1] != self.dim:
+            raise ValueError(
+                f"The index needs vectors of length {self.dim}, got an array of shape {rows.shape}."
+            )
+        if not (finite := np.isfinite(rows).all(axis=1)).all():
+            raise ValueError(f"Vector {int(finite.argmin())} contains NaN or an infinite number.")
+        return normalise(rows)
 
     def _append(self, new: NDArray[Any]) -> None:
         """Append (n, dim) unit vectors."""
@@ -103,8 +119,14 @@ class VectorIndex:
         self._n = after
 
     def nearest(self, queries: ArrayLike, k: int) -> Nearest:
-        """Return the ``k`` nearest vectors for each of q queries, or all if there are fewer."""
-        asked = normalise(np.asarray(queries, dtype=np.float64))
+        """Return the ``k`` nearest vectors for each of q queries, or all if there are fewer.
+
+        The queries are (q, dim), or (dim,) for one.
+
+        Raises:
+            ValueError: if a query has another length or is not finite.
+        """
+        asked = self._units(queries)
         k = min(k, len(self))
         candidates = self._propose(asked.astype(np.float32), min(len(self), max(4 * k, 32)))
         cosine = np.einsum("qcd,qd->qc", self._rows[candidates].astype(np.float64), asked)

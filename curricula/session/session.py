@@ -132,6 +132,18 @@ class CurriculumSession:
         self._opened: Recent[None] = Recent(1)
         self._closed: Recent[ClosedStep] = Recent(1)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse to copy or pickle the session, because its callers share it.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            f"A {type(self).__name__} cannot be copied or pickled, nor can a sampler that uses it, "
+            "because each copy would draw its own tasks. Save state_dict() and load it into a new "
+            "session, or share the session (`coevo serve`, RaySession)."
+        )
+
     @property
     def evolver(self) -> Evolver | None:
         """The evolver that runs the rounds, or None."""

@@ -77,6 +77,14 @@ def test_unreadable_arguments_end_the_turn_and_every_call_is_answered() -> None:
     assert [m["tool_call_id"] for m in env.messages[2:4]] == ["a", "b"]
 
 
+@pytest.mark.parametrize("arguments", [None, "", " ", "null", {}, "{}"])
+def test_no_arguments_may_be_written_in_any_way(arguments: Any) -> None:
+    env = chat(subset="base")
+    env.reset(options={"task_id": "bfcl/multi_turn_base_2"})
+    env.step(assistant(call_of("pwd", arguments)))
+    assert "current_working_directory" in env.messages[-1]["content"]
+
+
 def test_unreadable_arguments_are_answered_in_training() -> None:
     env = chat(mode="train")
     env.reset(seed=1)

@@ -29,6 +29,19 @@ def test_k_is_cut_to_what_there_is() -> None:
     assert VectorIndex(2, [[1, 0], [0, 1]]).nearest([[1, 0.1]], 3).rows.tolist() == [[0, 1]]
 
 
+def test_one_vector_is_enough_and_others_than_numbers_are_refused() -> None:
+    index = VectorIndex(2, [1.0, 0.0])
+    index.add([0.0, 2.0])
+    assert len(index) == 2
+    assert index.nearest([0.1, 1.0], 1).rows.tolist() == [[1]]
+    for use in (index.add, lambda vectors: index.nearest(vectors, 1)):
+        with pytest.raises(ValueError, match="Vector 1 contains NaN or an infinite number"):
+            use([[1.0, 0.0], [np.nan, 0.0], [np.inf, 0.0]])
+        with pytest.raises(ValueError, match="vectors of length 2, got an array of shape"):
+            use([1.0, 2.0, 3.0])
+    assert len(index) == 2
+
+
 @hnswlib
 def test_beyond_the_limit_a_graph_finds_nearly_all_of_it() -> None:
     vectors, queries = RNG(0).normal(size=(2000, 16)), RNG(1).normal(size=(100, 16))

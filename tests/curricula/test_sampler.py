@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import copy
 import json
 import multiprocessing
 import pickle
+from collections.abc import Callable
 from typing import Any, cast
 
 import gymnasium as gym
@@ -84,6 +86,16 @@ def test_samplers_that_run_the_same_episodes_are_warned_about(
     assert len(said) == warned
     assert all(one == same for one, same in tasks) is warned
     envs.close()
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_sampler_cannot_be_copied(copied: Callable[[Any], Any]) -> None:
+    env, _ = sampler()
+    with pytest.raises(TypeError, match="because each copy would draw its own tasks"):
+        copied(env.session)
+    if copied is not copy.copy:
+        with pytest.raises(TypeError, match=r"Save state_dict\(\) and load it into a new session"):
+            copied(env)
 
 
 def test_success_is_read_and_reward_is_not() -> None:

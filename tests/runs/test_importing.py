@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevo_gym.core.benchmark import get_benchmark
-from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.core.errors import EnvBackendError, TaskError
 from coevo_gym.core.evolution import Round
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import read_tasks, write_tasks
@@ -146,7 +147,29 @@ def test_any_file_is_read_to_its_end(tmp_path_factory: pytest.TempPathFactory, l
     assert last.task == ACCEPTED
 
 
+def test_both_readers_of_task_files_read_the_same(tmp_path: Path) -> None:
+    path, line = tmp_path / "mine.jsonl", ACCEPTED.to_json()
+    path.write_bytes(codecs.BOM_UTF8 + f"{line}\n{HELD.to_json()}\n".encode())
+    assert read_tasks(path) == (ACCEPTED, HELD)
+    assert [one.task for one in Importer().judge(path)] == [ACCEPTED, HELD]
+    path.write_bytes(line.encode() + b"\n" + HELD.to_json().encode("utf-16-le"))
+    with pytest.raises(TaskError, match="line 2: "):
+        read_tasks(path)
+    first, second = Importer().judge(path)
+    assert (first.task, second.task) == (ACCEPTED, None)
+    path.write_bytes(line.encode("utf-16"))
+    with pytest.raises(TaskError, match=r"line 1: the line is not UTF-8 text .* Save the file as"):
+        read_tasks(path)
+    assert "is not UTF-8 text" in next(Importer().judge(path)).problem
+
+
 # As a command.
+
+
+def test_a_file_without_tasks_is_an_error(coevo: Coevo, tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text("\n  \n")
+    text = coevo("tasks", "import", str(tmp_path / "mine.jsonl"), code=2)
+    assert "contains no lines. Each line must be a task as JSON" in text
 
 
 def test_proven_tasks_are_written_to_a_file(coevo: Coevo, tmp_path: Path) -> None:

@@ -409,6 +409,22 @@ def test_logprobs_of_other_positions_are_refused() -> None:
         GRPO(OneTooMany()).update(batch(FakeLanguageModel()))
 
 
+@pytest.mark.parametrize("value", [0.5, math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("old", ["recorded", "recomputed"])
+def test_impossible_logprobs_are_refused(value: float, old: Any) -> None:
+    """What a sampler of one's own records, such as probabilities, would weigh its samples."""
+    model = FakeLanguageModel()
+    decisions, trajectories = drawn([3, 4], [3, 4])
+    first = decisions[0][0]
+    wrong = dataclasses.replace(first, logprobs=(value, *first.logprobs[1:]))
+    trajectories[0] = trajectory([wrong, *decisions[0][1:]], success=True)
+    before = model.table.detach().clone()
+    learner = GRPO(model, GRPOConfig(old_logprobs=old))
+    with pytest.raises(ValueError, match=f"1 of 14 recorded .* are impossible, such as {value}"):
+        learner.update([group(*trajectories)])
+    assert torch.equal(model.table, before)
+
+
 def test_temperature_is_that_of_sampling() -> None:
     model, rng = FakeLanguageModel(), np.random.default_rng(0)
     decisions = [conversation(model, rng, [6, 4], temperature=0.5) for _ in range(2)]

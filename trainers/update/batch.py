@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from itertools import chain, compress
 from typing import NamedTuple, TypeVar
@@ -28,6 +29,8 @@ from coevo_gym.trainers.settings import GRPOConfig, PPOConfig
 from coevo_gym.trainers.token_advantages import spread, teaches
 
 ValueT = TypeVar("ValueT")
+_ROUNDING = 1e-3
+"""Amount by which rounding may lift a log-probability above 0."""
 
 
 class Batch(NamedTuple):
@@ -143,6 +146,7 @@ def flatten(
         n_decisions += len(mine.decisions)
     lengths = [n_sampled(sample) for sample in found]
     recorded = [value for sample in found for value in recorded_logprobs(sample)]
+    _check_logprobs(recorded)
     return Batch(
         found,
         torch.tensor(owner, dtype=torch.int64),
@@ -156,6 +160,21 @@ def flatten(
         trajectories,
         None if clip_high is None else torch.tensor(clips),
     )
+
+
+def _check_logprobs(recorded: Sequence[float]) -> None:
+    """Check that recorded log-probabilities are those of sampled positions.
+
+    Raises:
+        ValueError: if one is not a number, infinite, or above 0 by more than rounding.
+    """
+    wrong = [value for value in recorded if not -math.inf < value <= _ROUNDING]
+    if wrong:
+        raise ValueError(
+            f"{len(wrong)} of {len(recorded)} recorded log-probabilities are impossible, such as "
+            f"{wrong[0]}. The policy that samples must record the natural logarithm of each "
+            "sampled token's or choice's probability, which is finite and at most 0."
+        )
 
 
 def loss_mean(batch: Batch, config: GRPOConfig) -> tuple[Tensor, float]:

@@ -14,7 +14,7 @@ from coevo_gym.cli.output import FAILED, AsJson, busy, cell, print_json, print_t
 from coevo_gym.cli.sources import BenchmarkOrRun, NativeSplit, completing, find_source, runs
 from coevo_gym.cli.tasks.review import review
 from coevo_gym.cli.tasks.tell import tell
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.task import Task
 from coevo_gym.core.waiting import only_looking
 from coevo_gym.runs.tasks.importing import ImportedLine, Importer, add_to_run
@@ -248,6 +248,8 @@ def import_tasks(
         with busy("trying out the tasks"):
             for one in Importer(folder).judge(file):
                 judged.append(one)
+        if not judged:
+            raise TaskError(f"{file} contains no lines. Each line must be a task as JSON.")
     finally:  # tasks accepted before a Ctrl-C are kept
         accepted = [one for one in judged if one.task is not None]
         if out is not None and judged:

@@ -121,6 +121,8 @@ def _text(content: str, calls: Sequence[Mapping[str, Any]]) -> str:
         arguments = function.get("arguments") or "{}"
         if not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
+        if arguments.strip() in ("", "null"):  # as some models write a call without arguments
+            arguments = "{}"
         block = {"name": function.get("name"), "arguments": arguments}
         # A literal end-of-thought tag would hide the calls before it.
         code = json.dumps(block, ensure_ascii=False).replace("</think>", "\\u003c/think>")
