@@ -297,7 +297,7 @@ class RemoteChoiceEnv(RemoteTaskEnv):
     An observation has ``obs``, (dim,), the hashed words of page and instruction; ``choices``,
     (max_choices, dim), the hashed words of each choice, with zeros beyond the last; and
     ``action_mask``, (max_choices,), with 1 for each valid index. An action is the index of a
-    choice; an index beyond the last choice sends an empty action.
+    choice; an index that the mask excludes sends an empty action.
 
     Args:
         *args: arguments of :class:`RemoteTaskEnv`.
@@ -325,9 +325,15 @@ class RemoteChoiceEnv(RemoteTaskEnv):
         return self._look(*super().reset(seed=seed, options=options))
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Execute the choice at the given index."""
+        """Execute the choice at the given index.
+
+        Raises:
+            ValueError: if the index is outside the action space.
+        """
         offered, index = self._last[1].get("choices", ()), int(action)
-        text = offered[index] if 0 <= index < len(offered) else ""
+        if not 0 <= index < self.n_choices:
+            raise ValueError(f"action must be an index from 0 to {self.n_choices - 1}, got {index}")
+        text = offered[index] if index < len(offered) else ""
         page, reward, terminated, truncated, info = super().step(text)
         observation, info = self._look(page, info)
         return observation, reward, terminated, truncated, info

@@ -25,6 +25,12 @@ def test_the_fixture_makes_envs(coevo_env: Callable[..., TaskEnv]) -> None:
     assert env.step("")[3] is True
 
 
+def test_a_seed_picks_the_task(coevo_env: Callable[..., TaskEnv]) -> None:
+    names = [coevo_env("toy", seed=seed).task.name for seed in (0, 0, 1, 2, 3)]
+    assert names[0] == names[1] == coevo_env("toy").task.name
+    assert len(set(names)) > 1
+
+
 def test_the_plugin_is_found_by_other_projects(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

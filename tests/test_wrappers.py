@@ -20,13 +20,16 @@ IDS = [spec.env_id for spec in benchmark_specs()]
 
 @pytest.mark.parametrize("env_id", ["Toy-v0", "CoEvolve-WebShop-v0"])
 def test_choices_are_actions(env_id: str) -> None:
-    env = ChooseAction(gym.make(env_id), max_choices=12)
+    env = ChooseAction(gym.make(env_id), max_choices=500)
     _, info = env.reset(seed=0)
     assert info["action_mask"].sum() == len(env.choices) > 0
     _, _, _, _, info = env.step(0)
     assert info["action_valid"]
-    _, _, _, _, info = env.step(11 if len(env.choices) < 12 else -1)
+    _, _, _, _, info = env.step(len(env.choices))  # the mask excludes it
     assert not info["action_valid"]
+    for outside in (-1, 500):
+        with pytest.raises(ValueError, match=f"an index from 0 to 499, got {outside}"):
+            env.step(outside)
 
 
 def test_a_whole_episode_by_index() -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ipaddress
 import json
 import math
+import os
 import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Annotated, Literal, NamedTuple
 from urllib.parse import urlsplit
+from urllib.request import proxy_bypass
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from coevo_gym.core.seams import Prompt
 from coevo_gym.core.spend import Caps, Cost, Prices, Tokens
@@ -50,9 +52,7 @@ class EndpointConfig(FrozenModel):
 
     model: str = Field(default="default", min_length=1)
     """Name of the model on the server."""
-    base_url: str = Field(
-        default="https://api.openai.com/v1", pattern=r"^https?://[^/@?#]+[^@?#]*$"
-    )
+    base_url: str = "https://api.openai.com/v1"
     """URL of the API, including ``/v1`` and without a key."""
     api_key_env: str | None = Field(default="OPENAI_API_KEY", min_length=1)
     """Environment variable with the key; a placeholder is sent if the variable is not set."""
@@ -81,6 +81,16 @@ class EndpointConfig(FrozenModel):
     max_usd_total: float | None = Field(default=None, gt=0)
     """Maximum cost per run in US dollars, across resumes; None for no cap."""
 
+    @field_validator("base_url")
+    @classmethod
+    def _is_url(cls, url: str) -> str:
+        if not re.fullmatch(r"https?://[^/@?#]+[^@?#]*", url):
+            raise ValueError(
+                "must be a URL that begins with http:// or https:// and contains no user name, "
+                "key or query, such as http://localhost:8000/v1"
+            )
+        return url
+
     @model_validator(mode="after")
     def _a_cap_on_money_has_prices(self) -> EndpointConfig:
         if self.max_usd_total is not None and not any(self.prices):
@@ -97,14 +107,28 @@ class EndpointConfig(FrozenModel):
         return f"{url.scheme}://{url.netloc}"
 
     @property
-    def encrypted(self) -> bool:
-        """True if requests are encrypted, or do not leave this machine."""
-        url = urlsplit(self.base_url)
+    def on_this_machine(self) -> bool:
+        """True if the server has a loopback address."""
+        name = urlsplit(self.base_url).hostname or ""
         try:
-            inside = ipaddress.ip_address(url.hostname or "").is_loopback
+            return ipaddress.ip_address(name).is_loopback
         except ValueError:
-            inside = url.hostname == "localhost"
-        return url.scheme == "https" or inside
+            return name == "localhost"
+
+    @property
+    def proxy(self) -> str:
+        """The environment's proxy for this server, as ``NAME=host:port``; "" for none.
+
+        A loopback address is reached without a proxy.
+        """
+        url = urlsplit(self.base_url)
+        if self.on_this_machine or proxy_bypass(url.hostname or ""):
+            return ""
+        for name in (f"{url.scheme}_proxy", "all_proxy"):
+            for variable in (name, name.upper()):
+                if value := os.environ.get(variable):
+                    return f"{variable}={urlsplit(value).netloc.rpartition('@')[2] or value}"
+        return ""
 
     @property
     def prices(self) -> Prices:

@@ -131,12 +131,14 @@ class UnreadableAnswer(Exception):
     """Raised if a response's body was not read because it was compressed or too large."""
 
 
-def bounded_client(openai: Any) -> Any:
+def bounded_client(openai: Any, direct: str = "") -> Any:
     """Create the HTTP client for ``openai.AsyncOpenAI(http_client=...)``, with openai's defaults.
 
     It requests uncompressed responses and rejects compressed responses, because a few kilobytes can
     expand to gigabytes. The bodies of redirects are not read at all. Requests raise
     :class:`UnreadableAnswer`, which some versions of ``openai`` wrap in an ``APIConnectionError``.
+
+    Requests to ``direct``, a scheme and host, do not use a proxy from the environment.
     """
 
     class Client(openai.DefaultAsyncHttpxClient):  # type: ignore[misc]
@@ -155,7 +157,7 @@ def bounded_client(openai: Any) -> Any:
             finally:
                 await response.aclose()
 
-    return Client()
+    return Client(mounts={direct: None} if direct else None)
 
 
 async def _read(response: Any) -> Any:

@@ -117,7 +117,7 @@ class OpenAIPolicy:
         self.config = config
         self._openai = openai
         self._key = SecretStr(_read_key(config.api_key_env))
-        if self._key and not config.encrypted:
+        if self._key and not (config.on_this_machine or config.base_url.startswith("https:")):
             raise ConfigError(
                 f"The key in {config.api_key_env} would be sent to {config.host} without "
                 "encryption. Use https, reach the server through a tunnel to this machine, or set "
@@ -128,7 +128,9 @@ class OpenAIPolicy:
             api_key=self._key.get_secret_value() or _NO_KEY,
             max_retries=0,
             timeout=None,
-            http_client=bounded_client(openai),
+            http_client=bounded_client(
+                openai, direct=config.host if config.on_this_machine else ""
+            ),
         )
         self._meter = Meter(config.caps)
         self.counts: Counter[str] = Counter()
@@ -385,6 +387,8 @@ class OpenAIPolicy:
             f"{self.config.model} at {self.config.base_url} gave no answer{times}: "
             f"{fault.what.rstrip('. ')}. {fault.advice}"
         )
+        if proxy := self.config.proxy:
+            said += f" Requests go through the proxy {proxy}; NO_PROXY lists servers without one."
         in_a_row = 1 + (self._lost_in_a_row or 0)
         works = self._lost_in_a_row is not None or fault.filtered
         if not (fault.retry or fault.alone) or not works or in_a_row >= _MAX_LOST_IN_A_ROW:

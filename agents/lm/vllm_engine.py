@@ -55,6 +55,23 @@ class VLLMConfig(FrozenModel):
     """Start faster, without compiled kernels and CUDA graphs. Decoding is then slower."""
 
 
+def import_vllm() -> Any:
+    """Import vLLM, and leave the process as it was.
+
+    Raises:
+        ImportError: if vLLM is not installed.
+    """
+    with _process_kept():
+        try:
+            import vllm
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                f"This policy needs vLLM. {extra_advice('vllm')} (requires Linux and an NVIDIA "
+                "GPU; downloads several GB), or set policy.kind to transformers."
+            ) from error
+    return vllm
+
+
 class VLLMEngine:
     """A causal language model that vLLM runs in this process.
 
@@ -81,16 +98,8 @@ class VLLMEngine:
         _require_one_process()
         self.holds: object = None
         self._shapes = checkpoint_shapes(folder)
+        self._vllm, cache = import_vllm(), config.kv_cache_gib
         with _process_kept():
-            try:
-                import vllm
-            except ModuleNotFoundError as error:
-                advice = extra_advice("vllm")
-                raise ImportError(
-                    f"This policy needs vLLM. {advice} (requires Linux and an NVIDIA GPU; "
-                    "downloads several GB), or set policy.kind to transformers."
-                ) from error
-            self._vllm, cache = vllm, config.kv_cache_gib
             try:
                 self._llm = self._vllm.LLM(
                     str(folder),

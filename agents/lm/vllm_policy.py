@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from coevo_gym.agents.lm.language_model import ModelConfig
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
-from coevo_gym.agents.lm.vllm_engine import VLLMConfig, VLLMEngine
+from coevo_gym.agents.lm.vllm_engine import VLLMConfig, VLLMEngine, import_vllm
 from coevo_gym.core.errors import ModelError
 from coevo_gym.core.trajectory import Segment
 
@@ -61,6 +61,7 @@ class VLLMPolicy(TransformersPolicy):
         thinking: bool | None = None,
         seed: int = 0,
     ) -> None:
+        import_vllm()  # before the model, which may have to be downloaded
         super().__init__(config, thinking=thinking, seed=seed)
         dtype: Literal["bfloat16", "float32"] = "bfloat16" if self._half else "float32"
         folder = _folder(self.model.name_or_path)

@@ -186,6 +186,7 @@ def evaluate(
     steps = sum(line.steps for line in evaluation.lines)
     row = replace(job.row(evaluation), env_steps=steps)
     print_numbers(result_table([row], split.value, samples=samples))
+    say(f"Look inside: coevo view {folder.path}")
 
 
 def _try(

@@ -26,7 +26,7 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     ``info["action_mask"]`` is a (max_choices,) int8 array, 1 for each valid index. At least one
     index is always valid: if the benchmark offers no choices, index 0 stands for an empty action.
-    An index beyond the list also sends an empty action, which the env treats as an invalid action.
+    An index that the mask excludes also sends an empty action, which the env treats as invalid.
     :meth:`action_masks` returns the same mask for learners that call it, such as MaskablePPO.
 
     With ``observe_choices=True``, an observation is a dict with three keys: ``"obs"``, the
@@ -83,8 +83,14 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return self._offer(*self.env.reset(seed=seed, options=options))
 
     def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Execute the choice at the given index."""
-        text = self.choices[action] if 0 <= action < len(self.choices) else ""
+        """Execute the choice at the given index.
+
+        Raises:
+            ValueError: if the index is outside the action space.
+        """
+        if not 0 <= action < self._size:
+            raise ValueError(f"action must be an index from 0 to {self._size - 1}, got {action}")
+        text = self.choices[action] if action < len(self.choices) else ""
         observation, reward, terminated, truncated, info = self.env.step(text)
         observation, info = self._offer(observation, info)
         return observation, reward, terminated, truncated, info

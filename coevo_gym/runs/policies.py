@@ -110,15 +110,16 @@ def model_setting(name: str) -> list[str] | None:
         Settings as for ``--set``, ``"section.key=value"``; None for other names.
     """
     kind, colon, model = name.partition(":")
-    if not colon or kind not in _MODEL_KEYS:
+    if not colon or kind not in MODEL_KINDS:
         return None
     if not model:
         raise ConfigError(f"{name!r} has no model name. Add one, such as --policy {kind}:smollm2")
-    return [f"policy.kind={kind}", f"{_MODEL_KEYS[kind]}={model}"]
+    return [f"policy.kind={kind}", f"{MODEL_KINDS[kind]}={model}"]
 
 
-_MODEL_KEYS = {
+MODEL_KINDS = {
     "transformers": "policy.model.path",
     "vllm": "policy.model.path",
     "openai": "policy.endpoint.model",
 }
+"""The key of the model's name in settings, by the kind of policy."""

@@ -90,16 +90,26 @@ class RunFolder:
         if found is None:
             for path in (RUNS / run, Path(run)):
                 if run and path.is_dir():
-                    raise ConfigError(
-                        f"{path} is not a run: {path}/manifest.json, which records its settings, "
-                        "is missing. Restore it, or train again."
-                    )
+                    raise ConfigError(f"{path} is not a run{cls._what_else(path)}")
             here = ", ".join(names := cls.names()) or "none"
             raise ConfigError(
                 f"There is no run {run!r} in {RUNS}/ or at the path {run!r}. {meant(run, names)}"
                 f"Runs here: {here}."
             )
         return found
+
+    @classmethod
+    def _what_else(cls, path: Path) -> str:
+        """Describe a folder that is not a run, as the end of a message."""
+        if runs := cls.of_table(path):
+            n = f"{len(runs)} run{'s' * (len(runs) > 1)}"
+            return f", but contains {n}. Name one, such as {runs[0].path}."
+        if (path / "results.jsonl").is_file():
+            return ", but an evaluation. Name a run; `coevo runs list` lists them."
+        return (
+            f": {path}/manifest.json, which records its settings, is missing. Restore it, or train "
+            "again."
+        )
 
     @classmethod
     def find(cls, run: str) -> RunFolder | None:

@@ -18,12 +18,16 @@ from coevo_gym.episodes import EnvPool, EvalEpisode, Lost, run_one
 from coevo_gym.episodes.episode import Outcome
 
 
-def make_env(benchmark: str, task: Task | str | None = None, **kwargs: Any) -> TaskEnv:
+def make_env(
+    benchmark: str, task: Task | str | None = None, *, seed: int = 0, **kwargs: Any
+) -> TaskEnv:
     """Create a bare env (without wrappers) and reset it to ``task``.
 
     Args:
         benchmark: name of the benchmark.
-        task: a Task, or the name or id of a native task; None for the first training task.
+        task: a Task, or the name or id of a native task; None for the training task that the seed
+            picks.
+        seed: seed of the reset.
         **kwargs: arguments for the env.
 
     Example:
@@ -36,7 +40,7 @@ def make_env(benchmark: str, task: Task | str | None = None, **kwargs: Any) -> T
     if task is not None:
         kwargs.setdefault("split", str(task.split))
     env = _made(benchmark, **kwargs)
-    env.reset(seed=0, options=None if task is None else {"task": task})
+    env.reset(seed=seed, options=None if task is None else {"task": task})
     return env
 
 

@@ -682,6 +682,47 @@ def test_a_prompt_that_reaches_no_server_counts_nothing() -> None:
             assert policy.capped.tokens == 0
 
 
+@pytest.mark.parametrize(
+    ("url", "names", "told"),
+    [
+        ("http://gpu-box:8000/v1", {"HTTP_PROXY": "http://me:secret@proxy:3128"}, "HTTP_PROXY"),
+        ("https://gpu-box/v1", {"https_proxy": "http://proxy:3128"}, "https_proxy"),
+        ("http://gpu-box/v1", {"ALL_PROXY": "http://proxy:3128"}, "ALL_PROXY"),
+        ("http://gpu-box/v1", {"https_proxy": "http://proxy:3128"}, ""),
+        ("http://gpu-box/v1", {"http_proxy": "http://proxy:3128", "no_proxy": "gpu-box"}, ""),
+        ("http://127.0.0.1:1/v1", {"http_proxy": "http://proxy:3128"}, ""),
+    ],
+)
+def test_a_proxy_of_the_environment_is_known(
+    url: str, names: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    assert EndpointConfig(base_url=url).proxy == (f"{told}=proxy:3128" if told else "")
+
+
+def test_a_proxy_that_is_in_the_way_is_named(
+    server: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = server.url.removesuffix("/v1")  # knows nothing of other servers
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, proxy)
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    server.expect("Hello?", Say("Hello."))
+    with policy_for(server) as policy:  # an address of this machine needs no proxy
+        assert ask(policy, "Hello?")[0].text == "Hello."
+    config = EndpointConfig(
+        model="fake", base_url="http://gpu-box:1/v1", max_attempts=1, api_key_env=None
+    )
+    with OpenAIPolicy(config) as policy, pytest.raises(ModelError) as caught:
+        ask(policy, "Hello?")
+    assert f"the proxy http_proxy={proxy.removeprefix('http://')}; NO_PROXY" in str(caught.value)
+
+
 # The key
 
 
@@ -729,7 +770,7 @@ def test_a_key_has_no_place_in_the_url() -> None:
     with pytest.raises(ValidationError) as caught:
         EndpointConfig(model="fake", base_url="https://user:sk-1@host/v1")
     assert "sk-1" not in str(caught.value)
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError, match="such as http://localhost:8000/v1"):
         EndpointConfig(model="fake", base_url="localhost:8000/v1")
 
 

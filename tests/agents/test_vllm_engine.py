@@ -243,3 +243,18 @@ def test_without_vllm_the_error_says_how(folder: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(ImportError, match=r"pip install .*\[vllm\]"):
         VLLMEngine(folder, max_context=10, dtype="float32")
+
+
+def test_without_vllm_no_model_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    from coevo_gym.agents.lm import causal_lm
+    from coevo_gym.agents.lm.language_model import ModelConfig
+    from coevo_gym.agents.lm.vllm_policy import VLLMPolicy
+
+    def asks(*arguments: Any, **named: Any) -> Any:
+        raise AssertionError("the hub was asked")
+
+    monkeypatch.setattr(causal_lm.AutoConfig, "from_pretrained", asks)
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(ImportError, match="needs vLLM"):
+        VLLMPolicy(ModelConfig(path="someone/some-model", device="cpu"))

@@ -69,6 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def policy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> VLLMPolicy:
     monkeypatch.setattr(vllm_policy, "VLLMEngine", StandIn)
+    monkeypatch.setattr(vllm_policy, "import_vllm", lambda: None)
     config = ModelConfig(path=str(folder), device="cpu", max_context=64)
     return VLLMPolicy(config, VLLMConfig(kv_cache_gib=1), seed=0)
 

@@ -67,6 +67,11 @@ def test_an_evaluation_is_a_folder_of_all_that_was_found(coevo: Coevo) -> None:
     assert {"weights", "prompt", "tasks", "versions", "seed", "env"} <= set(config)
 
 
+def test_an_evaluation_ends_with_where_to_look_inside(coevo: Coevo) -> None:
+    said = coevo(*TWELVE, "--name", "seen")
+    assert "Look inside: coevo view evals/seen" in said.splitlines()
+
+
 def test_success_is_told_by_type_of_task(coevo: Coevo) -> None:
     thirty = ("toy", "--policy=random", "--split=train", "--set=evaluation.n_tasks=30")
     found, folder = evaluation(coevo, *thirty)

@@ -145,7 +145,7 @@ def test_the_env_takes_arguments() -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        (["webshop"], ConfigError, "Pass --policy transformers:MODEL"),
+        (["webshop"], ConfigError, "Set the policy (--policy) to transformers:MODEL"),
         (["webshop", "--policy=static"], ConfigError, "got 'static'"),
         (["webshop", "--policy=openai:"], ConfigError, "has no model name"),
         (["webshop", "--policy=random", "--env=scheme"], ConfigError, "the form name=value"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -48,6 +49,24 @@ def test_a_folder_of_something_else_is_never_emptied(run: RunFolder) -> None:
     with pytest.raises(ConfigError, match=r"is not a run \(thesis.tex"):
         run.create(overwrite=True)
     assert [item.read_text() for item in run.path.iterdir()] == ["years"]
+
+
+def test_what_is_no_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("static-1", "coevolve-1"):
+        folder = RunFolder(tmp_path / "runs" / "table" / name)
+        folder.path.mkdir(parents=True)
+        write_json(folder.manifest, {})
+    (tmp_path / "evals" / "mine").mkdir(parents=True)
+    (tmp_path / "evals" / "mine" / "results.jsonl").touch()
+    (tmp_path / "runs" / "broken").mkdir()
+    for name, said in (
+        ("table", "contains 2 runs. Name one, such as runs/table/coevolve-1."),
+        ("evals/mine", "is not a run, but an evaluation"),
+        ("broken", "runs/broken/manifest.json, which records its settings, is missing"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            RunFolder.of(name)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -55,6 +55,12 @@ def test_all_ways_to_give_settings_are_one() -> None:
         load_config(None, sets={"learner.lrr": 1})
 
 
+def test_a_misspelt_policy_gets_a_suggestion() -> None:
+    for policy, meant in (("rnadom", "random"), ("opnai:m", "openai")):
+        with pytest.raises(ConfigError, match=f"got '{policy}'. Did you mean '{meant}'"):
+            coevo_gym.evaluate("toy", policy)
+
+
 def test_evaluating_a_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
     row = coevo_gym.evaluate("toy", "scripted", sets={"evaluation.n_tasks": 4}, progress=True)
     assert (row.name, row.success, row.n_tasks) == ("scripted", 1.0, 4)

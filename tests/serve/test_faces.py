@@ -193,6 +193,9 @@ def test_arrays_are_those_of_our_own_wrappers(server: Standing) -> None:
         seen, *_ = here.step(1)
         shown, _, terminated, truncated, _ = there.step(np.int64(1))
         over = terminated or truncated
+    there.reset(seed=1)
+    with pytest.raises(ValueError, match="an index from 0 to 4, got 5"):
+        there.step(5)
     there.close()
 
 

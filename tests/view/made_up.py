@@ -144,14 +144,15 @@ def steps() -> list[dict[str, Any]]:
     clicks = [f"click[{product['asin'].lower()}]" for product in PRODUCTS]
     many = [*clicks, "click[back to search]", "click[next >]", *(f"click[{n}]" for n in range(9))]
     return [
-        _step(1, "search[navy rain jacket]", _shop("search")),
+        _step(1, "search[navy rain jacket]", _shop("search"), said="search[navy rain jacket]\n"),
         _step(2, clicks[0], found, **_choices(many, 0)),
         _step(
             3, "click[large]", item, tokens=TOKENS, said="The cheapest in navy fits.",
             calls=["click"], extras={"webshop.asin": PRODUCTS[0]["asin"]},
         ),
         _step(
-            4, "click[buy now]", item, reward=1.0, terminated=True, error_kind="invalid_action",
+            4, "click[buy now]", item, said="Buy it: click[buy now]", reward=1.0,
+            terminated=True, error_kind="invalid_action",
             **_choices(["click[buy now]", "click[< prev]"], 0),
         ),
     ]  # fmt: skip

@@ -159,9 +159,12 @@ def _json(shape: Shape) -> Any:
 
 
 BEFORE, AFTER = row("before", 0.4, samples=1), row("after", 0.55)
+GOING = row("going", 0.5, finished=False).model_copy(
+    update={"policy": "openai:good", "model": "openai:good"}
+)
 ANSWERS: dict[str, Any] = {
     "about": {"version": "1", "exported": False, "kinds": [], "home": ""},
-    "evals": _json(EvalList(evals=(AFTER, BEFORE, row("going", 0.5, finished=False)))),
+    "evals": _json(EvalList(evals=(AFTER, BEFORE, GOING))),
     "evals/after": _json(detail(AFTER)),
     "evals/before": _json(detail(BEFORE)),
     "evals/after/episodes": _json(episodes()),

@@ -44,6 +44,13 @@ def test_each_page_opens_without_a_complaint_and_fits_a_narrow_window(
     shared.assert_sound()
 
 
+def test_a_model_without_a_run_is_named_once(shared: Visit) -> None:
+    shared.jump(PLACES["evaluations"])
+    rows = shared.page.get_by_role("table", name="Evaluations")
+    assert rows.inner_text().count("openai:good") == 1
+    assert "coevolve, tiny" in rows.inner_text()
+
+
 def test_a_type_leads_to_its_episodes(shared: Visit) -> None:
     shared.jump(PLACES["evaluation"])
     beauty = shared.page.locator(".chart-of-intervals svg a", has_text="beauty")

@@ -695,6 +695,14 @@ def test_an_episode_shows_what_was_expected_beside_what_came(visit: Visit) -> No
     assert not visit.complaints
 
 
+def test_an_answer_that_is_only_its_action_is_shown_once(visit: Visit) -> None:
+    visit.go(TRAJECTORY)
+    for number, n_answers in ((1, 0), (4, 1)):
+        labels = visit.page.locator(f"#step-{number} .did .did-label")
+        expect(labels.filter(has_text="Action")).to_have_count(1)
+        expect(labels.filter(has_text="Answer")).to_have_count(n_answers)
+
+
 def test_an_arm_that_nothing_was_noted_about_shows_no_labels(visit: Visit) -> None:
     visit.go(PLACES["arm"].replace("coevolve", "static"))
     expect(visit.page.get_by_role("heading", name="Success by task")).to_be_visible()

@@ -129,6 +129,10 @@ def with_current_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, An
     return found
 
 
+_MAX_LISTED = 15
+"""Most settings of a section that a message lists."""
+
+
 def suggest_key(model: type[BaseModel], key: str) -> str:
     """Return a sentence that suggests a known key in place of an unknown one."""
     of_arm = ARM_KEY.fullmatch(key)
@@ -139,11 +143,21 @@ def suggest_key(model: type[BaseModel], key: str) -> str:
         before, inner = key.removesuffix(of_arm[2]), of_arm[2]
     known = list(leaves(model))
     last = inner.rpartition(".")[2]
-    close = get_close_matches(inner, known, n=1, cutoff=0.75)
-    close = close or [leaf for leaf in known if leaf.rpartition(".")[2] == last]
-    close = close or get_close_matches(inner, known, n=1)
+    section = inner.removesuffix(last)
+    # The name of the section is left out, because it makes all keys of a section similar.
+    names = {leaf.removeprefix(section): leaf for leaf in known if leaf.startswith(section)}
+    if not names:
+        section, names = "", {leaf: leaf for leaf in known}
+    name = inner.removeprefix(section)
+    close = (
+        [names[found] for found in get_close_matches(name, names, n=1, cutoff=0.75)]
+        or [leaf for leaf in known if leaf.rpartition(".")[2] == last]
+        or [names[found] for found in get_close_matches(name, names, n=1)]
+    )
     if close:
         return f"Did you mean {' or '.join(f'{before}{leaf}' for leaf in close)}?"
+    if section and len(names) <= _MAX_LISTED:
+        return f"{before}{section[:-1]} has the settings {', '.join(names)}."
     return "`coevo config show quickstart` lists all settings."
 
 

@@ -20,7 +20,7 @@ from coevo_gym.agents.lm.models import resolve_model
 from coevo_gym.agents.scripted import references
 from coevo_gym.core.arithmetic import use_arithmetic, warn_if_other
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.registry import meant
+from coevo_gym.core.registry import meant, suggest
 from coevo_gym.core.seams import Policy
 from coevo_gym.core.spend import NO_USAGE, Cost
 from coevo_gym.core.task import Task
@@ -37,7 +37,7 @@ from coevo_gym.runs.config import RunConfig, Sets, demand_of, load_config
 from coevo_gym.runs.evals.admission import PaidAdmission
 from coevo_gym.runs.evolving.cost import CostEstimate, evaluation_estimate
 from coevo_gym.runs.manifest import arithmetic_for, model_id, read_manifest
-from coevo_gym.runs.policies import make_policy, model_setting
+from coevo_gym.runs.policies import MODEL_KINDS, make_policy, model_setting
 from coevo_gym.runs.progress import ProgressSink
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.table import PERSON, RANDOM, SCRIPTED, WARMUP, TableRow, table_row
@@ -307,8 +307,8 @@ def run_job(
     if name in (RANDOM, SCRIPTED):
         return _baseline(job)
     if name not in (WARMUP, *config.arms):
-        known = ", ".join((*config.arms, WARMUP, RANDOM, SCRIPTED))
-        raise ConfigError(f"{config.name} has no policy {name!r}. Choose one of: {known}.")
+        known = (*config.arms, WARMUP, RANDOM, SCRIPTED)
+        raise ConfigError(f"{config.name} has no policy {name!r}. {suggest(name, known)}")
     use_arithmetic(config.arithmetic)  # before a checkpoint imports PyTorch
     saved = Checkpoints(folder.checkpoints / name).latest()
     if saved is None:
@@ -370,7 +370,8 @@ def model_job(
         )
     if policy is None or (named is None and policy not in (RANDOM, SCRIPTED)):
         raise ConfigError(
-            f"Evaluation on {benchmark} needs a valid policy, got {policy!r}. Pass --policy "
+            f"Evaluation on {benchmark} needs a valid policy, got {policy!r}. "
+            f"{meant(policy or '', [RANDOM, SCRIPTED, *MODEL_KINDS])}Set the policy (--policy) to "
             f"transformers:MODEL, vllm:MODEL, openai:MODEL, {RANDOM} or {SCRIPTED}."
         )
     config = load_config({"benchmark": benchmark}, sets=sets).config

@@ -95,9 +95,9 @@ def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> ToolPara
 def meant(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
     """Convert a line from the user to a message, or explain why it cannot be sent.
 
-    Only two kinds of lines are sent: calls of offered functions, with or without the surrounding
-    brackets, and the command ``end``, alone or followed by words for the user, which ends the turn.
-    So a typo never ends the turn.
+    Only two kinds of lines are sent: calls of offered functions with arguments that these accept,
+    with or without the surrounding brackets, and the command ``end``, alone or followed by words
+    for the user, which ends the turn. So a typo never ends the turn.
 
     Example:
         >>> tools = (Tool("cd", "Go to a folder.", (ToolParameter("folder", "string", "", True),)),)
@@ -109,6 +109,8 @@ def meant(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
         'There is no function cdd. Did you mean cd?'
         >>> meant("cd ..", tools).reason
         'cd is a function: call it as cd(folder).'
+        >>> meant("cd(dir='a')", tools).reason
+        'cd has no argument dir: call it as cd(folder).'
     """
     said = line.strip()
     if said == CLOSING:
@@ -118,8 +120,10 @@ def meant(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
     offered = {tool.name: tool for tool in tools}
     sent = said if parse_message(said) else f"[{said}]"
     calls = parse_message(sent)
-    if calls and all(isinstance(call, Call) and call.name in offered for call in calls):
-        return sent
+    known = [call for call in calls if isinstance(call, Call) and call.name in offered]
+    if calls and len(known) == len(calls):
+        wrong = filter(None, (_wrong_arguments(call, offered[call.name]) for call in known))
+        return next(map(RefusedAction, wrong), sent)
     return RefusedAction(_why_not(said, calls, offered))
 
 
@@ -138,6 +142,23 @@ def _closing(words: str | None) -> str | RefusedAction:
             f"{words[:80]!r} looks like a call. Send it without end, or rephrase it."
         )
     return words
+
+
+def _wrong_arguments(call: Call, tool: Tool) -> str:
+    """Explain which arguments of a call the function does not accept; "" if it accepts all."""
+    names = [parameter.name for parameter in tool.parameters]
+    given = {*names[: len(call.positional)], *call.arguments}
+    unknown = [name for name in call.arguments if name not in names]
+    missing = [one.name for one in tool.parameters if one.required and one.name not in given]
+    if unknown:
+        what = f"has no argument {unknown[0][:80]}"
+    elif len(call.positional) > len(names):
+        what = f"takes at most {len(names)} arguments"
+    elif missing:
+        what = f"needs the argument {missing[0]}"
+    else:
+        return ""
+    return f"{tool.name} {what}: call it as {tool.signature}."
 
 
 def _why_not(said: str, calls: Sequence[Call | Malformed], offered: Mapping[str, Tool]) -> str:

@@ -68,7 +68,7 @@
     const look = CALL_LOOKS[step.page.action] || "";
     return html`<div class="did">
       ${step.tokens && html`<${Tokens} tokens=${step.tokens} advantage=${step.advantage} />`}
-      ${!step.tokens && step.said && html`<details class="said" open=${step.said.length < 1200}><summary class="did-label">Answer</summary><${coevo.Prose} text=${step.said} most=${2000} /></details>`}
+      ${!step.tokens && step.said && step.said.trim() !== step.action.trim() && html`<details class="said" open=${step.said.length < 1200}><summary class="did-label">Answer</summary><${coevo.Prose} text=${step.said} most=${2000} /></details>`}
       <p class="did-label">Action</p>
       <${coevo.Prose} class=${cls("action mono", look)} text=${step.action} most=${2400} />
       ${step.error_kind && html`<p class="had-no-effect"><b>No effect:</b> <${Words} text=${step.error_kind} /></p>`}

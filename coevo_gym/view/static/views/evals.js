@@ -57,7 +57,7 @@
         evals.length
           ? html`<${Table} label="Evaluations" rows=${evals} columns=${coevo.EVAL_COLUMNS} keyOf=${(one) => one.id} href=${(one) => (one.problem ? null : link(["evals", one.id]))} />`
           : html`<${Empty} title="There are no evaluations yet.">
-              <p>To evaluate a trained run: <code>coevo eval quickstart</code>. To evaluate a model: <code>coevo eval webshop --model …</code></p>
+              <p>To evaluate a trained run: <code>coevo eval quickstart</code>. To evaluate a model: <code>coevo eval webshop --policy transformers:smollm2</code></p>
             <//>`}<//>
     <//>`;
   };
@@ -140,7 +140,7 @@
       actions=${html`<${CompareWith} a=${`evals/${id}`} others=${others} />`}>
       <${Loaded} of=${found}>${(data) => html`
         <p class="note">${[
-          [data.eval.policy, data.eval.model].filter(Boolean).join(", "),
+          coevo.policyOf(data.eval),
           `${data.eval.benchmark}, ${data.eval.split} tasks`,
           data.eval.source && `from ${data.eval.source}`,
         ].filter(Boolean).join(" · ")} ${!data.eval.finished && html`<${Tag} tone="accent">${data.eval.running ? "running" : "not finished"}<//>`}</p>

@@ -63,11 +63,14 @@
     <//>`;
   };
 
+  /** The policy of an evaluation and its model, which are the same for a model without a run. */
+  const policyOf = ({ policy, model }) => [...new Set([policy, model])].filter(Boolean).join(", ");
+
   const EVAL_COLUMNS = [
     { label: "Evaluation", cell: (one) => html`<b><${Words} text=${one.name} most=${60} /></b>` },
     { label: "State", cell: (one) => one.problem ? html`<${Tag} tone="bad">unreadable<//>` : one.finished ? html`<${Tag} tone="good">finished<//>` : html`<${Tag} tone="accent">${count(one.done)} of ${count(one.total)}<//>` },
     { label: "Success", cell: (one) => html`<${Success} of=${one} />` },
-    { label: "Policy", wide: true, cell: (one) => one.problem ? html`<${coevo.Prose} text=${one.problem} most=${400} />` : html`<${Words} text=${[one.policy, one.model].filter(Boolean).join(", ")} most=${60} />` },
+    { label: "Policy", wide: true, cell: (one) => one.problem ? html`<${coevo.Prose} text=${one.problem} most=${400} />` : html`<${Words} text=${policyOf(one)} most=${60} />` },
     { label: "Benchmark", cell: (one) => html`<${Words} text=${`${one.benchmark} ${one.split}`} />` },
     { label: "Tasks", num: true, cell: (one) => count(one.n_tasks) },
     { label: "Samples", num: true, cell: (one) => count(one.samples) },
@@ -76,5 +79,5 @@
   coevo.views.Runs = Runs;
   coevo.route("", Runs);
   coevo.route("runs", Runs);
-  Object.assign(coevo, { Success, Progress, EVAL_COLUMNS });
+  Object.assign(coevo, { Success, Progress, EVAL_COLUMNS, policyOf });
 })();
