@@ -33,6 +33,7 @@ FLOOR_OF = {
     "runs": 6,
     "view": 7,
     "cli": 8,
+    "__main__": 9,
 }  # fmt: skip
 HEAVY = {
     "torch", "transformers", "vllm", "openai", "sentence_transformers", "textworld", "pandas",

@@ -60,7 +60,12 @@ def choice(version: int = UNKNOWN_VERSION) -> ChoiceDecision:
 
 def test_ends_that_say_nothing_about_the_agent() -> None:
     lost = {reason for reason in EndReason if reason.lost}
-    assert lost == {EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.ABANDONED}
+    assert lost == {
+        EndReason.WORKER_LOST,
+        EndReason.MODEL_LOST,
+        EndReason.CAPPED,
+        EndReason.ABANDONED,
+    }
 
 
 def test_the_versions_of_a_policy_that_changed_while_the_episode_ran() -> None:

