@@ -42,9 +42,10 @@ def action_of(answer: str, form: AnswerForm, *, cut: bool = False) -> str:
         answer: any text.
         form: ``"action"`` returns the text after the last ``<action>`` tag, up to the closing tag
             or the end of the answer; without a tag, it returns the last non-blank line. ``"text"``
-            returns the whole text. Thoughts are ignored.
-        cut: True if the answer was cut off at the token limit. An action without its closing tag
-            and a code block without its closing fence are then ignored, as they are incomplete.
+            and ``"code"`` return the whole text. Thoughts are ignored.
+        cut: True if the answer was cut off at the token limit. What is not certainly complete is
+            then ignored: an action without its closing tag, a code block without its closing fence,
+            code without fences, and the last words of a text, after a line or a closing bracket.
 
     Example:
         >>> action_of("<think>Where?</think>I look.<action>look</action>", "action")
@@ -53,10 +54,12 @@ def action_of(answer: str, form: AnswerForm, *, cut: bool = False) -> str:
         ('look', '<action>look</action>')
         >>> action_of("<action>go to shelf 1", "action", cut=True)
         ''
+        >>> action_of("click[buy now] becau", "text", cut=True)
+        'click[buy now]'
     """
     said = without_thoughts(answer)
-    if form == "text":
-        return _complete_blocks(said) if cut else said
+    if form != "action":
+        return _complete_part(said, form) if cut else said
     _, tag, rest = said.rpartition(_OPEN)
     action, closed, _ = rest.partition(_CLOSE)
     if cut and not (tag and closed):
@@ -64,10 +67,16 @@ def action_of(answer: str, form: AnswerForm, *, cut: bool = False) -> str:
     return action.strip() if tag else said.rpartition("\n")[2].strip()
 
 
-def _complete_blocks(said: str) -> str:
-    """Return a text without a code block at its end that lacks the closing fence."""
+def _complete_part(said: str, form: AnswerForm) -> str:
+    """Return the part of a cut text that is certainly complete."""
     fences = [fence.start() for fence in _FENCE.finditer(said)]
-    return said[: fences[-1]].strip() if len(fences) % 2 else said
+    if form == "code" and len(fences) < 2:
+        return ""  # a part of a program may do something else than the whole
+    if fences:
+        return said[: fences[-1]].strip() if len(fences) % 2 else said
+    if "</tool_call>" in said:  # the env reads the complete calls
+        return said
+    return said[: max(said.rfind("\n"), said.rfind("]")) + 1].strip()
 
 
 def answer_of(action: str, form: AnswerForm) -> str:

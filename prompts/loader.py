@@ -42,8 +42,9 @@ from coevo_gym.prompts.template import (
     write_block,
 )
 
-AnswerForm = Literal["action", "text"]
-"""Answer forms: the action is between ``<action>`` tags, or the whole text is the action."""
+AnswerForm = Literal["action", "text", "code"]
+"""Answer forms: the action is between ``<action>`` tags, or the whole text is the action. With
+``code``, the text is a program, of which no part may run alone if the answer was cut off."""
 
 AnswerStyle = Literal["plain", "react"]
 """Answer styles: the prompt's usual form, or a ``Thought: …`` line before it (ReAct, Yao et al.,

@@ -32,8 +32,7 @@ FLOOR_OF = {
     "methods": 5,
     "runs": 6,
     "view": 7,
-    "cli": 8,
-    "__main__": 9,
+    "cli": 8, "__main__": 8,
 }  # fmt: skip
 HEAVY = {
     "torch", "transformers", "vllm", "openai", "sentence_transformers", "textworld", "pandas",

@@ -228,4 +228,4 @@ def test_appworld_leaves_the_words_to_the_env() -> None:
     prompt = load_prompt("appworld")
     view = View("Count songs.", "Task: Count songs.")
     assert prompt.first(view) == prompt.turn(view) == "Task: Count songs."
-    assert prompt.header.answer == "text"
+    assert prompt.header.answer == "code"

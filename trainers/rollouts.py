@@ -16,7 +16,7 @@ from coevo_gym.core.seams import Agent, ClosedStep, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
-from coevo_gym.episodes.episode import Lost, Outcome, all_lost, episode_of
+from coevo_gym.episodes.episode import AnswerCounts, Lost, Outcome, all_lost, episode_of
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed, rollout
 from coevo_gym.episodes.stream import EpisodeStream
@@ -30,6 +30,16 @@ class Gathered(NamedTuple):
     recorded: ClosedStep
     kept: list[Group]
     metrics: Metrics  # counts of recorded, kept and dropped groups
+
+
+class Collected(NamedTuple):
+    """Groups whose episodes have run, and numbers of a language model's answers by episode.
+
+    A group is incomplete if one of its episodes was lost too often.
+    """
+
+    groups: list[Group]
+    answers: list[AnswerCounts]
 
 
 def teaching(groups: Sequence[Group], learner: Learner) -> list[Group]:
@@ -52,6 +62,17 @@ def success_of(groups: Iterable[Group]) -> float:
     return sum(solved) / len(solved) if solved else 0.0
 
 
+def answer_metrics(answers: Sequence[AnswerCounts]) -> Metrics:
+    """Return the shares of a language model's answers that had no action or were cut off."""
+    total = sum(counts.total for counts in answers)
+    if not total:
+        return {}
+    return {
+        "empty_answers": sum(counts.empty for counts in answers) / total,
+        "cut_answers": sum(counts.cut for counts in answers) / total,
+    }
+
+
 def gather(
     config: LoopConfig,
     session: CurriculumSession,
@@ -72,6 +93,7 @@ def gather(
         EnvBackendError: if all episodes failed.
     """
     kept: list[Group] = []
+    answers: list[AnswerCounts] = []
     draws, resamples = 0, 0 if config.only_studies(state) else config.max_resamples
     try:
         while draws == 0 or (draws <= resamples and len(kept) < config.groups_per_step):
@@ -80,14 +102,15 @@ def gather(
             found = collect(
                 session, agent, envs, state, policy_version=version, seed=seed, guiding=guiding
             )
-            whole = [group for group in found if group.whole]
+            answers += found.answers
+            whole = [group for group in found.groups if group.whole]
             kept += teaching(whole, learner) if resamples else whole
             draws += 1
     finally:
         recorded = session.close_step()
     groups = recorded.groups
     n_whole = sum(group.whole for group in groups)
-    metrics = {"broken_groups": float(len(groups) - n_whole)}
+    metrics = {"broken_groups": float(len(groups) - n_whole), **answer_metrics(answers)}
     if resamples:
         metrics |= {
             "resamples": float(draws - 1),
@@ -106,18 +129,16 @@ def collect(
     policy_version: int,
     seed: int,
     guiding: Guiding,
-) -> list[Group]:
+) -> Collected:
     """Run an episode for every available ticket, and add the cost to the loop's state.
 
     Episodes lost to a fault are retried up to the session's limit.
-
-    Returns:
-        The closed groups. A group is incomplete if one of its episodes was lost too often.
 
     Raises:
         EnvBackendError: if all episodes failed.
     """
     groups: list[Group] = []
+    answers: list[AnswerCounts] = []
     finished = 0
     while n_ready := session.n_ready:
         taken = [session.take(policy_version=policy_version) for _ in range(n_ready)]
@@ -131,6 +152,7 @@ def collect(
             guidance=guiding.guide(tickets),
         )
         state.env_steps += result.env_steps
+        answers += result.answers
         for index, (ticket, trajectory) in enumerate(
             zip(tickets, result.trajectories, strict=True)
         ):
@@ -144,7 +166,7 @@ def collect(
             fault = result.lost[0].error
             raise all_lost(len(tickets), fault) from fault
     state.episodes += finished
-    return groups
+    return Collected(groups, answers)
 
 
 class GroupStream:
@@ -259,6 +281,7 @@ class GroupStream:
             step.lost.append(outcome)
             return self._session.give_back(ticket.id, outcome.reason)
         step.n_finished += 1
+        step.answers += [outcome.answers] if outcome.usage.calls else []
         self._state.episodes += 1
         return self._session.report(ticket.id, outcome.record)
 
@@ -276,6 +299,7 @@ class _Step:
     n_set_aside: int = 0  # closed groups without a learning signal
     n_finished: int = 0  # episodes
     lost: list[Lost] = field(default_factory=list)
+    answers: list[AnswerCounts] = field(default_factory=list)
 
     @property
     def n_wanted(self) -> int:
@@ -310,6 +334,7 @@ class _Step:
             "broken_groups": float(sum(not group.whole for group in recorded)),
             "stale_groups": float(self.n_stale),
             "staleness": sum(group.staleness for group in kept) / len(kept) if kept else 0.0,
+            **answer_metrics(self.answers),
         }
         if self.resamples:
             found |= {

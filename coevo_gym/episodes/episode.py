@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast, get_args
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast, get_args
 
 import gymnasium as gym
 
@@ -232,6 +233,28 @@ def eval_trajectory_of(env: gym.Env[Any, Any], acts: Sequence[Act] = ()) -> Eval
     return EvalTrajectory(**_told(inner.record(), acts))
 
 
+class AnswerCounts(NamedTuple):
+    """Numbers of an agent's answers, by what is wrong with them.
+
+    Attributes:
+        total: all answers.
+        empty: answers without an action.
+        cut: answers that were cut off at the token limit.
+        invalid: answers whose action had no effect.
+    """
+
+    total: int
+    empty: int
+    cut: int
+    invalid: int
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of each kind among all answers; NaN if there are none."""
+        kinds = {"empty": self.empty, "cut": self.cut, "invalid": self.invalid}
+        return {kind: n / self.total if self.total else math.nan for kind, n in kinds.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Finished(Generic[RecordT]):
     """An episode that ran to completion.
@@ -249,6 +272,17 @@ class Finished(Generic[RecordT]):
     env_steps: int
     usage: Usage = NO_USAGE
     cut: int = 0
+
+    @property
+    def answers(self) -> AnswerCounts:
+        """Numbers of the episode's answers, one per step."""
+        steps = cast(Trajectory | EvalTrajectory, self.record).steps
+        return AnswerCounts(
+            len(steps),
+            empty=sum(not step.action.strip() for step in steps),
+            cut=self.cut,
+            invalid=sum(bool(step.error_kind) for step in steps),
+        )
 
 
 @dataclass(frozen=True, slots=True)

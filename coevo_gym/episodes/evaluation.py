@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 from coevo_gym.core.errors import BudgetSpent, ConfigError
 from coevo_gym.core.seams import Agent
@@ -22,7 +21,7 @@ from coevo_gym.core.stats import Rate, at_k, success_rate
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.tags import kind_of_tag, tags_from, tags_of, value_of_tag
-from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost, all_lost
+from coevo_gym.episodes.episode import AnswerCounts, EvalEpisode, Finished, Lost, all_lost
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Admission, Mode, Runner, episode_seed
 from coevo_gym.store.eval_folder import EvalLine, Key
@@ -36,28 +35,6 @@ Parts = Iterable[tuple[Agent, Sequence[Task]]]
 Players = Callable[[int, int, Sequence[Task]], AbstractContextManager[Parts]]
 """A function that takes a sample's index (from 0), the number of its episodes already
 stored, and the remaining tasks. It returns a context in which agents run these tasks."""
-
-
-class AnswerCounts(NamedTuple):
-    """Numbers of an agent's answers, by what is wrong with them.
-
-    Attributes:
-        total: all answers.
-        empty: answers without an action.
-        cut: answers that were cut off at the token limit.
-        invalid: answers whose action had no effect.
-    """
-
-    total: int
-    empty: int
-    cut: int
-    invalid: int
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Share of each kind among all answers; NaN if there are none."""
-        kinds = {"empty": self.empty, "cut": self.cut, "invalid": self.invalid}
-        return {kind: n / self.total if self.total else math.nan for kind, n in kinds.items()}
 
 
 @dataclass(frozen=True)
@@ -302,6 +279,7 @@ def seed_of_sample(seed: int, task: Task, sample: int) -> int:
 
 def line_of(task: Task, sample: int, seed: int, ended: Finished[EvalTrajectory]) -> EvalLine:
     """Return the results line for a finished evaluation episode."""
+    answers = ended.answers
     return EvalLine(
         id=task.id,
         sample=sample,
@@ -316,9 +294,9 @@ def line_of(task: Task, sample: int, seed: int, ended: Finished[EvalTrajectory])
         prompt_tokens=ended.usage.prompt_tokens,
         completion_tokens=ended.usage.completion_tokens,
         usd=ended.usage.usd,
-        empty=sum(not step.action.strip() for step in ended.record.steps),
-        cut=ended.cut,
-        invalid=sum(bool(step.error_kind) for step in ended.record.steps),
+        empty=answers.empty,
+        cut=answers.cut,
+        invalid=answers.invalid,
     )
 
 

@@ -20,6 +20,7 @@ from coevo_gym.core.seams import Agent, Guidance, Ticket
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.episodes.episode import (
+    AnswerCounts,
     Episode,
     Fault,
     Finished,
@@ -189,11 +190,13 @@ class Rollout(NamedTuple):
         trajectories: one per ticket, in order; None for a lost episode.
         lost: lost episodes, by position.
         env_steps: number of env steps taken, including those of lost episodes.
+        answers: numbers of a language model's answers, by finished episode.
     """
 
     trajectories: tuple[Trajectory | None, ...]
     lost: dict[int, Lost]
     env_steps: int
+    answers: tuple[AnswerCounts, ...] = ()
 
     @property
     def faults(self) -> dict[int, Fault]:
@@ -232,12 +235,14 @@ def rollout(
         for ticket, guided in zip(tickets, given, strict=True)
     ]
     outcomes = list(Runner(envs, mode).run(episodes, agent))
-    finished = {found.index: found.record for found in outcomes if isinstance(found, Finished)}
+    ended = [found for found in outcomes if isinstance(found, Finished)]
+    finished = {found.index: found.record for found in ended}
     lost = {found.index: found for found in outcomes if isinstance(found, Lost)}
     return Rollout(
         tuple(finished.get(index) for index in range(len(tickets))),
         {index: lost[index] for index in sorted(lost)},
         sum(found.env_steps for found in outcomes),
+        tuple(found.answers for found in ended if found.usage.calls),
     )
 
 

@@ -12,7 +12,7 @@ TAGS = ("<think>", "</think>", "<action>", "</action>")
 PIECES = st.one_of(st.sampled_from(TAGS), st.sampled_from(["go", "\n", " "]), st.text(max_size=4))
 ANSWERS = st.lists(PIECES, max_size=12).map("".join)
 PLAIN = st.text().filter(lambda text: "<" not in text)
-FORMS: st.SearchStrategy[AnswerForm] = st.sampled_from(["action", "text"])
+FORMS: st.SearchStrategy[AnswerForm] = st.sampled_from(["action", "text", "code"])
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,14 @@ def test_the_plainest_answer_holds_its_action(action: str, form: AnswerForm) -> 
         ),
         ("```python\npay(1", "text", ""),
         ("<tool_call>{}</tool_call> and", "text", "<tool_call>{}</tool_call> and"),
+        ("go to shelf 1", "text", ""),
+        ("go to shelf 1\nBecause I", "text", "go to shelf 1"),
+        ("click[buy now] as I have cho", "text", "click[buy now]"),
+        ("search[red sho", "text", ""),
+        ("apis.phone.delete(1)\napis.phone.send(", "code", ""),
+        ("pay(500)\n```python\nrefund(", "code", ""),
+        ("```python\nprint(1)\n```\nThis pri", "code", "```python\nprint(1)\n```\nThis pri"),
+        ("```python\nprint(1)\n```\n```python\ndel", "code", "```python\nprint(1)\n```"),
     ],
 )
 def test_an_answer_that_was_cut_has_only_complete_actions(

@@ -69,8 +69,16 @@ def test_an_answer_after_its_thought_is_an_action(benchmark: str) -> None:
 
 def test_a_cut_thought_calls_nothing_and_runs_nothing() -> None:
     assert parse_message(action("bfcl", THOUGHTS["bfcl"], None, Finish.LENGTH)) == ()
-    half = "```python\napis.venmo.pay(500)\napis.venmo.ref"
-    assert code_of(action("appworld", half, DECISION, Finish.LENGTH)) == ""
+    half = "apis.venmo.pay(500)\napis.venmo.ref"
+    for said in (half, f"```python\n{half}"):
+        assert code_of(action("appworld", said, DECISION, Finish.LENGTH)) == ""
+    assert code_of(action("appworld", half, DECISION, Finish.STOP)) == half
+
+
+@pytest.mark.parametrize(("said", "done"), [("go to shelf 1", ""), ("look\nI wi", "look")])
+def test_a_cut_command_is_no_action_unless_its_line_has_ended(said: str, done: str) -> None:
+    assert action("alfworld_short", said, DECISION, Finish.LENGTH) == done
+    assert action("alfworld_short", said, DECISION, Finish.STOP) == said
 
 
 @pytest.fixture(scope="module", params=[OPENS, OPENS_LAST, OPENS_ALL, CHANNELS])

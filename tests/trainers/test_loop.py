@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import Act
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Group, View
 from coevo_gym.curricula.session.session import CurriculumSession
@@ -142,6 +144,29 @@ def make_loop(envs: EnvPool, events: Events | None = None, **settings: Any) -> L
         evaluate=lambda: evaluate(REFERENCES, VAL[:2], envs),
         events=events,
     )
+
+
+class Rambles:
+    """A language model that begins with an answer that is cut off, then plays the reference."""
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        later = [replace(view, history=view.history[1:]) for view in views]
+        acts = zip(views, REFERENCES.act(later), strict=True)
+        played = [act if view.history else Act("", cut=True) for view, act in acts]
+        return [act._replace(usage=Usage(calls=1)) for act in played]
+
+
+@pytest.mark.parametrize("rollout", ["lock_step", "async"])
+def test_answers_without_an_action_and_cut_off_are_told(envs: EnvPool, rollout: str) -> None:
+    loop = make_loop(envs, evaluate_every_steps=0, evolve_every_steps=0, rollout=rollout)
+    loop.agent = Rambles()
+    metrics = loop.step()
+    per_episode = 1 / (1 + len(TRAIN[0].solution))
+    assert metrics["empty_answers"] == metrics["cut_answers"] == pytest.approx(per_episode)
+    loop.close()
+    quiet = make_loop(envs, evaluate_every_steps=0, evolve_every_steps=0, rollout=rollout)
+    assert not {"empty_answers", "cut_answers"} & quiet.step().keys()  # a policy that chooses
+    quiet.close()
 
 
 class TestDynamicSampling:
