@@ -29,7 +29,7 @@ from coevo_gym.core.errors import (
     SplitLeakError,
     TaskError,
 )
-from coevo_gym.core.evolution import Context, Draft, Proposal
+from coevo_gym.core.evolution import Context, Draft, Proposal, Walk
 from coevo_gym.core.registry import BrokenPlugin, Plugins, load_object
 from coevo_gym.core.task import Split, Task, find_models_by, register_models, strictest
 from coevo_gym.core.trajectory import Step, Trajectory, View
@@ -195,7 +195,8 @@ class Benchmark(Protocol):
 class Proposable(Benchmark, Protocol):
     """A benchmark in which a model can explore and propose tasks; see :func:`proposable`.
 
-    It may also have a method ``operations(task)``; see :func:`operations_of`.
+    It may also have the methods ``operations(task)``, see :func:`operations_of`, and
+    ``restrictions(task, walks, split_of)``, see :func:`restrictions_of`.
     """
 
     def open(self, task: Task) -> Task:
@@ -393,6 +394,23 @@ def scenarios_of(benchmark: Benchmark, task: Task) -> frozenset[str]:
     """
     found = benchmark.scenarios_of(task) if hasattr(benchmark, "scenarios_of") else ()
     return frozenset({task.scenario, *(() if task.scenario in found else found)})
+
+
+def restrictions_of(benchmark: Benchmark, task: Task, walks: Sequence[Walk]) -> tuple[str, ...]:
+    """Return rules on the tasks that may be proposed after these walks, as sentences for a model.
+
+    They cover what a model cannot see in its walks, such as products that belong to the test split.
+    Return () if the benchmark has no method ``restrictions``.
+
+    Args:
+        benchmark: the benchmark.
+        task: the task whose world was explored.
+        walks: the walks in this world.
+    """
+    if not hasattr(benchmark, "restrictions"):
+        return ()
+    rules: tuple[str, ...] = benchmark.restrictions(task, walks, benchmark.split_of)
+    return rules
 
 
 def side_by_id(benchmark: Benchmark, task: Task) -> Split:

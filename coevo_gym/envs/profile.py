@@ -50,22 +50,8 @@ class Entity(FrozenModel):
     operations: tuple[Operation, ...] = Field(min_length=1)
 
 
-class EnvProfile(FrozenModel):
-    """A profile of a benchmark: its users, its objects and the properties of good requests.
-
-    Attributes:
-        who: the user who makes requests in this world.
-        entities: the kinds of objects.
-        rubrics: properties of a good request.
-    """
-
-    who: str = Field(min_length=1)
-    entities: tuple[Entity, ...] = Field(min_length=1)
-    rubrics: tuple[str, ...] = ()
-
-
 class Preference(FrozenModel):
-    """Preferences, such as difficulty, for the user requests that a model proposes."""
+    """The size and difficulty of the requests that a model should propose."""
 
     entities: int = Field(default=2, ge=1)
     """Approximate number of kinds of objects that a request involves."""
@@ -76,6 +62,40 @@ class Preference(FrozenModel):
     difficulty: int = Field(default=3, ge=1, le=3)
     """Dependence between operations. 1: operations are independent. 2: some operations use earlier
     results. 3: later operations can be chosen only after seeing earlier results."""
+
+
+class PreferenceSettings(FrozenModel):
+    """Settings for the user requests that a model proposes; none: the benchmark's preference."""
+
+    entities: int | None = Field(default=None, ge=1)
+    """Approximate number of kinds of objects that a request involves."""
+    attributes: int | None = Field(default=None, ge=0)
+    """Approximate number of object attributes that a request mentions."""
+    operations: int | None = Field(default=None, ge=1)
+    """Approximate number of different operations that a request needs."""
+    difficulty: int | None = Field(default=None, ge=1, le=3)
+    """Dependence between operations. 1: operations are independent. 2: some operations use earlier
+    results. 3: later operations can be chosen only after seeing earlier results."""
+
+    def applied_to(self, preference: Preference) -> Preference:
+        """Return a benchmark's preference with the values that are set here."""
+        return preference.model_copy(update=self.model_dump(exclude_none=True))
+
+
+class EnvProfile(FrozenModel):
+    """A profile of a benchmark: its users, its objects and the properties of good requests.
+
+    Attributes:
+        who: the user who makes requests in this world.
+        entities: the kinds of objects.
+        rubrics: properties of a good request.
+        preference: size and difficulty of the requests that suit this benchmark.
+    """
+
+    who: str = Field(min_length=1)
+    entities: tuple[Entity, ...] = Field(min_length=1)
+    rubrics: tuple[str, ...] = ()
+    preference: Preference = Preference()
 
 
 class Profiled(Benchmark, Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field
@@ -11,7 +11,7 @@ from coevo_gym.core.evolution import Context, Exchange, Proposal, Walk
 from coevo_gym.core.inquiry import Advisor, Inquiry
 from coevo_gym.core.seams import Sampling
 from coevo_gym.core.spaces import clean_text
-from coevo_gym.core.task import FrozenDict
+from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.curricula.explore.guide import is_open
 from coevo_gym.curricula.explore.summarise import numbered
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, evidence_cut, size
@@ -82,7 +82,9 @@ class Abstract:
     The first questions about all tasks form one batch. The second questions, which list the earlier
     proposals, form the next batch, and so on.
 
-    It takes the same arguments as :class:`~coevo_gym.curricula.explore.summarise.Summarise`.
+    It takes the same arguments as :class:`~coevo_gym.curricula.explore.summarise.Summarise`, except
+    for ``restrictions``: a function that returns further rules on the tasks that may be proposed
+    after some walks, see :func:`~coevo_gym.core.benchmark.restrictions_of`.
     """
 
     def __init__(
@@ -92,10 +94,11 @@ class Abstract:
         sampling: Sampling,
         *,
         tasks: str = "",
+        restrictions: Callable[[Task, Sequence[Walk]], Sequence[str]] = lambda task, walks: (),
         told: Mapping[str, Any] = FrozenDict(),
     ) -> None:
         self.advisor, self.prompt, self.sampling = advisor, prompt, sampling
-        self.tasks = tasks
+        self.tasks, self._restrictions = tasks, restrictions
         self._told = load_inquiry(prompt).declared(told) if told else {}
 
     def __call__(self, walks: Sequence[tuple[Context, Walk]]) -> list[Abstraction]:
@@ -129,7 +132,7 @@ class Abstract:
                 **self._told,
                 "instruction": "" if is_open(context) else context.task.instruction,
                 "known": known,
-                "tasks": self.tasks,
+                "tasks": tasks,
                 "walks": [
                     {
                         "number": number,
@@ -141,6 +144,8 @@ class Abstract:
             }
 
         known = [clean_text(text, MAX_TEXT) for text in (*context.known, *proposed)]
+        rules = self._restrictions(context.task, [walk for _, walk in walks])
+        tasks = "\n".join([*filter(None, [self.tasks]), *(f"- {rule}" for rule in rules)])
         return Inquiry(
             prompt=self.prompt,
             schema=Ideas,

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 from numpy.random import Generator
 
-from coevo_gym.core.benchmark import Benchmark, operations_of, proposable
+from coevo_gym.core.benchmark import Benchmark, operations_of, proposable, restrictions_of
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, ContextBrief, Explored, Walk
 from coevo_gym.core.inquiry import Advisor
@@ -148,7 +148,14 @@ class ModelExplorer:
             max_steps=max_steps,
             max_envs=max_envs,
         )
-        self.abstract = Abstract(advisor, f"{prompts}/abstract", sampling, tasks=tasks, told=told)
+        self.abstract = Abstract(
+            advisor,
+            f"{prompts}/abstract",
+            sampling,
+            tasks=tasks,
+            restrictions=lambda task, walks: restrictions_of(self.benchmark, task, walks),
+            told=told,
+        )
 
     @property
     def identity(self) -> Mapping[str, Any]:

@@ -8,12 +8,24 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from coevo_gym.core.benchmark import get_benchmark, proposable
+from coevo_gym.core.benchmark import get_benchmark, proposable, restrictions_of
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, Proposal
 from coevo_gym.core.task import Split
+from coevo_gym.envs.alfworld.builder import possible_goals
 from coevo_gym.envs.alfworld.engine.game import Game, open_scene
-from coevo_gym.envs.alfworld.goals import CLEAN, COOL, HEAT, KINDS, LOOK, PICK, TWO, RoomGoal, plan
+from coevo_gym.envs.alfworld.goals import (
+    CLEAN,
+    COOL,
+    HEAT,
+    KINDS,
+    LOOK,
+    PICK,
+    TWO,
+    RoomGoal,
+    met,
+    plan,
+)
 from coevo_gym.envs.alfworld.tasks import scene_problem
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.testing import replay
@@ -98,6 +110,23 @@ def test_of_several_meanings_the_deeds_choose() -> None:
 def test_what_stands_for_no_draft(said: str, actions: tuple[str, ...], reason: str) -> None:
     with pytest.raises(BuildError, match=reason):
         draft(said, *actions)
+
+
+def test_a_model_is_told_which_goals_are_met_at_the_start() -> None:
+    (rule,) = restrictions_of(ALFWORLD, ALFWORLD.open(KITCHEN), [])
+    told = set[tuple[str, str]]()
+    for part in rule.rpartition("there: ")[2].rstrip(".").split("; "):
+        place, _, things = part.partition(": ")
+        told |= {(thing, place) for thing in things.split(", ")}
+    first = facts(KITCHEN)
+    kinds = possible_goals(first, scene_problem(KITCHEN.world)[-1])
+    holding = met([goal for goals in kinds for goal in goals], first)
+    assert {(PICK, *each) for each in told if " " not in each[0]} | {
+        (TWO, thing.removeprefix("two of "), place) for thing, place in told if " " in thing
+    } == {(goal.kind, goal.object.lower(), goal.receptacle.lower()) for goal in holding}
+    thing, place = min(told)
+    with pytest.raises(BuildError, match="the goal is already met at the start"):
+        ALFWORLD.build(draft(f"put a {thing} in {place}", "look", "look", "look"))
 
 
 @given(proposal=PROPOSALS)

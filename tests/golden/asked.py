@@ -31,9 +31,10 @@ from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.benchmark import get_benchmark, operations_of
 from coevo_gym.core.evolution import Context, Exchange
 from coevo_gym.core.inquiry import Analyst, Answer, Inquiry, no_scope
-from coevo_gym.core.seams import Act, Agent, Message, Ticket
+from coevo_gym.core.notes import Note, Notes
+from coevo_gym.core.seams import Act, Agent, Message, Sampling, Ticket
 from coevo_gym.core.task import FrozenDict, Task
-from coevo_gym.core.trajectory import Cue, EndReason, Group, Trajectory, View
+from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, Group, Trajectory, View
 from coevo_gym.curricula.explore.abstract import Ideas
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
 from coevo_gym.curricula.explore.summarise import BriefAnswer
@@ -42,20 +43,33 @@ from coevo_gym.curricula.gates.judge import JudgeGate, Judgement, ask_judge
 from coevo_gym.curricula.gates.solve import tip_of
 from coevo_gym.curricula.growth.contexts import context_of
 from coevo_gym.curricula.growth.evidence import exchanges_of, opening_of
-from coevo_gym.envs.profile import Preference, profiled
+from coevo_gym.envs.profile import PreferenceSettings, profiled
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
+from coevo_gym.episodes.trials import FailedTrial, reflection_cues
 from coevo_gym.methods.agentevolver.attribution import ModelAttribution, StepLabels
 from coevo_gym.methods.agentevolver.coach import ExperienceCoach, Refined
 from coevo_gym.methods.agentevolver.experience import Experience
 from coevo_gym.methods.agentevolver.experience_studies import Confirmed, Lessons, ModelExperiences
 from coevo_gym.methods.agentevolver.judge import JudgeStudy, ScoreAnswer
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
-from coevo_gym.methods.agentevolver.questioning import phased_agent
+from coevo_gym.methods.agentevolver.questioning import phased_agent, told_about
 from coevo_gym.methods.kit import WalkHistory
+from coevo_gym.methods.role_agent.failure_modes import (
+    FailureModes,
+    ModeAnswer,
+    Retrieved,
+    SimilarFailures,
+)
+from coevo_gym.methods.role_agent.failures import FAILURE_MODE, FailureMemory
+from coevo_gym.methods.role_agent.foresight import horizon
+from coevo_gym.methods.role_agent.method import RoleAgentSettings
+from coevo_gym.methods.role_agent.predictors import InlineCoach, prediction_request
 from coevo_gym.methods.seal.interface import FailureInterface
 from coevo_gym.prompts import load_prompt
 from coevo_gym.prompts.inquiry import load_inquiry
+from coevo_gym.runs.evals.trials import Reflection, inquiry_about
+from coevo_gym.runs.plan import env_class_of
 from tests.golden.scenes import SCENES, Place, Scene
 
 FOLDER = Path(__file__).parent / "prompts"
@@ -100,6 +114,15 @@ ANSWERS: Mapping[type, Any] = {
     Confirmed: Confirmed(confirmed=[1]),
     ScoreAnswer: ScoreAnswer(relevant=True, looped=False, achieved=False, score=30),
     Refined: Refined(chosen=[2, 1], advice="Compare everything first, and check the limit last."),
+    ModeAnswer: ModeAnswer(
+        modes=["action_format_error"],
+        detail="It went on without a look at what the action showed (step 2).",
+        step=2,
+        lesson="Read what an action shows before the next one.",
+        query="Tasks in which a later action depends on what an earlier one shows.",
+    ),
+    Retrieved: Retrieved(chosen=[1]),
+    Reflection: Reflection(mistake="I went on without a look (step 2).", plan="Look first."),
 }
 """The answer to each kind of question."""
 
@@ -155,7 +178,8 @@ class Asks:
         system, user = prompt.system(inquiry.inputs), prompt.user(inquiry.inputs)
         messages = (Message("system", system), Message("user", user))
         self.shown.setdefault(inquiry.purpose, []).append(messages)
-        return Answer(ANSWERS[inquiry.schema])
+        known = next(schema for schema in ANSWERS if issubclass(inquiry.schema, schema))
+        return Answer(ANSWERS[known])
 
 
 def played(benchmark: str, task: Task, actions: Sequence[str]) -> Trajectory:
@@ -248,6 +272,8 @@ def rendered(scene: Scene) -> dict[str, str]:
     found |= _of_gates(benchmark, context.task, scene.failing)
     found |= _of_the_policy(benchmark, context.task, scene.failing)
     found |= {f"agentevolver_{name}": told for name, told in _of_agentevolver(scene).items()}
+    found |= {f"role_agent_{name}": told for name, told in _of_role_agent(scene).items()}
+    found |= {f"reflexion_{name}": told for name, told in _of_reflexion(scene).items()}
     return {name: as_text(messages, whole=name == "policy") for name, messages in found.items()}
 
 
@@ -269,10 +295,7 @@ def _of_agentevolver(scene: Scene) -> dict[str, tuple[Message, ...]]:
     """Return the prompts for finding tasks, judging, labelling and teaching, and the policy's."""
     benchmark, known = scene.benchmark, get_benchmark(scene.benchmark)
     guided, unguided = scene.places[:2]
-    told = {
-        "profile": profiled(known).profile.model_dump(mode="json"),
-        "preference": Preference().model_dump(mode="json"),
-    }
+    told = told_about(profiled(known).profile, PreferenceSettings())
     found: dict[str, tuple[Message, ...]] = {}
     for place in (guided, unguided):
         start = begun_at(scene, place)
@@ -307,6 +330,65 @@ def _of_agentevolver(scene: Scene) -> dict[str, tuple[Message, ...]]:
         found[name] = _first_shown(benchmark, task, scene.failing, cue)
     (found["refine"],) = advisor.shown["refine"]
     return found
+
+
+def _of_role_agent(scene: Scene) -> dict[str, tuple[Message, ...]]:
+    """Return the prompts about failures and for predictions."""
+    benchmark, known = scene.benchmark, get_benchmark(scene.benchmark)
+    task, *others = coevo_gym.tasks(benchmark, "train", scene.subset)[scene.places[0].task :][:3]
+    failed = played(benchmark, task, scene.failing)
+    memory = FailureMemory()
+    memory.note(
+        Notes(
+            Note(
+                kind=FAILURE_MODE,
+                task_id=other.id,
+                group_id="h",
+                index=0,
+                label="repeated_failed_action",
+                evidence={"lesson": lesson["content"], "request": other.instruction},
+            )
+            for other, lesson in zip(others, LESSONS, strict=True)
+        )
+    )
+    advisor, settings = Asks(), RoleAgentSettings(modes="model")
+    analyst = Analyst(advisor, no_scope)
+    modes = FailureModes(known, lambda: analyst)
+    similar = SimilarFailures(
+        modes,
+        memory,
+        lambda: analyst,
+        most=settings.retrieve_modes,
+        candidates=settings.candidates,
+    )
+    for study in (modes, similar):
+        study.examine([Group("g", task, 1, (failed,))])
+    (mode,), (retrieve,) = (advisor.shown[study.kind] for study in (modes, similar))
+    env = env_class_of(benchmark)
+    ahead = horizon(settings.horizon_share, env.default_max_steps)
+    found = {
+        "failure_mode": mode,
+        "retrieve": retrieve,
+        "predict": (prediction_request(ahead, ahead * env.observation_tokens),),
+    }
+    if load_prompt(benchmark).header.answer == "action":
+        ((cue,),) = (one.cues for one in InlineCoach(ahead).guide([Ticket("t", task, "g", 0)]))
+        found["inline"] = _first_shown(benchmark, task, scene.failing, cue)
+    return found
+
+
+def _of_reflexion(scene: Scene) -> dict[str, tuple[Message, ...]]:
+    """Return the question about a failed trial, and the policy's prompt in the next one."""
+    benchmark = scene.benchmark
+    task = coevo_gym.tasks(benchmark, "train", scene.subset)[scene.places[0].task]
+    reflections = ("I went on without a look (step 2). I will look first.",)
+    failed = cast(EvalTrajectory, played(benchmark, task, scene.failing))
+    failure = FailedTrial(task, failed, reflections)
+    advisor = Asks()
+    advisor.ask([inquiry_about(failure, Sampling())])
+    ((reflect,),) = advisor.shown.values()
+    (cue,) = reflection_cues(reflections)
+    return {"reflect": reflect, "told": _first_shown(benchmark, task, scene.failing, cue)}
 
 
 def _first_shown(

@@ -12,6 +12,7 @@ from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context
 from coevo_gym.curricula.explore.abstract import Idea, Ideas
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
+from coevo_gym.curricula.gates.settings import GatesConfig
 from tests.golden.asked import (
     BUILT_IN,
     FOLDER,
@@ -87,6 +88,25 @@ def test_drafts_written_from_the_prompts_are_built(
                 failed.append(f"{idea.turns}: {error}")
     assert n == N_BUILT
     assert n - len(failed) >= BUILT * n, failed
+
+
+def test_there_are_strong_answers_to_prompts_of_every_benchmark() -> None:
+    strong = {benchmark: answers(benchmark)["strong"] for benchmark in BUILT_IN}
+    assert sum(map(len, strong.values())) == 22
+    assert min(map(len, strong.values())) >= 4
+
+
+@pytest.mark.parametrize("benchmark", NAMES)
+def test_a_strong_answer_to_a_prompt_passes_all_gates(
+    benchmark: str, engine: Callable[[str], None]
+) -> None:
+    """Each was written from the stored prompt alone, as a language model would."""
+    engine(benchmark)
+    gates = default_gates(get_benchmark(benchmark), settings=GatesConfig(lexical=0.8))
+    for each in answers(benchmark)["strong"]:
+        proposal = Idea.model_validate(each["task"]).proposal()
+        verdict = run_gates(gates, proposal, context=context_of(benchmark, each["prompt"])).verdict
+        assert verdict.accepted, (proposal.turns, verdict.gate, verdict.reason)
 
 
 @pytest.mark.parametrize("benchmark", NAMES)

@@ -27,7 +27,7 @@ from coevo_gym.core.task import NATIVE_SPLITS, Split, Task
 from coevo_gym.core.trajectory import Cue, PastStep, View
 from coevo_gym.curricula.explore.walks import Phase, PhasedAgent
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
-from coevo_gym.envs.profile import EnvProfile, Preference, profiled, read_profile
+from coevo_gym.envs.profile import EnvProfile, PreferenceSettings, profiled, read_profile
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
 from coevo_gym.methods.agentevolver.questioning import (
     PROMPTS,
@@ -36,6 +36,7 @@ from coevo_gym.methods.agentevolver.questioning import (
     Scaled,
     phased_agent,
     questioning_explorer,
+    told_about,
 )
 from coevo_gym.methods.agentevolver.questions import mixture, shown
 from coevo_gym.methods.coevolve import coevolve
@@ -222,6 +223,14 @@ class TestProfiles:
                 assert not rows & known, task.name
         assert n
 
+    def test_its_preference_holds_where_none_is_set(self) -> None:
+        profile = profiled(get_benchmark("alfworld")).profile
+        told = told_about(profile, PreferenceSettings(difficulty=1))
+        assert told["preference"] == {
+            "entities": 1, "attributes": 1, "operations": 3, "difficulty": 1
+        }  # fmt: skip
+        assert "preference" not in told["profile"]
+
     def test_a_benchmark_without_one_is_named(self) -> None:
         class Bare:
             name = "bare"
@@ -252,10 +261,10 @@ class TestRound:
         guides = [p for p in policy.asked if "You explore this environment" in str(p.messages[0])]
         assert guides
         assert "a person who shops online" in guides[0].messages[0].content
-        questions = [p for p in policy.asked if p.template == "agentevolver/abstract@2"]
+        questions = [p for p in policy.asked if p.template == "agentevolver/abstract@3"]
         assert questions
         text = questions[0].messages[0].content
-        assert "about 2 kinds of things, 3 of their attributes, and 3 different operations" in text
+        assert "about 1 kind of thing, 3 attributes, and 4 different operations" in text
         assert "cannot be planned from the request alone" in text
         assert text.index("- why:") < text.index("- turns:")
 
@@ -354,11 +363,11 @@ class TestRound:
         """With growth by signals, later rounds use the summary and the guide."""
         model = asked(policy := Presser().policy())
         kit = kit_with("toy", model)
-        explorer = questioning_explorer(kit, Preference(), breadth_steps=3, depth_window=17)
+        explorer = questioning_explorer(kit, PreferenceSettings(), breadth_steps=3, depth_window=17)
         found = explorer.explore([context()], [np.random.default_rng(0)])
         assert found[0].explored is not None
         told = {prompt.template for prompt in policy.asked}
-        assert {"agentevolver/summary@2", "agentevolver/abstract@2"} <= told
+        assert {"agentevolver/summary@2", "agentevolver/abstract@3"} <= told
         walk = next(p for p in policy.asked if p.template.startswith("toy@"))
         assert "You start where an agent attempted" in walk.messages[0].content
 

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from coevo_gym.core.benchmark import get_benchmark, proposable
+from coevo_gym.core.benchmark import Benchmark, get_benchmark, proposable, restrictions_of
 from coevo_gym.core.errors import BuildError, TaskError
-from coevo_gym.core.evolution import Context, Draft, Proposal
+from coevo_gym.core.evolution import Context, Draft, Exchange, Proposal, Walk
 from coevo_gym.core.task import Split
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
+from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.envs.proposals import MAX_ACTIONS, MAX_REQUEST, MAX_TURNS
 from coevo_gym.testing import replay
 from tests.standins import walks, webshop
@@ -69,6 +70,29 @@ def test_the_product_is_the_last_one_that_is_opened(source: Any) -> None:
 def test_what_stands_for_no_draft(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(BuildError, match=reason):
         WEBSHOP.draft(proposal(**changes), CONTEXT)
+
+
+def test_a_model_is_told_which_products_that_it_opened_are_training_products() -> None:
+    val = WEBSHOP.tasks(Split.VAL, "builtin")[0]
+
+    def told(*codes: str, benchmark: Benchmark = WEBSHOP) -> tuple[str, ...]:
+        exchanges = (Exchange(action=f"click[{code.lower()}]", observation="") for code in codes)
+        walk = Walk(context_id="c", number=0, exchanges=tuple(exchanges))
+        return restrictions_of(benchmark, SOURCE, [walk])
+
+    mine, theirs = OTHER.scenario, val.scenario
+    assert told() == told("buy now") == ()
+    (rule,) = told(mine, "buy now")
+    assert rule == f"Of the products that were opened, these may be asked for: {mine}."
+    (rule,) = told(theirs, mine, mine)
+    assert rule.endswith(f"may be asked for: {mine}. The others are reserved.")
+    (rule,) = told(theirs)
+    assert "None of the products" in rule
+    assert theirs not in rule
+    holding = benchmark_of("webshop", 0.5)
+    held_out = next(t for t in TRAIN if holding.split_of(t.scenario) is Split.HELD_OUT)
+    (rule,) = told(held_out.scenario, benchmark=holding)
+    assert "None of the products" in rule
 
 
 def test_a_context_of_another_benchmark_is_a_mistake() -> None:

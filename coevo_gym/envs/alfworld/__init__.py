@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from coevo_gym.core.evolution import Draft
-from coevo_gym.core.task import Task
+from collections.abc import Callable, Sequence
+
+from coevo_gym.core.evolution import Draft, Walk
+from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.alfworld import builder, proposals, tasks
 from coevo_gym.envs.alfworld.choices import choices
@@ -41,6 +43,12 @@ class ALFWorldBenchmark(ProposableFolder):
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
         """Return tags for the scene, the kind of goal and the type of object."""
         return tags_of(task)
+
+    def restrictions(
+        self, task: Task, walks: Sequence[Walk], split_of: Callable[[str], Split]
+    ) -> tuple[str, ...]:
+        """Return a rule about the goals that are met at the start; see ``proposals.py``."""
+        return proposals.restrictions(task, walks, split_of)
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
         """Label an episode based on its commands and its goal; see ``diagnosis.py``."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 
 from coevo_gym.core.errors import BuildError
-from coevo_gym.core.evolution import Context, Draft, Proposal
+from coevo_gym.core.evolution import Context, Draft, Proposal, Walk
 from coevo_gym.core.spaces import spaced
-from coevo_gym.core.task import Task
+from coevo_gym.core.task import Split, Task
 from coevo_gym.envs.alfworld.builder import check_words, kinds_said, names, possible_goals
 from coevo_gym.envs.alfworld.goals import CLEAN, COOL, HEAT, LOOK, PICK, TWO, RoomGoal, met, words
 from coevo_gym.envs.alfworld.tasks import facts_of, scene_problem, side_of
@@ -53,6 +54,27 @@ def draft(proposal: Proposal, context: Context) -> Draft:
         instruction=_asked(said, goal),
         world=world.model_copy(update={"goal": goal}),
         solution=commands,
+    )
+
+
+def restrictions(
+    task: Task, walks: Sequence[Walk], split_of: Callable[[str], Split]
+) -> tuple[str, ...]:
+    """Return a rule that lists the goals that are met at the start, which a walk may not show."""
+    assert isinstance(task.world, ALFWorldWorld)
+    problem = scene_problem(task.world.model_copy(update={"goal": None}))
+    facts = facts_of(problem[-1])
+    things: defaultdict[str, dict[str, None]] = defaultdict(dict)  # ordered sets
+    for goals in possible_goals(facts, problem[-1]):
+        for goal in met(goals, facts):
+            name = goal.object.lower()
+            said = f"two of {name}" if goal.kind == TWO else name
+            things[(goal.receptacle or goal.toggle).lower()][said] = None
+    if not things:
+        return ()
+    listed = "; ".join(f"{place}: {', '.join(things[place])}" for place in sorted(things))
+    return (
+        f"These are in or on such places before step 1, so do not ask to put them there: {listed}.",
     )
 
 

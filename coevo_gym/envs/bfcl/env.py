@@ -109,7 +109,7 @@ class BFCLEnv(TaskEnv):
         word for word (base_186), or a call to a held-out function that is not available yet
         (miss_func_49; the env allows this call). According to a report (ShishirPatil/gorilla, issue
         1367), 27 of the 200 base tasks were not solved by any of 18 models, so a perfect score is
-        out of reach. ``python bench/bfcl_suspects.py`` lists 74 base tasks whose solution uses a
+        out of reach. ``python bench/bfcl_suspects.py`` lists 73 base tasks whose solution uses a
         word or number that does not appear in any earlier text. Many, but not all, of these values
         can be computed.
 

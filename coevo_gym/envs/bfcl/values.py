@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -76,7 +76,10 @@ _TOKEN = re.compile(
 )
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DIGITS = "zero one two three four five six seven eight nine ten eleven twelve"
-_NUMBERS = {word: number for number, word in enumerate(_DIGITS.split())} | {"last": 1, "single": 1}
+NUMBER_WORDS: Mapping[str, int] = {
+    **{word: number for number, word in enumerate(_DIGITS.split())}, "last": 1, "single": 1
+}  # fmt: skip
+"""The numbers that words stand for, as in "the last line"."""
 _COMMON = """
 a all also an and any are as be been being but by can could for from had has have her his how if in
 into is it its just let like make not now of on or our out please sure than that the their them
@@ -130,8 +133,8 @@ def _read(kind: str, match: re.Match[str], near: frozenset[str]) -> Iterator[Val
             yield Value(parts[0], "name", near | {"first"})
             yield Value(parts[-1], "name", near | {"last"})
     elif kind == "word":
-        if text.lower() in _NUMBERS:
-            yield Value(_NUMBERS[text.lower()], "number", near)
+        if text.lower() in NUMBER_WORDS:
+            yield Value(NUMBER_WORDS[text.lower()], "number", near)
         elif text == "empty":
             yield Value("", "quoted", near)
         elif len(text) > 2 and text.lower() not in STOP:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 from numpy.random import Generator
@@ -19,6 +20,7 @@ from coevo_gym.core.spaces import spaced
 from coevo_gym.envs.bfcl.engine.calls import Call
 from coevo_gym.envs.bfcl.engine.toolbox import as_object
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schema
+from coevo_gym.envs.bfcl.values import NUMBER_WORDS
 
 _OPENINGS = ("Please {}.", "Could you {}?", "I need you to {}.", "I would like you to {}.")
 _LATER_OPENINGS = ("Now {}.", "Next, please {}.", "Thanks. Could you now {}?", "Also, {}.")
@@ -28,6 +30,17 @@ _LAST = "Finally, {}."
 _DESCRIPTION = "Tool description:"
 _SENTENCE = re.compile(r"\.(?=\s|$)")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_WORD = re.compile(r"(?<!\w)[a-z]+(?!\w)")
+_TEENS = "thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+_DECADES = "twenty thirty forty fifty sixty seventy eighty ninety"
+_TENS = {word: 10 * tens for tens, word in enumerate(_DECADES.split(), start=2)}
+_POWERS = {"hundred": 100, "thousand": 1_000}
+_SPELLED: Mapping[str, int] = {
+    **NUMBER_WORDS,
+    **{word: number for number, word in enumerate(_TEENS.split(), start=13)},
+    **_TENS,
+    **_POWERS,
+}
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _NEEDS_NO_SOURCE = (None, "", ".", "..")
 _SIBILANTS = ("sses", "shes", "ches", "xes")
@@ -128,12 +141,32 @@ def tells(result: str) -> bool:
     return not found or bool(found[0])
 
 
+def spelled_numbers(text: str) -> Iterator[int]:
+    """Yield the whole numbers that words in a lower-case text stand for.
+
+    Example:
+        >>> [*spelled_numbers("the last line, twenty-five gallons, two hundred")]
+        [1, 20, 25, 5, 2, 200, 100]
+    """
+    numbers = [_SPELLED.get(word) for word in _WORD.findall(text)]
+    for number, following in zip_longest(numbers, numbers[1:]):
+        if number is None:
+            continue
+        yield number
+        if following is None:
+            continue
+        if number in _TENS.values() and 0 < following < 10:
+            yield number + following
+        if following in _POWERS.values():
+            yield number * following
+
+
 class Known:
     """A record of the values that occur in the text read so far.
 
     Example:
-        >>> known = Known("Sell 1,000 shares of 'XYZ'.")
-        >>> known.missing(["xyz", 1000.0]), known.missing({"amount": 5})
+        >>> known = Known("Sell 1,000 shares of 'XYZ', and show the last two orders.")
+        >>> known.missing(["xyz", 1000.0, 2, 1]), known.missing({"amount": 5})
         ([], ['amount', 5])
     """
 
@@ -149,12 +182,14 @@ class Known:
         self._texts.append(text)
         for number in _NUMBER.findall(_THOUSANDS.sub("", text)):
             self._numbers |= {float(number), float(number.removeprefix("-"))}
+        self._numbers.update(spelled_numbers(text))
 
     def missing(self, value: Any) -> list[str | int | float]:
         """Return the parts of a JSON value that do not occur in the text read so far.
 
-        Booleans, empty values, "." and ".." are always known. Numbers are compared by value, and
-        the sign before a tag or a username is ignored.
+        Booleans, empty values, "." and ".." are always known. Numbers are compared by value, also
+        with number words such as "two" or "last", and the sign before a tag or a username is
+        ignored.
         """
         if isinstance(value, bool) or value in _NEEDS_NO_SOURCE:
             return []

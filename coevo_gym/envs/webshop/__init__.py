@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from coevo_gym.core.evolution import Draft
-from coevo_gym.core.task import Task
+from collections.abc import Callable, Sequence
+
+from coevo_gym.core.evolution import Draft, Walk
+from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.diagnosis import Diagnosis
 from coevo_gym.envs.folder import ProposableFolder
@@ -31,6 +33,12 @@ class WebShopBenchmark(ProposableFolder):
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
         """Return tags for the product's department and family, and for the requested options."""
         return tags_of(task)
+
+    def restrictions(
+        self, task: Task, walks: Sequence[Walk], split_of: Callable[[str], Split]
+    ) -> tuple[str, ...]:
+        """Return a rule about the products that may be asked for; see ``proposals.py``."""
+        return proposals.restrictions(task, walks, split_of)
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
         """Diagnose an episode from its actions and score, as described in ``diagnosis.py``."""

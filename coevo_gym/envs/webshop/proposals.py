@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from coevo_gym.core.errors import BuildError
-from coevo_gym.core.evolution import Context, Draft, Proposal
-from coevo_gym.core.task import Task
+from coevo_gym.core.evolution import Context, Draft, Proposal, Walk
+from coevo_gym.core.task import Split, Task
 from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.session import ShopAction, parse_action
@@ -34,6 +34,25 @@ def draft(proposal: Proposal, context: Context) -> Draft:
     request, actions = request_of(proposal), actions_of(proposal)
     asin = _bought(actions, open_catalogue(world))
     return draft_of(context, scenario=asin, instruction=request, world=world, solution=actions)
+
+
+def restrictions(
+    task: Task, walks: Sequence[Walk], split_of: Callable[[str], Split]
+) -> tuple[str, ...]:
+    """Return a rule that names the opened products that are training products."""
+    assert isinstance(task.world, WebShopWorld)
+    asins = _asins(open_catalogue(task.world))
+    actions = (parse_action(exchange.action) for walk in walks for exchange in walk.exchanges)
+    clicked = (thing for verb, thing in actions if verb == "click" and thing in asins)
+    opened = [asins[thing] for thing in dict.fromkeys(clicked)]
+    if not opened:
+        return ()
+    allowed = [asin for asin in opened if split_of(asin) is Split.TRAIN]
+    if not allowed:
+        return ("None of the products that were opened may be asked for: all are reserved.",)
+    names = ", ".join(allowed)
+    rest = "" if len(allowed) == len(opened) else " The others are reserved."
+    return (f"Of the products that were opened, these may be asked for: {names}.{rest}",)
 
 
 def _bought(actions: Sequence[str], catalogue: Catalogue) -> str:

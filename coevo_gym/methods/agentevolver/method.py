@@ -18,7 +18,7 @@ from coevo_gym.core.seams import Study
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.growth.signal_growth import SignalGrowth
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
-from coevo_gym.envs.profile import Preference
+from coevo_gym.envs.profile import PreferenceSettings
 from coevo_gym.methods.agentevolver.attribution import (
     Attribution,
     AttributionRecord,
@@ -81,8 +81,9 @@ class AgentEvolverSettings(FrozenModel):
     depth_window: int = Field(default=17, ge=1)
     """(questioning) Number of latest observations that the model sees in the later steps of a walk.
     The paper uses 27 on BFCL."""
-    preference: Preference = Preference()
-    """(questioning) The kind of tasks that the model looks for."""
+    preference: PreferenceSettings = PreferenceSettings()
+    """(questioning) The kind of tasks that the model looks for; by default, those that the
+    benchmark's profile prefers."""
     evolved_share: float = Field(default=0.5, ge=0, le=1)
     """(questioning) Share of draws that go to found tasks if the pool also has native tasks.
     ``curriculum.selector`` is then not used."""

@@ -22,7 +22,7 @@ from coevo_gym.curricula.explore.walks import Phase, PhasedAgent
 from coevo_gym.curricula.growth.signal_growth import MAX_SEED
 from coevo_gym.curricula.pool.table import Numbers
 from coevo_gym.curricula.selectors.base import TableSelector
-from coevo_gym.envs.profile import Preference, profiled
+from coevo_gym.envs.profile import EnvProfile, PreferenceSettings, profiled
 from coevo_gym.methods.agentevolver.questions import mixture
 from coevo_gym.methods.kit import UNGUIDED_TEMPERATURE, ExplorerModel, Kit, WalkHistory
 from coevo_gym.prompts.cue import load_cue
@@ -34,7 +34,7 @@ _EVOLVED = "evolved"
 
 
 def questioning_explorer(
-    kit: Kit, preference: Preference, *, breadth_steps: int, depth_window: int
+    kit: Kit, preference: PreferenceSettings, *, breadth_steps: int, depth_window: int
 ) -> Explorer:
     """Create the explorer. If it is a model, it is guided by the benchmark's profile.
 
@@ -45,12 +45,17 @@ def questioning_explorer(
     """
     if kit.asked is None:
         return kit.explorer()
-    told = {
-        "profile": profiled(kit.benchmark).profile.model_dump(mode="json"),
-        "preference": preference.model_dump(mode="json"),
-    }
+    told = told_about(profiled(kit.benchmark).profile, preference)
     agent = phased_agent(kit.asked, breadth_steps=breadth_steps, depth_window=depth_window)
     return kit.explorer(PROMPTS, told=told, unguided=agent)
+
+
+def told_about(profile: EnvProfile, preference: PreferenceSettings) -> dict[str, Any]:
+    """Return the inputs of the prompts that describe a benchmark and the tasks to look for."""
+    return {
+        "profile": profile.model_dump(mode="json", exclude={"preference"}),
+        "preference": preference.applied_to(profile.preference).model_dump(mode="json"),
+    }
 
 
 def phased_agent(asked: ExplorerModel, *, breadth_steps: int, depth_window: int) -> Agent:

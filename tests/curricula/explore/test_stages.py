@@ -414,6 +414,25 @@ def test_a_long_question_can_be_shortened() -> None:
     assert 6_000 < length(asked.shorten()) < 14_000
 
 
+def test_a_benchmarks_restrictions_are_told_with_the_rules() -> None:
+    mine, walk = way(context(), 2)
+    seen = list[Any]()
+
+    def restrictions(task: Any, walks: Sequence[Walk]) -> list[str]:
+        seen.append((task, *walks))
+        return ["Only this.", "Not that."]
+
+    for tasks, expected in (("- A rule.", "- A rule.\n"), ("", "")):
+        advisor = Told("budget")
+        Abstract(
+            advisor, "coevolve/abstract", SAMPLING, tasks=tasks, restrictions=restrictions
+        )([(mine, walk)])  # fmt: skip
+        (asked,) = advisor.asked
+        assert asked.inputs["tasks"] == f"{expected}- Only this.\n- Not that."
+        assert "- Only this." in load_inquiry(asked.prompt).user(asked.inputs)
+    assert seen == [(mine.task, walk)] * 2
+
+
 def test_proposals_are_taken_with_measure() -> None:
     many = Ideas(tasks=(idea(),) * 50)
     (found,) = Abstract(Told(many), "coevolve/abstract", SAMPLING)([way(context(), 2)])
