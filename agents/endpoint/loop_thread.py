@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -121,8 +122,9 @@ def bounded_client(openai: Any) -> Any:
     """Create the HTTP client for ``openai.AsyncOpenAI(http_client=...)``, with openai's defaults.
 
     It requests uncompressed responses and rejects compressed responses, because a few kilobytes can
-    expand to gigabytes. The bodies of redirects are not read at all. Requests raise
-    :class:`UnreadableAnswer`, which some versions of ``openai`` wrap in an ``APIConnectionError``.
+    expand to gigabytes. The bodies of redirects are not read at all. Cookies are neither kept nor
+    sent. Requests raise :class:`UnreadableAnswer`, which some versions of ``openai`` wrap in an
+    ``APIConnectionError``.
     """
 
     class Client(openai.DefaultAsyncHttpxClient):  # type: ignore[misc]
@@ -141,7 +143,9 @@ def bounded_client(openai: Any) -> Any:
             finally:
                 await response.aclose()
 
-    return Client()
+    client = Client()
+    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
+    return client
 
 
 async def _read(response: Any) -> Any:
