@@ -143,6 +143,8 @@ def collect(
     while n_ready := session.n_ready:
         taken = [session.take(policy_version=policy_version) for _ in range(n_ready)]
         tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]
+        if not tickets:  # other clients of the session have taken them in the meantime
+            break
         result = rollout(
             tickets,
             agent,

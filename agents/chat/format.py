@@ -9,16 +9,19 @@ between them, and the unchanged sampled ids.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import re
 import sys
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from datetime import UTC, datetime
-from functools import lru_cache
-from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache, partial
+from threading import Lock, Thread
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from jinja2 import TemplateError
 
@@ -34,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 TODAY = datetime(2026, 1, 1, tzinfo=UTC)
 """Current date of all chat templates that print it, so that no prompt depends on the clock."""
+
+T = TypeVar("T")
+
 _ENTRY_BYTES = 200  # approximate size of a dict entry
 
 
@@ -85,6 +91,8 @@ _SLOT = re.compile(r"CoevoSlot(\d+)End")
 _PROBE = "You are in a room. What next?"
 _LEFT, _RIGHT = "\n\t", "\t\n"  # around a slot's name, to detect templates that trim contents
 _MAX_REMEMBERED = 4096  # sequences of roles
+_LIMIT_S = 10.0
+"""Maximum seconds for a template, which takes milliseconds if it ends at all."""
 _MAX_BYTES = 2**28
 """Cache size for tokenised texts: 256 episodes of 30 steps with two texts of 17 kB each."""
 
@@ -318,17 +326,23 @@ class ChatFormat:
             {"role": role, "content": _ANSWER if role == _ASSISTANT else _named(index)}
             for index, role in enumerate(roles, first)
         ]
-        try:
-            text = self.tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=prompt, **self._switches
-            )
-        except (TemplateError, IndexError, TypeError, ValueError) as error:
-            shown = ", ".join(roles) or "none"
-            raise self._cannot(f"the template rejects the roles {shown} ({error})") from error
+        text = self._apply(messages, tokenize=False, add_generation_prompt=prompt)
         assert isinstance(text, str)
         if text.count(_ANSWER) != roles.count(_ASSISTANT):
             raise self._cannot("the template leaves out or repeats the assistant's answer")
         return text
+
+    def _apply(self, messages: list[dict[str, str]], **options: Any) -> Any:
+        """Call the tokenizer's ``apply_chat_template``, whose template may be anybody's code."""
+        shown = ", ".join(message["role"] for message in messages) or "none"
+        apply = partial(self.tokenizer.apply_chat_template, messages, **options, **self._switches)
+        try:
+            return _call_with_limit(apply)
+        except TemplateError as error:
+            raise self._cannot(f"the template rejects the roles {shown} ({error})") from error
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise self._cannot(f"the template fails for the roles {shown} ({said})") from error
 
     def _pieces(self, text: str, n_slots: int) -> tuple[_Piece, ...]:
         pieces: list[_Piece] = []
@@ -381,12 +395,8 @@ class ChatFormat:
 
     def _check_ids(self) -> None:
         """Check that the ids of a prompt are the tokenizer's own."""
-        own = self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": _PROBE}],
-            add_generation_prompt=True,
-            return_dict=False,
-            **self._switches,
-        )
+        asked = [{"role": "user", "content": _PROBE}]
+        own = self._apply(asked, add_generation_prompt=True, return_dict=False)
         ids = self.prompt_ids([Message("user", _PROBE)])
         if list(ids) != own:
             place = next((i for i, (a, b) in enumerate(zip(ids, own, strict=False)) if a != b), 0)
@@ -399,6 +409,31 @@ class ChatFormat:
             f"The chat template cannot be split into pieces: {why}. Put a different "
             "chat_template.jinja into the model's folder."
         )
+
+
+def _call_with_limit(work: Callable[[], T]) -> T:
+    """Return a function's result, or stop the function if it does not end.
+
+    Raises:
+        TimeoutError: if it has taken more than ``_LIMIT_S`` seconds, and as much processor time.
+    """
+    found: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as error:
+            found.set_exception(error)
+
+    thread = Thread(target=run, name="coevo-template", daemon=True)
+    begun, processor = perf_counter(), process_time()
+    thread.start()
+    while not wait([found], timeout=0.1).done:
+        if min(perf_counter() - begun, process_time() - processor) > _LIMIT_S:
+            stop = ctypes.pythonapi.PyThreadState_SetAsyncExc
+            stop(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
+            raise TimeoutError(f"it did not end within {_LIMIT_S:g} s")
+    return found.result()
 
 
 def _named(index: int) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -135,8 +136,9 @@ def bounded_client(openai: Any, direct: str = "") -> Any:
     """Create the HTTP client for ``openai.AsyncOpenAI(http_client=...)``, with openai's defaults.
 
     It requests uncompressed responses and rejects compressed responses, because a few kilobytes can
-    expand to gigabytes. The bodies of redirects are not read at all. Requests raise
-    :class:`UnreadableAnswer`, which some versions of ``openai`` wrap in an ``APIConnectionError``.
+    expand to gigabytes. The bodies of redirects are not read at all. Cookies are neither kept nor
+    sent. Requests raise :class:`UnreadableAnswer`, which some versions of ``openai`` wrap in an
+    ``APIConnectionError``.
 
     Requests to ``direct``, a scheme and host, do not use a proxy from the environment.
     """
@@ -157,7 +159,9 @@ def bounded_client(openai: Any, direct: str = "") -> Any:
             finally:
                 await response.aclose()
 
-    return Client(mounts={direct: None} if direct else None)
+    client = Client(mounts={direct: None} if direct else None)
+    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
+    return client
 
 
 async def _read(response: Any) -> Any:

@@ -1,6 +1,7 @@
 """Functions that read user-specified files up to a size limit, to avoid exhausting memory.
 
 They read regular files and pipes. A device such as ``/dev/zero`` never ends, so it is rejected.
+In our own folders, a pipe is rejected as well, because opening it may never return.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 
 MOST_BYTES = 64 << 20
 """Size limit in bytes for a file read at once, or for one line of a file read line by line."""
 
 
-def check_plain(path: Path) -> None:
-    """Check that a path is a regular file or a pipe.
+def check_plain(path: Path, *, pipes: bool = True) -> None:
+    """Check that a path is a regular file or, with ``pipes``, a pipe.
 
     Raises:
         OSError: if the file does not exist or has another type.
@@ -24,8 +26,18 @@ def check_plain(path: Path) -> None:
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+    if not (stat.S_ISREG(mode) or (pipes and stat.S_ISFIFO(mode))):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file for reading.
+
+    Raises:
+        OSError: if the file cannot be opened, or is not a regular file.
+    """
+    check_plain(path, pipes=False)
+    return path.open("rb")
 
 
 def read_file(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:

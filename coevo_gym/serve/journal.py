@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.task import canonical_json
-from coevo_gym.store.folder import storing, transaction
+from coevo_gym.store.folder import identity, storing, transaction
 
 FORMAT = 2
 """Version of the file format. Version 2 added checksums; version 1 is upgraded on opening."""
@@ -77,7 +77,7 @@ class Journal:
                 self._check(about)
                 self.n_calls = self._count()
                 files = (path, path.with_name(f"{path.name}-wal"))
-                self._files = {file: _identity(file) for file in files}
+                self._files = {file: identity(file) for file in files}
             except BaseException as error:
                 self._db.close()
                 if "locked" in str(error):
@@ -223,7 +223,7 @@ class Journal:
         Raises:
             StoreError: if the file or its log is no longer the one that was opened.
         """
-        if all(_identity(file) == known for file, known in self._files.items()):
+        if all(identity(file) == known for file, known in self._files.items()):
             return
         rest = "If it was moved, move it back."
         if self.path.parent.is_dir():
@@ -264,15 +264,6 @@ class Journal:
         return StoreError(
             f"{self.path} is damaged: {why}. Restore a copy of it, or pass another --db."
         )
-
-
-def _identity(file: Path) -> tuple[int, int] | None:
-    """Return a file's device and inode, or None if it cannot be found."""
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _text(data: bytes) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from coevo_gym.core.errors import StoreError
+from coevo_gym.core.reading import open_regular
 from coevo_gym.store.folder import storing, write_then_name
 
 logger = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class Checkpoints:
         """
         for found, path in self._found():
             if found == step:
-                if _hash(path) != _hash_in_name(path):
+                if not _is_intact(path):
                     raise StoreError(
                         f"The checkpoint {path} is damaged. Choose a checkpoint from another step."
                     )
@@ -105,7 +106,7 @@ class Checkpoints:
         """Return the checkpoints that are older than the latest intact checkpoint."""
         found = [path for _, path in self._found()]
         for number, path in enumerate(found[:-1]):
-            if _hash(path) == _hash_in_name(path):
+            if _is_intact(path):
                 return found[number + 1 :]
         return []
 
@@ -169,6 +170,13 @@ def _hash_in_name(path: Path) -> str:
     return path.name.split(".")[1]
 
 
+def _is_intact(path: Path) -> bool:
+    try:
+        return _hash(path) == _hash_in_name(path)
+    except OSError:
+        return False
+
+
 def _hash(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]

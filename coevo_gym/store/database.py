@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,13 +20,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coevo_gym.core.advice import AdviceState
+from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import Round, RoundResult, Signal, digest
 from coevo_gym.core.notes import Note
+from coevo_gym.core.reading import check_plain
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import EvalTrajectory, Group, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_to_json, trajectory_to_json
-from coevo_gym.store.folder import open_to_write, storing, transaction
+from coevo_gym.store.folder import identity, open_to_write, storing, transaction
 from coevo_gym.store.reader import SCHEMA_VERSION, Evaluated, EvaluatedTask, RunReader
 from coevo_gym.store.rows import Decision, note_to_row
 from coevo_gym.store.sampled import (
@@ -88,6 +91,7 @@ CREATE TABLE IF NOT EXISTS evaluations (
     arm TEXT, step INTEGER, task_id TEXT, sample INTEGER, success INTEGER, score REAL,
     end_reason TEXT, steps INTEGER, body BLOB, PRIMARY KEY (arm, step, task_id, sample));
 """
+_TABLES = frozenset(re.findall(r"EXISTS (\w+)", _SCHEMA))
 _OF_A_STEP = (
     "rounds", "groups", "signals", "trajectories", "sampled", "advantages", "notes", "advice",
     "evaluations",
@@ -113,18 +117,23 @@ class RunStore(RunReader):
 
     def __init__(self, path: Path, *, record: Record = "signals") -> None:
         self.path = path
+        self._checked = {}
         self.record = record
         self.spell: Spell | None = None
         self._spelt: set[int] = set()
         with storing(path):
             self._lock = threading.RLock()
+            if path.exists():
+                check_plain(path, pipes=False)
             self._db = open_to_write(path)
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version != 0:
                 self._check_version(version)
             self._db.executescript(_SCHEMA)  # adds missing tables to the database of an older run
-            if version == 0:
+            with transaction(self._db):
+                self._add_checksums()
                 self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+            self._identity = identity(path)
 
     def close(self) -> None:
         """Close the file. Repeated calls have no effect."""
@@ -160,15 +169,13 @@ class RunStore(RunReader):
         """Store the advantages of a step's groups, skipping episodes not in the database."""
         if self.record == "none":
             return
-        query = (
-            "INSERT OR REPLACE INTO advantages SELECT arm, group_id, position, ?, ?, ? "
-            "FROM trajectories WHERE arm = ? AND group_id = ? AND position = ?"
-        )
+        query = "SELECT 1 FROM trajectories WHERE arm = ? AND group_id = ? AND position = ?"
         with self._transaction():
             for group, values in zip(groups, advantages, strict=True):
                 for position, value in enumerate(values):
-                    mean, body = advantage_to_json(value)
-                    self._db.execute(query, (step, mean, body, arm, group.id, position))
+                    place = (arm, group.id, position)
+                    if self._db.execute(query, place).fetchone():
+                        self._insert("advantages", *place, step, *advantage_to_json(value))
 
     def add_notes(self, arm: str, step: int, notes: Iterable[Note]) -> None:
         """Store the notes that were written about a step's groups, replacing earlier notes."""
@@ -318,9 +325,18 @@ class RunStore(RunReader):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Context manager that commits its writes atomically and syncs them to disk."""
+        """Context manager that commits its writes atomically and syncs them to disk.
+
+        Raises:
+            StoreError: if the file cannot be written, or another one has its name now.
+        """
         with self._lock, storing(self.path), transaction(self._db):
             yield
+        if identity(self.path) != self._identity:
+            raise StoreError(
+                f"{self.path} was deleted, moved or replaced while in use. If its folder was "
+                "moved, resume it there, or move it back."
+            )
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._lock, storing(self.path):
@@ -329,7 +345,18 @@ class RunStore(RunReader):
     def _insert(self, table: str, *values: Any, new_only: bool = False) -> None:
         verb = "INSERT OR IGNORE" if new_only else "INSERT OR REPLACE"
         marks = ", ".join("?" * len(values))
-        self._db.execute(f"{verb} INTO {table} VALUES ({marks})", values)
+        found = self._db.execute(f"{verb} INTO {table} VALUES ({marks}, NULL)", values)
+        if found.rowcount:
+            self._db.execute(
+                f"UPDATE {table} SET checksum = {self._checksum(table)} "  # noqa: S608 (constants)
+                "WHERE rowid = ?",
+                (found.lastrowid,),
+            )
+
+    def _add_checksums(self) -> None:
+        """Add the column of the checksums to tables without it; older rows have none."""
+        for table in _TABLES - self._tables_with_checksums():
+            self._db.execute(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER")
 
     def _add_tasks(self, tasks: Iterable[Task]) -> None:
         for task in tasks:

@@ -20,6 +20,7 @@ from textwrap import shorten
 from typing import Any, BinaryIO
 
 from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.reading import check_plain, open_regular
 from coevo_gym.core.registry import meant
 
 RUNS = Path("runs")
@@ -185,14 +186,18 @@ class RunFolder:
 
 def in_use(path: Path) -> bool:
     """Return True if a process has locked a folder for writing; see :func:`locked`."""
+    return any(map(_is_locked, (path / LOCK, path)))
+
+
+def _is_locked(path: Path) -> bool:
     try:
-        handle = os.open(path / LOCK, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # it might be a pipe
     except OSError:
         return False  # the folder was never written to, or is not readable
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+    except OSError as error:
+        return isinstance(error, BlockingIOError)  # some file systems cannot lock folders
     finally:
         os.close(handle)
     return False
@@ -202,15 +207,20 @@ def in_use(path: Path) -> bool:
 def locked(path: Path) -> Iterator[None]:
     """Context manager that locks a folder, creating it if missing.
 
+    A file in the folder is locked, and the folder itself where the file system allows it, so that
+    deleting the file does not end the lock.
+
     Raises:
         StoreError: if another process holds the lock.
     """
     with storing(path):
         path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        file = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        folder = os.open(path, os.O_RDONLY)
     try:
         try:
-            _lock(handle)
+            _lock(file)
+            _lock(folder, optional=True)
         except OSError as error:
             raise StoreError(
                 f"{path} is in use by another process. Wait for it to finish, or choose another "
@@ -218,11 +228,15 @@ def locked(path: Path) -> Iterator[None]:
             ) from error
         yield
     finally:
-        os.close(handle)
+        os.close(folder)
+        os.close(file)
 
 
-def _lock(handle: int) -> None:
-    """Lock an open file, retrying in case :func:`in_use` is briefly holding the lock."""
+def _lock(handle: int, *, optional: bool = False) -> None:
+    """Lock an open file or folder, retrying in case :func:`in_use` is briefly holding the lock.
+
+    With ``optional``, nothing is locked if the file system cannot lock it.
+    """
     for tries_left in range(_TRIES - 1, -1, -1):
         try:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -230,11 +244,25 @@ def _lock(handle: int) -> None:
             if not tries_left:
                 raise
             time.sleep(0.02)
+        except OSError:
+            if not optional:
+                raise
+            return None
+    return None
 
 
 LOCK = ".lock"
 _TRIES = 5
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def identity(file: Path) -> tuple[int, int] | None:
+    """Return a file's device and inode, or None if the file cannot be found."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @contextmanager
@@ -256,14 +284,22 @@ def open_to_read(path: Path) -> sqlite3.Connection:
     written = path.with_name(f"{path.name}-wal").exists()
     how = "mode=ro" if written else "mode=ro&immutable=1"
     uri = f"{path.absolute().as_uri()}?{how}"
-    return sqlite3.connect(uri, uri=True, timeout=30, check_same_thread=False)
+    db = sqlite3.connect(uri, uri=True, timeout=30, check_same_thread=False)
+    db.create_function("checksum_of", -1, _checksum_of)
+    return db
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
     """Open or create a database whose commits survive a power failure."""
     db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+    db.create_function("checksum_of", -1, _checksum_of)
     db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
     return db
+
+
+def _checksum_of(*values: Any) -> int:
+    """Return the checksum of a database row's values."""
+    return zlib.crc32(repr(values).encode())
 
 
 @contextmanager
@@ -277,7 +313,8 @@ def storing(path: Path) -> Iterator[None]:
         raise StoreError(f"Cannot write {path}: {reason}. {_ADVICE[full]}") from error
     except sqlite3.Error as error:
         # Damage has no error class of its own; it may also show as text that is not UTF-8.
-        damaged = type(error) is sqlite3.DatabaseError or "decode" in str(error)
+        said = str(error)
+        damaged = type(error) is sqlite3.DatabaseError or "decode" in said or "user-defined" in said
         advice = DAMAGED if damaged else _ADVICE["full" in str(error)]
         raise StoreError(f"Cannot use {path}: {error}. {advice}") from error
     except UnicodeDecodeError as error:  # an SQLite error that quotes damaged text
@@ -341,6 +378,8 @@ def write_then_name(
         OSError: if the file cannot be written; an existing file is kept.
     """
     try:
+        if temporary.is_fifo():  # opening it would wait for a reader
+            temporary.unlink()
         with open(temporary, "wb") as file:
             write(file)
             if synced:
@@ -369,7 +408,8 @@ def read_json(path: Path) -> Any:
         StoreError: if the file is missing or damaged.
     """
     try:
-        return json.loads(path.read_bytes())
+        with open_regular(path) as file:
+            return json.loads(file.read())
     except OSError as error:
         raise StoreError(f"Cannot read {path}: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
@@ -388,7 +428,7 @@ def append_lines(path: Path, values: Sequence[Mapping[str, Any]]) -> None:
         StoreError: if the lines cannot be written; a torn line may remain, which readers skip.
     """
     lines = b"".join(_json_of(value) + b"\n" for value in values)
-    with storing(path), open(path, "ab+") as file:
+    with storing(path), open_to_append(path) as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
             # A torn line before the new lines must not absorb the first of them.
@@ -396,6 +436,17 @@ def append_lines(path: Path, values: Sequence[Mapping[str, Any]]) -> None:
         file.write(lines)
         file.flush()
         os.fsync(file.fileno())
+
+
+def open_to_append(path: Path) -> BinaryIO:
+    """Open or create a regular file for appending and reading.
+
+    Raises:
+        OSError: if the file cannot be opened, or is not a regular file.
+    """
+    if path.exists():
+        check_plain(path, pipes=False)
+    return path.open("ab+")
 
 
 def _json_of(value: Mapping[str, Any]) -> bytes:
@@ -406,11 +457,20 @@ def _json_of(value: Mapping[str, Any]) -> bytes:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the objects in a JSON Lines file, skipping incomplete lines."""
+    """Return the objects in a JSON Lines file, skipping incomplete lines.
+
+    Raises:
+        StoreError: if the file exists but cannot be read.
+    """
     if not path.exists():
         return []
+    try:
+        with open_regular(path) as file:
+            data = file.read()
+    except OSError as error:
+        raise StoreError(f"Cannot read {path}: {error.strerror}.") from error
     found = []
-    for line in path.read_bytes().split(b"\n"):
+    for line in data.split(b"\n"):
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
@@ -485,8 +545,8 @@ def written_by_us(file: Path, *keys: str) -> bool:
     A name such as ``config.json`` alone does not prove that coevo_gym created a folder.
     """
     try:
-        value = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        value = read_json(file)
+    except StoreError:
         return False
     return isinstance(value, dict) and all(key in value for key in keys)
 

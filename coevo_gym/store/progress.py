@@ -16,6 +16,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
+from coevo_gym.core.reading import open_regular
 from coevo_gym.core.spend import Cost
 from coevo_gym.core.task import FrozenDict, FrozenModel
 
@@ -98,7 +99,7 @@ def read_progress(folder: Path) -> WorkProgress | None:
     The state is then reported as ``stopped``.
     """
     try:
-        with open(folder / PROGRESS, "rb") as file:
+        with open_regular(folder / PROGRESS) as file:
             alive = _held(file.fileno())
             told = WorkProgress.model_validate_json(file.read())
     except (OSError, ValidationError):
@@ -118,7 +119,7 @@ class ProgressWriter:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / PROGRESS
+        self._path, self._begun = folder / PROGRESS, False
         self._handle: int | None = None
 
     def write(self, told: WorkProgress) -> None:
@@ -127,7 +128,9 @@ class ProgressWriter:
         Raises:
             OSError: if the file cannot be written.
         """
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if not self._begun:  # a folder that was moved later is not created again
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._begun = True
         temporary = self._path.with_name(f".{PROGRESS}.{os.getpid()}.part")
         handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:

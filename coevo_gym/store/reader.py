@@ -70,7 +70,8 @@ class EvaluatedTask(NamedTuple):
     tags: tuple[str, ...]
 
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Version of the schema. Version 2 added checksums; version 1 is upgraded when it is written."""
 HOLD = "hold"
 """Name of the gate that holds tasks until the user has reviewed them."""
 
@@ -87,6 +88,7 @@ class RunReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._checked: dict[str, str] = {}
         if not path.is_file():
             raise StoreError(
                 f"{path}, which contains the run's tasks and rounds, is missing. It is created at "
@@ -101,9 +103,13 @@ class RunReader:
         Raises:
             StoreError: if the file is damaged.
         """
-        found = self._rows("PRAGMA quick_check(1)")[0][0]
+        found = self._rows("PRAGMA integrity_check(1)")[0][0]
         if found != "ok":
             raise StoreError(f"Cannot use {self.path}: {shorten(found, 300)}. {DAMAGED}")
+        for table in sorted(self._tables_with_checksums()):
+            wrong = f"checksum <> {self._checksum(table)} LIMIT 1"
+            for (row,) in self._rows(f"SELECT rowid FROM {table} WHERE {wrong}"):  # noqa: S608
+                raise self._changed(f"row {row} of {table}")
 
     def tasks(self, *, origin: str | None = None) -> list[Task]:
         """Return the stored tasks in insertion order, optionally limited to one origin."""
@@ -323,14 +329,19 @@ class RunReader:
 
     def evaluation(self, arm: str, step: int) -> list[Evaluated]:
         """Return an evaluation's results in order, one per episode."""
+        table = "evaluations"
+        checked = table in self._tables_with_checksums()
+        intact = f"checksum IS NULL OR checksum = {self._checksum(table)}" if checked else "1"
         query = (
-            "SELECT task_id, success, score, end_reason, steps, sample FROM evaluations "
-            "WHERE arm = ? AND step = ? ORDER BY rowid"
+            f"SELECT {intact}, task_id, success, score, end_reason, steps, sample "  # noqa: S608
+            f"FROM {table} WHERE arm = ? AND step = ? ORDER BY rowid"
         )
-        return [
-            Evaluated(task_id, bool(success), *rest)
-            for task_id, success, *rest in self._rows(query, arm, step)
-        ]
+        found = []
+        for sound, task_id, success, *rest in self._rows(query, arm, step):
+            if not sound:
+                raise self._changed(f"the result of task {task_id}")
+            found.append(Evaluated(task_id, bool(success), *rest))
+        return found
 
     def outcomes(self, arm: str, *steps: int) -> dict[str, list[bool]]:
         """Return whether each evaluation episode succeeded, keyed by task id."""
@@ -370,11 +381,32 @@ class RunReader:
             for name, step, env_steps, pool_size, order, result in self._rows(query, *values)
         ]
 
+    def _tables_with_checksums(self) -> set[str]:
+        query = (
+            "SELECT t.name FROM sqlite_master AS t JOIN pragma_table_info(t.name) AS c "
+            "WHERE t.type = 'table' AND c.name = 'checksum'"
+        )
+        return {name for (name,) in self._rows(query)}
+
+    def _checksum(self, table: str) -> str:
+        """Return an SQL expression for the checksum of a row in a table with checksums."""
+        if table not in self._checked:
+            query = (
+                "SELECT name FROM pragma_table_info(?) WHERE type <> 'BLOB' AND name <> 'checksum' "
+                "ORDER BY cid"
+            )
+            columns = ", ".join(name for (name,) in self._rows(query, table))
+            self._checked[table] = f"checksum_of({columns})"
+        return self._checked[table]
+
+    def _changed(self, what: str) -> StoreError:
+        return StoreError(f"Cannot use {self.path}: {what} does not match its checksum. {DAMAGED}")
+
     def _check_version(self, version: int) -> None:
-        if version != SCHEMA_VERSION:
+        if version not in (1, SCHEMA_VERSION):
             raise StoreError(
                 f"{self.path} has schema version {version}, but this version of coevo_gym reads "
-                f"{SCHEMA_VERSION}. Use the version of coevo_gym that created it."
+                f"1 and {SCHEMA_VERSION}. Use the version of coevo_gym that created it."
             )
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from coevo_gym.core.errors import CoevoError, StoreError
+from coevo_gym.core.reading import open_regular
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine
@@ -306,7 +307,7 @@ class _Lines:
         """Return all complete lines of the file."""
         with self._lock:
             try:
-                with self._path.open("rb") as file:
+                with open_regular(self._path) as file:
                     self._read_on(file)
             except OSError:
                 self._lines, self._inode, self._end = [], -1, 0

@@ -100,6 +100,7 @@ class FakeOpenAI:
         self.bodies: list[dict[str, Any]] = []
         self.keys: list[str] = []
         self.problems: list[str] = []
+        self.cookies: list[str] = []
         self.connections = 0
         self.in_flight = 0
         self.most_in_flight = 0
@@ -213,6 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
             if self.path != "/v1/chat/completions":
                 behaviour: Behaviour = Refuse(404, f"There is no {self.path}.")
             else:
+                fake.cookies += self.headers.get_all("Cookie", [])
                 scheme, _, key = self.headers.get("Authorization", "").partition(" ")
                 assert scheme == "Bearer", "no bearer token"
                 assert self.headers["Content-Type"] == "application/json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
+from coevo_gym.agents.chat import format
 from coevo_gym.agents.chat.format import ChatFormat
 from coevo_gym.core.errors import ModelError
 from coevo_gym.core.seams import Message
@@ -331,3 +333,29 @@ def test_no_text_of_256_episodes_of_30_turns_is_tokenised_twice(
             format_.prompt_ids(chat)
             chat.append(Message("assistant", "", (5, format_.end_of_turn)))
     assert len(texts) == len(set(texts)) >= 256 * 30
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("{{ 1 / 0 }}", "ZeroDivisionError"),
+        ("{{ messages[0].nothing.more }}", "has no attribute"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
+        (
+            "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}",
+            "TimeoutError: it did not end",
+        ),
+    ],
+)
+def test_a_template_that_fails_or_never_ends_is_told(
+    template: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(format, "_LIMIT_S", 0.2)
+    tokenizer = make_tiny_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(ModelError, match=says):
+        ChatFormat(tokenizer)
+    for thread in threading.enumerate():
+        if thread.name == "coevo-template":
+            thread.join(60)
+            assert not thread.is_alive()

@@ -347,6 +347,15 @@ def test_a_charset_that_decodes_no_text_is_ignored(server: FakeOpenAI, status: i
     assert why in str(failure(server, [bad], max_attempts=1))
 
 
+def test_cookies_are_neither_kept_nor_sent(server: FakeOpenAI) -> None:
+    busy = [Refuse(500, headers={"Set-Cookie": f"n{n}={'x' * 2000}"}) for n in range(2)]
+    server.expect("Hello?", *busy, Say("Hello."))
+    with policy_for(server, max_attempts=3) as policy:
+        assert ask(policy, "Hello?")[0].text == "Hello."
+        assert not policy._client._client.cookies
+    assert server.cookies == []
+
+
 def test_a_redirect_to_an_impossible_address_is_a_fault(server: FakeOpenAI) -> None:
     bad = Refuse(307, headers={"Location": "http://127.0.0.1:99999/"})
     error = failure(server, [bad], max_attempts=1)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from coevo_gym.core.errors import StoreError
+from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.runs.evals.job import run_job
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.train import resume
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, append_lines, read_lines
-from coevo_gym.store.reader import RunReader
+from coevo_gym.store.reader import Evaluated, EvaluatedTask, RunReader
+from coevo_gym.store.rows import Decision
 from tests.runs.test_hold import Silent
-from tests.runs.test_store import TASKS, fired, group, note
+from tests.runs.test_store import RESULT, ROUND, TASKS, fired, group, note
 
 
 class Heard(Silent):
@@ -134,3 +139,137 @@ def test_a_column_that_cannot_be_read_is_explained(store: RunStore, damage: str)
     store._db.execute(damage)
     with pytest.raises(StoreError, match=r"run\.db.*Restore a copy"):
         store.signals("a"), store.notes("a")
+
+
+def filled(path: Path) -> None:
+    """Write a database with rows in most tables."""
+    with closing(RunStore(path, record="all")) as made:
+        groups = [group(task, number) for number, task in enumerate(TASKS[:3])]
+        made.add_groups("a", 1, groups, [fired(one) for one in groups])
+        made.add_advantages("a", 1, groups, [[0.5, -0.5]] * 3)
+        made.add_notes("a", 1, [note(one) for one in groups])
+        made.add_round("a", 1, 99, 12, ROUND, RESULT)
+        made.add_decisions([Decision(TASKS[0].id, "released", "fine", "now")])
+        made.add_evaluated_tasks(
+            [EvaluatedTask(t.id, t.name, "val", "", t.scenario, "do it", ("a:b",)) for t in TASKS]
+        )
+        ended = [Evaluated(t.id, i % 2 > 0, i / 40, "max_steps", i) for i, t in enumerate(TASKS)]
+        made.add_evaluation("a", 1, ended)
+
+
+def contents(path: Path) -> list[Any]:
+    """Read all that a report uses, after a check of the whole file."""
+    reader = RunReader(path)
+    reader.check()
+    return [
+        *(reader.evaluation("a", 1), reader.outcomes("a", 1), reader.evaluated_tasks()),
+        *(reader.task_counts(), reader.signals("a"), reader.notes("a"), reader.note_counts()),
+        *(reader.rounds(), reader.tasks(), reader.trajectories("a"), reader.decisions()),
+        reader.verdict_places(""),
+    ]
+
+
+TABLES = (
+    "advantages", "decisions", "evaluated_tasks", "evaluations", "groups", "lineage", "notes",
+    "rounds", "signals", "tasks", "trajectories", "verdicts",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_changed_row_is_noticed(table: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    filled(path)
+    contents(path)
+    with closing(sqlite3.connect(path)) as database:
+        columns = database.execute(f"SELECT name, type FROM pragma_table_info('{table}')")
+        changed = [name for name, of in columns if of != "BLOB" and name != "checksum"][-1]
+        database.execute(f"UPDATE {table} SET {changed} = 17 WHERE rowid = 1")
+        database.commit()
+    with pytest.raises(StoreError, match=rf"row 1 of {table} does not match its checksum"):
+        contents(path)
+
+
+def test_a_changed_result_is_noticed_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    filled(path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE evaluations SET success = 1 WHERE task_id = ?", (TASKS[0].id,))
+        database.commit()
+    with pytest.raises(StoreError, match=f"result of task {TASKS[0].id} does not match"):
+        RunReader(path).evaluation("a", 1)
+
+
+def check_flips(folder: Path, seeds: range) -> None:
+    path = folder / "run.db"
+    filled(path)
+    data, expected = path.read_bytes(), contents(path)
+    n_noticed = 0
+    for seed in seeds:
+        rng = random.Random(seed)
+        flipped = bytearray(data)
+        flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(flipped)
+        try:
+            assert contents(path) == expected, seed
+        except StoreError:
+            n_noticed += 1
+    assert n_noticed
+
+
+def test_flipped_bits_are_noticed_or_change_nothing(tmp_path: Path) -> None:
+    check_flips(tmp_path, range(60))
+
+
+@pytest.mark.slow
+def test_many_flipped_bits_are_noticed_or_change_nothing(tmp_path: Path) -> None:
+    check_flips(tmp_path, range(1000, 2500))
+
+
+FILES = (
+    "manifest.json", "run.db", "metrics.jsonl", "summary.json", "progress.json", ".lock",
+    ".metrics.jsonl.part", "checkpoints/coevolve/last", "checkpoints/warm-up/last",
+)  # fmt: skip
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [*(("pipe", name) for name in FILES), ("device", "metrics.jsonl"), ("device", FILES[-1])],
+)
+def test_a_special_file_in_a_runs_folder_never_hangs_a_resume(
+    run: RunFolder, name: str, kind: str
+) -> None:
+    """A pipe, which has no other end, or a device, which does not end."""
+    path = run.path / name
+    if path.name == "last":
+        path = max(path.parent.glob("step-*.pt"))
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with suppress(StoreError, ConfigError):
+        resume(run, Heard(), StopRequest())
+
+
+@pytest.mark.parametrize("what", ["folder", "database"])
+def test_a_run_that_is_moved_away_while_it_trains_stops_and_leaves_no_second_one(
+    run: RunFolder, what: str
+) -> None:
+    newest = max((run.checkpoints / "coevolve").glob("step-*.pt"))
+    newest.unlink()
+    moved, away = (run.path, run.path.with_name("away"))
+    if what == "database":
+        moved, away = run.database, away
+
+    class Moves(StopRequest):
+        def __call__(self) -> bool:
+            if moved.exists():
+                moved.rename(away)
+            return False
+
+    with pytest.raises(StoreError, match=r"run\.db was deleted, moved or replaced while in use"):
+        resume(run, Heard(), Moves())
+    assert not moved.exists()
+    away.rename(moved)
+    resume(run, Heard(), StopRequest())

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.store.folder import (
+    LOCK,
     RunFolder,
     append_line,
+    in_use,
     keep_lines,
     read_json,
     read_lines,
@@ -87,6 +89,15 @@ def test_two_writers_are_kept_apart(run: RunFolder) -> None:
         pass
     with run.locked():
         pass
+
+
+def test_a_lock_outlives_its_file(run: RunFolder) -> None:
+    with run.locked():
+        (run.path / LOCK).unlink()
+        assert in_use(run.path)
+        with pytest.raises(StoreError, match="in use by another process"), run.locked():
+            pass
+    assert not in_use(run.path)
 
 
 def test_an_unknown_run_lists_those_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

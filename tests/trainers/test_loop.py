@@ -14,7 +14,7 @@ from coevo_gym.agents.scripted import RandomAgent, ScriptedAgent
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.notes import NO_NOTES, Notes
-from coevo_gym.core.seams import Act
+from coevo_gym.core.seams import Act, Ticket
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Group, View
@@ -24,6 +24,8 @@ from coevo_gym.episodes.evaluation import Evaluation, evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig, Metrics
+from coevo_gym.trainers.rollouts import success_of
+from tests.curricula.episodes import trajectory
 from tests.faults import BreaksOn
 from tests.toy import BENCHMARK, ToyEnv
 
@@ -90,7 +92,7 @@ class Counts:
             versions = tuple(t.policy_version for t in group.trajectories)
             self.seen.append((group.task.id, versions))
         self.version += 1
-        return {"reward": float(np.mean([t.success for g in groups for t in g.trajectories]))}
+        return {"reward": success_of(groups)}
 
 
 class Picky(Counts):
@@ -346,6 +348,30 @@ def test_lost_episodes_are_run_again_in_the_same_step() -> None:
     assert state.env_steps == 8 * 4
     assert isinstance(loop.learner, Counts)
     assert len(loop.learner.seen) == 3
+
+
+def test_a_step_whose_tickets_another_client_takes_ends_without_them(
+    envs: EnvPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = make_loop(envs, max_steps=2, evaluate_every_steps=0, evolve_every_steps=0)
+    count, taken = CurriculumSession.n_ready.fget, list[Ticket]()
+    assert count is not None
+
+    def n_ready(session: CurriculumSession) -> int:
+        """Between the loop's count and its first take, the other client takes everything."""
+        n = count(session)
+        if not taken:
+            found = [session.take() for _ in range(n)]
+            taken.extend(ticket for ticket in found if isinstance(ticket, Ticket))
+        return int(n)
+
+    monkeypatch.setattr(CurriculumSession, "n_ready", property(n_ready))
+    loop.step()
+    assert loop.state.episodes == 0
+    for ticket in taken:
+        loop.session.report(ticket.id, trajectory(ticket.task, 1.0))
+    loop.step()
+    assert loop.state.episodes == 6
 
 
 def test_an_engine_that_loses_everything_ends_the_run() -> None:

@@ -207,7 +207,7 @@ def test_indexing_never_makes_a_writer_wait(run: RunFolder, store: RunStore) -> 
     with closing(sqlite3.connect(run.database, timeout=0, isolation_level=None)) as writer:
         for number in range(60):  # with no patience at all: any lock would raise
             writer.execute("BEGIN IMMEDIATE")
-            writer.execute("INSERT INTO texts VALUES (?, ?)", (str(number), b""))
+            writer.execute("INSERT INTO texts (hash, body) VALUES (?, ?)", (str(number), b""))
             writer.execute("COMMIT")
     stop.set()
     for thread in looking:

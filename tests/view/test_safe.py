@@ -125,7 +125,7 @@ def test_the_ground_truth_of_held_out_tasks_is_withheld(planted: Path, tmp_path:
     with closing(sqlite3.connect(run.database)) as db:
         row = (task.id, task.name, task.origin, "test", task.subset, task.scenario)
         body = zlib.compress(task.to_json().encode())
-        db.execute("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, "x", body))
+        db.execute("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)", (*row, "x", body))
         db.commit()
     shelf = Shelf(Library())
     shown = json.loads(answer(shelf, f"runs/{RUN}/tasks/{task.id}"))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym.core.errors import StoreError
+from coevo_gym.core.reading import open_regular
 from coevo_gym.runs.experiments.measures import read_measures
 from coevo_gym.runs.manifest import config_in, read_manifest
 from coevo_gym.store.folder import RunFolder, finite, read_json, write_atomic
@@ -86,7 +87,8 @@ def read_records(path: Path) -> dict[str, CellRecord]:
         StoreError: if the file is missing or damaged, or contains a cell twice.
     """
     try:
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            data = file.read()
     except OSError as error:
         raise StoreError(f"Cannot read {path}: {error.strerror}.") from error
     found: dict[str, CellRecord] = {}

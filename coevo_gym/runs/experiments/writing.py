@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from coevo_gym.core.spaces import visible
 from coevo_gym.runs.experiments.numbers import column
 from coevo_gym.runs.experiments.results import ResultTable, RowComparison, TableLine
 from coevo_gym.runs.experiments.sections import CROSS, CURVES, QUESTIONS, ROUNDS
@@ -53,14 +54,24 @@ def as_csv(table: ResultTable) -> str:
     head = ["row", "label", "seeds", table.metric, "sd", *(f"against_{name}" for name in compared)]
     rows = csv.writer(out, lineterminator="\n")
     more = [name for name in _printed(table) if name != table.metric]
-    rows.writerow([*head, *table.columns, "paper_percent", *(f"paper_{name}" for name in more)])
+    papers = ("paper_percent", *(f"paper_{name}" for name in more))
+    rows.writerow(map(_cell, (*head, *table.columns, *papers)))
     for line in table.lines:
         begin = [line.key, line.label, len(line.values), line.mean, line.sd]
         end = [line.columns[name] for name in table.columns]
         end += [line.paper.get(name) for name in (table.metric, *more)]
         for comparison in line.comparisons or (RowComparison("", ()),):
-            rows.writerow([*begin, *(getattr(comparison, name) for name in compared), *end])
+            against = [getattr(comparison, name) for name in compared]
+            rows.writerow(map(_cell, (*begin, *against, *end)))
     return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Return a value for a CSV file, without control characters or formulas of a spreadsheet."""
+    if not isinstance(value, str):
+        return value
+    text = visible(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
 
 
 def markdown(table: ResultTable) -> str:
@@ -73,7 +84,7 @@ def markdown(table: ResultTable) -> str:
         *(f"{head}\n\n{_grid(*rest)}" for head, rest in more_grids(table)),
         *table.notes,
     ]
-    return "\n\n".join(parts) + "\n"
+    return visible("\n\n".join(parts)) + "\n"
 
 
 def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[str]]]:
@@ -221,4 +232,8 @@ def _round(one: dict[str, Any]) -> list[str]:
 
 def _grid(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(map(_in_grid, line))} |" for line in lines)
+
+
+def _in_grid(cell: str) -> str:
+    return " ".join(cell.replace("|", "/").splitlines())

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coevo_gym.core.spaces import visible
 from coevo_gym.runs.experiments.cells import Cell, Chosen
 from coevo_gym.runs.experiments.definition import Experiment, Row, load, names
 from coevo_gym.runs.experiments.making import printed_beside
@@ -304,3 +308,17 @@ def test_role_agent_fits_its_card(table: str, benchmark: str) -> None:
         assert found.model.shortfall == ""
         assert (found.steps, found.rollouts_per_step, found.initial_tasks) == (150, 128, 0)
         assert found.evaluation_tasks == 128
+
+
+def test_no_cell_is_a_formula_or_controls_a_terminal() -> None:
+    chosen = whole(paper("table1"), benchmark="appworld", budget="paper")
+    table = table_of(chosen, lines_of(chosen, {}, {}))
+    first, *rest = table.lines
+    label = "=1+2\x1b[2J\u202e|\nend"
+    odd = replace(table, lines=(replace(first, group="", label=label), *rest))
+    rows = list(csv.reader(io.StringIO(as_csv(odd))))
+    assert rows[1][1] == "'=1+2[ESC][2J[202E]|\nend"
+    assert not any(cell.startswith(("=", "@", "\t")) for row in rows for cell in row)
+    told = markdown(odd)
+    assert "=1+2[ESC][2J[202E]/ end" in told
+    assert visible(told) == told
