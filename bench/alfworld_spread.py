@@ -59,8 +59,9 @@ SHARED = {
 }
 BUDGETS = {
     "smoke": {
-        "loop.max_env_steps": 300,
+        "loop.max_env_steps": 1_000,
         "loop.evaluate_every_steps": 1,
+        "curriculum.initial_size": 4,
         "warmup.n_tasks": 4,
         "evaluation.n_tasks": 4,
         "evaluation.n_trained": 4,
