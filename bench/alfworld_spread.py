@@ -58,6 +58,14 @@ SHARED = {
     "store.keep_checkpoints": 1,
 }
 BUDGETS = {
+    "smoke": {
+        "loop.max_env_steps": 1_000,
+        "loop.evaluate_every_steps": 1,
+        "curriculum.initial_size": 4,
+        "warmup.n_tasks": 4,
+        "evaluation.n_tasks": 4,
+        "evaluation.n_trained": 4,
+    },
     "tiny": {"loop.max_env_steps": 30_000, "loop.evaluate_every_steps": 2, "warmup.n_tasks": 700},
     "small": {"loop.max_env_steps": 80_000, "loop.evaluate_every_steps": 5, "warmup.n_tasks": 700},
 }
@@ -70,14 +78,15 @@ TOLD = ("after_env_steps", "success_rate", "warmup_tasks_success", "pool_tasks_s
 
 def table(settings: list[str], repeats: int, budget: str) -> str:
     """Return the experiment as TOML; the first repeats of all settings precede the second ones."""
+    size = "tiny" if budget == "smoke" else budget  # an experiment has no budget named smoke
     lines = [
         'title = "ALFWorld: repeats of one run, by setting of the learner"',
         'benchmarks = ["alfworld"]',
-        f"budget = {json.dumps(budget)}",
+        f"budget = {json.dumps(size)}",
         f'baselines = ["{settings[0]}_0"]',
-        f"[budgets.{budget}.alfworld]",
+        f"[budgets.{size}.alfworld]",
         'preset = "alfworld"',
-        f"[budgets.{budget}.alfworld.set]",
+        f"[budgets.{size}.alfworld.set]",
         *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in {**SHARED, **BUDGETS[budget]}.items()),
     ]
     for repeat in range(repeats):

@@ -47,14 +47,14 @@ N_FOUND = 110
 ARMS = ("static", "coevolve_rbc")
 
 
-def found_tasks(path: Path, progress: RunProgress) -> Sequence[Task]:
+def found_tasks(path: Path, n: int, progress: RunProgress) -> Sequence[Task]:
     """Return the tasks that an explorer finds in all training scenarios, cached in a file."""
     if not path.is_file():
-        progress.say(f"Exploring until {N_FOUND} tasks are found (about 10 minutes) ...")
+        progress.say(f"Exploring until {n} tasks are found (about 10 minutes for {N_FOUND}) ...")
         config = load_config("quickstart", sets=["benchmark.name=appworld", "seed=77"]).config
         assembly = Assembly(config)
         parts = assembly.kit(None)
-        result = parts.evolver(parts.explorer()).run(assembly.first_round(N_FOUND))
+        result = parts.evolver(parts.explorer()).run(assembly.first_round(n))
         write_tasks(path, result.accepted)
     return read_tasks(path)
 
@@ -112,13 +112,14 @@ def main() -> None:
         "--seeds", default="1-8", help="number of seeds, a range (1-2) or a list (3,)"
     )
     parser.add_argument("--env-steps", type=int, default=8_000, help="env steps per arm")
+    parser.add_argument("--tasks", type=int, default=N_FOUND, help="number of tasks to find")
     parser.add_argument("--folder", type=Path, default=Path("runs/appworld_found"))
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
     rates: dict[str, Rates] = {}
     with RunProgress(Console()) as progress:
-        tasks = found_tasks(folder / "found.jsonl", progress)
+        tasks = found_tasks(folder / "found.jsonl", arguments.tasks, progress)
         side_of = benchmark_of("appworld", HOLD_OUT).side_of
         shown = [task for task in tasks if side_of(task) is Split.TRAIN]
         told = {task.instruction for task in shown}

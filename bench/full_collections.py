@@ -21,12 +21,12 @@ from typing import Any
 
 SETS = (
     "arms=static", "warmup.n_tasks=80", "warmup.max_epochs=2", "evaluation.n_tasks=40",
-    "benchmark.hold_out=0.2", "evaluation.split=held_out", "loop.max_env_steps=12000",
+    "benchmark.hold_out=0.2", "evaluation.split=held_out",
 )  # fmt: skip
 USUAL = gc.get_threshold()[2]
 
 
-def trained(seldom: int) -> dict[str, float]:
+def trained(seldom: int, env_steps: int) -> dict[str, float]:
     """Train with at most one full collection per ``seldom`` middle-generation collections."""
     from rich.console import Console
 
@@ -49,7 +49,8 @@ def trained(seldom: int) -> dict[str, float]:
     gc.callbacks.append(watch)
     started = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        resolved = load_config("alfworld", sets=list(SETS), environ={})
+        sets = [*SETS, f"loop.max_env_steps={env_steps}"]
+        resolved = load_config("alfworld", sets=sets, environ={})
         progress = RunProgress(Console(stderr=True, quiet=True))
         summary = train(RunFolder(Path(folder) / "run"), resolved, progress, lambda: False)
     cpu = time.process_time() - started
@@ -57,10 +58,9 @@ def trained(seldom: int) -> dict[str, float]:
     return {"cpu_s": cpu, "full": n, "full_s": spent, "weights": weights}
 
 
-def in_a_process(seldom: int) -> dict[str, float]:
-    done = subprocess.run(
-        [sys.executable, __file__, "--seldom", str(seldom)], check=True, stdout=subprocess.PIPE
-    )
+def in_a_process(seldom: int, env_steps: int) -> dict[str, float]:
+    command = [sys.executable, __file__, "--seldom", str(seldom), "--env-steps", str(env_steps)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -68,14 +68,19 @@ def in_a_process(seldom: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seldom", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--env-steps", type=int, default=12_000, help="env steps per run")
     arguments = parser.parse_args()
+    steps = arguments.env_steps
     if arguments.seldom is not None:
-        print(json.dumps(trained(arguments.seldom)))
+        print(json.dumps(trained(arguments.seldom, steps)))
         return
     from coevo_gym.episodes.live import SELDOM
 
-    in_a_process(SELDOM)
-    ways = {"Python's default": in_a_process(USUAL), "made rare": in_a_process(SELDOM)}
+    in_a_process(SELDOM, steps)
+    ways = {
+        "Python's default": in_a_process(USUAL, steps),
+        "made rare": in_a_process(SELDOM, steps),
+    }
     print("| full collections | CPU time of the run | their share | number |\n|---|---|---|---|")
     for name, way in ways.items():
         share = way["full_s"] / way["cpu_s"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import statistics
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 from shapes import QWEN2_5_1_5B, SMOLLM2_135M
@@ -205,6 +207,7 @@ def run_ours(job: Job, channel: Connection) -> None:
     from coevo_gym.agents.lm.language_model import ModelConfig
     from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
     from coevo_gym.trainers.grpo import GRPO, GRPOConfig
+    from coevo_gym.trainers.update import loss
 
     batch = job.batch()
     tokens = job.rows * width_of(batch)
@@ -227,14 +230,15 @@ def run_ours(job: Job, channel: Connection) -> None:
         endless(model)
     asked = prompts(job, model.tokenizer) if job.whole else []
     meter = Meter(job, channel)
-    for _ in range(job.updates):
-        meter.begin()
-        if job.whole:
-            batch = sampled(model, asked, job.group_size)
-            meter.sampled()
-        metrics = learner.update(as_groups(batch, job.group_size))
-        meter.stop()
-        meter.report(int(metrics["tokens"]), metrics["loss"], metrics["grad_norm"])
+    with mock.patch.object(loss, "MAX_KL", math.inf):  # TRL does not bound the KL term
+        for _ in range(job.updates):
+            meter.begin()
+            if job.whole:
+                batch = sampled(model, asked, job.group_size)
+                meter.sampled()
+            metrics = learner.update(as_groups(batch, job.group_size))
+            meter.stop()
+            meter.report(int(metrics["tokens"]), metrics["loss"], metrics["grad_norm"])
 
 
 def endless(policy: Any) -> None:

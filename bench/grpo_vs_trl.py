@@ -1,12 +1,12 @@
 """Time and memory of a GRPO update or of a whole step, with this learner and TRL's GRPOTrainer.
 
 Both sides get the same weights, trajectories and settings (loss_type="dapo", clip ranges 0.2 and
-0.28, KL weight 1e-3, AdamW, gradient norm clipped to 1). Each side makes a complete update:
-reference log-probabilities, old log-probabilities if --epochs is above 1, loss, gradient, and
-optimiser step. The time from finished rollouts to new weights is measured. The policy starts with
-weights that differ from the reference, so that loss and gradient depend on all of these
-computations. If the losses or gradients of the first update differ, the times are not comparable,
-and the exit code is 1.
+0.28, KL weight 1e-3, AdamW, gradient norm clipped to 1). This learner's bound on the KL term of a
+token is off, because TRL has none. Each side makes a complete update: reference log-probabilities,
+old log-probabilities if --epochs is above 1, loss, gradient, and optimiser step. The time from
+finished rollouts to new weights is measured. The policy starts with weights that differ from the
+reference, so that loss and gradient depend on all of these computations. If the losses or
+gradients of the first update differ, the times are not comparable, and the exit code is 1.
 
 A forward pass has the same number of tokens on both sides: TRL pads --rows trajectories to the
 longest one of the batch, and this learner packs the same number of tokens. Each side runs in its
