@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import pytest
@@ -12,6 +13,8 @@ from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.seams import Act, Agent
 from coevo_gym.core.trajectory import EndReason, View
 from tests.toy import ToyEnv
+
+T = TypeVar("T")
 
 
 def break_engines(
@@ -57,3 +60,59 @@ class NoAnswer:
             lost if view.history and self.about in view.instruction else act
             for view, act in zip(views, acts, strict=True)
         ]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Seams:
+    """Calls of what a test does not control, of which one may be made to fail.
+
+    Attributes:
+        n_calls: calls so far.
+        failed: place of the call that failed since :meth:`fail_after`; "" for none.
+    """
+
+    def __init__(self) -> None:
+        self.n_calls, self.failed = 0, ""
+        self._left: int | None = None
+        self._late = False
+        self._errors: Mapping[str, Sequence[Callable[[], BaseException]]] = {}
+        self._rng = random.Random(0)
+
+    def fail_after(
+        self, n: int | None, rng: random.Random, **errors: Sequence[Callable[[], BaseException]]
+    ) -> None:
+        """Let a call fail after so many others, with one of the errors of its place; None for none.
+
+        A place without errors does not fail; the next call fails instead. Half of the calls do
+        their work before they fail.
+        """
+        self._left, self._rng, self._errors, self.failed = n, rng, errors, ""
+        self._late = rng.random() < 0.5
+
+    def call(self, place: str, work: Callable[[], T]) -> T:
+        """Do the work of a place, unless it fails."""
+        self.n_calls += 1
+        due = False
+        if self._left is not None:
+            self._left -= 1
+            if due := self._left < 0 and bool(self._errors.get(place)):
+                self._left = None
+        if not due:
+            return work()
+        self.failed = place
+        error = self._rng.choice(self._errors[place])()
+        if self._late:
+            work()
+        raise error
+
+    def watch(self, patch: pytest.MonkeyPatch, owner: Any, name: str, place: str) -> None:
+        """Send the calls of a function through :meth:`call`."""
+        sound = getattr(owner, name)
+
+        def watched(*args: Any, **named: Any) -> Any:
+            return self.call(place, lambda: sound(*args, **named))
+
+        patch.setattr(owner, name, watched)

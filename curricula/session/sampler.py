@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import gymnasium as gym
@@ -223,15 +223,10 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
         self._stream.load_state_dict(state)
         self._ticket, self._guided = None, None
 
-    @contextmanager
-    def _reported(self) -> Iterator[None]:
-        """Report the episode when the ``with`` block ends, even after an engine failure."""
+    def _reported(self) -> AbstractContextManager[None]:
+        """Report the episode that the ``with`` block ends, unless the block fails."""
         ended, self._ticket = self._ticket, None
-        try:
-            yield
-        finally:
-            if ended is not None:
-                self._stream.report(ended, self._bare, self._guided)
+        return self._stream.reported(ended, self._bare, self._guided)
 
     @property
     def _bare(self) -> TaskEnv:

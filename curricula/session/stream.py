@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, cast
 from weakref import WeakValueDictionary
 
@@ -179,10 +180,28 @@ class TaskStream:
             self.give_back(ticket, EndReason.ABANDONED)
             return
         try:
-            env.end_from_outside(env.info)
+            with self.reported(ticket, env, guided):
+                env.end_from_outside(env.info)
         except EnvBackendError as error:
             logger.warning("episode failed ticket=%s error=%s", ticket.id, error)
-        self.report(ticket, env, guided)
+
+    @contextmanager
+    def reported(
+        self, ticket: Ticket | None, env: TaskEnv, guided: GuidedEpisode | None
+    ) -> Iterator[None]:
+        """Report the episode that the ``with`` block ends, or give it back if the block fails.
+
+        Without a ticket, nothing is reported.
+        """
+        try:
+            yield
+        except BaseException as error:
+            if ticket is not None:
+                lost = isinstance(error, EnvBackendError)
+                self.give_back(ticket, EndReason.WORKER_LOST if lost else EndReason.ABANDONED)
+            raise
+        if ticket is not None:
+            self.report(ticket, env, guided)
 
     def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
         """Give back a ticket; no failure is counted. If its group closes, return the group."""

@@ -156,10 +156,9 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
         """
         require_reason(reason)
         for index in np.flatnonzero(~self._envs.over if mask is None else mask).tolist():
-            try:
+            env = self._envs.unwrapped_env(index)
+            with self._stream.reported(self._taken(index), env, self._guided[index]):
                 self._envs.cut(index, reason)
-            finally:
-                self._report(index)
 
     def abandon(self, mask: NDArray[np.bool_] | None = None) -> None:
         """Give back the tickets of running episodes, so that the session can issue them again.

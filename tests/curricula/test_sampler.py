@@ -16,6 +16,7 @@ import coevo_gym
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, ResetNeeded, SplitLeakError
 from coevo_gym.core.task import Split
+from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.growth.signal_growth import SignalGrowth
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
@@ -26,6 +27,7 @@ from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.wrappers import ChooseAction, HashText
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import HELD_OUT, TRAIN, Recorder
+from tests.toy import ToyEnv
 
 SOLVE, FAIL = "solve", "fail"
 
@@ -268,3 +270,34 @@ def test_a_child_process_is_sent_to_the_vector_sampler() -> None:
 
 def test_it_is_exported_from_the_package() -> None:
     assert coevo_gym.EvolvingTaskSampler is EvolvingTaskSampler
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("how", ["cut", "reset", "time limit"])
+def test_an_episode_whose_grading_is_interrupted_is_given_back(
+    how: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env, curriculum = sampler(k=2)
+    env.reset()
+    env.step("press red")
+
+    def fail(*_: object) -> None:
+        raise error
+
+    end = {
+        "cut": lambda: env.cut(EndReason.MAX_TOKENS),
+        "reset": env.reset,
+        "time limit": lambda: env.step("done"),
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(ToyEnv, "_grade", fail)
+        with pytest.raises(error):
+            end[how]()
+    if how == "time limit":  # the env itself has failed in its step; the next reset settles it
+        env.abandon()
+    assert env.session.outstanding == ()
+    assert env.session.counts["given_back"] == 1
+    for _ in range(2):
+        env.reset()
+        play(env)
+    assert len(curriculum.seen) == 1
