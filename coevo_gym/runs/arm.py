@@ -219,6 +219,7 @@ class Arm:
             "start": self.start,
             "loop": json.dumps(self.loop.state_dict()),
             "evaluation": self.events.evaluation,
+            "lines": self.events.n_lines,
             "asked": None if self.asked is None else self.asked.state_dict(),
             "analyst": None if self.analyst is None else self.analyst.state_dict(),
         }
@@ -258,6 +259,7 @@ class ArmEvents(Events):
         on_cost: called after the arm's cost has increased.
         send: called with each line of metrics, for sinks.
         evaluation: results of the latest evaluation.
+        n_lines: number of the arm's lines of metrics.
     """
 
     arm: Arm
@@ -269,6 +271,7 @@ class ArmEvents(Events):
     on_cost: Callable[[], None]
     send: Callable[[Mapping[str, Any]], None]
     evaluation: dict[str, float] = field(default_factory=dict)
+    n_lines: int = field(default=0, init=False)
     _interfaces: set[str] = field(default_factory=set, init=False)
     _step_began: float = field(default_factory=monotonic, init=False)
     _last_took_s: float | None = field(default=None, init=False)
@@ -386,15 +389,24 @@ class ArmEvents(Events):
         """Return True if the loop should stop at this step boundary."""
         return self.stop()
 
-    def rewind(self, step: int) -> None:
+    def rewind(self, step: int, n_lines: int | None = None) -> None:
         """Delete the records of all steps after ``step``, or all records if ``step`` is -1.
+
+        Of the arm's lines of metrics, at most the first ``n_lines`` are kept: an evaluation and a
+        round may follow the checkpoint of the last step. None keeps all of the step's lines.
 
         Warns if records of earlier steps are missing because a file was damaged or deleted.
         """
         self.store.rewind(self.arm.name, step)
+        self.n_lines = 0
 
         def keep(line: Mapping[str, Any]) -> bool:
-            return line.get("arm") != self.arm.name or line.get("step", 0) <= step
+            if line.get("arm") != self.arm.name:
+                return True
+            if line.get("step", 0) > step or self.n_lines == n_lines:
+                return False
+            self.n_lines += 1
+            return True
 
         if self.folder.metrics.exists():
             keep_lines(self.folder.metrics, keep)
@@ -424,6 +436,7 @@ class ArmEvents(Events):
         }
         whole = line | numbers | line
         append_line(self.folder.metrics, whole)
+        self.n_lines += 1
         self.send(whole)
 
 

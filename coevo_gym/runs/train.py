@@ -463,10 +463,11 @@ class _Run:
     def _place(self, arm: Arm, checkpoints: Checkpoints, start: RunStart) -> None:
         """Restore an arm from its last checkpoint, or initialise an arm that has no checkpoint."""
         saved, events = checkpoints.latest(), arm.events
-        events.rewind(saved.step if saved else -1)
         if saved:
+            events.rewind(saved.step, saved.state.get("lines"))
             arm.load(saved)
             return
+        events.rewind(-1)
         if arm.first_round:
             arm.loop.run_round(arm.first_round)
         arm.loop.state.evaluated = 0  # the warm-up's evaluation is the first one of this arm
