@@ -266,7 +266,7 @@ def test_compiled_layers_compute_the_same_gradient(
 ) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     monkeypatch.setattr(language_model, "COMPILED_ON", device)
-    found = []
+    models = []
     for compiled in (False, True):
         config = ModelConfig.model_validate(
             {
@@ -278,8 +278,11 @@ def test_compiled_layers_compute_the_same_gradient(
                 "compile_layers": compiled,
             }
         )
-        model = LanguageModel(config)
-        learn(model, steps=1)
+        models.append(LanguageModel(config))
+    learn(models[0], steps=1)
+    models[1].load_state_dict(models[0].state_dict())
+    found = []
+    for model in models:
         model.train()
         model.logprobs(SEGMENTS)[0].sum().backward()  # type: ignore[no-untyped-call]
         found.append(torch.cat([grad.flatten() for grad in gradients(model)]))
