@@ -84,12 +84,14 @@ class Seams:
     def fail_after(
         self, n: int | None, rng: random.Random, **errors: Sequence[Callable[[], BaseException]]
     ) -> None:
-        """Let a call fail after so many others, with one of the errors of its place; None for none.
+        """Let a call at one of the places fail, with one of its errors; none if ``n`` is None.
 
-        A place without errors does not fail; the next call fails instead. Half of the calls do
-        their work before they fail.
+        It is the first one there after so many calls of all places. Half of the calls do their
+        work before they fail.
         """
-        self._left, self._rng, self._errors, self.failed = n, rng, errors, ""
+        place = rng.choice([*errors] or [""])
+        self._left, self._rng, self.failed = n, rng, ""
+        self._errors = {place: errors.get(place, ())}
         self._late = rng.random() < 0.5
 
     def call(self, place: str, work: Callable[[], T]) -> T:

@@ -39,7 +39,11 @@ def work(seed: int, episodes: int) -> tuple[str, int]:
 
 
 def accounts(session: RaySession) -> dict[str, int]:
-    return {**session.counts, "out": len(session.outstanding)}
+    """What became of all tickets, at one moment: workers may go on between two questions."""
+    while True:
+        counts, out = session.counts, len(session.outstanding)
+        if session.counts == counts:
+            return {**counts, "out": out}
 
 
 def config() -> PPOConfig:
