@@ -25,7 +25,7 @@ from rich.console import Console
 from coevo_gym.cli.progress import RunProgress
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.evaluation import evaluate_policy
+from coevo_gym.runs.evals.evaluation import evaluate_policy
 from coevo_gym.runs.train import train
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader

@@ -28,10 +28,10 @@ from coevo_gym.core.sections import kind_of, variants
 from coevo_gym.core.waiting import duration
 from coevo_gym.runs.config import RunConfig, load_config
 from coevo_gym.runs.experiments.records import read_records
-from coevo_gym.runs.plan import plan
 from coevo_gym.runs.planning.device import CARDS, GIB, Device
 from coevo_gym.runs.planning.memory import gib
-from coevo_gym.runs.preset_costs import PresetCost, preset_costs
+from coevo_gym.runs.planning.plan import plan
+from coevo_gym.runs.planning.preset_costs import PresetCost, preset_costs
 
 FOLDER = Path(__file__).parent / "envs"
 SETTINGS = Path(__file__).parent / "settings.md"

@@ -37,7 +37,7 @@ from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.envs.alfworld.tasks import goal_of
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.webshop import tasks as webshop_tasks
-from coevo_gym.runs.demonstrations import read_demonstrations
+from coevo_gym.runs.tasks.demonstrations import read_demonstrations
 from coevo_gym.runs.tasks.importing import Importer
 
 NAMES = ["webshop", "bfcl", "alfworld", "appworld"]

@@ -31,7 +31,7 @@ from coevo_gym.episodes.evaluation import evaluate
 from coevo_gym.methods.coevolve import CoEvolve
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.demonstrations import read_demonstrations
+from coevo_gym.runs.tasks.demonstrations import read_demonstrations
 from coevo_gym.trainers.demonstrations import demonstrate
 from tests import toy
 

@@ -136,9 +136,9 @@ def evaluate(
 
       coevo eval bfcl --policy scripted --split test --env scheme=all200
     """
+    from coevo_gym.runs.evals.evaluation import default_name, evaluate_in, identity, to_json
     from coevo_gym.runs.evals.job import TrialRules, model_job, run_job
     from coevo_gym.runs.evals.trials import TrialFolder
-    from coevo_gym.runs.evaluation import default_name, evaluate_in, identity, to_json
 
     found = find_source(source)
     _check_options(found, sets=sets, env=env, on=on)

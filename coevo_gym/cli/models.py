@@ -91,7 +91,7 @@ def model_export(
 
       coevo eval webshop --policy transformers:./my-model
     """
-    from coevo_gym.view.files.model_folder import export_model
+    from coevo_gym.runs.folders.model_folder import export_model
 
     folder = RunFolder.of(run)
     with busy(f"exporting {folder.path.name}"):

@@ -24,7 +24,7 @@ from coevo_gym.core.spaces import HIDDEN, visible
 
 if TYPE_CHECKING:
     from coevo_gym.runs.config import RunConfig
-    from coevo_gym.runs.evolving.cost import CostEstimate
+    from coevo_gym.runs.planning.cost import CostEstimate
 
 DONE, FAILED, USAGE, MISSING, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -207,7 +207,7 @@ def say_aside(text: str) -> None:
 
 def agree(asked: Sequence[CostEstimate]) -> bool:
     """Ask the user to accept the cost of paid models. Return False if there is no terminal."""
-    from coevo_gym.runs.evolving.cost import in_words
+    from coevo_gym.runs.planning.cost import in_words
 
     paid = [estimate for estimate in asked if estimate.paid]
     if not paid or not (sys.stdin.isatty() and errors.is_terminal):

@@ -17,7 +17,7 @@ from coevo_gym.cli.sources import NativeSplit, benchmarks, completing, find_benc
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.runs.demonstrations import keep_demonstration, why_not
+from coevo_gym.runs.tasks.demonstrations import keep_demonstration, why_not
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.view.play.game import Played, PlayedGame
 from coevo_gym.view.play.scores import Scores, open_scores

@@ -142,8 +142,8 @@ def evaluate(
         >>> row.success, row.n_tasks
         (1.0, 3)
     """
+    from coevo_gym.runs.evals.evaluation import evaluate_in, evaluate_unkept
     from coevo_gym.runs.evals.job import model_job, run_job
-    from coevo_gym.runs.evaluation import evaluate_in, evaluate_unkept
 
     found = find_source(str(source))
     if isinstance(found, RunFolder) and (sets or env):

@@ -78,9 +78,9 @@ def plan_of(config: RunConfig, card: str | None = None) -> PrintedPlan:
     Raises:
         ConfigError: if the GPU is unknown.
     """
-    from coevo_gym.runs.evolving.cost import estimates
-    from coevo_gym.runs.plan import plan, rows
+    from coevo_gym.runs.planning.cost import estimates
     from coevo_gym.runs.planning.device import device_to_plan_for
+    from coevo_gym.runs.planning.plan import plan, rows
 
     device = device_to_plan_for(config.policy, card)
     with only_looking():
@@ -116,7 +116,7 @@ def show(source: Source, sets: Sets = None, as_json: AsJson = False) -> None:
     For example: coevo config show quickstart --set seed=1
     """
     from coevo_gym.runs.config import load_config
-    from coevo_gym.runs.plan import rows_of_arms
+    from coevo_gym.runs.planning.plan import rows_of_arms
     from coevo_gym.store.approvals import Demand, is_approved
 
     resolved = load_config(source, sets=sets or ())

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
+from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, named_benchmark
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.registry import meant
 from coevo_gym.core.task import Split
@@ -95,29 +95,13 @@ class NativeSplit(StrEnum):
     TEST = Split.TEST
 
 
-def find_benchmark(name: str) -> BenchmarkSpec:
-    """Return the benchmark with this name or env id, ignoring case.
-
-    Raises:
-        TaskError: if the benchmark does not exist.
-    """
-    spec = _benchmark(name)
-    if spec is None:
-        names = [spec.name for spec in benchmark_specs()]
-        raise TaskError(
-            f"Unknown benchmark {name!r}. {meant(name.lower(), names)}"
-            f"Choose one of: {', '.join(names)}."
-        )
-    return spec
-
-
 def find_installable(name: str) -> BenchmarkSpec | Trainer:
     """Return the benchmark or trainer with this name.
 
     Raises:
         TaskError: if neither exists.
     """
-    found = _benchmark(name) or TRAINERS.get(name.lower())
+    found = named_benchmark(name) or TRAINERS.get(name.lower())
     if found is None:
         names, trainers = [spec.name for spec in benchmark_specs()], list(TRAINERS)
         raise TaskError(
@@ -137,31 +121,3 @@ def setup_of(spec: BenchmarkSpec) -> Any:
     if not spec.setup:
         raise ConfigError(f"{spec.name} needs no installation.")
     return import_module(spec.setup)
-
-
-def find_source(name: str) -> BenchmarkSpec | RunFolder:
-    """Return the benchmark or run with this name.
-
-    Raises:
-        ConfigError: if neither exists.
-    """
-    spec = _benchmark(name)
-    if spec is not None:
-        return spec
-    found = RunFolder.find(name)
-    if found is not None:
-        return found
-    known = [spec.name for spec in benchmark_specs()], RunFolder.names()
-    benchmarks, runs = (", ".join(names) or "none" for names in known)
-    raise ConfigError(
-        f"There is no benchmark or run named {name!r}. "
-        f"{meant(name.lower(), [*known[0], *known[1]])}"
-        f"Benchmarks: {benchmarks}. Runs here: {runs}."
-    )
-
-
-def _benchmark(name: str) -> BenchmarkSpec | None:
-    for spec in benchmark_specs():
-        if name.lower() in (spec.name.lower(), spec.env_id.lower()):
-            return spec
-    return None

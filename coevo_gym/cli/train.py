@@ -110,7 +110,7 @@ def train(
     from coevo_gym.runs.train import train as train_run
 
     folder = RunFolder(RUNS / resolved.config.name)
-    from coevo_gym.runs.evolving.cost import estimates
+    from coevo_gym.runs.planning.cost import estimates
 
     agreed = yes or agree(estimates(resolved.config))
     _finish(
@@ -248,7 +248,7 @@ def _end(folder: RunFolder, summary: RunSummary) -> None:
 
 
 def _list_presets(as_json: bool) -> None:
-    from coevo_gym.runs.preset_costs import preset_costs
+    from coevo_gym.runs.planning.preset_costs import preset_costs
 
     costs = preset_costs()
     if as_json:

@@ -30,7 +30,7 @@ from coevo_gym.core.errors import (
     TaskError,
 )
 from coevo_gym.core.evolution import Context, Draft, Proposal, Walk
-from coevo_gym.core.registry import BrokenPlugin, Plugins, load_object
+from coevo_gym.core.registry import BrokenPlugin, Plugins, load_object, meant
 from coevo_gym.core.task import Split, Task, find_models_by, register_models, strictest
 from coevo_gym.core.trajectory import Step, Trajectory, View
 
@@ -342,6 +342,30 @@ def find_spec(name: str) -> BenchmarkSpec | None:
     if name not in _SPECS:
         _PLUGINS.load(name)
     return _SPECS.get(name)
+
+
+def named_benchmark(name: str) -> BenchmarkSpec | None:
+    """Return the benchmark with this name or env id, ignoring case, or None."""
+    for spec in benchmark_specs():
+        if name.lower() in (spec.name.lower(), spec.env_id.lower()):
+            return spec
+    return None
+
+
+def find_benchmark(name: str) -> BenchmarkSpec:
+    """Return the benchmark with this name or env id, ignoring case.
+
+    Raises:
+        TaskError: if the benchmark does not exist.
+    """
+    spec = named_benchmark(name)
+    if spec is None:
+        names = [spec.name for spec in benchmark_specs()]
+        raise TaskError(
+            f"Unknown benchmark {name!r}. {meant(name.lower(), names)}"
+            f"Choose one of: {', '.join(names)}."
+        )
+    return spec
 
 
 def get_benchmark(name: str) -> Benchmark:

@@ -36,10 +36,10 @@ from coevo_gym.methods.kit import Kit, OnVerdict
 from coevo_gym.methods.method import Method, MethodSpec
 from coevo_gym.prompts import load_prompt
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
-from coevo_gym.runs.demonstrations import read_demonstrations
 from coevo_gym.runs.evolving.models import Asked, AskedExplorer, Models
-from coevo_gym.runs.plan import env_class_of
+from coevo_gym.runs.planning.plan import env_class_of
 from coevo_gym.runs.policies import PolicyAgent, make_agent, make_learnable, prompt_of
+from coevo_gym.runs.tasks.demonstrations import read_demonstrations
 
 if TYPE_CHECKING:
     from coevo_gym.store.checkpoint import Checkpoint

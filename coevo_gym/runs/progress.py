@@ -82,6 +82,13 @@ class ProgressSink(Protocol):
         return
 
 
+class Silent(ProgressSink):
+    """A progress display that shows nothing."""
+
+
+SILENT: ProgressSink = Silent()
+
+
 def episodes_ahead(n: int, steps: int) -> tuple[int, str]:
     """Return the maximum number of env steps in ``n`` episodes, as a number and as text.
 

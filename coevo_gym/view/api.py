@@ -9,7 +9,6 @@ from urllib.parse import unquote
 from coevo_gym import __version__
 from coevo_gym.core.kinds import Kind, kinds
 from coevo_gym.view.model.advice import arm_advice
-from coevo_gym.view.model.base import Shape
 from coevo_gym.view.model.comparing import compared
 from coevo_gym.view.model.drafts import draft_detail, draft_page
 from coevo_gym.view.model.evals import (
@@ -31,6 +30,7 @@ from coevo_gym.view.model.trajectories import trajectory_detail
 from coevo_gym.view.model.trajectory_list import trajectory_page
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
+from coevo_gym.view.rows import Shape
 from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun
 
 

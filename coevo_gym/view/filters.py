@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from coevo_gym.view.model.base import ListRow
 from coevo_gym.view.query import Query, pages_of
+from coevo_gym.view.rows import ListRow
 
 Op = Literal["is", "has", "from", "to", "more", "words"]
 """Filter operations. ``is``: equals; ``has``: an array contains the value (or ``any`` or ``none``);

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from coevo_gym.view.model.base import Shape
+from coevo_gym.view.rows import Shape
 
 
 class ApiProblem(Shape):

@@ -18,9 +18,9 @@ from coevo_gym.store.eval_folder import EvalFolder, EvalLine
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.view.index.index import Index, Stamps, stamps
 from coevo_gym.view.library import OF_TABLE, Library, name_of
-from coevo_gym.view.model.base import TaskBrief
 from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import Damaged, NotFound
+from coevo_gym.view.rows import TaskBrief
 from coevo_gym.view.safe import Censor
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from coevo_gym.view.model.base import Shape
+from coevo_gym.view.rows import Shape
 
 SEPARATOR = " [SEP] "
 _COUNTED = re.compile(r"Page (\d{1,9}) \(Total results: (\d{1,9})\)")

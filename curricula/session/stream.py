@@ -19,10 +19,10 @@ from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import Curriculum, Evolver, Later, Ticket
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason, Group
+from coevo_gym.curricula.by_name import make_curriculum
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.guiding import GroupStudies, GuidedEpisode, Guiding, MethodParts
-from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.curricula.saved import all_or_nothing, read
 from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.session import CurriculumSession

@@ -16,7 +16,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
 from coevo_gym import CurriculumSession
-from coevo_gym.curricula.registry import make_curriculum
+from coevo_gym.curricula.by_name import make_curriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.testing import make_env
 from coevo_gym.testing.models import tiny_chat_model

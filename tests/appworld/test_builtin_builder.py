@@ -15,7 +15,7 @@ from coevo_gym.envs.appworld import builtin
 from coevo_gym.envs.appworld.engine import prefix
 from tests.appworld.test_engine import wait_for_end
 
-SCRIPT = Path(builtin.__file__).parent / "mini" / "main.py"
+SCRIPT = Path(builtin.__file__).parent / "builtin_world" / "main.py"
 START = (
     "import os, subprocess, sys\n"
     "made = subprocess.Popen([*sys.argv[1:], str(os.getpid())])\n"

@@ -20,7 +20,7 @@ from coevo_gym.envs.appworld.builtin import N_TASKS
 from coevo_gym.envs.appworld.engine import prefix
 from tests.appworld.conftest import Stock
 
-SCRIPT = Path(builtin.__file__).parent / "mini" / "main.py"
+SCRIPT = Path(builtin.__file__).parent / "builtin_world" / "main.py"
 SPLITS = ("train", "dev", "test_normal")
 NOTHING = "apis.supervisor.complete_task()"
 SIDE_EFFECT = """

@@ -11,7 +11,7 @@ import pytest
 
 from coevo_gym.core.task import Task
 from coevo_gym.envs.bfcl.engine.calls import Call, parse_message
-from coevo_gym.envs.bfcl.openai import OpenAIToolCalls
+from coevo_gym.envs.bfcl.openai_wrapper import OpenAIToolCalls
 
 
 def chat(**kwargs: Any) -> OpenAIToolCalls:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from coevo_gym.core.errors import ConfigError, SplitLeakError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Group
+from coevo_gym.curricula.by_name import make_curriculum
 from coevo_gym.curricula.pool.task_stats import Outcomes
-from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import HELD_OUT, TRAIN, group
 

@@ -69,7 +69,7 @@ from coevo_gym.methods.seal.interface import FailureInterface
 from coevo_gym.prompts import load_prompt
 from coevo_gym.prompts.inquiry import load_inquiry
 from coevo_gym.runs.evals.trials import Reflection, inquiry_about
-from coevo_gym.runs.plan import env_class_of
+from coevo_gym.runs.planning.plan import env_class_of
 from tests.golden.scenes import SCENES, Place, Scene
 
 FOLDER = Path(__file__).parent / "prompts"

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig, load_config
+from coevo_gym.runs.evals.evaluation import SILENT, evaluate_unkept
 from coevo_gym.runs.evals.job import model_job
-from coevo_gym.runs.evaluation import SILENT, evaluate_unkept
 from coevo_gym.store.eval_folder import EvalLine
 
 FOLDER = Path(__file__).parent / "evaluation"

@@ -63,7 +63,7 @@ from coevo_gym.methods.role_agent.predictors import (
 )
 from coevo_gym.methods.role_agent.study import Foresight, ForesightRecord
 from coevo_gym.prompts.answers import action_of
-from coevo_gym.runs.plan import env_class_of
+from coevo_gym.runs.planning.plan import env_class_of
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.testing.curriculum import assert_curriculum_contract

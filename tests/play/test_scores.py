@@ -9,9 +9,9 @@ import pytest
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.runs.evals.comparison import compare
+from coevo_gym.runs.evals.evaluation import SILENT, evaluate_in
 from coevo_gym.runs.evals.job import model_job
 from coevo_gym.runs.evals.sides import find_sides
-from coevo_gym.runs.evaluation import SILENT, evaluate_in
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json
 from coevo_gym.view.play.desk import NotPossible

@@ -7,7 +7,7 @@ import signal
 
 from coevo_gym.cli import main
 from coevo_gym.core.evolution import Round, RoundResult
-from coevo_gym.runs.rounds import StoredEvolver
+from coevo_gym.runs.evolving.rounds import StoredEvolver
 
 run = StoredEvolver.run
 

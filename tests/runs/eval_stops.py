@@ -11,7 +11,7 @@ import threading
 from typing import Any
 
 from coevo_gym.cli import main
-from coevo_gym.runs.evaluation import KeptInFolder
+from coevo_gym.runs.evals.evaluation import KeptInFolder
 from coevo_gym.store.database import RunStore
 from tests import toy
 

@@ -6,7 +6,7 @@ import sys
 
 from coevo_gym.cli import main
 from coevo_gym.core.evolution import Round, RoundResult
-from coevo_gym.runs.rounds import StoredEvolver
+from coevo_gym.runs.evolving.rounds import StoredEvolver
 from tests import toy
 
 run = StoredEvolver.run

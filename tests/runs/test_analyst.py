@@ -13,7 +13,7 @@ import coevo_gym
 from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig, load_config
-from coevo_gym.runs.evolving.cost import QUESTION_TOKENS, estimates
+from coevo_gym.runs.planning.cost import QUESTION_TOKENS, estimates
 from coevo_gym.store.folder import read_json
 from coevo_gym.store.reader import RunReader
 from tests.runs.conftest import TOY, Child, Coevo

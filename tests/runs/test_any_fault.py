@@ -23,8 +23,8 @@ from coevo_gym.core.trajectory import EvalTrajectory, View
 from coevo_gym.episodes.evaluation import Parts
 from coevo_gym.runs.arm import Arm
 from coevo_gym.runs.config import load_config
+from coevo_gym.runs.evals.evaluation import SILENT, KeptInFolder, evaluate_in
 from coevo_gym.runs.evals.job import EvalJob, model_job
-from coevo_gym.runs.evaluation import SILENT, KeptInFolder, evaluate_in
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.train import resume, train
 from coevo_gym.store import database, folder

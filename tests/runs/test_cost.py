@@ -15,7 +15,7 @@ from coevo_gym.cli.app import exit_code
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.spend import Usage
 from coevo_gym.runs.config import RunConfig, load_config
-from coevo_gym.runs.evolving.cost import (
+from coevo_gym.runs.planning.cost import (
     ACT_TOKENS,
     QUESTION_TOKENS,
     WALK_TOKENS,

@@ -23,8 +23,8 @@ from coevo_gym.envs.webshop import BENCHMARK
 from coevo_gym.episodes import EnvPool
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.demonstrations import keep_demonstration, read_demonstrations
 from coevo_gym.runs.manifest import check_unchanged, make_manifest
+from coevo_gym.runs.tasks.demonstrations import keep_demonstration, read_demonstrations
 from coevo_gym.runs.tasks.importing import Importer
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.trainers.demonstrations import demonstrate

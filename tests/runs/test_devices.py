@@ -21,10 +21,10 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs import train as run_train
 from coevo_gym.runs.config import RunConfig, load_config
 from coevo_gym.runs.manifest import make_manifest
-from coevo_gym.runs.plan import plan, rows
 from coevo_gym.runs.planning import device
 from coevo_gym.runs.planning.device import CARDS, device_here, device_to_plan_for, find_card
 from coevo_gym.runs.planning.memory import memory_warnings, require_memory
+from coevo_gym.runs.planning.plan import plan, rows
 from coevo_gym.store.folder import write_json
 from tests.agents.tiny_llama import make_tiny_llama
 

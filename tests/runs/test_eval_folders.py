@@ -22,7 +22,7 @@ from coevo_gym.prompts.cue import load_cue
 from coevo_gym.runs import progress as run_progress
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals import job
-from coevo_gym.runs.evaluation import differences
+from coevo_gym.runs.evals.evaluation import differences
 from coevo_gym.runs.manifest import prompt_id
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json, read_lines

@@ -17,9 +17,9 @@ from coevo_gym.core.errors import ConfigError, SplitLeakError
 from coevo_gym.core.task import Split
 from coevo_gym.core.task_file import read_tasks
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
-from coevo_gym.runs.listing import run_rows
+from coevo_gym.runs.tasks.bundle import COLUMNS, ExportedTask, of_benchmark, of_run, write_bundle
+from coevo_gym.runs.tasks.listing import run_rows
 from coevo_gym.store.folder import RunFolder
-from coevo_gym.view.files.bundle import COLUMNS, ExportedTask, of_benchmark, of_run, write_bundle
 from tests import needs
 from tests.runs import told
 from tests.runs.conftest import Coevo

@@ -13,8 +13,8 @@ from coevo_gym.core.task import Split
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.evals.comparison import compare
+from coevo_gym.runs.evals.evaluation import evaluate_policy
 from coevo_gym.runs.evals.sides import final_sides
-from coevo_gym.runs.evaluation import evaluate_policy
 from coevo_gym.runs.stop import Stopped
 from coevo_gym.runs.train import RunSummary, resume, train
 from coevo_gym.store.checkpoint import Checkpoints

@@ -13,7 +13,7 @@ from rich.console import Console
 from coevo_gym.cli.progress import RunProgress
 from coevo_gym.episodes.live import SELDOM, rare_full_collections
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.evaluation import evaluate_policy
+from coevo_gym.runs.evals.evaluation import evaluate_policy
 from coevo_gym.runs.train import train
 from coevo_gym.store.folder import RunFolder
 from tests.runs.conftest import TOY

@@ -16,10 +16,10 @@ from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.runs.assembly import load_evaluated
 from coevo_gym.runs.config import Resolved, load_config
+from coevo_gym.runs.folders.model_folder import ORIGIN, export_model
 from coevo_gym.runs.manifest import make_manifest
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import RunFolder, append_line, read_json, write_json
-from coevo_gym.view.files.model_folder import ORIGIN, export_model
 from tests.agents.tiny_llama import make_tiny_llama
 from tests.runs.conftest import TOY, Coevo
 from tests.toy import PROMPT

@@ -33,7 +33,7 @@ from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import arm_configs, load_config
 from coevo_gym.runs.evolving import models
 from coevo_gym.runs.evolving.answers import warnings
-from coevo_gym.runs.rounds import carried_out_by
+from coevo_gym.runs.evolving.rounds import carried_out_by
 from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.testing.models import ScriptedPolicy

@@ -18,9 +18,9 @@ from coevo_gym.episodes.runner import Runner
 from coevo_gym.episodes.trials import Trials
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
+from coevo_gym.runs.evals.evaluation import SILENT, evaluate_in
 from coevo_gym.runs.evals.job import EvalJob, TrialRules, model_job
 from coevo_gym.runs.evals.trials import TrialFolder, run_trials_in
-from coevo_gym.runs.evaluation import SILENT, evaluate_in
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json, read_lines
 from tests.agents.fake_openai import FakeOpenAI, Hold, Messages, Say

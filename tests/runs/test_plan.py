@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from coevo_gym.cli import app
 from coevo_gym.runs.config import RunConfig, arm_configs, load_config, preset_names
-from coevo_gym.runs.plan import RunPlan, plan, rows
 from coevo_gym.runs.planning.device import CARDS, H200, Device
+from coevo_gym.runs.planning.plan import RunPlan, plan, rows
 
 COEVOLVE = [name for name in preset_names() if name.startswith("coevolve_")]
 PAPER = [name for name in COEVOLVE if not name.endswith("_h100")]

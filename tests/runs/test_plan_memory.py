@@ -13,8 +13,8 @@ from coevo_gym.agents.lm import causal_lm
 from coevo_gym.agents.lm.causal_lm import Loaded
 from coevo_gym.agents.lm.language_model import LanguageModel
 from coevo_gym.runs.config import RunConfig, load_config
-from coevo_gym.runs.plan import plan
 from coevo_gym.runs.planning.device import Device
+from coevo_gym.runs.planning.plan import plan
 
 CPU = Device("CPU of this machine", 2**40, is_gpu=False)
 SMOLLM2 = LlamaConfig(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.runs.config import load_config, preset_names
-from coevo_gym.runs.plan import plan
 from coevo_gym.runs.planning.device import CARDS
-from coevo_gym.runs.preset_costs import preset_cost, preset_costs
+from coevo_gym.runs.planning.plan import plan
+from coevo_gym.runs.planning.preset_costs import preset_cost, preset_costs
 
 DOCS = Path(__file__).parents[2] / "docs"
 

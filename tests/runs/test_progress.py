@@ -134,7 +134,7 @@ def test_work_that_was_killed_does_not_look_alive(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from coevo_gym.runs.evaluation import Silent
+from coevo_gym.runs.evals.evaluation import Silent
 from coevo_gym.runs.progress import ProgressFile
 progress = ProgressFile(Silent(), Path({str(tmp_path)!r}), "train", "mine")
 progress.phase("train", 10)

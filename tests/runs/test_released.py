@@ -11,7 +11,7 @@ import pytest
 
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.task import Split, Task
-from coevo_gym.runs.rounds import StoredEvolver
+from coevo_gym.runs.evolving.rounds import StoredEvolver
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.reader import RunReader
 from coevo_gym.store.rows import Decision

@@ -16,7 +16,7 @@ from coevo_gym.core.seams import Evolver
 from coevo_gym.core.task import Split
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import arm_configs, load_config
-from coevo_gym.runs.rounds import StoredEvolver, carried_out_by
+from coevo_gym.runs.evolving.rounds import StoredEvolver, carried_out_by
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import read_json
 from tests.runs.conftest import TOY, Child

@@ -19,8 +19,8 @@ from coevo_gym.core.trajectory import View
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig, load_config
 from coevo_gym.runs.evals.comparison import compare
+from coevo_gym.runs.evals.evaluation import evaluate_policy
 from coevo_gym.runs.evals.sides import find_sides
-from coevo_gym.runs.evaluation import evaluate_policy
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.runs.train import RunSummary, train
 from coevo_gym.store.folder import RunFolder, read_lines

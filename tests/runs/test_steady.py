@@ -20,7 +20,7 @@ from coevo_gym.envs.held_out import is_held_out
 from coevo_gym.runs.arm import Arm
 from coevo_gym.runs.assembly import Assembly, load_evaluated, weights_hash
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.evaluation import evaluate_policy
+from coevo_gym.runs.evals.evaluation import evaluate_policy
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.stop import Stopped
 from coevo_gym.runs.table import mean_of_late

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from coevo_gym.runs.evals.comparison import ChangedTask, ComparedType, Comparison
-from coevo_gym.view.model.base import Shape, TaskBrief
 from coevo_gym.view.model.comparing import Compared
 from coevo_gym.view.model.evals import (
     EpisodePage,
@@ -19,6 +18,7 @@ from coevo_gym.view.model.evals import (
 )
 from coevo_gym.view.model.rounds import RoundRow
 from coevo_gym.view.model.steps import GroupPage, GroupRow, StepTable
+from coevo_gym.view.rows import Shape, TaskBrief
 
 ASKED = "I am looking for a lightweight rain jacket in navy, size large, under 60 dollars."
 TAGS = ("category:fashion", "subset:few-shot")

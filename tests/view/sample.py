@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coevo_gym.runs.config import load_config
+from coevo_gym.runs.evals.evaluation import Silent, evaluate_in
 from coevo_gym.runs.evals.job import run_job
-from coevo_gym.runs.evaluation import Silent, evaluate_in
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.train import train
 from coevo_gym.store.eval_folder import EvalFolder

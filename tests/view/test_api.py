@@ -11,7 +11,7 @@ import pytest
 
 from coevo_gym import cli
 from coevo_gym.core.spend import Cost
-from coevo_gym.runs.listing import evolved_tasks
+from coevo_gym.runs.tasks.listing import evolved_tasks
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.progress import PROGRESS, WorkProgress
 from coevo_gym.store.reader import RunReader

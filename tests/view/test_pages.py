@@ -16,7 +16,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from coevo_gym.view.api import About
 from coevo_gym.view.model.advice import ArmAdvice
-from coevo_gym.view.model.base import Shape
 from coevo_gym.view.model.drafts import DraftDetail, DraftPage
 from coevo_gym.view.model.evals import EvalList, EvaluationDetail
 from coevo_gym.view.model.measures import RunMeasures, TaskSet
@@ -28,6 +27,7 @@ from coevo_gym.view.model.steps import GroupDetail, GroupPage, StepTable
 from coevo_gym.view.model.tasks import TaskDetail, TaskPage
 from coevo_gym.view.model.trajectories import TrajectoryDetail
 from coevo_gym.view.model.trajectory_list import TrajectoryPage
+from coevo_gym.view.rows import Shape
 from tests.view import browsing
 from tests.view.browsing import Visit
 from tests.view.made_up import ADVICE, ANSWERS, PLACES, RUN, STEP_LABELS, TASK, hostile

@@ -61,7 +61,7 @@ def list_tasks(
 
       coevo tasks quickstart --rejected --search near_duplicate
     """
-    from coevo_gym.runs.listing import (
+    from coevo_gym.runs.tasks.listing import (
         evolved_rows,
         matching,
         native_rows,
@@ -323,7 +323,7 @@ def export_tasks(
     """
     from coevo_gym.core.benchmark import get_benchmark
     from coevo_gym.core.task import Split
-    from coevo_gym.view.files.bundle import of_benchmark, of_run, write_bundle
+    from coevo_gym.runs.tasks.bundle import of_benchmark, of_run, write_bundle
 
     found = find_source(source)
     with only_looking():

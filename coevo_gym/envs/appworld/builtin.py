@@ -1,7 +1,7 @@
 """AppWorld's built-in world. It is created with the installed engine and then cached.
 
 The engine's contents, and databases made with it, may be redistributed only in encrypted form.
-Therefore this package contains neither; ``mini/main.py`` creates the world on each machine.
+Therefore this package contains neither; ``builtin_world/main.py`` creates the world on each machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coevo_gym.core.waiting import how_far, is_only_looking
 from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_python
 from coevo_gym.provision import benchmark_home, locked, staged
 
-_SCRIPTS = Path(__file__).parent / "mini"
+_SCRIPTS = Path(__file__).parent / "builtin_world"
 _SAME_AS: Mapping[str, str] = {"9f0fd14454ab": "4b8f42488c9b"}
 """Hashes of later script versions, mapped to the hash of the version that made the same world, byte
 for byte. Tasks name the world that they were made in, so its name survives such changes.

@@ -40,9 +40,9 @@ class BFCLEnv(TaskEnv):
         The output of a language model. The env parses any number of calls from
         ``<tool_call>{"name": …, "arguments": {…}}</tool_call>`` blocks, or from a Python list of
         calls such as ``[cd(folder='a'), ls()]``. Text before ``</think>`` is ignored. For OpenAI's
-        assistant messages, use ``coevo_gym.envs.bfcl.openai.OpenAIToolCalls``. The env runs up to
-        100 calls per message. After a message with calls, the turn continues; a message without
-        calls ends it.
+        assistant messages, use ``coevo_gym.envs.bfcl.openai_wrapper.OpenAIToolCalls``. The env runs
+        up to 100 calls per message. After a message with calls, the turn continues; a message
+        without calls ends it.
 
     Reward:
         1.0 at the end if the official verdict is a pass, else 0.0.

@@ -19,6 +19,12 @@ from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.agents.lm.models import resolve_model
 from coevo_gym.agents.scripted import references
 from coevo_gym.core.arithmetic import use_arithmetic, warn_if_other
+from coevo_gym.core.benchmark import (
+    BenchmarkSpec,
+    benchmark_specs,
+    find_benchmark,
+    named_benchmark,
+)
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import meant, suggest
 from coevo_gym.core.seams import Policy
@@ -35,10 +41,10 @@ from coevo_gym.runs.assembly import (
 )
 from coevo_gym.runs.config import RunConfig, Sets, demand_of, load_config
 from coevo_gym.runs.evals.admission import PaidAdmission
-from coevo_gym.runs.evolving.cost import CostEstimate, evaluation_estimate
 from coevo_gym.runs.manifest import arithmetic_for, model_id, read_manifest
+from coevo_gym.runs.planning.cost import CostEstimate, evaluation_estimate
 from coevo_gym.runs.policies import MODEL_KINDS, make_policy, model_setting
-from coevo_gym.runs.progress import ProgressSink
+from coevo_gym.runs.progress import SILENT, ProgressSink
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.table import PERSON, RANDOM, SCRIPTED, WARMUP, TableRow, table_row
 from coevo_gym.store.checkpoint import Checkpoints
@@ -259,6 +265,68 @@ class EvalJob:
             return Cost.of(steps, endpoint.usage)
         tokens = sum(line.prompt_tokens + line.completion_tokens for line in lines)
         return Cost(env_steps=steps, tokens=tokens, usd=math.fsum(line.usd for line in lines))
+
+
+def find_source(name: str) -> BenchmarkSpec | RunFolder:
+    """Return the benchmark or run with this name.
+
+    Raises:
+        ConfigError: if neither exists.
+    """
+    found = named_benchmark(name) or RunFolder.find(name)
+    if found is not None:
+        return found
+    known = [spec.name for spec in benchmark_specs()], RunFolder.names()
+    benchmarks, runs = (", ".join(names) or "none" for names in known)
+    raise ConfigError(
+        f"There is no benchmark or run named {name!r}. "
+        f"{meant(name.lower(), [*known[0], *known[1]])}"
+        f"Benchmarks: {benchmarks}. Runs here: {runs}."
+    )
+
+
+def make_job(
+    source: str,
+    policy: str | None,
+    split: str,
+    progress: ProgressSink = SILENT,
+    *,
+    samples: int = 1,
+    on: str | None = None,
+    sets: Sets = (),
+    env: Sequence[str] = (),
+) -> EvalJob:
+    """Create the job that evaluates a policy of a run, or an untrained one on a benchmark.
+
+    Args:
+        source: name of a benchmark or a run, or a run's folder.
+        policy: see :func:`run_job` and :func:`model_job`.
+        split: ``train``, ``val``, ``test`` or ``held_out``.
+        progress: display for the usage of an endpoint.
+        samples: episodes per task.
+        on: for a run: name of another benchmark to play.
+        sets: for a benchmark: more settings.
+        env: for a benchmark: extra arguments for its env, each as ``"name=value"``.
+
+    Raises:
+        ConfigError: if the source or the policy does not exist, or an option does not fit it.
+        TaskError: if the benchmark ``on`` does not exist.
+    """
+    found = find_source(source)
+    if isinstance(found, RunFolder):
+        if sets or env:
+            raise ConfigError(
+                "Settings (--set, `sets`) and arguments of the env (--env, `env`) only work with a "
+                "benchmark; a run always uses its own settings."
+            )
+        elsewhere = None if on is None else find_benchmark(on).name
+        return run_job(found, policy, split, samples=samples, on=elsewhere)
+    if on is not None:
+        raise ConfigError(
+            f"Another benchmark to play (--on, `on`), here {on!r}, only works if the source is a "
+            "run. Name a run, or omit it."
+        )
+    return model_job(found.name, policy, split, progress, samples=samples, sets=sets, env=env)
 
 
 def run_job(

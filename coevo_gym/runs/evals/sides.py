@@ -8,9 +8,9 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import meant
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.comparison import Side
-from coevo_gym.runs.final import final_scores, stored_as
+from coevo_gym.runs.evals.final import final_scores, stored_as
 from coevo_gym.runs.manifest import read_manifest
-from coevo_gym.runs.plan import max_steps
+from coevo_gym.runs.planning.plan import max_steps
 from coevo_gym.runs.policies import model_setting
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EVALS, EvalFolder

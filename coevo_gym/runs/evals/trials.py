@@ -26,10 +26,10 @@ from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.episodes.live import rare_full_collections
 from coevo_gym.episodes.trials import FailedTrial, KeptTrials, Told, TrialLesson, Trials, run_trials
 from coevo_gym.runs.assembly import Assembly, computing
+from coevo_gym.runs.evals.evaluation import KeptInFolder, opened
 from coevo_gym.runs.evals.job import EvalJob, TrialRules
-from coevo_gym.runs.evaluation import KeptInFolder, opened
-from coevo_gym.runs.evolving.cost import require_consent
 from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.runs.planning.cost import require_consent
 from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.store.checkpoint import Checkpoints
@@ -135,7 +135,8 @@ def run_trials_in(
 
     ``cues`` returns the hints about a task that the policy's prompt contains in each trial. With
     it, there are no reflections, and each task is played in full as often as in an evaluation
-    (:attr:`EvalJob.samples`). For the rest, see :func:`~coevo_gym.runs.evaluation.evaluate_in`.
+    (:attr:`EvalJob.samples`). For the rest, see
+    :func:`~coevo_gym.runs.evals.evaluation.evaluate_job`.
 
     Raises:
         ConfigError: if the folder has other trials, the policy cannot reflect, or the trials may

@@ -35,7 +35,7 @@ from coevo_gym.runs.experiments.running import check_measured, run_cells
 from coevo_gym.runs.experiments.sections import efficiencies, parts_of
 from coevo_gym.runs.experiments.simulated import in_worlds, over_worlds, run_batches
 from coevo_gym.runs.experiments.writing import markdown, write
-from coevo_gym.runs.plan import settings_of
+from coevo_gym.runs.planning.plan import settings_of
 from coevo_gym.runs.progress import ProgressFile, ProgressSink
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.store.folder import RunFolder, write_atomic

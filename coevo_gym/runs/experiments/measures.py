@@ -43,11 +43,12 @@ from coevo_gym.curricula.pool.growing import diversity
 from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.episodes.evaluation import by_task, by_type
 from coevo_gym.runs.config import RunConfig
+from coevo_gym.runs.evals.evaluation import evaluate_job
 from coevo_gym.runs.evals.job import EvalJob, TrialRules, run_job
 from coevo_gym.runs.evals.trials import TrialFolder, cues_of, run_trials_in
-from coevo_gym.runs.evaluation import SILENT, evaluate_in, evaluate_policy, evaluate_unkept
-from coevo_gym.runs.final import stored_as
+from coevo_gym.runs.evals.final import stored_as
 from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.runs.progress import SILENT
 from coevo_gym.runs.table import WARMUP
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, read_json, read_lines, write_json
@@ -236,7 +237,7 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
         )
         for name in (WARMUP, ended.arm)
     )
-    before, after = (evaluate_unkept(job, SILENT).success_rate for job in jobs)
+    before, after = (evaluate_job(job).success_rate for job in jobs)
     return {"benchmark": other, "before": before, "success": after}
 
 
@@ -276,7 +277,7 @@ def _path(ended: _Ended, measure: str) -> Path:
 
 def _at_8(ended: _Ended) -> dict[str, float]:
     folder = EvalFolder(_path(ended, "at_8"))
-    found = evaluate_in(folder, _job(ended, samples=_AT), SILENT, agreed=True)
+    found = evaluate_job(_job(ended, samples=_AT), folder=folder, agreed=True)
     return _at([[line.success for line in lines] for lines in found.by_task.values()])
 
 
@@ -288,9 +289,8 @@ def _at(tried: Sequence[Sequence[bool]]) -> dict[str, float]:
 
 def _react(ended: _Ended) -> dict[str, Any]:
     sets = ["policy.chat.style=react", "policy.chat.thinking=false"]
-    found = evaluate_in(
-        EvalFolder(_path(ended, REACT)), _job(ended, sets=sets), SILENT, agreed=True
-    )
+    folder = EvalFolder(_path(ended, REACT))
+    found = evaluate_job(_job(ended, sets=sets), folder=folder, agreed=True)
     return _scores(found.success_rate, found.mean_score, found.types)
 
 
@@ -349,7 +349,7 @@ def _cpu_hours(ended: _Ended) -> float:
 def _on(split: str) -> Callable[[_Ended], float]:
     def success(ended: _Ended) -> float:
         samples = ended.config.evaluation.samples
-        return evaluate_policy(ended.folder, ended.arm, split, samples=samples).success
+        return evaluate_job(run_job(ended.folder, ended.arm, split, samples=samples)).success_rate
 
     return success
 

@@ -13,11 +13,11 @@ from time import monotonic
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round
 from coevo_gym.core.spend import Cost
-from coevo_gym.runs.evolving.cost import estimates, require_consent
 from coevo_gym.runs.experiments.cells import Cell, CellCounts, Chosen, shared
 from coevo_gym.runs.experiments.measures import measure, missing_measures
 from coevo_gym.runs.experiments.records import CellRecord
 from coevo_gym.runs.manifest import arithmetic_for, arithmetic_in, read_manifest
+from coevo_gym.runs.planning.cost import estimates, require_consent
 from coevo_gym.runs.progress import ProgressSink
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import WARMUP

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from coevo_gym.core.task import Split
 from coevo_gym.view.api import shape_of
 from coevo_gym.view.filters import paging_of
-from coevo_gym.view.model.base import ListRow
 from coevo_gym.view.model.drafts import draft_rows
 from coevo_gym.view.model.evals import episode_rows
 from coevo_gym.view.model.search import (
@@ -26,6 +25,7 @@ from coevo_gym.view.model.tasks import task_rows
 from coevo_gym.view.model.trajectory_list import all_trajectories
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import Refusal
+from coevo_gym.view.rows import ListRow
 from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 MOST_COMPARED = 12

@@ -14,8 +14,8 @@ from coevo_gym.core.evolution import Context, asked_for
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.curricula.signals import UNGUIDED
 from coevo_gym.store.reader import HOLD
-from coevo_gym.view.model.base import brief
 from coevo_gym.view.query import fold
+from coevo_gym.view.rows import brief
 
 MOST_WORDS = 4000
 """Maximum number of characters of an episode's actions that can be searched."""

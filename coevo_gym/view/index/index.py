@@ -18,8 +18,8 @@ from coevo_gym.core.errors import StoreError
 from coevo_gym.store.folder import RunFolder, storing
 from coevo_gym.store.reader import RunReader
 from coevo_gym.view.index import filling, schema
-from coevo_gym.view.model.base import brief
 from coevo_gym.view.query import fold
+from coevo_gym.view.rows import brief
 
 Stamps = tuple[tuple[int, int, int], ...]
 

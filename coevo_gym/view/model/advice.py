@@ -10,8 +10,8 @@ from pydantic import Field
 
 from coevo_gym.core.advice import AdviceOrigin, AdviceState, advised
 from coevo_gym.core.task import Split
-from coevo_gym.view.model.base import Shape, TaskBrief, cut
 from coevo_gym.view.reader import StoredAdvice, ViewReader
+from coevo_gym.view.rows import Shape, TaskBrief, cut
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 

@@ -9,9 +9,9 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.evals.comparison import ChangedTask, Comparison, compare
 from coevo_gym.runs.evals.sides import find_sides
 from coevo_gym.runs.table import RANDOM, WARMUP
-from coevo_gym.view.model.base import Shape, brief
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import BadRequest, Damaged, NotFound
+from coevo_gym.view.rows import Shape, brief
 from coevo_gym.view.shelf import Shelf, told_as_damaged
 
 

@@ -23,9 +23,9 @@ from coevo_gym.runs.tasks.story import Story, find_story
 from coevo_gym.store.rows import Decision
 from coevo_gym.view.filters import DRAFTS, select
 from coevo_gym.view.index.filling import between
-from coevo_gym.view.model.base import ListRow, Paged, Shape, SignalView, TaskBrief, brief
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
+from coevo_gym.view.rows import ListRow, Paged, Shape, SignalView, TaskBrief, brief
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 

@@ -15,7 +15,7 @@ from coevo_gym.core.trajectory import UNKNOWN_VERSION, EvalTrajectory, Step, Tra
 from coevo_gym.runs.config import PolicySettings
 from coevo_gym.runs.policies import prompt_of
 from coevo_gym.store.sampled import ChoicesMade, Sampled, TokensSampled
-from coevo_gym.view.model.base import Shape, cut
+from coevo_gym.view.rows import Shape, cut
 from coevo_gym.view.shop import ShopPage, read_page
 
 

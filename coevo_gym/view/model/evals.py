@@ -24,13 +24,13 @@ from coevo_gym.store.secrets import without_secrets
 from coevo_gym.view.filters import EPISODES, select
 from coevo_gym.view.grade import why_failed
 from coevo_gym.view.library import name_of
-from coevo_gym.view.model.base import FolderRow, Paged, Rated, Shape, TaskBrief, brief
 from coevo_gym.view.model.episodes import Behind, steps_of, system_text
 from coevo_gym.view.model.progress import written_at
 from coevo_gym.view.model.trajectories import GradeView, TrajectoryDetail
 from coevo_gym.view.model.trajectory_list import Sibling
 from coevo_gym.view.query import Query, fold
 from coevo_gym.view.refusals import Damaged, NotFound
+from coevo_gym.view.rows import FolderRow, Paged, Rated, Shape, TaskBrief, brief
 from coevo_gym.view.safe import WITHHELD, notice_of, shares_of
 from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 

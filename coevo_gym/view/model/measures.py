@@ -15,10 +15,10 @@ from coevo_gym.curricula.pool.growing import diversity
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evolving.answers import answers_of, warnings
-from coevo_gym.runs.final import final_scores
+from coevo_gym.runs.evals.final import final_scores
 from coevo_gym.runs.table import RANDOM, WARMUP, final_columns
-from coevo_gym.view.model.base import Shape
 from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
+from coevo_gym.view.rows import Shape
 from coevo_gym.view.shelf import Line, ShownRun, told_as_damaged
 
 

@@ -14,9 +14,9 @@ from coevo_gym.core.notes import EXPECTED, INTERFACE, LABELS, VERDICTS, Note
 from coevo_gym.core.task import Split
 from coevo_gym.envs.diagnosis import NO_FAILURES, Position, position
 from coevo_gym.store.rows import NoteCount, StoredNote, TurnCount
-from coevo_gym.view.model.base import Shape, TaskBrief, cut
 from coevo_gym.view.numbers import spread
 from coevo_gym.view.reader import NoteMeans, ViewReader
+from coevo_gym.view.rows import Shape, TaskBrief, cut
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 Tone = Literal["good", "bad", ""]

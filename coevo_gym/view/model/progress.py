@@ -11,7 +11,7 @@ from pydantic import Field
 
 from coevo_gym.store.folder import in_use
 from coevo_gym.store.progress import WorkProgress, WorkState, read_progress
-from coevo_gym.view.model.base import Shape
+from coevo_gym.view.rows import Shape
 from coevo_gym.view.shelf import Line, ShownRun
 
 State = Literal["training", "stopped", "failed", "finished", "damaged"]

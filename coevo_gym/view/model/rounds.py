@@ -10,9 +10,9 @@ from pydantic import Field
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.spend import Usage
-from coevo_gym.view.model.base import Shape
 from coevo_gym.view.model.drafts import ContextView, DraftRow, context_view, drafts_of_round
 from coevo_gym.view.refusals import NotFound
+from coevo_gym.view.rows import Shape
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 

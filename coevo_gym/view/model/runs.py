@@ -15,13 +15,13 @@ from coevo_gym.runs.folders.listing import preset_of, run_on_disk
 from coevo_gym.runs.table import RANDOM, WARMUP, TableRow, tasks_of
 from coevo_gym.store.secrets import without_secrets
 from coevo_gym.trainers.protocols import training_success
-from coevo_gym.view.model.base import FolderRow, Rated, Shape
 from coevo_gym.view.model.evals import EvalRow, eval_rows
 from coevo_gym.view.model.measures import unused_answers, usage_of
 from coevo_gym.view.model.progress import ProgressView, progress_of, written_at
 from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
 from coevo_gym.view.numbers import headline
 from coevo_gym.view.refusals import Damaged
+from coevo_gym.view.rows import FolderRow, Rated, Shape
 from coevo_gym.view.shelf import Line, Shelf, ShownRun, told_as_damaged
 
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Literal
 
-from coevo_gym.view.model.base import ListRow, Shape
 from coevo_gym.view.model.drafts import draft_rows
 from coevo_gym.view.model.evals import episode_rows, eval_rows
 from coevo_gym.view.model.tasks import task_rows
 from coevo_gym.view.model.trajectory_list import TrajectoryRow, find_trajectories
 from coevo_gym.view.query import Query, fold
 from coevo_gym.view.refusals import BadRequest, Refusal
+from coevo_gym.view.rows import ListRow, Shape
 from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 

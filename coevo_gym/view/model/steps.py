@@ -9,11 +9,11 @@ from pydantic import Field
 
 from coevo_gym.view.filters import GROUPS, select
 from coevo_gym.view.index.filling import between
-from coevo_gym.view.model.base import ListRow, Paged, Shape, TaskBrief
 from coevo_gym.view.model.rounds import RoundRow, rounds_of
 from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
+from coevo_gym.view.rows import ListRow, Paged, Shape, TaskBrief
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 

@@ -10,13 +10,13 @@ from coevo_gym.core.task import Task
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.view.filters import TASKS, select
 from coevo_gym.view.index.index import Index
-from coevo_gym.view.model.base import ListRow, Paged, Shape, TaskBrief
 from coevo_gym.view.model.drafts import DraftDetail, decision_view, story_of
 from coevo_gym.view.model.steps import GroupRow, groups_where
 from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
 from coevo_gym.view.query import Query
 from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import NotFound
+from coevo_gym.view.rows import ListRow, Paged, Shape, TaskBrief
 from coevo_gym.view.safe import withheld
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 

@@ -13,11 +13,11 @@ from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.store.sampled import Sampled, TokensSampled
 from coevo_gym.view.grade import why_failed
 from coevo_gym.view.model.advice import AdviceText, advice_told
-from coevo_gym.view.model.base import Shape, SignalView, TaskBrief
 from coevo_gym.view.model.episodes import Behind, BehindPage, StepView, steps_of, system_text
 from coevo_gym.view.model.notes import InterfaceRow, NoteView, interface_of, note_views, notes_about
 from coevo_gym.view.model.trajectory_list import Sibling, trajectories_where
 from coevo_gym.view.refusals import NotFound
+from coevo_gym.view.rows import Shape, SignalView, TaskBrief
 from coevo_gym.view.safe import notice_of, withheld
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 

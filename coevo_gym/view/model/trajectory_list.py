@@ -8,8 +8,8 @@ from typing import Any
 from coevo_gym.view.filters import TRAJECTORIES, Filter, paging_of
 from coevo_gym.view.index.filling import between
 from coevo_gym.view.index.index import Index
-from coevo_gym.view.model.base import ListRow, Paged, TaskBrief
 from coevo_gym.view.query import Query, fold
+from coevo_gym.view.rows import ListRow, Paged, TaskBrief
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 

@@ -19,7 +19,7 @@ from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.envs.base import ACTION_CAP
-from coevo_gym.runs.demonstrations import keep_demonstration, why_not
+from coevo_gym.runs.tasks.demonstrations import keep_demonstration, why_not
 from coevo_gym.serve.shelf import EnvShelf
 from coevo_gym.view.grade import grade_of
 from coevo_gym.view.play.game import PlayedGame, RefusedAction

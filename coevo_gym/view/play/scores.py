@@ -13,8 +13,8 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory
 from coevo_gym.episodes.episode import Finished, Lost
 from coevo_gym.episodes.evaluation import FinishedEpisodes, line_of, seed_of_sample
+from coevo_gym.runs.evals.evaluation import opened, to_json
 from coevo_gym.runs.evals.job import EvalJob, person_job
-from coevo_gym.runs.evaluation import opened, to_json
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import write_json
 

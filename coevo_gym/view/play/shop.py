@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from coevo_gym.core.trajectory import View
-from coevo_gym.view.model.base import Shape
+from coevo_gym.view.rows import Shape
 from coevo_gym.view.shop import ShopItem, ShopOption, ShopPage, clicked, read_page
 
 BUTTONS = {

@@ -16,8 +16,8 @@ from coevo_gym.core.task import Task, parse_split
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.held_out import native_tasks
 from coevo_gym.runs.assembly import Assembly
-from coevo_gym.runs.listing import evolved_tasks, find_run_task, run_that_found
 from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.runs.tasks.listing import evolved_tasks, find_run_task, run_that_found
 from coevo_gym.store.folder import RunFolder
 
 

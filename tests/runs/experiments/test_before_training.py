@@ -21,7 +21,7 @@ from coevo_gym.runs.experiments.measures import MEASURES, _Ended, measure
 from coevo_gym.runs.experiments.needs import played
 from coevo_gym.runs.experiments.numbers import column, numbers_of
 from coevo_gym.runs.experiments.records import CellRecord
-from coevo_gym.runs.final import stored_as
+from coevo_gym.runs.evals.final import stored_as
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.store.folder import RunFolder, read_json, write_json

@@ -15,7 +15,7 @@ from coevo_gym.runs.experiments.making import _average
 from coevo_gym.runs.experiments.measures import MEASURES, _Ended
 from coevo_gym.runs.experiments.numbers import numbers_of
 from coevo_gym.runs.experiments.records import read_record
-from coevo_gym.runs.final import stored_as
+from coevo_gym.runs.evals.final import stored_as
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, append_line, write_json
 from coevo_gym.store.reader import Evaluated

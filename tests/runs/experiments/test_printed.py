@@ -20,7 +20,7 @@ from coevo_gym.runs.experiments.making import printed_beside
 from coevo_gym.runs.experiments.numbers import COLUMNS
 from coevo_gym.runs.experiments.results import lines_of, table_of
 from coevo_gym.runs.experiments.writing import as_csv, grid, markdown, more_grids
-from coevo_gym.runs.plan import plan
+from coevo_gym.runs.planning.plan import plan
 
 # What CoEvolve (arXiv 2604.15840) prints, by the file that holds it. Means over benchmarks are
 # printed once, though they stand for both.

@@ -21,7 +21,7 @@ if not __package__:
     # same holds for the folder of the code that runs with the engine.
     sys.path[:1] = []
     sys.path.append(str(Path(__file__).resolve().parents[1]))
-    __package__ = "mini"
+    __package__ = "builtin_world"
 
 
 def main() -> None:

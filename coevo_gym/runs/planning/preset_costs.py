@@ -14,11 +14,11 @@ from typing import Literal
 
 from coevo_gym.runs.config import RunConfig, about_preset, load_config, preset_names
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
-from coevo_gym.runs.evolving.cost import estimates
-from coevo_gym.runs.plan import plan
+from coevo_gym.runs.planning.cost import estimates
 from coevo_gym.runs.planning.device import CARDS, GIB, Device, is_for_gpu
 from coevo_gym.runs.planning.memory import gib
 from coevo_gym.runs.planning.model import ModelPlan, count
+from coevo_gym.runs.planning.plan import plan
 
 _CPU = Device("CPU", 64 * GIB, is_gpu=False)  # a run's needs do not depend on the size
 Fit = Literal["yes", "lower", "no"]

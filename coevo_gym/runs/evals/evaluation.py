@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -19,8 +19,7 @@ from coevo_gym.episodes.evaluation import Evaluation, FinishedEpisodes, evaluate
 from coevo_gym.episodes.live import rare_full_collections
 from coevo_gym.runs.assembly import computing
 from coevo_gym.runs.config import RunConfig
-from coevo_gym.runs.evals.job import EvalJob, run_job
-from coevo_gym.runs.evolving.cost import require_consent
+from coevo_gym.runs.evals.job import EvalJob
 from coevo_gym.runs.manifest import (
     arithmetic_for,
     git_commit,
@@ -28,8 +27,9 @@ from coevo_gym.runs.manifest import (
     task_set_hash,
     versions,
 )
-from coevo_gym.runs.plan import max_steps
-from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
+from coevo_gym.runs.planning.cost import require_consent
+from coevo_gym.runs.planning.plan import max_steps
+from coevo_gym.runs.progress import SILENT, ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.table import TableRow
 from coevo_gym.store.database import RunStore
@@ -37,13 +37,6 @@ from coevo_gym.store.eval_folder import EvalFolder, EvalLine, Key
 from coevo_gym.store.folder import RunFolder, append_line, write_json
 from coevo_gym.store.reader import RunReader
 from coevo_gym.store.secrets import without_secrets
-
-
-class Silent(ProgressSink):
-    """A progress display that shows nothing."""
-
-
-SILENT: ProgressSink = Silent()
 
 
 class KeptInFolder(FinishedEpisodes):
@@ -72,48 +65,25 @@ class KeptInFolder(FinishedEpisodes):
         append_line(self._folder.lost, {**place, **why})
 
 
-def evaluate_policy(
-    folder: RunFolder,
-    policy: str | None,
-    split: str,
-    progress: ProgressSink | None = None,
-    *,
-    samples: int = 1,
-) -> TableRow:
-    """Evaluate a run's policy without saving the result; see :func:`run_job`."""
-    job = run_job(folder, policy, split, samples=samples)
-    return job.row(evaluate_unkept(job, progress or SILENT))
-
-
-def evaluate_unkept(job: EvalJob, progress: ProgressSink, *, agreed: bool = False) -> Evaluation:
-    """Run an evaluation without saving it. See :func:`evaluate_in` for ``agreed``."""
-    if not agreed:
-        require_consent(job.estimates())
-    try:
-        return _evaluate(job, FinishedEpisodes(), progress)
-    finally:
-        job.close()
-
-
-def evaluate_in(
-    folder: EvalFolder,
+def evaluate_job(
     job: EvalJob,
-    progress: ProgressSink,
+    progress: ProgressSink = SILENT,
     *,
+    folder: EvalFolder | None = None,
     overwrite: bool = False,
     agreed: bool = False,
     begun: Callable[[int, int], None] = lambda done, total: None,
     stop: StopRequest | None = None,
 ) -> Evaluation:
-    """Run an evaluation and save it in a folder, or resume an evaluation from its folder.
+    """Run an evaluation. In a folder, it is saved, and an interrupted one is resumed.
 
     Finished episodes are saved even after a crash. Call the function again to resume, and to retry
     episodes that were lost to a fault.
 
     Args:
-        folder: the folder; created if it is missing.
         job: the evaluation.
         progress: progress display.
+        folder: the folder, created if it is missing; None to save nothing.
         overwrite: delete an earlier evaluation in the folder first.
         agreed: True if the user has accepted the cost of the policy's endpoint.
         begun: called with the number of finished episodes and the total.
@@ -131,17 +101,21 @@ def evaluate_in(
             endpoint is down.
     """
     if not agreed:
-        require_consent(job.estimates(0 if overwrite else len(folder.lines())))
-    with (
-        opened(folder, job, progress, overwrite=overwrite) as kept,
-        ProgressFile(progress, folder.path, "eval", folder.path.name) as told,
-    ):
+        done = 0 if folder is None or overwrite else len(folder.lines())
+        require_consent(job.estimates(done))
+    kept = FinishedEpisodes()
+    with ExitStack() as stack:
+        if folder is not None:
+            kept = stack.enter_context(opened(folder, job, progress, overwrite=overwrite))
+            file = ProgressFile(progress, folder.path, "eval", folder.path.name)
+            progress = stack.enter_context(file)
         begun(len(kept.lines), len(job.tasks) * job.samples)
         try:
-            found = _evaluate(job, kept, told, stop)
+            found = _evaluate(job, kept, progress, stop)
         finally:
             job.close()
-        write_json(folder.summary, to_json(job, found))
+        if folder is not None:
+            write_json(folder.summary, to_json(job, found))
     return found
 
 
@@ -263,7 +237,7 @@ def opened(
     """Context manager that locks an evaluation's folder for writing.
 
     An existing evaluation in the folder must have the same settings unless ``overwrite`` is True.
-    See :func:`evaluate_in` for the arguments.
+    See :func:`evaluate_job` for the arguments.
 
     Raises:
         ConfigError: if the folder contains a different evaluation.

@@ -1,1 +1,0 @@
-"""Task export as JSON Lines and Parquet, with a JSON-LD description."""
