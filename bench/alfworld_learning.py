@@ -22,10 +22,11 @@ from statistics import mean
 
 from rich.console import Console
 
-from coevo_gym.cli.progress import RunProgress
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.evals.evaluation import evaluate_policy
+from coevo_gym.runs.display import RunProgress
+from coevo_gym.runs.evals.evaluation import evaluate_job
+from coevo_gym.runs.evals.job import run_job
 from coevo_gym.runs.train import train
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
@@ -52,7 +53,8 @@ def run_seed(seed: int, sets: list[str], base: Path) -> tuple[Counts, int]:
     found: Counts = {}
     for split in SPLITS:
         for name in POLICIES:
-            row = evaluate_policy(folder, name, split)
+            job = run_job(folder, name, split)
+            row = job.row(evaluate_job(job))
             found[name, split] = (round(row.success * row.n_tasks), row.n_tasks)
     scenes = {task.scenario for task in RunReader(folder.database).tasks(origin="evolved")}
     return found, len(scenes)

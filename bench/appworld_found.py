@@ -24,7 +24,6 @@ from statistics import mean
 
 from rich.console import Console
 
-from coevo_gym.cli.progress import RunProgress
 from coevo_gym.core.stats import paired, sign_flip
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import read_tasks, write_tasks
@@ -32,6 +31,7 @@ from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.episodes.evaluation import evaluate
 from coevo_gym.runs.assembly import Assembly, load_evaluated
 from coevo_gym.runs.config import load_config
+from coevo_gym.runs.display import RunProgress
 from coevo_gym.runs.experiments.definition import read_seeds
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.table import RANDOM, WARMUP

@@ -28,8 +28,8 @@ from statistics import mean, stdev
 
 from rich.console import Console
 
-from coevo_gym.cli.progress import RunProgress
 from coevo_gym.runs.config import load_config
+from coevo_gym.runs.display import RunProgress
 from coevo_gym.runs.train import train
 from coevo_gym.store.folder import RunFolder
 

@@ -30,9 +30,9 @@ def trained(seldom: int, env_steps: int) -> dict[str, float]:
     """Train with at most one full collection per ``seldom`` middle-generation collections."""
     from rich.console import Console
 
-    from coevo_gym.cli.progress import RunProgress
     from coevo_gym.episodes import live as garbage
     from coevo_gym.runs.config import load_config
+    from coevo_gym.runs.display import RunProgress
     from coevo_gym.runs.train import train
     from coevo_gym.store.folder import RunFolder
 

@@ -24,8 +24,8 @@ from coevo_gym.envs.held_out import native_tasks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coevo_gym.cli.python import evaluate as evaluate
-    from coevo_gym.cli.python import train as train
+    from coevo_gym.api import evaluate as evaluate
+    from coevo_gym.api import train as train
     from coevo_gym.curricula.session.sampler import EvolvingTaskSampler as EvolvingTaskSampler
     from coevo_gym.curricula.session.session import CurriculumSession as CurriculumSession
     from coevo_gym.curricula.session.vector_sampler import (
@@ -56,8 +56,8 @@ _LAZY = {
     "CurriculumSession": "coevo_gym.curricula.session.session",
     "EvolvingTaskSampler": "coevo_gym.curricula.session.sampler",
     "EvolvingVectorSampler": "coevo_gym.curricula.session.vector_sampler",
-    "evaluate": "coevo_gym.cli.python",
-    "train": "coevo_gym.cli.python",
+    "evaluate": "coevo_gym.api",
+    "train": "coevo_gym.api",
 }
 _WINGS = ("agents", "curricula", "prompts", "trainers")
 

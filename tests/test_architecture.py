@@ -32,7 +32,7 @@ FLOOR_OF = {
     "methods": 5,
     "runs": 6,
     "view": 7,
-    "cli": 8, "__main__": 8,
+    "api": 8, "cli": 8, "__main__": 8,
 }  # fmt: skip
 HEAVY = {
     "torch", "transformers", "vllm", "openai", "sentence_transformers", "textworld", "pandas",
@@ -130,6 +130,32 @@ def test_rooms_of_one_floor_form_no_circle() -> None:
                 graph.setdefault(room[0], set()).add(other[0])
     assert graph["testing"] == {"trainers"}
     assert not circles({room: graph.get(room, set()) for room in FLOOR_OF})
+
+
+def pairs_in(room: str) -> dict[str, set[str]]:
+    """Which of a room's modules and folders each of them imports from."""
+    known = {module for module, _ in sources()}
+    graph = defaultdict[str, set[str]](set)
+    for module, path in sources():
+        for name in (modules_imported(path, known) & known) if module.startswith(room) else ():
+            mine, other = (one.removeprefix(f"{room}.").split(".")[0] for one in (module, name))
+            if name.startswith(f"{room}.") and module.startswith(f"{room}.") and mine != other:
+                graph[mine].add(other)
+    return graph
+
+
+def test_parts_of_the_upper_rooms_form_no_circle_and_know_few_others() -> None:
+    for room in ("coevo_gym.runs", "coevo_gym.view"):
+        graph = pairs_in(room)
+        names = {*graph, *(other for others in graph.values() for other in others)}
+        assert len(names) > 10
+        assert not circles({name: graph.get(name, set()) for name in names})
+    assert sum(map(len, pairs_in("coevo_gym.runs").values())) <= 62
+
+
+def test_the_package_does_not_import_the_command_line() -> None:
+    for module in ("__init__.py", "api.py"):
+        assert not [name for name in imports(PACKAGE / module) if ".cli" in name]
 
 
 def test_neighbours_do_not_know_each_other() -> None:

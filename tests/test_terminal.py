@@ -19,10 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 import coevo_gym.cli
-from coevo_gym.cli.output import SafeConsole, print_json
-from coevo_gym.cli.progress import RunProgress
+from coevo_gym.cli.output import print_json
 from coevo_gym.core.spaces import visible
 from coevo_gym.core.task import Task
+from coevo_gym.runs.display import RunProgress, SafeConsole
 from tests.agents.fake_openai import FakeOpenAI, Refuse
 from tests.curricula.episodes import TRAIN
 

@@ -36,7 +36,6 @@ from coevo_gym.cli.output import (
     console,
     errors,
     say_aside,
-    telling,
 )
 from coevo_gym.cli.tasks import group as tasks
 from coevo_gym.core.errors import (
@@ -47,6 +46,7 @@ from coevo_gym.core.errors import (
     ModelNotFound,
     TaskError,
 )
+from coevo_gym.runs.display import telling
 
 
 def for_help(command: Any) -> Any:

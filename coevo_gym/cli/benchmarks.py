@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from coevo_gym import __version__
+from coevo_gym.cli.installing import installing
 from coevo_gym.cli.output import (
     FAILED,
     MISSING,
@@ -22,7 +23,6 @@ from coevo_gym.cli.output import (
     print_table,
     say,
 )
-from coevo_gym.cli.progress import installing
 from coevo_gym.cli.sources import find_installable, setup_of
 from coevo_gym.core.arithmetic import can_be_portable, processor
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, broken_benchmarks

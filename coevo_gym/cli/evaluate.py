@@ -21,18 +21,16 @@ from coevo_gym.cli.output import (
     print_table,
     say,
     say_aside,
-    telling,
 )
-from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.settings import Sets, Yes
-from coevo_gym.cli.sources import BenchmarkOrRun, find_benchmark, find_source
-from coevo_gym.core.benchmark import BenchmarkSpec
+from coevo_gym.cli.sources import BenchmarkOrRun
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
 from coevo_gym.core.task import Split
 from coevo_gym.envs.tags import kind_of_tag
+from coevo_gym.runs.display import RunProgress, telling
 from coevo_gym.runs.table import NO_SCORES, FinalScores, TableRow, final_columns
 from coevo_gym.store.eval_folder import EvalFolder
-from coevo_gym.store.folder import RunFolder, finite
+from coevo_gym.store.folder import finite
 
 if TYPE_CHECKING:
     from coevo_gym.core.stats import Rate
@@ -136,24 +134,18 @@ def evaluate(
 
       coevo eval bfcl --policy scripted --split test --env scheme=all200
     """
-    from coevo_gym.runs.evals.evaluation import default_name, evaluate_in, identity, to_json
-    from coevo_gym.runs.evals.job import TrialRules, model_job, run_job
+    from coevo_gym.runs.evals.evaluation import default_name, evaluate_job, identity, to_json
+    from coevo_gym.runs.evals.job import TrialRules, make_job
     from coevo_gym.runs.evals.trials import TrialFolder
 
-    found = find_source(source)
-    _check_options(found, sets=sets, env=env, on=on)
     if trials is not None and (samples > 1 or by):
         raise ConfigError("Omit --samples and --by, or omit --trials: they cannot be combined.")
     if trials is None and not cut:
         raise ConfigError("--no-cut needs --trials: plain evaluations never cut episodes short.")
     progress = RunProgress(errors)
     with telling(progress.say):
-        if isinstance(found, RunFolder):
-            elsewhere = find_benchmark(on).name if on is not None else None
-            job = run_job(found, policy, split.value, samples=samples, on=elsewhere)
-        else:
-            given = {"sets": sets or (), "env": env or ()}
-            job = model_job(found.name, policy, split.value, progress, samples=samples, **given)
+        options: dict[str, Any] = {"on": on, "sets": sets or (), "env": env or ()}
+        job = make_job(source, policy, split.value, progress, samples=samples, **options)
         if trials is not None:
             job = replace(job, trials=TrialRules(trials, cut=cut))
         _check_by(by or (), job)
@@ -164,10 +156,10 @@ def evaluate(
             return
         folder = EvalFolder.named(named)
         with _kept_in(folder, progress), job.stopping() as stop:
-            evaluation = evaluate_in(
-                folder,
+            evaluation = evaluate_job(
                 job,
                 progress,
+                folder=folder,
                 overwrite=overwrite,
                 agreed=agreed,
                 begun=_going_on,
@@ -254,21 +246,6 @@ def _going_on(done: int, total: int) -> None:
         say_aside(f"All {total} episodes are already done. Use --overwrite to run them again.")
     elif done:
         say_aside(f"{done} of {total} episodes are already done.")
-
-
-def _check_options(
-    found: BenchmarkSpec | RunFolder,
-    *,
-    sets: list[str] | None,
-    env: list[str] | None,
-    on: str | None,
-) -> None:
-    if isinstance(found, RunFolder) and (sets or env):
-        raise ConfigError(
-            "--set and --env only work with a benchmark; a run always uses its own settings."
-        )
-    if on is not None and not isinstance(found, RunFolder):
-        raise ConfigError(f"--on {on} only works if the source is a run. Name a run, or omit --on.")
 
 
 def _check_by(by: Sequence[str], job: EvalJob) -> None:

@@ -15,21 +15,20 @@ from rich.table import Column, Table
 from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
-    approve_settings,
     as_text,
+    ask_to_permit,
     errors,
     print_json,
     print_numbers,
     say,
     say_aside,
     say_block,
-    telling,
 )
-from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.settings import Card, IgnoreMemory, Sets, Yes, plan_of, print_rows
 from coevo_gym.cli.sources import benchmarks, completing, tables
 from coevo_gym.core.arithmetic import use_arithmetic
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.runs.display import RunProgress, telling
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import RUNS
 
@@ -200,12 +199,13 @@ def experiment(
 
 def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
     """Run an experiment's missing cells, write the result files, and print their location."""
+    from coevo_gym.runs.config import approve_settings
     from coevo_gym.runs.planning.memory import require_memory
 
     if chosen.experiment.kind != "simulated":
         for cell in chosen.cells():
             if cell.state != "finished":
-                approve_settings(cell.config, yes)
+                approve_settings(cell.config, None if yes else ask_to_permit)
                 use_arithmetic(cell.config.arithmetic)  # before PyTorch is imported
                 if not ignore_memory:
                     require_memory(cell.config)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
 import textwrap
@@ -13,39 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console
 from rich.markup import escape, render
-from rich.segment import Segment
 from rich.table import Column, Table
-from rich.text import Text
 
-from coevo_gym.core import waiting
 from coevo_gym.core.spaces import HIDDEN, visible
+from coevo_gym.runs.display import SafeConsole
 
 if TYPE_CHECKING:
-    from coevo_gym.runs.config import RunConfig
     from coevo_gym.runs.planning.cost import CostEstimate
+    from coevo_gym.store.approvals import Demand
 
 DONE, FAILED, USAGE, MISSING, INTERRUPTED = 0, 1, 2, 3, 130
-
-
-class SafeConsole(Console):
-    """A console that replaces control characters in all output with their names.
-
-    Task names, instructions, pages and error messages may contain escape sequences that must not
-    reach the terminal. Only sequences that Rich itself adds (colours, cursor movements) may do so.
-    """
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        """Convert a string to rich text without control characters, so that tables stay aligned."""
-        return super().render_str(visible(text), **options)
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterator[Segment]:
-        """Render an object as segments, replacing control characters even in styled text."""
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=visible(segment.text))
 
 
 console = SafeConsole()
@@ -138,29 +116,6 @@ def cell(value: Any) -> str:
     return escape(as_text(value))
 
 
-class _Teller(logging.Handler):
-    """Log handler that shows warnings and progress messages to the user."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._say = say
-
-    def emit(self, record: logging.LogRecord) -> None:
-        prefix = "" if record.name == waiting.logger.name else f"{record.levelname.lower()}: "
-        self._say(f"{prefix}{record.getMessage()}")
-
-
-@contextmanager
-def telling(say: Callable[[str], None]) -> Iterator[None]:
-    """Context manager that sends the package's log messages only to ``say``."""
-    logger = logging.getLogger("coevo_gym")
-    before, logger.handlers = logger.handlers, [_Teller(say)]
-    try:
-        yield
-    finally:
-        logger.handlers = before
-
-
 def say(text: str) -> None:
     """Print a line without wrapping, so that paths are not broken."""
     console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
@@ -216,23 +171,18 @@ def agree(asked: Sequence[CostEstimate]) -> bool:
     return typer.confirm("Continue?", err=True, abort=True)
 
 
-def approve_settings(config: RunConfig, yes: bool) -> None:
-    """Ask the user to permit what settings from a file or a run ask for, and keep the answer.
+def ask_to_permit(missing: Sequence[Demand]) -> None:
+    """Ask the user to permit what settings from a file or a run ask for.
 
     Raises:
-        ConfigError: if this is not permitted yet, and there is no terminal to ask on.
+        ConfigError: if there is no terminal to ask on.
     """
-    from coevo_gym.runs.config import demands
-    from coevo_gym.store.approvals import approve, in_words, is_approved, require
+    from coevo_gym.store.approvals import in_words, require
 
-    # Methods are loaded only once they are approved, and may then ask for more.
-    while missing := [demand for demand in demands(config) if not is_approved(demand)]:
-        if not yes:
-            if not (sys.stdin.isatty() and errors.is_terminal):
-                require(*missing)
-            say_aside(in_words(missing))
-            typer.confirm("Permit this?", err=True, abort=True)
-        approve(*missing, keep=True)
+    if not (sys.stdin.isatty() and errors.is_terminal):
+        require(*missing)
+    say_aside(in_words(missing))
+    typer.confirm("Permit this?", err=True, abort=True)
 
 
 @contextmanager

@@ -13,7 +13,8 @@ import typer
 
 from coevo_gym.cli.output import busy, console, say, say_aside
 from coevo_gym.cli.play_terminal import play_episode
-from coevo_gym.cli.sources import NativeSplit, benchmarks, completing, find_benchmark, runs
+from coevo_gym.cli.sources import NativeSplit, benchmarks, completing, runs
+from coevo_gym.core.benchmark import find_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason

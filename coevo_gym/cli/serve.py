@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coevo_gym.cli.output import say, say_aside
-from coevo_gym.cli.sources import BenchmarkName, find_benchmark
+from coevo_gym.cli.sources import BenchmarkName
+from coevo_gym.core.benchmark import find_benchmark
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.registry import METHODS
 

@@ -14,20 +14,19 @@ from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
     agree,
-    approve_settings,
+    ask_to_permit,
     console,
     print_json,
     print_numbers,
     say,
     say_aside,
     say_block,
-    telling,
 )
-from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.settings import Card, IgnoreMemory, Sets, Yes, plan_of, print_rows
 from coevo_gym.cli.sources import RunName, completing, presets
 from coevo_gym.core.arithmetic import use_arithmetic
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
+from coevo_gym.runs.display import RunProgress, telling
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import RUNS, RunFolder
 
@@ -77,7 +76,7 @@ def train(
 
       coevo train webshop_llm --set explorer.model.endpoint.model=gpt-4.1-mini
     """
-    from coevo_gym.runs.config import load_config
+    from coevo_gym.runs.config import approve_settings, load_config
 
     if listing:
         _list_presets(as_json)
@@ -101,7 +100,7 @@ def train(
         raise ConfigError("--card selects the GPU to plan for, so it needs --dry-run.")
     if as_json:
         raise ConfigError("--json prints a plan or a list, so it needs --dry-run or --list.")
-    approve_settings(resolved.config, yes)
+    approve_settings(resolved.config, None if yes else ask_to_permit)
     use_arithmetic(resolved.config.arithmetic)  # before PyTorch is imported
     if not ignore_memory:
         from coevo_gym.runs.planning.memory import require_memory
@@ -141,6 +140,7 @@ def resume(
 
     For example: coevo resume quickstart
     """
+    from coevo_gym.runs.config import approve_settings
     from coevo_gym.runs.manifest import read_manifest
     from coevo_gym.runs.planning.memory import require_memory
 
@@ -152,7 +152,7 @@ def resume(
         _end(folder, RunSummary.read(folder))
         return
     config = read_manifest(folder)[1]
-    approve_settings(config, yes)
+    approve_settings(config, None if yes else ask_to_permit)
     use_arithmetic(config.arithmetic)  # before PyTorch is imported
     if not ignore_memory:
         require_memory(config)

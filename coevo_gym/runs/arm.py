@@ -27,9 +27,9 @@ from coevo_gym.methods.kit import OnVerdict
 from coevo_gym.runs.assembly import Assembly, restoring, weights_hash
 from coevo_gym.runs.config import ArmConfig
 from coevo_gym.runs.evolving.answers import answers_of
+from coevo_gym.runs.evolving.rounds import StoredEvolver, StoredLandings, stack
 from coevo_gym.runs.manifest import note_interface
 from coevo_gym.runs.progress import ProgressSink
-from coevo_gym.runs.evolving.rounds import StoredEvolver, StoredLandings, stack
 from coevo_gym.runs.stop import Stopped
 from coevo_gym.runs.table import WARMUP
 from coevo_gym.store.checkpoint import Checkpoint, Checkpoints

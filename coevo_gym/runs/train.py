@@ -25,8 +25,9 @@ from coevo_gym.episodes.live import rare_full_collections
 from coevo_gym.runs.arm import Arm, ArmEvents
 from coevo_gym.runs.assembly import Assembly, computing, restoring
 from coevo_gym.runs.config import ArmConfig, Resolved, RunConfig, demands
-from coevo_gym.runs.evolving.answers import answers_of, warnings
 from coevo_gym.runs.evals.final import final_scores, keep_score
+from coevo_gym.runs.evolving.answers import answers_of, warnings
+from coevo_gym.runs.evolving.rounds import StoredEvolver, stack
 from coevo_gym.runs.manifest import (
     arithmetic_for,
     check_unchanged,
@@ -38,7 +39,6 @@ from coevo_gym.runs.manifest import (
 from coevo_gym.runs.planning.cost import Spending, estimates, require_consent
 from coevo_gym.runs.planning.memory import memory_warnings
 from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
-from coevo_gym.runs.evolving.rounds import StoredEvolver, stack
 from coevo_gym.runs.sinks.sink import ArmSinks, check_sinks
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import (

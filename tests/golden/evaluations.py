@@ -16,8 +16,9 @@ from pathlib import Path
 
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig, load_config
-from coevo_gym.runs.evals.evaluation import SILENT, evaluate_unkept
+from coevo_gym.runs.evals.evaluation import evaluate_job
 from coevo_gym.runs.evals.job import model_job
+from coevo_gym.runs.progress import SILENT
 from coevo_gym.store.eval_folder import EvalLine
 
 FOLDER = Path(__file__).parent / "evaluation"
@@ -43,7 +44,7 @@ def by_itself(benchmark: str, seed: int) -> list[Row]:
     """Evaluate as ``coevo eval`` does."""
     sets = (*SETS, f"seed={seed}")
     job = model_job(benchmark, "random", SPLITS[benchmark], SILENT, sets=sets)
-    return list(map(_row, evaluate_unkept(job, SILENT).lines))
+    return list(map(_row, evaluate_job(job).lines))
 
 
 def stored(benchmark: str) -> dict[str, list[Row]]:

@@ -48,9 +48,9 @@ from coevo_gym.prompts.cue import load_cue
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import ExplorerSettings, arm_configs, load_config
 from coevo_gym.runs.evolving.models import AskedExplorer, Models
+from coevo_gym.runs.evolving.rounds import carried_out_by
 from coevo_gym.runs.planning.cost import estimates
 from coevo_gym.runs.planning.plan import plan
-from coevo_gym.runs.evolving.rounds import carried_out_by
 from coevo_gym.testing.models import ScriptedPolicy
 from tests.curricula.episodes import TRAIN, group
 from tests.curricula.explore.presser import TOY_PROMPT, Presser

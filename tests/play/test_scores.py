@@ -9,9 +9,10 @@ import pytest
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.runs.evals.comparison import compare
-from coevo_gym.runs.evals.evaluation import SILENT, evaluate_in
+from coevo_gym.runs.evals.evaluation import evaluate_job
 from coevo_gym.runs.evals.job import model_job
 from coevo_gym.runs.evals.sides import find_sides
+from coevo_gym.runs.progress import SILENT
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json
 from coevo_gym.view.play.desk import NotPossible
@@ -50,7 +51,7 @@ def test_it_stands_beside_other_policies() -> None:
         assert scores.to_json()["played"] == 2
         play_next(scores, well=True)
         assert scores.next() is None
-    evaluate_in(EvalFolder.named("floor"), model_job("toy", "random", "val", SILENT), SILENT)
+    evaluate_job(model_job("toy", "random", "val", SILENT), folder=EvalFolder.named("floor"))
     person, floor = find_sides("me", "floor")
     found = compare(person, floor)
     assert person.policy == "person"
@@ -66,7 +67,7 @@ def test_the_record_is_that_of_an_agent() -> None:
     with open_scores("me", "toy", "val") as scores:
         game = play_next(scores, well=True)
     job = model_job("toy", "scripted", "val", SILENT)
-    evaluate_in(EvalFolder.named("ceiling"), job, SILENT)
+    evaluate_job(job, folder=EvalFolder.named("ceiling"))
     ((line, mine),) = EvalFolder.of("me").trajectories()
     theirs = {line.id: (line, record) for line, record in EvalFolder.of("ceiling").trajectories()}
     assert (line, mine) == theirs[game.task.id]

@@ -23,8 +23,9 @@ from coevo_gym.core.trajectory import EvalTrajectory, View
 from coevo_gym.episodes.evaluation import Parts
 from coevo_gym.runs.arm import Arm
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.evals.evaluation import SILENT, KeptInFolder, evaluate_in
+from coevo_gym.runs.evals.evaluation import KeptInFolder, evaluate_job
 from coevo_gym.runs.evals.job import EvalJob, model_job
+from coevo_gym.runs.progress import SILENT
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.train import resume, train
 from coevo_gym.store import database, folder
@@ -217,7 +218,7 @@ class EvaluationWalks:
             errors = {"engine": LOSES, "agent": (lambda: ModelError("it is gone"), Killed)}
             fail_soon(self.seams, rng, **errors, **WRITES)
             try:
-                done = evaluate_in(found, self.job(samples), SILENT).faults == 0
+                done = evaluate_job(self.job(samples), folder=found).faults == 0
             except (Killed, CoevoError):
                 assert self.seams.failed, "it fails by itself"
             self.seen[self.seams.failed] += 1

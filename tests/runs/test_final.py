@@ -13,7 +13,8 @@ from coevo_gym.core.task import Split
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.evals.comparison import compare
-from coevo_gym.runs.evals.evaluation import evaluate_policy
+from coevo_gym.runs.evals.evaluation import evaluate_job
+from coevo_gym.runs.evals.job import run_job
 from coevo_gym.runs.evals.sides import final_sides
 from coevo_gym.runs.stop import Stopped
 from coevo_gym.runs.train import RunSummary, resume, train
@@ -110,8 +111,10 @@ def test_the_scores_are_those_of_the_last_weights_on_all_test_tasks(done: Path) 
     other = done.parent / "other"
     begin(other, quiet(), *sets)
     for policy in POLICIES:
-        row, numbers = evaluate_policy(RunFolder(other), policy, "test"), final[policy]["test"]
-        assert (numbers["success_rate"], numbers["mean_score"]) == (row.success, row.score)
+        found = evaluate_job(run_job(RunFolder(other), policy, "test"))
+        numbers = final[policy]["test"]
+        known = numbers["success_rate"], numbers["mean_score"]
+        assert known == (found.success_rate, found.mean_score)
 
 
 def test_final_tasks_reach_nothing_that_is_practised(done: Path) -> None:

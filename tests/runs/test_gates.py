@@ -17,8 +17,8 @@ from coevo_gym.curricula.gates.similarity import BinnedEvolver
 from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig, arm_configs, load_config
-from coevo_gym.runs.manifest import make_manifest
 from coevo_gym.runs.evolving.rounds import carried_out_by, stack
+from coevo_gym.runs.manifest import make_manifest
 from coevo_gym.runs.table import TableRow
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, read_json

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 import coevo_gym
-from coevo_gym.cli.progress import RunProgress
+from coevo_gym.runs.display import RunProgress
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.train import resume
 from coevo_gym.store.folder import RunFolder, read_lines

@@ -18,9 +18,10 @@ from coevo_gym.episodes.runner import Runner
 from coevo_gym.episodes.trials import Trials
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.evals.evaluation import SILENT, evaluate_in
+from coevo_gym.runs.evals.evaluation import evaluate_job
 from coevo_gym.runs.evals.job import EvalJob, TrialRules, model_job
 from coevo_gym.runs.evals.trials import TrialFolder, run_trials_in
+from coevo_gym.runs.progress import SILENT
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json, read_lines
 from tests.agents.fake_openai import FakeOpenAI, Hold, Messages, Say
@@ -83,7 +84,7 @@ def test_most_of_a_cap_goes_into_episodes_that_are_kept(
     }
     with FakeOpenAI(answer=playing) as server:
         with pytest.raises(BudgetSpent, match="Raise max_tokens_total to continue"):
-            evaluate_in(folder, job(server, **caps), SILENT)
+            evaluate_job(job(server, **caps), folder=folder)
         assert not server.problems
     lines = folder.lines().values()
     counted = read_json(folder.endpoint)

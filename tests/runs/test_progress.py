@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from coevo_gym.cli.progress import RunProgress, installing
+from coevo_gym.cli.installing import installing
 from coevo_gym.core.spend import Cost, Usage
 from coevo_gym.core.waiting import Pace, acted, duration, how_far
+from coevo_gym.runs.display import RunProgress
 from coevo_gym.runs.progress import PhasePace, ProgressFile
 from coevo_gym.runs.stop import Stopped
 from coevo_gym.store.folder import in_use, locked
@@ -134,7 +135,7 @@ def test_work_that_was_killed_does_not_look_alive(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from coevo_gym.runs.evals.evaluation import Silent
+from coevo_gym.runs.progress import Silent
 from coevo_gym.runs.progress import ProgressFile
 progress = ProgressFile(Silent(), Path({str(tmp_path)!r}), "train", "mine")
 progress.phase("train", 10)

@@ -11,15 +11,16 @@ import pytest
 from rich.console import Console
 
 from coevo_gym.agents.tiny.policy import TinyPolicy
-from coevo_gym.cli.progress import RunProgress
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Completion, Prompt, Request
 from coevo_gym.core.stats import SOLVED, wilson_interval
 from coevo_gym.core.trajectory import View
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig, load_config
+from coevo_gym.runs.display import RunProgress
 from coevo_gym.runs.evals.comparison import compare
-from coevo_gym.runs.evals.evaluation import evaluate_policy
+from coevo_gym.runs.evals.evaluation import evaluate_job
+from coevo_gym.runs.evals.job import run_job
 from coevo_gym.runs.evals.sides import find_sides
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.runs.train import RunSummary, train
@@ -250,7 +251,8 @@ def test_the_viewer_shows_a_row_per_task(sampled: tuple[Path, RunSummary]) -> No
 def test_one_sample_is_drawn_again_by_a_later_evaluation(tmp_path: Path) -> None:
     summary = run(tmp_path / "run", "evaluation.temperature=3")
     row = next(row for row in summary.table if row.name == "static")
-    again = evaluate_policy(RunFolder(tmp_path / "run"), "static", "val")
+    job = run_job(RunFolder(tmp_path / "run"), "static", "val")
+    again = job.row(evaluate_job(job))
     assert (again.success, again.score, again.n_tasks) == (row.success, row.score, row.n_tasks)
     greedy = run(tmp_path / "greedy")
     assert greedy.table[1].success != summary.table[1].success, "both are greedy"

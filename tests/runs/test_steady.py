@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from coevo_gym.cli.progress import RunProgress
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.core.task import Split
@@ -20,7 +19,9 @@ from coevo_gym.envs.held_out import is_held_out
 from coevo_gym.runs.arm import Arm
 from coevo_gym.runs.assembly import Assembly, load_evaluated, weights_hash
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.evals.evaluation import evaluate_policy
+from coevo_gym.runs.display import RunProgress
+from coevo_gym.runs.evals.evaluation import evaluate_job
+from coevo_gym.runs.evals.job import run_job
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.stop import Stopped
 from coevo_gym.runs.table import mean_of_late
@@ -117,8 +118,9 @@ def test_late_evaluations_by_formula() -> None:
 
 def test_what_is_evaluated_is_the_average_also_afterwards(done: Path) -> None:
     told = read_json(done / "summary.json")["arms"]["static"]
-    row, last = evaluate_policy(RunFolder(done), "static", "held_out"), told["evaluations"][-1]
-    assert (row.success, row.score) == (last["success_rate"], last["mean_score"])
+    found = evaluate_job(run_job(RunFolder(done), "static", "held_out"))
+    last = told["evaluations"][-1]
+    assert (found.success_rate, found.mean_score) == (last["success_rate"], last["mean_score"])
     saved = Checkpoints(RunFolder(done).checkpoints / "static").latest()
     assert saved is not None
     policy = Assembly(read_manifest(RunFolder(done))[1]).policy
@@ -228,4 +230,4 @@ def test_what_is_trained_on_can_be_watched_and_changes_nothing(done: Path, tmp_p
 
 def test_a_run_without_it_cannot_be_evaluated_there(finished: Path) -> None:
     with pytest.raises(ConfigError, match=r"benchmark\.hold_out"):
-        evaluate_policy(RunFolder(finished), "static", "held_out")
+        evaluate_job(run_job(RunFolder(finished), "static", "held_out"))

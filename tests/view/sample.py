@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.evals.evaluation import Silent, evaluate_in
+from coevo_gym.runs.evals.evaluation import evaluate_job
 from coevo_gym.runs.evals.job import run_job
+from coevo_gym.runs.progress import SILENT
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.train import train
 from coevo_gym.store.eval_folder import EvalFolder
@@ -45,10 +46,10 @@ def make(folder: Path) -> Path:
         run = RunFolder(RUNS / RUN)
         if not run.summary.is_file():
             resolved = load_config("quickstart", sets=SETS, environ={})
-            train(run, resolved, Silent(), StopRequest(), overwrite=True)
+            train(run, resolved, SILENT, StopRequest(), overwrite=True)
         evaluated = EvalFolder.named(EVAL)
         if not evaluated.summary.is_file():
-            evaluate_in(evaluated, run_job(run, None, "val", samples=2), Silent())
+            evaluate_job(run_job(run, None, "val", samples=2), folder=evaluated)
     return folder
 
 

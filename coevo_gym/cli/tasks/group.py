@@ -11,7 +11,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from coevo_gym.cli.output import FAILED, AsJson, busy, cell, print_json, print_table, say, say_aside
-from coevo_gym.cli.sources import BenchmarkOrRun, NativeSplit, completing, find_source, runs
+from coevo_gym.cli.sources import BenchmarkOrRun, NativeSplit, completing, runs
 from coevo_gym.cli.tasks.review import review
 from coevo_gym.cli.tasks.tell import tell
 from coevo_gym.core.errors import ConfigError, TaskError
@@ -61,6 +61,7 @@ def list_tasks(
 
       coevo tasks quickstart --rejected --search near_duplicate
     """
+    from coevo_gym.runs.evals.job import find_source
     from coevo_gym.runs.tasks.listing import (
         evolved_rows,
         matching,
@@ -323,6 +324,7 @@ def export_tasks(
     """
     from coevo_gym.core.benchmark import get_benchmark
     from coevo_gym.core.task import Split
+    from coevo_gym.runs.evals.job import find_source
     from coevo_gym.runs.tasks.bundle import of_benchmark, of_run, write_bundle
 
     found = find_source(source)

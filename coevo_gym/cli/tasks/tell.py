@@ -10,11 +10,12 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from coevo_gym.cli.output import SafeConsole, console, is_piped
+from coevo_gym.cli.output import console, is_piped
 from coevo_gym.core.evolution import Context, Explored, Verdict
 from coevo_gym.core.kinds import kind_of
 from coevo_gym.core.spaces import visible
 from coevo_gym.core.task import Task
+from coevo_gym.runs.display import SafeConsole
 from coevo_gym.runs.tasks.story import Story
 from coevo_gym.store.reader import HOLD
 

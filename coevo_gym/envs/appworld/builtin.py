@@ -1,7 +1,8 @@
 """AppWorld's built-in world. It is created with the installed engine and then cached.
 
 The engine's contents, and databases made with it, may be redistributed only in encrypted form.
-Therefore this package contains neither; ``builtin_world/main.py`` creates the world on each machine.
+Therefore this package contains neither; ``builtin_world/main.py`` creates the world on each
+machine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_pyt
 from coevo_gym.provision import benchmark_home, locked, staged
 
 _SCRIPTS = Path(__file__).parent / "builtin_world"
-_SAME_AS: Mapping[str, str] = {"9f0fd14454ab": "4b8f42488c9b"}
+_SAME_AS: Mapping[str, str] = {"900e1722c1f2": "4b8f42488c9b"}
 """Hashes of later script versions, mapped to the hash of the version that made the same world, byte
 for byte. Tasks name the world that they were made in, so its name survives such changes.
 """

@@ -6,7 +6,14 @@ kind can be set to it directly: ``benchmark=bfcl``. A file may extend a preset (
 "quickstart"``) and describe itself (``about``).
 """
 
-from coevo_gym.runs.config.arms import ArmConfig, arm_configs, asks_policy, demand_of, demands
+from coevo_gym.runs.config.arms import (
+    ArmConfig,
+    approve_settings,
+    arm_configs,
+    asks_policy,
+    demand_of,
+    demands,
+)
 from coevo_gym.runs.config.sections import (
     AnalystSettings,
     ArmSettings,
@@ -45,6 +52,7 @@ __all__ = [
     "TapeSettings",
     "WarmupSettings",
     "about_preset",
+    "approve_settings",
     "arm_configs",
     "asks_policy",
     "demand_of",

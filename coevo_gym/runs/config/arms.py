@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import SerializeAsAny, ValidationError
@@ -36,7 +36,7 @@ from coevo_gym.runs.config.sections import (
     ExplorerSettings,
 )
 from coevo_gym.runs.config.tree import RunConfig
-from coevo_gym.store.approvals import Demand, is_approved
+from coevo_gym.store.approvals import Demand, approve, is_approved
 from coevo_gym.trainers.protocols import LoopConfig
 from coevo_gym.trainers.settings import LearnerConfig
 
@@ -144,6 +144,20 @@ def demands(config: RunConfig) -> list[Demand]:
             endpoints.append(arm.analyst.model.endpoint)
     keys = (demand_of(endpoint) for endpoint in endpoints)
     return [*dict.fromkeys([*found, *(key for key in keys if key is not None)])]
+
+
+def approve_settings(
+    config: RunConfig, ask: Callable[[Sequence[Demand]], object] | None = None
+) -> None:
+    """Approve what settings from a file or a run ask for, and keep the approval.
+
+    ``ask`` is called first with demands that are not approved yet; it raises to refuse them.
+    """
+    # Methods are loaded only once they are approved, and may then ask for more.
+    while missing := [demand for demand in demands(config) if not is_approved(demand)]:
+        if ask is not None:
+            ask(missing)
+        approve(*missing, keep=True)
 
 
 def demand_of(endpoint: EndpointConfig) -> Demand | None:

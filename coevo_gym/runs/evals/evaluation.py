@@ -31,10 +31,9 @@ from coevo_gym.runs.planning.cost import require_consent
 from coevo_gym.runs.planning.plan import max_steps
 from coevo_gym.runs.progress import SILENT, ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.runs.stop import StopRequest
-from coevo_gym.runs.table import TableRow
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine, Key
-from coevo_gym.store.folder import RunFolder, append_line, write_json
+from coevo_gym.store.folder import append_line, write_json
 from coevo_gym.store.reader import RunReader
 from coevo_gym.store.secrets import without_secrets
 

@@ -37,14 +37,14 @@ def find_sides(
         ConfigError: if a name is unknown, or the required results were not stored.
         StoreError: if a file is missing or damaged.
     """
-    first = find_source(a)
+    first = find_results(a)
     if b is None:
         if not isinstance(first, RunFolder):
             raise ConfigError(
                 f"{a} covers only one policy. Name a second evaluation to compare it with."
             )
         return _arms_of(first, arms, final)
-    second = find_source(b)
+    second = find_results(b)
     runs = [found for found in (first, second) if isinstance(found, RunFolder)]
     if len(arms) > len(runs):
         raise ConfigError(
@@ -65,7 +65,7 @@ def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tu
 
     Tasks without a score on one side are left out. See :func:`find_sides` for the arguments.
     """
-    runs = [find_source(name) for name in (a, a if b is None else b)]
+    runs = [find_results(name) for name in (a, a if b is None else b)]
     if not all(isinstance(run, RunFolder) for run in runs):
         return {}
     first, second = (read_manifest(RunFolder(run.path))[1].evaluation.final for run in runs)
@@ -79,7 +79,7 @@ def other_arms(run: str) -> Sequence[str]:
     return config.arms[1:-1]
 
 
-def find_source(name: str) -> Source:
+def find_results(name: str) -> Source:
     """Return the run or evaluation with the given name or path.
 
     Raises:

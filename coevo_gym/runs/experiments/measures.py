@@ -44,9 +44,9 @@ from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.episodes.evaluation import by_task, by_type
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.evaluation import evaluate_job
+from coevo_gym.runs.evals.final import stored_as
 from coevo_gym.runs.evals.job import EvalJob, TrialRules, run_job
 from coevo_gym.runs.evals.trials import TrialFolder, cues_of, run_trials_in
-from coevo_gym.runs.evals.final import stored_as
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.progress import SILENT
 from coevo_gym.runs.table import WARMUP

@@ -14,8 +14,8 @@ from coevo_gym.curricula.pool.embed import HashingEmbedder
 from coevo_gym.curricula.pool.growing import diversity
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig
-from coevo_gym.runs.evolving.answers import answers_of, warnings
 from coevo_gym.runs.evals.final import final_scores
+from coevo_gym.runs.evolving.answers import answers_of, warnings
 from coevo_gym.runs.table import RANDOM, WARMUP, final_columns
 from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
 from coevo_gym.view.rows import Shape

@@ -13,6 +13,7 @@ import pytest
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.stats import Rate
 from coevo_gym.runs.config import load_config
+from coevo_gym.runs.evals.final import stored_as
 from coevo_gym.runs.experiments import measures
 from coevo_gym.runs.experiments.cells import Chosen
 from coevo_gym.runs.experiments.definition import Experiment, load
@@ -21,7 +22,6 @@ from coevo_gym.runs.experiments.measures import MEASURES, _Ended, measure
 from coevo_gym.runs.experiments.needs import played
 from coevo_gym.runs.experiments.numbers import column, numbers_of
 from coevo_gym.runs.experiments.records import CellRecord
-from coevo_gym.runs.evals.final import stored_as
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.store.folder import RunFolder, read_json, write_json
@@ -179,7 +179,7 @@ def test_eight_samples(
         return [line(id, sample, sample in solved) for sample in range(8)]
 
     lines = {"a": eight("a", 1, 2), "b": eight("b"), "lost": eight("lost", 0)[:7]}
-    monkeypatch.setattr(measures, "evaluate_in", lambda *_, **__: SimpleNamespace(by_task=lines))
+    monkeypatch.setattr(measures, "evaluate_job", lambda *_, **__: SimpleNamespace(by_task=lines))
     found = MEASURES["at_8"](ended(RunFolder(tmp_path), "arm", "evaluation.final=test"))
     assert (found["avg_at_8"], found["best_at_8"]) == (0.125, 0.5)
     assert jobs == [("arm", "test", 8, "test", ())]
@@ -204,7 +204,7 @@ def test_thinking_aloud_is_a_setting_of_the_same_policy(
 ) -> None:
     rate = Rate(4, 0.25, 0.0, 1.0)
     found = SimpleNamespace(success_rate=0.25, mean_score=0.5, types={"goal": {"pick": rate}})
-    monkeypatch.setattr(measures, "evaluate_in", lambda *_, **__: found)
+    monkeypatch.setattr(measures, "evaluate_job", lambda *_, **__: found)
     words = ("policy.kind=transformers",)
     assert MEASURES["react"](ended(RunFolder(tmp_path), "warm-up", *words)) == {
         "success": 0.25, "score": 0.5, "types": {"goal:pick": 0.25},

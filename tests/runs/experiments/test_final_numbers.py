@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from coevo_gym.runs.config import load_config
+from coevo_gym.runs.evals.final import stored_as
 from coevo_gym.runs.experiments import measures
 from coevo_gym.runs.experiments.definition import load
 from coevo_gym.runs.experiments.making import _average
 from coevo_gym.runs.experiments.measures import MEASURES, _Ended
 from coevo_gym.runs.experiments.numbers import numbers_of
 from coevo_gym.runs.experiments.records import read_record
-from coevo_gym.runs.evals.final import stored_as
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, append_line, write_json
 from coevo_gym.store.reader import Evaluated
@@ -107,7 +107,7 @@ def test_another_benchmark_is_tried_on_final_tasks(
         success_rate = 0.25
 
     monkeypatch.setattr(measures, "run_job", job)
-    monkeypatch.setattr(measures, "evaluate_unkept", lambda *_: Found())
+    monkeypatch.setattr(measures, "evaluate_job", lambda *_: Found())
     one = ended(RunFolder(tmp_path), *sets, others={"webshop": "bfcl/base"})
     assert MEASURES["transfer"](one) == {"benchmark": "bfcl", "before": 0.25, "success": 0.25}
     assert asked == [("warm-up", split, "bfcl", subset), ("arm", split, "bfcl", subset)]

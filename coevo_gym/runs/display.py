@@ -1,13 +1,13 @@
-"""Progress display for commands: a live line per phase on a terminal, plain lines elsewhere."""
+"""Progress display: a live line per phase on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -17,16 +17,38 @@ from rich.progress import (
     TaskID,
     TextColumn,
 )
+from rich.segment import Segment
 from rich.text import Text
 
-from coevo_gym.cli.output import busy
+from coevo_gym.core import waiting
+from coevo_gym.core.spaces import visible
 from coevo_gym.core.spend import Cost
-from coevo_gym.core.waiting import duration, followed_by
-from coevo_gym.runs.progress import PhasePace, ProgressFile, ProgressSink
+from coevo_gym.core.waiting import duration
+from coevo_gym.runs.progress import PhasePace
 
-_PLAIN_LINES = 10
+PLAIN_LINES = 10
+"""Lines per phase without a terminal."""
 _LONG_S = 20
 """Minimum remaining time of a phase, in seconds, for plain lines to show it."""
+
+
+class SafeConsole(Console):
+    """A console that replaces control characters in all output with their names.
+
+    Task names, instructions, pages and error messages may contain escape sequences that must not
+    reach the terminal. Only sequences that Rich itself adds (colours, cursor movements) may do so.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Convert a string to rich text without control characters, so that tables stay aligned."""
+        return super().render_str(visible(text), **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """Render an object as segments, replacing control characters even in styled text."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
 
 
 class RunProgress:
@@ -77,7 +99,7 @@ class RunProgress:
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
         """Report the start of a phase; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
-        self._name, self._shown = name, done * _PLAIN_LINES // max(1, total)
+        self._name, self._shown = name, done * PLAIN_LINES // max(1, total)
         self._facts = self._expected = ""
         self._pace = PhasePace(total, done)
         if self._live:
@@ -128,7 +150,7 @@ class RunProgress:
             shown = min(pace.done, pace.total)
             self._live.update(self._task, completed=shown, facts=text.removeprefix(", "))
             return
-        portion = int(pace.share * _PLAIN_LINES)
+        portion = int(pace.share * PLAIN_LINES)
         if portion > self._shown:
             self._shown = portion
             left = pace.left_s()
@@ -145,57 +167,27 @@ class RunProgress:
         self.console.file.flush()
 
 
+class _Teller(logging.Handler):
+    """Log handler that shows warnings and progress messages to the user."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        prefix = "" if record.name == waiting.logger.name else f"{record.levelname.lower()}: "
+        self._say(f"{prefix}{record.getMessage()}")
+
+
 @contextmanager
-def installing(what: str, folder: Path) -> Iterator[Callable[[str], None]]:
-    """Show a spinner and write ``progress.json`` during an installation.
-
-    Yields:
-        A function that reports the current activity.
-    """
-    with (
-        busy(f"installing {what}") as tell,
-        ProgressFile(_Spinning(tell), folder, "install", what) as told,
-        followed_by(_Following(told)),
-    ):
-        told.phase(f"installing {what}", 0)
-        yield lambda now: told.phase(now, 0)
-
-
-class _Following:
-    """A log handler that reports progress messages as phases of the command."""
-
-    def __init__(self, progress: ProgressFile) -> None:
-        self._progress, self._what = progress, ""
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        if what != self._what:
-            self._what = what
-            self._progress.phase(what, total, done)
-        self._progress.update(done)
-
-
-class _Spinning(ProgressSink):
-    """A progress display: a spinner on a terminal, otherwise about ten lines per phase."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell, self._name, self._total, self._shown = tell, "", 0, 0
-
-    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """Report the start of a phase."""
-        if self._name:  # the context manager has started its own phase
-            self._tell(name)
-        self._name, self._total, self._shown = name, total, 0
-
-    def update(self, done: int, **facts: str) -> None:
-        """Update the progress of the phase."""
-        portion = done * _PLAIN_LINES // max(1, self._total)
-        if portion > self._shown:
-            self._shown = portion
-            self._tell(f"{self._name}: {done} of {self._total}")
-
-    def say(self, text: str) -> None:
-        """Print a line."""
-        self._tell(text)
+def telling(say: Callable[[str], None]) -> Iterator[None]:
+    """Context manager that sends the package's log messages only to ``say``."""
+    logger = logging.getLogger("coevo_gym")
+    before, logger.handlers = logger.handlers, [_Teller(say)]
+    try:
+        yield
+    finally:
+        logger.handlers = before
 
 
 class _Left(ProgressColumn):

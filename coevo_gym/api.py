@@ -1,4 +1,4 @@
-"""``coevo train`` and ``coevo eval`` as functions, for notebooks and scripts."""
+"""Training and evaluation as functions, for notebooks and scripts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from coevo_gym.cli.output import SafeConsole, approve_settings, telling
-from coevo_gym.cli.progress import RunProgress
-from coevo_gym.cli.sources import find_benchmark, find_source
 from coevo_gym.core.arithmetic import use_arithmetic
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.runs.config import Resolved, RunConfig, Sets, load_config
+from coevo_gym.runs.config import Resolved, RunConfig, Sets, approve_settings, load_config
+from coevo_gym.runs.display import RunProgress, SafeConsole, telling
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import TableRow
 from coevo_gym.store.eval_folder import EvalFolder
@@ -74,7 +72,7 @@ def train(
     if name is not None:
         resolved = resolved.named(name)
     if yes:
-        approve_settings(resolved.config, yes)
+        approve_settings(resolved.config)
     use_arithmetic(resolved.config.arithmetic)  # before PyTorch is imported
     from coevo_gym.runs.planning.memory import require_memory
     from coevo_gym.runs.train import train as train_run
@@ -142,29 +140,18 @@ def evaluate(
         >>> row.success, row.n_tasks
         (1.0, 3)
     """
-    from coevo_gym.runs.evals.evaluation import evaluate_in, evaluate_unkept
-    from coevo_gym.runs.evals.job import model_job, run_job
+    from coevo_gym.runs.evals.evaluation import evaluate_job
+    from coevo_gym.runs.evals.job import make_job
 
-    found = find_source(str(source))
-    if isinstance(found, RunFolder) and (sets or env):
-        raise ConfigError(
-            "`sets` and `env` only work with a benchmark; a run always uses its own settings."
-        )
-    if on is not None and not isinstance(found, RunFolder):
-        raise ConfigError(f"on={on!r} only works if `source` is a run. Name a run, or omit `on`.")
+    options: dict[str, Any] = {"samples": samples, "on": on, "sets": sets, "env": env}
+    folder = None if name is None else EvalFolder.named(name)
     with _shown(progress) as shown:
-        if isinstance(found, RunFolder):
-            elsewhere = find_benchmark(on).name if on is not None else None
-            job = run_job(found, policy, split, samples=samples, on=elsewhere)
-        else:
-            job = model_job(found.name, policy, split, shown, samples=samples, sets=sets, env=env)
-        if name is None:
-            return job.row(evaluate_unkept(job, shown, agreed=yes))
-        folder = EvalFolder.named(name)
+        job = make_job(str(source), policy, split, shown, **options)
         with job.stopping(at_once=_interrupt) as stop:
-            return job.row(
-                evaluate_in(folder, job, shown, overwrite=overwrite, agreed=yes, stop=stop)
+            found = evaluate_job(
+                job, shown, folder=folder, overwrite=overwrite, agreed=yes, stop=stop
             )
+        return job.row(found)
 
 
 @contextmanager
