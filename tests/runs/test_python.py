@@ -82,7 +82,7 @@ def test_an_evaluation_with_a_name_is_kept() -> None:
         coevo_gym.train("quickstart", name="")
     with pytest.raises(ConfigError, match="takes letters"):
         coevo_gym.evaluate("toy", "random", name="../mine")
-    with pytest.raises(ConfigError, match="only works if `source` is a run"):
+    with pytest.raises(ConfigError, match="only works if the source is a run"):
         coevo_gym.evaluate("toy", "random", on="webshop")
 
 

@@ -316,15 +316,14 @@ def make_job(
     if isinstance(found, RunFolder):
         if sets or env:
             raise ConfigError(
-                "Settings (--set, `sets`) and arguments of the env (--env, `env`) only work with a "
-                "benchmark; a run always uses its own settings."
+                "--set and --env (sets and env in Python) only work with a benchmark; a run always "
+                "uses its own settings."
             )
         elsewhere = None if on is None else find_benchmark(on).name
         return run_job(found, policy, split, samples=samples, on=elsewhere)
     if on is not None:
         raise ConfigError(
-            f"Another benchmark to play (--on, `on`), here {on!r}, only works if the source is a "
-            "run. Name a run, or omit it."
+            f"--on {on} only works if the source is a run. Name a run, or omit --on (on in Python)."
         )
     return model_job(found.name, policy, split, progress, samples=samples, sets=sets, env=env)
 
