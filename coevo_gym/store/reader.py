@@ -25,7 +25,6 @@ from coevo_gym.store.rows import (
     StoredNote,
     StoredRound,
     TaskCount,
-    TurnCount,
     VerdictPlace,
     note_from_row,
 )
@@ -272,21 +271,6 @@ class RunReader:
             f"GROUP BY {which} ORDER BY {which}"
         )
         return [NoteCount(*row) for row in self._rows_of("notes", query, arm, arm)]
-
-    def turn_counts(self) -> list[TurnCount]:
-        """Count the notes on turns, grouped by arm, kind, label and turn.
-
-        A note is about a turn if its evidence includes the number of ``turns`` of its episode.
-        """
-        turns = "json_extract(evidence, '$.turns')"
-        which = f"arm, kind, label, step_of_episode, {turns}"
-        query = (
-            f"SELECT {which}, count(*) FROM notes "  # noqa: S608 (constants)
-            f"WHERE json_type(evidence, '$.turns') = 'integer' "
-            f"AND step_of_episode >= 0 AND step_of_episode < {turns} "
-            f"GROUP BY {which} ORDER BY {which}"
-        )
-        return [TurnCount(*row) for row in self._rows_of("notes", query)]
 
     def task_counts(self, task_id: str | None = None) -> list[TaskCount]:
         """Return how often each arm trained on each task, optionally limited to one task."""

@@ -120,17 +120,6 @@ class NoteCount(NamedTuple):
     n: int
 
 
-class TurnCount(NamedTuple):
-    """A count of an arm's notes that share a kind, label, turn and episode length."""
-
-    arm: str
-    kind: str
-    label: str
-    turn: int
-    turns: int
-    n: int
-
-
 class StoredNote(NamedTuple):
     """A note with the learner step at which it was written."""
 

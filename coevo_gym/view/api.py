@@ -8,7 +8,6 @@ from urllib.parse import unquote
 
 from coevo_gym import __version__
 from coevo_gym.core.kinds import Kind, kinds
-from coevo_gym.view.model.advice import arm_advice
 from coevo_gym.view.model.comparing import compared
 from coevo_gym.view.model.drafts import draft_detail, draft_page
 from coevo_gym.view.model.evals import (
@@ -78,7 +77,6 @@ _PLAIN: Mapping[str, Callable[..., Shape]] = {
     "runs/{run}/arms/{arm}/steps": step_table,
     "runs/{run}/arms/{arm}/groups/{id}": group_detail,
     "runs/{run}/arms/{arm}/notes": arm_notes,
-    "runs/{run}/arms/{arm}/advice": arm_advice,
     "runs/{run}/arms/{arm}/rounds": round_list,
     "runs/{run}/arms/{arm}/rounds/{id}": round_detail,
     "runs/{run}/trajectories/{id}": trajectory_detail,

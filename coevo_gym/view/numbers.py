@@ -51,13 +51,6 @@ def compact(value: float) -> str:
     return f"{value:g}"
 
 
-def spread(n: int, most: int) -> list[int]:
-    """Return up to ``most`` evenly spaced indices from 0 to ``n - 1``."""
-    if n <= most:
-        return list(range(n))
-    return [round(i * (n - 1) / (most - 1)) for i in range(most)]
-
-
 def headline(table: Sequence[TableRow]) -> str:
     """Return a sentence that compares the last row of a table with the best of the other rows."""
     rows = [row for row in table if math.isfinite(row.success)]

@@ -22,13 +22,17 @@ from coevo_gym.store.sampled import ChoicesMade, Sampled, sampled_from_json
 _AT_ONCE = 500
 
 
-class NoteMeans(NamedTuple):
-    """Statistics for notes of one kind at one learner step.
+class NoteGroup(NamedTuple):
+    """The notes of one kind with one label.
 
     Attributes:
         kind: name of the study that wrote the notes.
-        step: learner step.
+        label: the label, or "".
         n: number of notes.
+        n_early: number of notes in the first half of the arm's learner steps.
+        first: learner step of the first note.
+        last: learner step of the latest note.
+        n_tasks: number of tasks that the notes are about.
         value: mean value.
         most: largest absolute value.
         likeness: mean similarity between the expected and the actual next observation; None if no
@@ -38,8 +42,12 @@ class NoteMeans(NamedTuple):
     """
 
     kind: str
-    step: int
+    label: str
     n: int
+    n_early: int
+    first: int
+    last: int
+    n_tasks: int
     value: float
     most: float
     likeness: float | None
@@ -148,36 +156,22 @@ class ViewReader(RunReader):
         found = dict.fromkeys((group, position, step) for group, position, step in rows)
         return list(found)[:most]
 
-    def note_means(self, arm: str) -> list[NoteMeans]:
-        """Return statistics for an arm's step-level notes, by note kind and learner step."""
+    def note_groups(self, arm: str) -> list[NoteGroup]:
+        """Return an arm's notes but interfaces, by kind and label, most frequent label first."""
         likeness, floor = (
             f"avg(CASE WHEN json_type(evidence, '{path}') IN ('integer', 'real') "
             f"THEN json_extract(evidence, '{path}') END)"
             for path in ("$.likeness[0]", "$.floor")
         )
+        half = "(SELECT max(step) FROM notes WHERE arm = ?1)"
         query = (
-            "SELECT kind, step, count(*), avg(value), max(abs(value)), "  # noqa: S608 (constants)
-            f"{likeness}, {floor} FROM notes WHERE arm = ? AND step_of_episode >= 0 AND kind != ? "
-            "GROUP BY kind, step ORDER BY kind, step"
+            "SELECT kind, label, count(*), "  # noqa: S608 (constants)
+            f"sum(2 * step <= {half}), min(step), max(step), count(DISTINCT task_id), "
+            f"avg(value), max(abs(value)), {likeness}, {floor} "
+            "FROM notes WHERE arm = ?1 AND kind != ?2 "
+            "GROUP BY kind, label ORDER BY kind, count(*) DESC, label"
         )
-        return [NoteMeans(*row) for row in self._rows_of("notes", query, arm, INTERFACE)]
-
-    def tasks_noted(self, arm: str, kind: str, label: str) -> list[tuple[str, int, int]]:
-        """Return the tasks that have notes of the given kind and label, sorted by latest note.
-
-        The tasks are those named in the notes' evidence, or else the tasks that the notes describe.
-
-        Returns:
-            For each task: its id, the number of notes, and their latest learner step.
-        """
-        where = "FROM notes AS n {} WHERE n.arm = ? AND n.kind = ? AND n.label = ? "
-        order = "GROUP BY 1 ORDER BY max(n.step) DESC, count(*) DESC, 1"
-        each = where.format("CROSS JOIN json_each(n.evidence, '$.tasks') AS e")
-        for task, source in (("e.value", each), ("n.task_id", where.format(""))):
-            query = f"SELECT {task}, count(*), max(n.step) {source} {order}"
-            if found := self._rows(query, arm, kind, label):
-                return [(str(id), n, step) for id, n, step in found]
-        return []
+        return [NoteGroup(*row) for row in self._rows_of("notes", query, arm, INTERFACE)]
 
     def advice(self, arm: str) -> list[StoredAdvice]:
         """Return all changes to an arm's advice, in order."""

@@ -168,26 +168,7 @@ LABELS = (
 ADVICE = "e1" * 8
 
 
-def advice() -> list[dict[str, Any]]:
-    """Three pieces of advice: useful, not measured, and dropped as harmful."""
-    about = {
-        "memory": "experiences", "source": "rule", "task": _brief(), "episode": "coevolve.g7.0",
-        "step": 2, "held": True, "why": "",
-    }  # fmt: skip
-    texts = {"content": "Choose every option before buying.", "when_to_use": "jackets with sizes"}
-    return [
-        about | {"id": ADVICE, "texts": texts, "utility": 0.4, "groups": 3,
-                 "steps": [3, 5, 7], "utilities": [0.5, 0.25, 0.4]},
-        about | {"id": "e2" * 8, "texts": {"content": "Compare prices."}, "utility": None,
-                 "groups": 0, "steps": [], "utilities": [], "episode": None},
-        about | {"id": "e3" * 8, "texts": texts, "utility": -0.5, "groups": 8, "held": False,
-                 "why": "harmful", "steps": [3], "utilities": [-0.5]},
-    ]  # fmt: skip
-
-
-def arm_advice(arm: str = "coevolve") -> dict[str, Any]:
-    """The advice of an arm."""
-    return {"arm": arm, "held": 2, "dropped": {"harmful": 1}, "rows": advice(), "left": 0}
+TEXTS = {"content": "Choose every option before buying.", "when_to_use": "jackets with sizes"}
 
 
 STEP_LABELS = (1, 0, -1, 1)
@@ -235,54 +216,34 @@ def notes() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def arm_notes(arm: str = "coevolve", n: int = 20) -> dict[str, Any]:
-    """What was noted about an arm's episodes, with three interfaces."""
-    counts = [[max(1, (40 - 3 * k) * (n - i) // n) for i in range(n)] for k in range(len(LABELS))]
+def arm_notes(arm: str = "coevolve") -> dict[str, Any]:
+    """The table of an arm's notes: labels, numbers, three interfaces and three pieces of advice."""
     lines = [f"tool_{i}: required: id, name; unit is one of metres, miles." for i in range(9)]
-    return {
-        "arm": arm,
-        "kinds": [
-            {
-                "kind": "turn_label", "first": [6 * i + 1 for i in range(n)],
-                "last": [6 * i + 6 for i in range(n)],
-                "env_steps": [12_000 * i for i in range(n)],
-                "total": [sum(row[i] for row in counts) for i in range(n)],
-                "labels": [
-                    {
-                        "label": label, "failure": label not in ("pass", "not_reached"),
-                        "tone": "" if label in ("pass", "not_reached") else "bad",
-                        "total": sum(row), "counts": row,
-                        "latest": [{"id": f"{arm}.g7.{i}", "step": 7} for i in range(k % 3)],
-                        "n_tasks": 3 * (k % 2),
-                        "tasks": [
-                            {"task": _brief(), "n": 4, "step": 31},
-                            {"task": _brief(PARENT, "Buy a mug.", "native"), "n": 1, "step": 7},
-                        ][: 2 * (k % 2)],
-                    }
-                    for k, (label, row) in enumerate(zip(LABELS, counts, strict=True))
-                ],
-                "left": 0,
-            }
-        ],
-        "numbers": [
-            {
-                "kind": "outlook", "step": list(range(1, 41)), "n": [30] * 40,
-                "value": [0.5 + i / 100 for i in range(40)],
-                "likeness": [0.6 + i / 200 for i in range(40)],
-                "floor": [None, *[0.5] * 39],
-            }
-        ],
-        "interfaces": [
-            {
-                "version": f"{i}f9a1c07" * 8, "name": f"{i}f9a1c07", "step": 13 * i + 1,
-                "env_steps": 26_000 * i, "says": lines[: 4 * i], "left": 2 * (i == 2),
-                "again": [40, 66, 79, 92][: 4 - 2 * i],
-                "episode": f"{arm}.g7.0" if i else None,
-            }
-            for i in range(3)
-        ],
-        "left": 0,
-    }  # fmt: skip
+    empty = {"tone": "", "first": 1, "last": 120, "early": None, "late": None, "value": None,
+             "likeness": None, "floor": None, "n_tasks": 3, "says": [], "why": "",
+             "episodes": []}  # fmt: skip
+    episodes = [{"id": f"{arm}.g7.{i}", "step": 7} for i in range(2)]
+    labels = [
+        empty | {"kind": "turn_label", "label": label, "n": 400 - 30 * k, "early": 0.3 - k / 40,
+                 "late": 0.2, "tone": "" if label in ("pass", "not_reached") else "bad",
+                 "episodes": episodes[: k % 3]}
+        for k, label in enumerate(LABELS)
+    ]  # fmt: skip
+    numbers = empty | {"kind": "outlook", "label": "", "n": 1200, "value": 0.7, "likeness": 0.8,
+                       "floor": 0.5}  # fmt: skip
+    interfaces = [
+        empty | {"kind": "interface", "label": f"{i}f9a1c07", "n": 1, "first": 13 * i + 1,
+                 "last": 40 * i + 1, "says": lines[: 4 * i], "episodes": episodes[:i]}
+        for i in range(3)
+    ]  # fmt: skip
+    about = empty | {"kind": "experiences", "first": 2, "n_tasks": 1, "tone": "good"}
+    advice = [
+        about | {"label": ADVICE, "n": 3, "value": 0.4, "says": [*TEXTS.values()]},
+        about | {"label": "e2" * 8, "n": 0, "says": ["Compare prices."]},
+        about | {"label": "e3" * 8, "n": 8, "value": -0.5, "says": [*TEXTS.values()],
+                 "tone": "bad", "why": "harmful"},
+    ]  # fmt: skip
+    return {"arm": arm, "rows": [*labels, numbers, *interfaces, *advice], "left": 0}
 
 
 RECEIPT = [
@@ -295,7 +256,6 @@ RECEIPT = [
 def trajectory(position: int = 1, *, arm: str = "coevolve") -> dict[str, Any]:
     """A whole training episode."""
     row = trajectory_row(position, arm=arm)
-    interface = arm_notes(arm)["interfaces"][-1]
     siblings = [
         {name: trajectory_row(n)[name] for name in ("position", "success", "score", "end_reason",
                                                     "steps", "signals")}
@@ -320,9 +280,9 @@ def trajectory(position: int = 1, *, arm: str = "coevolve") -> dict[str, Any]:
         ],
         "siblings": siblings, "policy_version": 7, "advantage": row["advantage"],
         "cue_ids": ["recover-from-errors", f"exp:{ADVICE},gone"],
-        "advice": [{"id": ADVICE, "texts": advice()[0]["texts"]}],
-        "interface": interface["version"],
-        "shown_by": interface, "notes": notes(),
+        "advice": [{"id": ADVICE, "texts": TEXTS}],
+        "interface": "2f9a1c07" * 8,
+        "shown_by": ["tool_1: required: id, name.", "tool_2: required: id."], "notes": notes(),
         "stored": {"choices": True, "tokens": True, "advantages": True},
         "before": None, "after": trajectory_row(2)["id"],
     }  # fmt: skip
@@ -560,13 +520,7 @@ ANSWERS: dict[str, Any] = {
     f"{_ARM}/steps": step_table(),
     f"{_AT}/arms/static/steps": step_table() | {"arm": "static"},
     f"{_ARM}/notes": arm_notes(),
-    f"{_AT}/arms/static/notes": {
-        "arm": "static", "kinds": [], "numbers": [], "interfaces": [], "left": 0,
-    },
-    f"{_ARM}/advice": arm_advice(),
-    f"{_AT}/arms/static/advice": {
-        "arm": "static", "held": 0, "dropped": {}, "rows": [], "left": 0,
-    },
+    f"{_AT}/arms/static/notes": {"arm": "static", "rows": [], "left": 0},
     f"{_ARM}/rounds": {"rows": [round_row(n) for n in range(6)]},
     f"{_ARM}/rounds/round-4": {
         "round": round_row(), "contexts": [CONTEXT], "drafts": [draft_row(n) for n in range(4)],
@@ -600,8 +554,6 @@ PLACES = {
     "run": f"#/{_AT}",
     "arm": f"#/{_ARM}",
     "round": f"#/{_ARM}/rounds/round-4",
-    "advice": f"#/{_ARM}/advice",
-    "one-advice": f"#/{_ARM}/advice/{ADVICE}",
     "groups": f"#/{_ARM}/groups",
     "group": f"#/{_ARM}/groups/g7",
     "trajectories": f"#/{_AT}/trajectories",

@@ -21,14 +21,13 @@ from coevo_gym.store.folder import RunFolder
 from coevo_gym.view.api import answer
 from coevo_gym.view.export.gathering import answers, pages
 from coevo_gym.view.library import Library
-from coevo_gym.view.model import advice
+from coevo_gym.view.model import notes
 from coevo_gym.view.model.notes import note_views
-from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.shelf import Shelf
 from tests.view.sample import EVAL, RUN
 
 ARM, SECRET = "coevolve", "sk-abcdefghijklmnop1234"
-PATH = f"runs/{RUN}/arms/{ARM}/advice"
+PATH = f"runs/{RUN}/arms/{ARM}/notes"
 TEXT = "Compare three pages before buying."
 
 
@@ -100,28 +99,23 @@ def shelf(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     return shelf
 
 
-def test_advice_has_its_text_its_origin_and_its_utility_over_time(shelf: Shelf) -> None:
-    found = ask(shelf, PATH)
-    assert (found["held"], found["dropped"], found["left"]) == (2, {"harmful": 1}, 0)
-    good, new, harmful = found["rows"]
-    assert good["texts"] == {"when_to_use": "a bag is wanted", "content": TEXT}
-    assert (good["id"], good["memory"], good["source"]) == ("good", "experiences", "rule")
-    assert (good["step"], good["held"], good["utility"], good["groups"]) == (1, True, 0.25, 3)
-    assert (good["steps"], good["utilities"]) == ([2, 4], [0.5, 0.25])
-    assert good["task"]["instruction"]
-    detail = ask(shelf, f"runs/{RUN}/trajectories/{good['episode']}")
-    assert detail["task"]["id"] == good["task"]["id"]
-    assert (new["utility"], new["steps"], new["held"]) == (None, [], True)
-    assert (harmful["held"], harmful["why"], harmful["episode"]) == (False, "harmful", None)
-    assert harmful["utilities"] == [-0.25, -0.5]
+def test_advice_has_its_text_its_origin_and_its_usefulness(shelf: Shelf) -> None:
+    good, new, harmful = ask(shelf, PATH)["rows"]
+    assert good["says"] == [TEXT, "a bag is wanted"]
+    assert (good["label"], good["kind"], good["tone"]) == ("good", "experiences", "good")
+    assert (good["first"], good["last"], good["value"], good["n"]) == (1, 4, 0.25, 3)
+    (episode,) = good["episodes"]
+    assert ask(shelf, f"runs/{RUN}/trajectories/{episode['id']}")["step"] == 1
+    assert (new["value"], new["n"], new["why"]) == (None, 0, "")
+    assert (harmful["tone"], harmful["why"], harmful["episodes"]) == ("bad", "harmful", [])
     assert SECRET not in json.dumps(harmful)
-    assert len(harmful["texts"]["content"]) <= advice.MOST_CHARACTERS + 1
+    assert len(harmful["says"][0]) <= notes.MAX_CHARACTERS + 1
 
 
 def test_of_much_advice_some_is_shown(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advice, "MOST_ADVICE", 1)
+    monkeypatch.setattr(notes, "MAX_ROWS", 1)
     found = ask(shelf, PATH)
-    assert (len(found["rows"]), found["left"], found["held"]) == (1, 2, 2)
+    assert ([row["label"] for row in found["rows"]], found["left"]) == (["good"], 2)
 
 
 def test_an_episode_shows_the_advice_that_it_was_told(shelf: Shelf) -> None:
@@ -153,32 +147,26 @@ def test_no_page_of_a_held_out_task_shows_advice(shelf: Shelf) -> None:
     row = ask(shelf, f"evals/{EVAL}/episodes")["rows"][0]
     assert ask(shelf, f"evals/{EVAL}/episodes/{row['id']}")["advice"] == []
     reader = shelf.run(RUN).reader
-    assert advice.advice_told(reader, ARM, ["exp:good"], "train")
+    assert notes.advice_told(reader, ARM, ["exp:good"], "train")
     for split in ("val", "test", "held_out"):
-        assert advice.advice_told(reader, ARM, ["exp:good"], split) == ()
+        assert notes.advice_told(reader, ARM, ["exp:good"], split) == ()
     assert ask(shelf, "search", "q=three+pages+before+buying")["hits"] == []
 
 
-def test_arms_without_advice_and_older_runs_have_none(
-    shelf: Shelf, sample_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_of_before_there_was_advice_has_none(
+    sample_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nothing = {"held": 0, "dropped": {}, "rows": [], "left": 0}
-    path = f"runs/{RUN}/arms/static/advice"
-    assert ask(shelf, path) == {"arm": "static", **nothing}
-    with pytest.raises(NotFound, match="no arm"):
-        ask(shelf, f"runs/{RUN}/arms/random/advice")
     run = RunFolder(tmp_path / "runs" / RUN)
     shutil.copytree(sample_folder / "runs" / RUN, run.path)
     with closing(sqlite3.connect(run.database)) as database:
         database.executescript("DROP TABLE advice;")
     monkeypatch.chdir(tmp_path)
-    assert ask(Shelf(Library()), PATH) == {"arm": ARM, **nothing}
+    assert ask(Shelf(Library()), PATH) == {"arm": ARM, "rows": [], "left": 0}
 
 
 def test_an_export_holds_the_advice(shelf: Shelf) -> None:
-    told = {one.path: one.value for one in answers(shelf) if one.path.endswith("/advice")}
-    assert sorted(told) == [PATH, f"runs/{RUN}/arms/static/advice"]
-    assert told[PATH]["rows"][0]["texts"]["content"] == TEXT
+    told = {one.path: one.value for one in answers(shelf) if one.path.endswith("/notes")}
+    assert TEXT in told[PATH]["rows"][0]["says"]
 
 
 def test_labels_of_steps_are_told_with_how_they_were_found() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from coevo_gym.view.model import notes as notes_model
 from coevo_gym.view.model import tasks
 from coevo_gym.view.model.notes import note_views
 from coevo_gym.view.model.trajectory_list import TrajectoryRow
+from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.shelf import Shelf
 from tests.view.sample import EVAL, RUN
@@ -79,56 +79,50 @@ def shelf(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     return Shelf(Library())
 
 
-def test_labels_are_counted_over_the_steps_of_an_arm(shelf: Shelf) -> None:
-    found = ask(shelf, PATH)
-    alike, kind = found["kinds"]
-    assert kind["kind"] == "turn"  # notes of credit carry no label, those of interfaces say theirs
-    (similar,) = alike["labels"]
-    (gone,) = (one for one in similar["tasks"] if one["task"]["id"] == "gone")
-    assert (gone["n"], gone["step"], gone["task"]["name"]) == (similar["total"], 5, "")
-    assert (kind["first"], kind["last"]) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
-    steps = ask(shelf, f"runs/{RUN}/arms/{ARM}/steps")
-    assert kind["env_steps"] == steps["env_steps"]
-    assert kind["total"] == steps["episodes"]
-    rows = {row["label"]: row for row in kind["labels"]}
-    assert {label: row["failure"] for label, row in rows.items()} == {
-        "pass": False, "empty": True, ATTACK: True
+def rows_of(shelf: Shelf, kind: str) -> list[dict[str, Any]]:
+    return [row for row in ask(shelf, PATH)["rows"] if row["kind"] == kind]
+
+
+def test_labels_are_counted_with_their_share_in_both_halves_of_the_steps(shelf: Shelf) -> None:
+    rows = {row["label"]: row for row in rows_of(shelf, "turn")}
+    assert list(rows) == ["pass", ATTACK, "empty"], "the most frequent one first"
+    assert {label: row["n"] for label, row in rows.items()} == {"pass": 60, "empty": 30, ATTACK: 30}
+    assert {label: row["tone"] for label, row in rows.items()} == {
+        "pass": "", "empty": "bad", ATTACK: "bad"
     }  # fmt: skip
-    assert Counter({label: row["total"] for label, row in rows.items()}) == Counter(
-        {"pass": 60, "empty": 30, ATTACK: 30}
-    )
     for row in rows.values():
-        assert sum(row["counts"]) == row["total"]
-        assert row["n_tasks"] >= len(row["tasks"]) > 0
-        assert sum(one["n"] for one in row["tasks"]) <= row["total"]
-        known = {one["task"]["id"]: one["task"]["instruction"] for one in row["tasks"]}
-        assert all(known.values()), "tasks are told by what they ask for"
-        assert [one["step"] for one in row["latest"]] == [5, 5, 5]
-        for one in row["latest"]:
+        assert (row["first"], row["last"], row["value"]) == (1, 5, 0.5)
+        assert row["early"] == row["late"] == row["n"] / 120, "each group of four is alike"
+        assert row["n_tasks"] > 1
+        assert [one["step"] for one in row["episodes"]] == [5, 5, 5]
+        for one in row["episodes"]:
             detail = ask(shelf, f"runs/{RUN}/trajectories/{one['id']}")
             assert row["label"] in [note["label"] for note in detail["notes"]]
 
 
-def test_an_interface_is_told_once_with_what_it_says(shelf: Shelf) -> None:
-    first, second = ask(shelf, PATH)["interfaces"]
-    assert [(one["name"], one["step"]) for one in (first, second)] == [("v1", 1), ("v3", 3)]
-    assert (first["version"], first["again"], second["again"]) == ("whole-1", [4], [])
+def test_an_interface_is_listed_once_with_its_lines(shelf: Shelf) -> None:
+    first, second = rows_of(shelf, "interface")
+    assert [(one["label"], one["first"], one["last"], one["n"]) for one in (first, second)] == [
+        ("v1", 1, 4, 2), ("v3", 3, 3, 1)
+    ]  # fmt: skip
     assert first["says"][0] == "Version of step 1."
     assert SECRET not in json.dumps(first)
     assert first["says"][1].startswith(ATTACK)
     assert len(first["says"][2]) == 2001
-    assert ask(shelf, f"runs/{RUN}/trajectories/{first['episode']}")["step"] == 1
+    (episode,) = first["episodes"]
+    assert ask(shelf, f"runs/{RUN}/trajectories/{episode['id']}")["step"] == 1
 
 
-def test_of_many_lines_and_versions_some_are_told(
+def test_of_many_lines_and_rows_some_are_listed(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notes_model, "MOST_LINES", 2)
-    monkeypatch.setattr(notes_model, "MOST_INTERFACES", 1)
-    monkeypatch.setattr(notes_model, "spread", lambda n, most: [0])
+    monkeypatch.setattr(notes_model, "MAX_LINES", 2)
+    monkeypatch.setattr(notes_model, "MAX_ROWS", 1)
     found = ask(shelf, PATH)
-    (only,) = found["interfaces"]
-    assert (len(only["says"]), only["left"], found["left"]) == (2, 1, 1)
+    (only,) = (row for row in found["rows"] if row["kind"] == "interface")
+    assert only["says"][2] == "… 1 more lines"
+    assert len({row["kind"] for row in found["rows"]}) == len(found["rows"]) == 5
+    assert found["left"] == 3, "two labels of turns, and an interface"
 
 
 def test_an_episode_has_the_labels_of_its_turns(shelf: Shelf) -> None:
@@ -150,15 +144,13 @@ def test_an_episode_has_the_labels_of_its_turns(shelf: Shelf) -> None:
     assert (credit["expected"], credit["floor"], credit["says"]) == ([], None, {})
 
 
-def test_numbers_of_notes_about_steps_are_means_over_each_step(shelf: Shelf) -> None:
-    numbers = {one["kind"]: one for one in ask(shelf, PATH)["numbers"]}
-    assert numbers.keys() == {"credit", "outlook", "turn"}
-    credit, outlook = numbers["credit"], numbers["outlook"]
-    assert credit["step"] == outlook["step"] == [1, 2, 3, 4, 5]
-    assert (credit["value"], credit["likeness"], credit["floor"]) == ([-1.0] * 5, [], [])
-    assert outlook["n"] == ask(shelf, f"runs/{RUN}/arms/{ARM}/steps")["episodes"]
-    assert (outlook["value"], outlook["floor"]) == ([], [0.5] * 5)
-    assert outlook["likeness"] == [pytest.approx(0.375)] * 5, "groups of four"
+def test_notes_without_a_label_have_means(shelf: Shelf) -> None:
+    (credit,), (outlook,) = rows_of(shelf, "credit"), rows_of(shelf, "outlook")
+    assert (credit["label"], credit["value"], credit["likeness"]) == ("", -1.0, None)
+    assert (credit["early"], credit["late"]) == (None, None)
+    assert outlook["n"] == sum(ask(shelf, f"runs/{RUN}/arms/{ARM}/steps")["episodes"])
+    assert (outlook["value"], outlook["floor"]) == (None, 0.5)
+    assert outlook["likeness"] == pytest.approx(0.375), "groups of four"
 
 
 def test_expected_texts_are_stored_with_their_episodes(tmp_path: Path) -> None:
@@ -180,11 +172,11 @@ def test_expected_texts_are_stored_with_their_episodes(tmp_path: Path) -> None:
 def test_an_interface_is_found_by_the_version_that_an_episode_names(shelf: Shelf) -> None:
     reader = shelf.run(RUN).reader
     for version in ("whole-3", "v3"):
-        found = notes_model.interface_of(reader, ARM, version)
-        assert found is not None
-        assert found.says[0] == "Version of step 3."
-    assert notes_model.interface_of(reader, ARM, "another") is None
-    assert notes_model.interface_of(reader, "static", "v3") is None
+        lines = notes_model.interface_lines(reader, ARM, version)
+        assert lines is not None
+        assert lines[0] == "Version of step 3."
+    assert notes_model.interface_lines(reader, ARM, "another") is None
+    assert notes_model.interface_lines(reader, "static", "v3") is None
 
 
 def test_a_task_links_to_an_episode_before_and_one_after_its_interface_changed(
@@ -233,7 +225,7 @@ def test_nothing_is_noted_of_held_out_episodes(shelf: Shelf) -> None:
 
 def test_arms_without_notes_have_none_and_others_are_not_there(shelf: Shelf) -> None:
     empty = ask(shelf, f"runs/{RUN}/arms/static/notes")
-    assert empty == {"arm": "static", "kinds": [], "numbers": [], "interfaces": [], "left": 0}
+    assert empty == {"arm": "static", "rows": [], "left": 0}
     with pytest.raises(NotFound, match="no arm"):
         ask(shelf, f"runs/{RUN}/arms/random/notes")
 
@@ -247,7 +239,7 @@ def test_a_run_of_before_there_were_notes_has_none(
         database.executescript("DROP TABLE notes;")
     monkeypatch.chdir(tmp_path)
     shelf = Shelf(Library())
-    assert ask(shelf, PATH)["kinds"] == []
+    assert ask(shelf, PATH)["rows"] == []
     row = ask(shelf, f"runs/{RUN}/trajectories", "per_page=1")["rows"][0]
     assert ask(shelf, f"runs/{RUN}/trajectories/{row['id']}")["notes"] == []
 
@@ -255,7 +247,18 @@ def test_a_run_of_before_there_were_notes_has_none(
 def test_an_export_holds_what_was_noted(shelf: Shelf) -> None:
     told = {one.path: one.value for one in answers(shelf) if one.path.endswith("/notes")}
     assert sorted(told) == [PATH, f"runs/{RUN}/arms/static/notes"]
-    _, kind = told[PATH]["kinds"]
-    assert [row["label"] for row in kind["labels"]] == ["pass", ATTACK, "empty"]
-    assert told[PATH]["numbers"]
-    assert len(told[PATH]["interfaces"]) == 2
+    kinds = {row["kind"] for row in told[PATH]["rows"]}
+    assert kinds == {"alike", "credit", "interface", "outlook", "turn"}
+
+
+@pytest.mark.parametrize("evidence", [{}, {"says": "one text", "version": 3}, {"says": None}])
+@pytest.mark.parametrize("label", ["v1", ""])
+def test_a_note_about_an_interface_may_lack_anything(
+    evidence: dict[str, Any], label: str, tmp_path: Path
+) -> None:
+    about: dict[str, Any] = {"task_id": "t", "group_id": "g", "index": 0}
+    note = Note(kind="interface", label=label, evidence=FrozenDict(evidence), **about)
+    with closing(RunStore(tmp_path / "run.db")) as store:
+        store.add_notes("a", 1, [note])
+    (row,) = notes_model._interface_rows(ViewReader(tmp_path / "run.db"), "a")
+    assert (row.label, row.says) == (label or str(evidence.get("version", "")), ())

@@ -15,7 +15,6 @@ pytest.importorskip("playwright.sync_api", reason="install the extra `[dev]`")
 from playwright.sync_api import Browser, Page, expect
 
 from coevo_gym.view.api import About
-from coevo_gym.view.model.advice import ArmAdvice
 from coevo_gym.view.model.drafts import DraftDetail, DraftPage
 from coevo_gym.view.model.evals import EvalList, EvaluationDetail
 from coevo_gym.view.model.measures import RunMeasures, TaskSet
@@ -45,7 +44,6 @@ SHAPES: dict[str, type[Shape]] = {
     ".+/groups": GroupPage,
     ".+/groups/[^/]+": GroupDetail,
     ".+/notes": ArmNotes,
-    ".+/advice": ArmAdvice,
     ".+/rounds": RoundList,
     ".+/rounds/[^/]+": RoundDetail,
     ".+/trajectories": TrajectoryPage,
@@ -555,38 +553,18 @@ def test_the_receipt_of_the_shop_is_a_short_list(shared: Visit) -> None:
         expect(shop).not_to_contain_text(blank)
 
 
-def test_an_arm_shows_its_advice_with_its_utility(visit: Visit) -> None:
-    visit.go(PLACES["arm"])
-    page = visit.page
-    section = page.locator("#advice")
-    expect(section.locator("h2")).to_have_text("Experiences")
-    expect(section).to_contain_text("2 in the pool; dropped: harmful 1")
-    rows = section.locator("tbody tr")
-    expect(rows).to_have_count(3)
-    expect(rows.nth(0)).to_contain_text("+0.40")
-    expect(rows.nth(1)).to_contain_text("not measured")
-    expect(rows.nth(2)).to_contain_text("dropped: harmful")
-    rows.nth(0).get_by_role("link").click()
-    expect(page).to_have_url(re.compile(f"advice/{ADVICE}$"))
-    visit.settle()
-    expect(page.locator("main")).to_contain_text("Choose every option before buying.")
-    expect(page.locator("main")).to_contain_text("jackets with sizes")
-    chart = page.locator("figure.chart", has_text="Utility over time")
-    expect(chart.locator("svg.coevo-plot")).to_be_visible()
-    expect(page.locator("#told tbody tr")).not_to_have_count(0)
-    told = [asked for path, asked in visit.asked if path == f"runs/{RUN}/trajectories"]
-    assert told[-1]["advice"] == [ADVICE]
-    assert not visit.complaints
-
-
 def test_an_episode_shows_the_advice_that_it_was_told(visit: Visit) -> None:
     visit.go(TRAJECTORY)
     shown = visit.page.locator(".shown-with")
     expect(shown).to_contain_text("Received 1 piece of advice")
+    expect(shown).to_contain_text("Choose every option before buying.")
     expect(shown).to_contain_text("recover-from-errors")
     expect(shown).not_to_contain_text("exp:")
-    shown.get_by_role("link", name="Choose every option before buying.").click()
-    expect(visit.page).to_have_url(re.compile(f"advice/{ADVICE}$"))
+    shown.get_by_role("link", name="All episodes with it").click()
+    expect(visit.page).to_have_url(re.compile(f"advice={ADVICE}"))
+    visit.settle()
+    told = [asked for path, asked in visit.asked if path == f"runs/{RUN}/trajectories"]
+    assert told[-1]["advice"] == [ADVICE]
 
 
 def test_an_episode_shows_the_label_of_each_step_and_how_it_was_found(visit: Visit) -> None:
@@ -627,50 +605,29 @@ def test_a_link_to_this_place_can_be_copied(chromium: Browser) -> None:
         assert visit.page.evaluate("navigator.clipboard.readText()") == visit.page.url
 
 
-def test_an_arm_shows_its_failures_by_label_and_what_its_interfaces_say(visit: Visit) -> None:
+def test_an_arm_shows_its_notes_interfaces_and_advice_in_one_table(visit: Visit) -> None:
     visit.go(PLACES["arm"])
     page = visit.page
-    labels = page.locator("#labels")
-    chart = labels.locator("figure.chart-of-columns")
-    legend = chart.locator(".chart-legend").inner_text()
-    assert "argument mismatch" in legend
-    assert "other labels" in legend  # nine of a failure, and eight bars
-    assert not {"pass", "not reached"} & set(legend.splitlines())
-    bars = chart.locator("svg.coevo-plot a").first
-    assert "arm=coevolve&step_from=1&step_to=6" in page.evaluate(
-        "node => node.href.baseVal || node.getAttribute('href')", bars.element_handle()
-    )
-    rows = labels.locator("table.list tbody tr")
-    expect(rows).to_have_count(11)
-    expect(rows.first).to_contain_text("pass")
-    interfaces = page.locator("#interfaces tbody tr")
-    expect(interfaces).to_have_count(3)
+    rows = page.locator("#notes tbody tr")
+    expect(rows).to_have_count(11 + 1 + 3 + 3)
+    expect(rows.nth(1)).to_contain_text("argument mismatch")
+    expect(rows.nth(1)).to_contain_text("27.5\u202f%")
+    numbers = rows.filter(has_text="outlook")
+    expect(numbers).to_contain_text("80.0\u202f%")
+    expect(numbers).to_contain_text("no change 50.0\u202f%")
+    interfaces = rows.filter(has_text="interface")
     expect(interfaces.nth(0)).to_contain_text("Adds nothing")
-    expect(interfaces.nth(0)).to_contain_text("1, again 40, 66, 79, …")
-    expect(interfaces.nth(1).locator("li")).to_have_count(4)
     last = interfaces.nth(2)
-    expect(last.locator("li:visible")).to_have_count(6)
+    expect(last.locator("li:visible")).to_have_count(2)
     last.locator("summary").click()
     expect(last.locator("li:visible")).to_have_count(8)
+    advice = rows.filter(has_text="experiences")
+    expect(advice.nth(0)).to_contain_text("+0.40")
+    expect(advice.nth(0)).to_contain_text("Choose every option before buying.")
+    expect(advice.nth(2)).to_contain_text("dropped: harmful")
     rows.nth(1).get_by_role("link", name="step 7").first.click()
     expect(page.locator("h1")).to_contain_text("Episode of")
     assert not visit.complaints
-
-
-def test_an_arm_shows_the_tasks_of_a_label_and_numbers_of_its_steps(visit: Visit) -> None:
-    visit.go(PLACES["arm"])
-    page = visit.page
-    row = page.locator("#labels table.list tbody tr").nth(1)
-    row.locator("summary").click()
-    expect(row.locator("li")).to_have_count(2)
-    expect(row.locator("li").first).to_contain_text("4 notes, latest at step 31")
-    expect(row).to_contain_text("1 more task.")
-    alike, value = page.locator("#numbers figure.chart").all()
-    for words in ("expected and observed", "before and after", "difference"):
-        expect(alike.locator(".chart-legend")).to_contain_text(words)
-    expect(value).to_contain_text("Value of notes: outlook")
-    row.get_by_role("link", name="Buy a mug.").click()
-    expect(page).to_have_url(re.compile(r"tasks/b+$"))
 
 
 def test_an_episode_shows_what_was_expected_beside_what_came(visit: Visit) -> None:
@@ -708,7 +665,7 @@ def test_an_arm_that_nothing_was_noted_about_shows_no_labels(visit: Visit) -> No
     expect(visit.page.get_by_role("heading", name="Success by task")).to_be_visible()
     visit.page.wait_for_load_state("networkidle")
     assert any(path.endswith("/static/notes") for path, _ in visit.asked)
-    assert not visit.page.locator("#labels, #numbers, #interfaces").count()
+    assert not visit.page.locator("#notes").count()
 
 
 def test_an_episode_shows_the_labels_of_its_turns_and_what_it_was_shown_with(visit: Visit) -> None:

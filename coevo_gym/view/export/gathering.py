@@ -191,7 +191,6 @@ def _of_run(shelf: Shelf, run: ShownRun, *, episodes: bool) -> Iterator[Response
     for arm in run.config.arms:
         yield _ask(shelf, f"{at}/arms/{arm}/steps")
         yield _ask(shelf, f"{at}/arms/{arm}/notes")
-        yield _ask(shelf, f"{at}/arms/{arm}/advice")
         rounds = _ask(shelf, f"{at}/arms/{arm}/rounds")
         yield rounds
         for one in rounds.value["rows"]:

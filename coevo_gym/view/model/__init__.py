@@ -13,7 +13,6 @@ same paths. Every response is one of these models; unknown numbers are ``null``.
 | ``runs/{run}/task-set`` | :class:`~coevo_gym.view.model.measures.TaskSet` |
 | ``runs/{run}/arms/{arm}/steps`` | :class:`~coevo_gym.view.model.steps.StepTable` |
 | ``runs/{run}/arms/{arm}/notes`` | :class:`~coevo_gym.view.model.notes.ArmNotes` |
-| ``runs/{run}/arms/{arm}/advice`` | :class:`~coevo_gym.view.model.advice.ArmAdvice` |
 | ``runs/{run}/arms/{arm}/groups`` | :class:`~coevo_gym.view.model.steps.GroupPage` |
 | ``runs/{run}/arms/{arm}/groups/{group}`` | :class:`~coevo_gym.view.model.steps.GroupDetail` |
 | ``runs/{run}/arms/{arm}/rounds`` | :class:`~coevo_gym.view.model.rounds.RoundList` |

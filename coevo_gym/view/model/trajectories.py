@@ -12,9 +12,15 @@ from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.store.sampled import Sampled, TokensSampled
 from coevo_gym.view.grade import why_failed
-from coevo_gym.view.model.advice import AdviceText, advice_told
 from coevo_gym.view.model.episodes import Behind, BehindPage, StepView, steps_of, system_text
-from coevo_gym.view.model.notes import InterfaceRow, NoteView, interface_of, note_views, notes_about
+from coevo_gym.view.model.notes import (
+    AdviceText,
+    NoteView,
+    advice_told,
+    interface_lines,
+    note_views,
+    notes_about,
+)
 from coevo_gym.view.model.trajectory_list import Sibling, trajectories_where
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import Shape, SignalView, TaskBrief
@@ -104,7 +110,7 @@ class TrajectoryDetail(Shape):
     cue_ids: tuple[str, ...] = ()
     advice: tuple[AdviceText, ...] = ()
     interface: str = ""
-    shown_by: InterfaceRow | None = None
+    shown_by: tuple[str, ...] | None = None
     notes: tuple[NoteView, ...] = ()
     stored: dict[str, bool] = Field(default_factory=dict)
     before: str | None = None
@@ -134,7 +140,7 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         split = str(task.split) if task else "train"
         told = advice_told(reader, arm, episode.cue_ids, split)
         version = episode.interface
-        shown_by = interface_of(reader, arm, version) if version else None
+        shown_by = interface_lines(reader, arm, version) if version else None
         advantages = reader.advantages(arm, group, position)
         texts = reader.token_texts(_ids(sampled))
         before, after = _neighbours(run, arm, group, position)

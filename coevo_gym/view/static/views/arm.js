@@ -84,7 +84,6 @@
         ? html`<${Empty} title="This arm has not finished a step yet."><p>Steps appear here as they finish.</p><//>`
         : html`
           <${Section} title="Over time" id="over-time"><${StepCharts} table=${table} metric=${params.metric} kinds=${kinds} /><//>
-          <${coevo.ArmAdvice} run=${run} arm=${arm} />
           <${coevo.ArmNotes} run=${run} arm=${arm} />
           <${Section} title="Success by task" id="tasks"><${coevo.RoundsMap} run=${run} table=${table} /><//>
           <${Section} title="Steps" id="steps"><${Steps} run=${run} arm=${arm} table=${table} page=${Number(params.page) || 1} /><//>`}<//>

@@ -1,145 +1,63 @@
-// Notes of studies: labels of an arm's episodes and numbers of their steps over time, the interfaces
-// of these episodes, and the notes about one episode.
+// Notes: the table of an arm's notes, interfaces and advice, and the notes about one episode.
 "use strict";
 
 (() => {
-  const { html, link, useMemo, Words, Section, Loaded, Table, Tag, Facts, Chart, count, percent, given, plural } = coevo;
-
-  /** Maximum number of labels with their own bar; all other labels share one. */
-  const MOST_DRAWN = 8;
-  /** Number of lines of an interface that are shown at first. */
-  const MOST_OPEN = 6;
+  const { html, link, useMemo, Words, Section, Loaded, Table, Tag, Facts, Chart, count, percent, signed, given, plural } = coevo;
 
   const inWords = (name) => name.replaceAll("_", " ");
-  const sum = (numbers) => numbers.reduce((all, n) => all + n, 0);
-
-  // ---- an arm's labels ----------------------------------------------------------------------
-
-  /** The labels to draw: those that name failures, or all labels if none of them does. */
-  const drawnOf = (of) => {
-    const failures = of.labels.filter(({ failure }) => failure);
-    return failures.length ? failures : of.labels;
-  };
-
-  /** The share of each drawn label in each interval of steps. */
-  const columnsOf = (run, arm, of) => {
-    const shown = drawnOf(of);
-    const drawn = shown.slice(0, MOST_DRAWN);
-    const others = shown.slice(MOST_DRAWN);
-    const fills = drawn.map(({ label }, i) => ({ label: inWords(label), style: i }));
-    const more = others.length > 0 || of.left > 0;
-    if (more) fills.push({ label: "other labels", colour: "var(--chart-soft)", hatch: 0 });
-    const columns = of.first.map((from, i) => {
-      const to = of.last[i];
-      const known = sum(of.labels.map(({ counts }) => counts[i]));
-      const counts = drawn.map((row) => row.counts[i]);
-      if (more) counts.push(sum(others.map((row) => row.counts[i])) + of.total[i] - known);
-      return {
-        label: from === to ? `${from}` : `${from}–${to}`,
-        values: counts.map((n) => (of.total[i] ? n / of.total[i] : 0)),
-        href: link(["runs", run, "trajectories"], { arm, step_from: from, step_to: to }),
-      };
-    });
-    return { fills, columns };
-  };
-
-  const LABEL_COLUMNS = (run, of) => {
-    const all = sum(of.total);
-    const parts = of.total.map((n, i) => i).filter((i) => of.total[i]);
-    const share = (i) => ({ counts }) => percent(counts[i] / of.total[i]);
-    return [
-      { label: "Label", cell: (row) => html`<${Label} of=${row} />` },
-      { label: "Notes", num: true, cell: (row) => count(row.total) },
-      { label: "Share", num: true, cell: (row) => percent(row.total / all) },
-      { label: "First steps", num: true, cell: share(parts[0]) },
-      { label: "Last steps", num: true, cell: share(parts[parts.length - 1]) },
-      ...of.labels.some((row) => row.thirds) ? ["Early turns", "Middle", "Late"].map((label, i) => ({
-        label, num: true, cell: ({ thirds }) => percent(thirds ? thirds[i] / sum(thirds) : null),
-      })) : [],
-      of.labels.some((row) => row.n_tasks > 0) && { label: "Tasks", cell: (row) => row.n_tasks > 0 && html`<${LabelTasks} run=${run} of=${row} />` },
-      { label: "Latest episodes", cell: ({ latest }) => html`<span class="arm-list">${latest.map(
-        ({ id, step }) => html`<a key=${id} href=${link(["runs", run, "trajectories", id])} title=${`Episode ${id}`}>step ${count(step)}</a>`,
-      )}</span>` },
-    ].filter(Boolean); // prettier-ignore
-  };
-
-  /** The number of tasks with a label; when unfolded, some of them by their latest note. */
-  const LabelTasks = ({ run, of }) => html`<details class="label-tasks"><summary>${plural(of.n_tasks, "task")}</summary>
-    <ul class="plain">${of.tasks.map(({ task, n, step }) => html`<li key=${task.id}><a href=${link(["runs", run, "tasks", task.id])}><${Words} text=${task.instruction || task.name || task.id} most=${110} /></a>
-      <span class="soft">${plural(n, "note")}, latest at step ${count(step)}</span></li>`)}</ul>
-    ${of.n_tasks > of.tasks.length && html`<p class="note">${plural(of.n_tasks - of.tasks.length, "more task")}.</p>`}</details>`;
-
   const Label = ({ of }) => html`<${Tag} tone=${of.tone}><${Words} text=${inWords(of.label)} most=${34} /><//>`;
 
-  const Labels = ({ run, arm, of }) => {
-    const { fills, columns } = useMemo(() => columnsOf(run, arm, of), [run, arm, of]);
-    const x = useMemo(() => ({ label: "learner steps" }), []);
-    const y = useMemo(() => ({ label: "share of notes", format: "percent" }), []);
-    const failures = of.labels.some(({ failure }) => failure);
-    return html`
-      <${Chart} kind="columns" stacked title=${`${failures ? "Failures" : "Labels"}: ${inWords(of.kind)}`} columns=${columns} fills=${fills} x=${x} y=${y}
-        note=${`Share of each ${failures ? "failure" : "label"} among the notes with a label. Click a bar to see the episodes in its steps.`}
-        none="No notes yet." />
-      <${Table} label=${`Labels of ${inWords(of.kind)}`} rows=${of.labels} columns=${LABEL_COLUMNS(run, of)} keyOf=${(row) => row.label} keys=${false} />
-      ${of.left > 0 && html`<p class="note">${plural(of.left, "less frequent label")} not listed.</p>`}`;
+  // ---- an arm's notes -----------------------------------------------------------------------
+
+  /** Number of texts of a row that are shown at first. */
+  const MOST_OPEN = 2;
+
+  const Lines = ({ lines, most = MOST_OPEN }) => {
+    if (!lines.length) return html`<span class="soft">Adds nothing to the env's text.</span>`;
+    const list = (some) => html`<ul class="says">${some.map((line, i) => html`<li key=${i}><${Words} text=${line} most=${600} /></li>`)}</ul>`;
+    const folded = lines.slice(most);
+    return html`<div>${list(lines.slice(0, most))}
+      ${folded.length > 0 && html`<details class="more"><summary>${plural(folded.length, "more line")}</summary>${list(folded)}</details>`}</div>`;
   };
 
-  // ---- numbers of its notes -----------------------------------------------------------------
+  const isAdvice = (row) => row.kind !== "interface" && row.says.length > 0;
 
-  /** Means over the notes of each step: similarity of expected and observed texts, and values. */
-  const Numbers = ({ of }) => {
-    const [alike, values] = useMemo(() => {
-      const points = (numbers) => of.step.map((x, i) => ({ x, y: numbers[i] }));
-      const gain = of.likeness.map((y, i) => (given(y) && given(of.floor[i]) ? y - of.floor[i] : null));
-      const lines = [
-        { label: "expected and observed", points: points(of.likeness), bold: true },
-        { label: "before and after the step", points: points(of.floor) },
-        { label: "difference", points: points(gain) },
-      ];
-      return [lines.filter((one) => one.points.some(({ y }) => given(y))), [{ label: "mean value", points: points(of.value), bold: true }]];
-    }, [of]);
-    const x = useMemo(() => ({ label: "learner step" }), []);
-    const share = useMemo(() => ({ label: "similarity", format: "percent" }), []);
-    const value = useMemo(() => ({ label: "mean value" }), []);
-    const name = inWords(of.kind);
-    return html`<div class="chart-pair">
-      ${of.likeness.length > 0 && html`<${Chart} kind="lines" title=${`Similarity of observations: ${name}`} series=${alike} x=${x} y=${share}
-        note="Similarity of the next observation to the expected one, and to the observation before the step. A prediction of no change would score the second similarity." />`}
-      ${of.value.length > 0 && html`<${Chart} kind="lines" title=${`Value of notes: ${name}`} series=${values} x=${x} y=${value} />`}</div>`;
+  /** What a row is about: a label, an interface with its lines, or a piece of advice. */
+  const About = ({ of }) => {
+    const state = isAdvice(of) && html`<${Tag} tone=${of.tone}>${of.why ? `dropped: ${inWords(of.why)}` : "in the pool"}<//>`;
+    return html`${state || (of.label ? html`<${Label} of=${of} />` : html`<span class="soft">numbers</span>`)}
+      ${(of.says.length > 0 || of.kind === "interface") && html`<${Lines} lines=${of.says} />`}`;
   };
 
-  // ---- its interfaces -----------------------------------------------------------------------
+  const Similarity = ({ of }) => html`${percent(of.likeness)}${given(of.floor) && html` <small class="soft">no change ${percent(of.floor)}</small>`}`;
 
-  /** The lines that an interface adds; lines after the first `most` are folded. */
-  const Lines = ({ of, most = MOST_OPEN }) => {
-    if (!of.says.length) return html`<span class="soft">Adds nothing to the env's text.</span>`;
-    const list = (lines) => html`<ul class="says">${lines.map((line, i) => html`<li key=${i}><${Words} text=${line} most=${600} /></li>`)}</ul>`;
-    const folded = of.says.slice(most);
-    const left = of.left > 0 && html`<p class="note">${plural(of.left, "more line")}.</p>`;
-    return html`<div>${list(of.says.slice(0, most))}
-      ${folded.length > 0 ? html`<details class="more"><summary>${plural(folded.length, "more line")}</summary>${list(folded)}${left}</details>` : left}</div>`;
-  };
+  /** The columns of the table; those without a value in any row are left out. */
+  const columnsOf = (run, arm, rows) => [
+    { label: "From", cell: (row) => inWords(row.kind) },
+    { label: "Note", wide: true, cell: (row) => html`<${About} of=${row} />` },
+    { label: "Number", num: true, cell: (row) => count(row.n) },
+    { label: "Steps", num: true, cell: ({ first, last }) => (first === last ? count(first) : html`${count(first)}–${count(last)}`) },
+    rows.some(({ early, late }) => given(early) || given(late)) && { label: "Early share", num: true, cell: (row) => percent(row.early) },
+    rows.some(({ early, late }) => given(early) || given(late)) && { label: "Late share", num: true, cell: (row) => percent(row.late) },
+    rows.some(({ value }) => given(value)) && { label: "Value", num: true, cell: (row) => (given(row.value) ? signed(row.value) : "") },
+    rows.some(({ likeness }) => given(likeness)) && { label: "Prediction", num: true, cell: (row) => given(row.likeness) && html`<${Similarity} of=${row} />` },
+    { label: "Tasks", num: true, cell: (row) => count(row.n_tasks) },
+    { label: "Episodes", cell: (row) => html`<span class="arm-list">${row.episodes.map(
+      ({ id, step }) => html`<a key=${id} href=${link(["runs", run, "trajectories", id])} title=${`Episode ${id}`}>step ${count(step)}</a>`,
+    )}${isAdvice(row) && html`<a href=${link(["runs", run, "trajectories"], { arm, advice: row.label })}>all</a>`}</span>` },
+  ].filter(Boolean); // prettier-ignore
 
-  const INTERFACE_COLUMNS = (run) => [
-    { label: "Version", cell: (row) => html`<code><${Words} text=${row.name || row.version} most=${20} /></code>` },
-    { label: "From step", num: true, cell: ({ step, again }) => html`${count(step)}${again.length > 0 && html`<small class="soft" title=${`again from steps ${again.map(count).join(", ")}`}>, again ${again.slice(0, 3).map(count).join(", ")}${again.length > 3 && ", …"}</small>`}` },
-    { label: "Env steps", num: true, cell: (row) => count(row.env_steps) },
-    { label: "Added text", wide: true, cell: (row) => html`<${Lines} of=${row} />` },
-    { label: "First episode", cell: ({ episode }) => episode && html`<a href=${link(["runs", run, "trajectories", episode])}>open</a>` },
-  ]; // prettier-ignore
+  const MEANING =
+    "Labels and numbers that studies wrote about training episodes, versions of the interface, and advice in memories. Shares are those of a label among the labels of its study, in the first and in the second half of the steps. The value of advice is the success of the rollouts that received it minus the success of the others in their groups.";
 
-  /** The notes about an arm's episodes; nothing if there are none. */
+  /** The table of notes about an arm's episodes; nothing if there are none. */
   const ArmNotes = ({ run, arm }) => {
     const found = coevo.useData(["runs", run, "arms", arm, "notes"], {}, { run });
-    if (!found.error && !["kinds", "numbers", "interfaces"].some((part) => found.data?.[part]?.length)) return null;
-    return html`<${Loaded} of=${found}>${({ kinds, numbers, interfaces, left }) => html`
-      ${kinds.length > 0 && html`<${Section} title="Labels" id="labels" note="Labels that studies assigned to training episodes and their steps.">
-        ${kinds.map((of) => html`<${Labels} key=${of.kind} run=${run} arm=${arm} of=${of} />`)}<//>`}
-      ${numbers?.length > 0 && html`<${Section} title="Numbers in notes" id="numbers" note="Mean values of the notes about steps of training episodes.">
-        ${numbers.map((of) => html`<${Numbers} key=${of.kind} of=${of} />`)}<//>`}
-      ${interfaces.length > 0 && html`<${Section} title="Interfaces" id="interfaces" note="Each version with its first step and the text that it adds to the env's own text.">
-        <${Table} label="Interfaces" rows=${interfaces} columns=${INTERFACE_COLUMNS(run)} keyOf=${(row) => row.version} keys=${false} />
-        ${left > 0 && html`<p class="note">Not shown: ${plural(left, "interface")} between these.</p>`}<//>`}`}<//>`;
+    if (!found.error && !found.data?.rows.length) return null;
+    return html`<${Loaded} of=${found}>${({ rows, left }) => html`
+      <${Section} title="Notes" id="notes" note=${MEANING}>
+        <${Table} label="Notes" rows=${rows} columns=${columnsOf(run, arm, rows)} keyOf=${(row) => `${row.kind} ${row.label}`} keys=${false} />
+        ${left > 0 && html`<p class="note">${plural(left, "more row")}.</p>`}<//>`}<//>`;
   };
 
   // ---- one episode --------------------------------------------------------------------------
@@ -252,19 +170,29 @@
       })}</div>`);
   };
 
+  const MOST_OPEN_ADVICE = 3;
+
+  /** The advice that an episode received, with its texts. */
+  const ToldAdvice = ({ episode }) => {
+    const { advice } = episode;
+    if (!advice?.length) return null;
+    return html`<details class="more told" open=${advice.length < MOST_OPEN_ADVICE}><summary>Received ${plural(advice.length, "piece", "pieces")} of advice</summary>
+      <ul class="says">${advice.map(({ id, texts }) => html`<li key=${id}><${Words} text=${Object.values(texts).join(" ")} most=${600} />
+        ${" "}<a href=${link(["runs", episode.run, "trajectories"], { arm: episode.arm, advice: id })}>All episodes with it</a></li>`)}</ul></details>`;
+  };
+
   /** The cues, the advice and the interface of an episode. */
   const ShownWith = ({ episode }) => {
-    const { interface: version, shown_by: by, cue_ids: cues } = episode;
+    const { interface: version, shown_by: lines, cue_ids: cues } = episode;
     if (!version && !cues.length) return null;
-    const name = by?.name || version;
     const known = new Set((episode.advice || []).map(({ id }) => id));
     const others = cues.filter((id) => !id.split(/[:,]/).some((one) => known.has(one)));
-    const told = html`${others.length > 0 && html`<p>Cues: ${others.map((id) => html`<${Tag} key=${id}><${Words} text=${id} most=${34} /><//> `)}</p>`}<${coevo.ToldAdvice} episode=${episode} />`;
+    const told = html`${others.length > 0 && html`<p>Cues: ${others.map((id) => html`<${Tag} key=${id}><${Words} text=${id} most=${34} /><//> `)}</p>`}<${ToldAdvice} episode=${episode} />`;
     if (!version) return html`<div class="shown-with">${told}</div>`;
     return html`<div class="shown-with">${told}
-      <details class="more"><summary>Interface <${Words} text=${name} most=${34} /></summary>
-        ${by ? html`<${Lines} of=${by} most=${Infinity} />` : html`<p class="soft">The interface's text is not stored.</p>`}
-        ${by && html`<p><a href=${link(["runs", episode.run, "arms", episode.arm])}>All interfaces of ${episode.arm}</a></p>`}</details></div>`;
+      <details class="more"><summary>Interface <${Words} text=${version} most=${34} /></summary>
+        ${lines ? html`<${Lines} lines=${lines} most=${Infinity} />` : html`<p class="soft">The interface's text is not stored.</p>`}
+        <p><a href=${link(["runs", episode.run, "arms", episode.arm])}>All interfaces of ${episode.arm}</a></p></details></div>`;
   };
 
   /** The labels of one step of an episode. */
