@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from coevo_gym.curricula.session.vector_sampler import (
         EvolvingVectorSampler as EvolvingVectorSampler,
     )
+    from coevo_gym.envs.rows import from_rows as from_rows
 
 __version__ = "0.1.0"
 
@@ -46,6 +47,7 @@ __all__ = [
     "benchmark_specs",
     "evaluate",
     "find_task",
+    "from_rows",
     "get_benchmark",
     "register_benchmark",
     "tasks",
@@ -57,6 +59,7 @@ _LAZY = {
     "EvolvingTaskSampler": "coevo_gym.curricula.session.sampler",
     "EvolvingVectorSampler": "coevo_gym.curricula.session.vector_sampler",
     "evaluate": "coevo_gym.api",
+    "from_rows": "coevo_gym.envs.rows",
     "train": "coevo_gym.api",
 }
 _WINGS = ("agents", "curricula", "prompts", "trainers")

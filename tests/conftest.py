@@ -6,14 +6,17 @@ import gc
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 from hypothesis import HealthCheck, settings
 
 import coevo_gym.curricula.signals  # noqa: F401 (registered before a test takes a copy)
 from coevo_gym.core.arithmetic import use_arithmetic
+from coevo_gym.core.benchmark import _SPECS
 from coevo_gym.core.kinds import kinds
 from coevo_gym.envs.appworld.builtin import builtin_root
 from coevo_gym.provision import benchmark_home, home, locked, staged
@@ -45,6 +48,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """One line for each thing whose tests were left out."""
     for line in needs.lacking():
         terminalreporter.write_line(f"Tests were skipped. {line}", yellow=True)
+
+
+def _forget_rows() -> Iterator[None]:
+    """Forget the benchmarks of rows that a test, or a module's tests, have made."""
+    before = set(_SPECS)
+    yield
+    for name in set(_SPECS) - before:
+        if _SPECS[name].benchmark.startswith("coevo_gym.envs.rows"):
+            sys.modules.pop(_SPECS[name].benchmark.partition(":")[0], None)
+            gym.registry.pop(_SPECS.pop(name).env_id, None)
+
+
+forget_rows_of_a_module = pytest.fixture(autouse=True, scope="module")(_forget_rows)
+forget_rows_of_a_test = pytest.fixture(autouse=True)(_forget_rows)
 
 
 def forget_user_settings() -> None:

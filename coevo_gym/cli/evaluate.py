@@ -98,6 +98,14 @@ def evaluate(
         list[str] | None,
         typer.Option("--env", metavar="NAME=VALUE", help="Env argument; may be repeated."),
     ] = None,
+    verify: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE.py:FUNCTION",
+            help="For a JSONL file of rows: the function verify(row, answer) that judges answers.",
+            show_default=False,
+        ),
+    ] = "",
     by: Annotated[
         list[str] | None,
         typer.Option(
@@ -133,6 +141,8 @@ def evaluate(
       coevo eval alfworld --policy openai:my-llm --set policy.endpoint.base_url=http://localhost/v1
 
       coevo eval bfcl --policy scripted --split test --env scheme=all200
+
+      coevo eval rows.jsonl --verify mine.py:check --policy transformers:smollm2
     """
     from coevo_gym.runs.evals.evaluation import default_name, evaluate_job, identity, to_json
     from coevo_gym.runs.evals.job import TrialRules, make_job
@@ -144,7 +154,12 @@ def evaluate(
         raise ConfigError("--no-cut needs --trials: plain evaluations never cut episodes short.")
     progress = RunProgress(errors)
     with telling(progress.say):
-        options: dict[str, Any] = {"on": on, "sets": sets or (), "env": env or ()}
+        options: dict[str, Any] = {
+            "on": on,
+            "sets": sets or (),
+            "env": env or (),
+            "verify": verify,
+        }
         job = make_job(source, policy, split.value, progress, samples=samples, **options)
         if trials is not None:
             job = replace(job, trials=TrialRules(trials, cut=cut))

@@ -113,7 +113,8 @@ class Evidence:
 class Benchmark(Protocol):
     """The benchmark interface for curricula, agents and trainers.
 
-    It may also have a method ``scenarios_of(task)``; see :func:`scenarios_of`.
+    It may also have a method ``scenarios_of(task)``, see :func:`scenarios_of`, and an attribute
+    ``grows``, see :func:`grows`.
     """
 
     name: str
@@ -418,6 +419,14 @@ def scenarios_of(benchmark: Benchmark, task: Task) -> frozenset[str]:
     """
     found = benchmark.scenarios_of(task) if hasattr(benchmark, "scenarios_of") else ()
     return frozenset({task.scenario, *(() if task.scenario in found else found)})
+
+
+def grows(benchmark: Benchmark) -> bool:
+    """Return True if exploration can find new tasks, that is, unless its ``grows`` is False.
+
+    Without growth, curricula practise the benchmark's own training tasks.
+    """
+    return bool(getattr(benchmark, "grows", True))
 
 
 def restrictions_of(benchmark: Benchmark, task: Task, walks: Sequence[Walk]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 import gymnasium as gym
 
+from coevo_gym.core.benchmark import grows
 from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.notes import NO_NOTES, Notes
@@ -331,8 +332,13 @@ def session_of(
     else:
         if isinstance(curriculum, str | None):
             name = METHODS.default if curriculum is None else curriculum
+            able = grows(env.practised)
             curriculum = make_curriculum(
-                name, native=env.tasks, evolve_every_groups=evolve_every_groups
+                name,
+                tasks=() if able else env.tasks,
+                native=env.tasks,
+                grows=able,
+                evolve_every_groups=evolve_every_groups,
             )
         elif evolve_every_groups != DEFAULT_EVERY:
             raise ConfigError(

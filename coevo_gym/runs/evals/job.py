@@ -30,6 +30,8 @@ from coevo_gym.core.registry import meant, suggest
 from coevo_gym.core.seams import Policy
 from coevo_gym.core.spend import NO_USAGE, Cost
 from coevo_gym.core.task import Task
+from coevo_gym.envs.rows import from_rows
+from coevo_gym.envs.rows.verdicts import load_verify
 from coevo_gym.episodes.evaluation import Evaluation, Parts, Players
 from coevo_gym.episodes.runner import Admission
 from coevo_gym.runs.assembly import (
@@ -295,11 +297,13 @@ def make_job(
     on: str | None = None,
     sets: Sets = (),
     env: Sequence[str] = (),
+    verify: str = "",
 ) -> EvalJob:
     """Create the job that evaluates a policy of a run, or an untrained one on a benchmark.
 
     Args:
-        source: name of a benchmark or a run, or a run's folder.
+        source: name of a benchmark or a run, or a run's folder; with ``verify``, a JSONL file of
+            rows.
         policy: see :func:`run_job` and :func:`model_job`.
         split: ``train``, ``val``, ``test`` or ``held_out``.
         progress: display for the usage of an endpoint.
@@ -307,11 +311,19 @@ def make_job(
         on: for a run: name of another benchmark to play.
         sets: for a benchmark: more settings.
         env: for a benchmark: extra arguments for its env, each as ``"name=value"``.
+        verify: for rows: the function that judges answers, as ``"FILE.py:FUNCTION"``.
 
     Raises:
         ConfigError: if the source or the policy does not exist, or an option does not fit it.
         TaskError: if the benchmark ``on`` does not exist.
     """
+    if verify:
+        source = from_rows(source, load_verify(verify)).name
+    elif source.endswith(".jsonl"):
+        raise ConfigError(
+            f"To evaluate on the rows in {source}, also pass --verify FILE.py:FUNCTION, a function "
+            "verify(row, answer)."
+        )
     found = find_source(source)
     if isinstance(found, RunFolder):
         if sets or env:

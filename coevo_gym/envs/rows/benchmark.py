@@ -1,0 +1,377 @@
+"""The benchmark that :func:`from_rows` makes from rows and a function."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium as gym
+from numpy.random import Generator
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from coevo_gym.core.benchmark import (
+    BenchmarkSpec,
+    Effect,
+    Evidence,
+    Replay,
+    find_spec,
+    register_benchmark,
+)
+from coevo_gym.core.errors import BuildError, ConfigError, TaskError
+from coevo_gym.core.evolution import Context, Draft, digest
+from coevo_gym.core.task import (
+    NATIVE_SPLITS,
+    Split,
+    Task,
+    canonical_json,
+    folded,
+    freeze,
+    parse_split,
+)
+from coevo_gym.core.task_file import TaskList, decoded, task_lines
+from coevo_gym.core.trajectory import Step, Trajectory, View
+from coevo_gym.envs.rows.env import RowsEnv
+from coevo_gym.envs.rows.verdicts import Verify, score_of, source_of
+from coevo_gym.envs.rows.world import RowVerifier, RowWorld
+from coevo_gym.envs.tags import TAG
+from coevo_gym.envs.vector import TaskVectorEnv
+
+SHARES: Mapping[str, float] = {"train": 0.8, "val": 0.1, "test": 0.1}
+"""Default shares of the splits."""
+
+
+class ChatMessage(BaseModel):
+    """A message of a prompt."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: str
+    content: str
+
+
+class PromptRow(BaseModel):
+    """The fields of a row that have a meaning here; it may have any others.
+
+    Attributes:
+        id: the row's name; "" for its number.
+        prompt: the prompt, if there are no ``messages``.
+        messages: the prompt as messages, the last of which is the user's.
+        split: ``train``, ``val`` or ``test``; "" to derive the split from the content.
+        tags: topics, each as ``kind:value``.
+        choices: the answers to choose from, if the answer is not free text.
+        answer: a correct answer, for demonstrations; only the function sees it otherwise.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str | int = ""
+    prompt: str = ""
+    messages: tuple[ChatMessage, ...] = ()
+    split: Split | None = None
+    tags: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    answer: str | int | float | None = None
+
+    @property
+    def system(self) -> str:
+        """The system message, or ""."""
+        return "\n\n".join(one.content for one in self.messages if one.role == "system")
+
+    @property
+    def request(self) -> str:
+        """The prompt: the user's message, or a transcript of the conversation up to it."""
+        spoken = [one for one in self.messages if one.role != "system"]
+        if not spoken:
+            return self.prompt
+        if len(spoken) == 1:
+            return spoken[0].content
+        return "\n\n".join(f"{one.role.capitalize()}: {one.content}" for one in spoken)
+
+
+class RowsBenchmark:
+    """A benchmark of a user's rows. Use :func:`from_rows` to create one.
+
+    A row's scenario is the hash of its prompt, without case, blanks and invisible characters. Rows
+    with the same prompt are therefore in one split, whatever their ids.
+
+    Attributes:
+        name: name of the benchmark.
+        env_id: Gymnasium id of its env.
+        verify: the function that judges answers.
+    """
+
+    subsets: tuple[str, ...] = ()
+    grows = False
+
+    def __init__(
+        self,
+        name: str,
+        rows: Sequence[PromptRow],
+        verify: Verify,
+        *,
+        shares: Mapping[str, float] = SHARES,
+        timeout_s: float = 60.0,
+    ) -> None:
+        self.name, self.env_id, self.verify = name, f"Rows-{name}-v0", verify
+        self._shares, self._timeout_s = dict(shares), timeout_s
+        scenarios = [scenario_of(row.request, row.system) for row in rows]
+        self._given = {
+            scenario: row.split
+            for scenario, row in zip(scenarios, rows, strict=True)
+            if row.split is not None
+        }
+        self._few = self._spread(scenarios)
+        of_split: dict[Split, dict[str, Task]] = {split: {} for split in NATIVE_SPLITS}
+        for number, (scenario, row) in enumerate(zip(scenarios, rows, strict=True)):
+            split = self.split_of(scenario)
+            task = self._task(row, number, scenario, split)
+            of_split[split].setdefault(task.id, task)
+        self._of_split = {split: TaskList(tasks.values()) for split, tasks in of_split.items()}
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{len(tasks)} {split}" for split, tasks in self._of_split.items())
+        return f"<{self.name}: {sizes} tasks>"
+
+    def make(self, **options: Any) -> gym.Env[str, str]:
+        """Create the env; see :class:`~coevo_gym.envs.rows.env.RowsEnv` and ``gymnasium.make``."""
+        return gym.make(self.env_id, **options)
+
+    def score_of(self, row: Mapping[str, Any], answer: str) -> float:
+        """Return the score of an answer in [0, 1].
+
+        Raises:
+            EnvBackendError: if the function fails; see :data:`Verify`.
+        """
+        return score_of(self.verify, row, answer, self._timeout_s)
+
+    def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
+        """Return the tasks in a split, in the order of the rows."""
+        split = parse_split(split)
+        if subset is not None:
+            raise TaskError(f"{self.name} has no subset {subset!r}; rows have no subsets.")
+        if split not in NATIVE_SPLITS:
+            raise TaskError(f"{self.name} has no native {split} tasks. Set hold_out, such as 0.2.")
+        return self._of_split[split]
+
+    def split_of(self, scenario: str) -> Split:
+        """Return the split of a prompt's hash."""
+        if (given := self._given.get(scenario)) is not None:
+            return given
+        if self._given:
+            return Split.TRAIN  # rows with a split of their own are the only held-out ones
+        return self._few.get(scenario) or self._by_hash(scenario)
+
+    def side_of(self, task: Task) -> Split:
+        """Return the split of a task's prompt, even if the task claims another scenario."""
+        world = task.world
+        if not isinstance(world, RowWorld):
+            raise TaskError(f"{task.name} has no world of a row")
+        by_content = self.split_of(scenario_of(task.instruction, world.system))
+        by_name = self.split_of(task.scenario)
+        return by_content if by_name is Split.TRAIN else by_name
+
+    def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
+        """Return no drafts: new rows cannot be derived from answers to old ones."""
+        return ()
+
+    def build(self, draft: Draft) -> Task:
+        """Reject all drafts; the rows are the only tasks."""
+        raise BuildError("rows of data do not grow")
+
+    def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
+        """Score the empty answer, and then the first action; further actions have no effect."""
+        verifier = task.require_asked("replay").verifier
+        assert isinstance(verifier, RowVerifier)
+        scores = [self.score_of(verifier.row, "")]
+        scores += [self.score_of(verifier.row, action) for action in actions[:1]]
+        more = actions[1:2] if to_error else actions[1:]
+        errors = [*("" for _ in actions[:1]), *("over" for _ in more)]
+        states = [digest(""), *(digest(actions[0]) for _ in errors)]
+        effects = [Effect.CLOSED if not error else Effect.NOTHING for error in errors]
+        scores += [scores[-1]] * len(more)
+        shown = ("",) * len(errors)
+        return Replay(
+            tuple(errors), tuple(scores), states[-1], tuple(effects), tuple(states), shown
+        )
+
+    def evidence(self, task: Task) -> Evidence:
+        """Return the prompt; what the function looks at is not known."""
+        return Evidence(task.require_asked("judge").instruction, ())
+
+    def choices(self, view: View) -> tuple[str, ...]:
+        """Return the row's choices; () if the answer is free text."""
+        return tuple(view.info["admissible"])
+
+    def tags(self, task: Task | Draft) -> tuple[str, ...]:
+        """Return the row's own tags."""
+        return task.world.tags if isinstance(task.world, RowWorld) else ()
+
+    def demonstration(self, task: Task) -> tuple[str, ...]:
+        """Return the row's ``answer``, or () if it has none."""
+        return task.solution
+
+    def symbol(self, step: Step) -> str:
+        """Return ``answer``: all episodes consist of one."""
+        return next(iter(step.calls), "")
+
+    def _task(self, row: PromptRow, number: int, scenario: str, split: Split) -> Task:
+        name = str(row.id) if row.id != "" else str(number)
+        tags = tuple(sorted(dict.fromkeys(row.tags)))
+        return Task(
+            benchmark=self.name,
+            name=f"{self.name}/{name}",
+            split=split,
+            scenario=scenario,
+            instruction=row.request,
+            world=RowWorld(system=row.system, choices=row.choices, tags=tags),
+            verifier=RowVerifier(row=row.model_dump(mode="json", exclude_unset=True)),
+            solution=() if row.answer is None else (str(row.answer),),
+        )
+
+    def _by_hash(self, scenario: str) -> Split:
+        """Return a prompt's split by its hash, so that it does not depend on the other rows."""
+        place = int(digest(scenario)[:13], 16) / 16**13
+        for split in NATIVE_SPLITS:
+            place -= self._shares.get(split, 0.0)
+            if place < 0:
+                return split
+        return Split.TRAIN
+
+    def _spread(self, scenarios: Sequence[str]) -> dict[str, Split]:
+        """Return splits for the last hashes, if few rows leave a split empty.
+
+        With more rows, each split has some, and these prompts return to the splits of their hashes.
+        """
+        free = sorted(set(scenarios) - self._given.keys())
+        wanted = [split for split in NATIVE_SPLITS if self._shares.get(split, 0.0) > 0]
+        there = {self._by_hash(scenario) for scenario in free}
+        if self._given or len(free) < len(wanted) or there >= set(wanted):
+            return {}
+        n_held_out = len(wanted) - 1
+        last = free[-n_held_out:]
+        return {
+            **dict.fromkeys(free[:-n_held_out], Split.TRAIN),
+            **dict(zip(last, wanted[1:], strict=True)),
+        }
+
+
+def from_rows(
+    rows: Iterable[Mapping[str, Any]] | str | Path,
+    verify: Verify,
+    *,
+    name: str = "",
+    shares: Mapping[str, float] = SHARES,
+    timeout_s: float = 60.0,
+) -> RowsBenchmark:
+    """Make a benchmark from prompts and a function that judges answers.
+
+    It works like every other benchmark: ``gymnasium.make(found.env_id)``,
+    :class:`~coevo_gym.EvolvingTaskSampler`, ``coevo_gym.evaluate(found.name, …)``. Its env has one
+    step: the agent answers.
+
+    Args:
+        rows: mappings, or the path to a JSONL file. A row has a ``prompt`` or ``messages``, and may
+            have ``id``, ``tags`` (``"kind:value"``), ``split``, ``choices``, ``answer`` (a correct
+            answer, for demonstrations), and any other fields for the function. Values are JSON.
+        verify: function ``verify(row, answer)`` that returns True or False, or a score in [0, 1];
+            it may be asynchronous. Only a score of 1 is a success. If it raises an error, the
+            episode is lost, and never counts as a failure.
+        name: name of the benchmark, in lowercase letters, digits and underscores; "" for a name
+            that contains a hash of the rows and of the function's source.
+        shares: shares of the splits. The split of a row depends on its prompt alone, so it stays
+            the same if other rows are added, and rows with the same prompt are never divided. If
+            rows have a ``split``, those without one are training rows.
+        timeout_s: maximum seconds for one verdict.
+
+    Raises:
+        ConfigError: if a row is invalid, there are no rows, or another benchmark has the name.
+
+    Example:
+        >>> from coevo_gym.envs.rows import from_rows
+        >>> rows = [{"prompt": f"{n} + {n} = ?", "sum": 2 * n} for n in range(50)]
+        >>> sums = from_rows(rows, lambda row, answer: answer.strip() == str(row["sum"]))
+        >>> env = sums.make()
+        >>> prompt, info = env.reset(seed=0)
+        >>> observation, reward, terminated, truncated, info = env.step("no idea")
+        >>> reward, terminated
+        (0.0, True)
+    """
+    read = [_row(number, row) for number, row in enumerate(_listed(rows), start=1)]
+    if not read:
+        raise ConfigError("from_rows needs at least one row, got none.")
+    content = hashlib.sha256()
+    for row in read:
+        content.update(canonical_json(row.model_dump(mode="json")).encode())
+    named = hashlib.sha256(f"{content.hexdigest()} {source_of(verify)}".encode()).hexdigest()
+    stem = re.sub(r"\W+", "_", Path(rows).stem.lower()) if isinstance(rows, (str, Path)) else "rows"
+    name = name or f"{stem}_{named[:8]}"
+    made = RowsBenchmark(name, read, verify, shares=shares, timeout_s=timeout_s)
+    _register(made, content.hexdigest())
+    return made
+
+
+def _listed(rows: Iterable[Mapping[str, Any]] | str | Path) -> Iterable[object]:
+    if not isinstance(rows, (str, Path)):
+        return rows
+    try:
+        return [json.loads(decoded(line)) for _, line in task_lines(Path(rows))]
+    except (TaskError, ValueError) as error:
+        raise ConfigError(f"{rows} is not a JSONL file of rows: {error}") from error
+
+
+def _row(number: int, value: object) -> PromptRow:
+    try:
+        row = PromptRow.model_validate(freeze(value))
+    except (ValidationError, ValueError) as error:
+        problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise ConfigError(f"Row {number} is invalid: {problem}. Got {str(value)[:200]}.") from error
+    if not row.request.strip():
+        raise ConfigError(f"Row {number} has neither a prompt nor messages: {str(value)[:200]}.")
+    if wrong := next((tag for tag in row.tags if not TAG.fullmatch(tag)), None):
+        raise ConfigError(f"Row {number}: a tag has the form 'kind:value', got {wrong!r}.")
+    return row
+
+
+def scenario_of(request: str, system: str) -> str:
+    """Return the hash of a prompt, without case, blanks and invisible characters."""
+    return hashlib.sha256(canonical_json(folded([system, request])).encode()).hexdigest()
+
+
+def _register(made: RowsBenchmark, content: str) -> None:
+    """Register a benchmark and its env. The same rows may be registered again, as in a notebook."""
+    module = f"{__name__}_of_{made.name}"
+    known = sys.modules.get(module)
+    if known is not None and content != known.CONTENT:
+        raise ConfigError(
+            f"Other rows are already registered as {made.name!r}. Choose another name."
+        )
+    if known is None and find_spec(made.name) is not None:
+        raise ConfigError(f"There is already a benchmark {made.name!r}. Choose another name.")
+    home = known or ModuleType(module)
+    env = type("Env", (RowsEnv,), {"benchmark": made.name, "__module__": module})
+    vars(home).update(
+        CONTENT=content,
+        BENCHMARK=made,
+        Env=known.Env if known else env,
+        make_vec=functools.partial(TaskVectorEnv, made.env_id),
+    )
+    sys.modules[module] = home
+    register_benchmark(
+        BenchmarkSpec(
+            name=made.name,
+            env_id=made.env_id,
+            benchmark=f"{module}:BENCHMARK",
+            env=f"{module}:Env",
+            world=f"{RowWorld.__module__}:RowWorld",
+            verifier=f"{RowVerifier.__module__}:RowVerifier",
+            title="prompts and a function that judges the answers",
+            prompt="coevo_gym.envs.rows:prompt.j2",
+        )
+    )

@@ -1,0 +1,319 @@
+"""Benchmarks of rows and a function: from prompts to evaluations and curricula."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import coevo_gym
+from coevo_gym import EvolvingTaskSampler, from_rows
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError, TaskError
+from coevo_gym.core.task import Split, Task
+from coevo_gym.envs.rows import RowsBenchmark
+from coevo_gym.testing.contract import Poison
+
+ROWS = [
+    {
+        "id": f"sum-{n}",
+        "prompt": f"What is {n} + 3?",
+        "answer": n + 3,
+        "choices": [str(n + 2), str(n + 3), str(n + 4)],
+        "tags": [f"parity:{'odd' if n % 2 else 'even'}"],
+    }
+    for n in range(60)
+]
+
+
+def check(row: dict[str, Any], answer: str) -> bool:
+    return answer.strip() == str(row["answer"])
+
+
+@pytest.fixture(scope="module")
+def sums() -> RowsBenchmark:
+    return from_rows(ROWS, check, name="threes")
+
+
+def play(benchmark: RowsBenchmark, answer: str, number: int = 0) -> tuple[float, dict[str, Any]]:
+    env = benchmark.make()
+    env.reset(options={"task": benchmark.tasks("train")[number]})
+    _, reward, terminated, truncated, info = env.step(answer)
+    assert (terminated, truncated) == (True, False)
+    return float(reward), info
+
+
+def test_ten_lines_are_enough() -> None:
+    rows = [{"prompt": f"{n} + {n} = ?", "sum": 2 * n} for n in range(5)]
+    doubles = from_rows(rows, lambda row, answer: answer.strip() == str(row["sum"]))
+    assert [len(doubles.tasks(split)) for split in ("train", "val", "test")] == [3, 1, 1]
+    row = coevo_gym.evaluate(doubles.name, "scripted")
+    assert (row.success, row.n_tasks) == (0.0, 1), "these rows have no answers"
+
+
+def test_the_env_is_one_like_every_other(sums: RowsBenchmark) -> None:
+    env = gym.make(sums.env_id)
+    observation, info = env.reset(options={"task_id": "threes/sum-7"})
+    assert observation == "What is 7 + 3?"
+    assert info["admissible"] == ("9", "10", "11")
+    assert env.step("10")[1:4] == (1.0, True, False)
+    assert play(sums, " 10 ", 0)[0] in (0.0, 1.0)
+    vector = gym.make_vec(sums.env_id, num_envs=3, split="val")
+    prompts, _ = vector.reset(seed=1)
+    assert len(prompts) == 3
+    assert sums.tags(sums.tasks("train")[0])[0].startswith("parity:")
+
+
+def test_answers_of_references_are_right_and_the_empty_one_is_wrong(sums: RowsBenchmark) -> None:
+    for split in ("train", "val", "test"):
+        for task in sums.tasks(split):
+            found = sums.replay(task, sums.demonstration(task))
+            assert found.solves, task.name
+    assert coevo_gym.evaluate("threes", "scripted").success == 1.0
+    assert 0 < coevo_gym.evaluate("threes", "random", samples=8).success < 1
+
+
+def test_nothing_that_a_policy_sees_contains_the_rest_of_the_row() -> None:
+    rows = [{"prompt": f"Question {n}", "secret": "LEAKED", "answer": "LEAKED"} for n in range(9)]
+    hidden = from_rows(rows, lambda row, answer: row["secret"] in answer)
+    env = hidden.make()
+    bare = env.unwrapped
+    task = hidden.tasks("train")[0]
+    observation, info = env.reset(options={"task": Poison(bare).task(task)})  # type: ignore[arg-type]
+    assert "LEAKED" not in observation + json.dumps(info)
+    assert "LEAKED" not in repr(bare.view)  # type: ignore[attr-defined]
+
+
+def test_messages_are_a_prompt_with_a_system_message() -> None:
+    talk = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hi!"},
+        {"role": "user", "content": "Who are you?"},
+    ]
+    chat = from_rows([{"messages": talk[:2]}, {"messages": talk}, {"prompt": "p"}], check)
+    tasks = [task for split in ("train", "val", "test") for task in chat.tasks(split)]
+    said = {task.instruction: task.world.system for task in tasks}  # type: ignore[attr-defined]
+    assert said["Hello"] == "Be brief."
+    assert said["User: Hello\n\nAssistant: Hi!\n\nUser: Who are you?"] == "Be brief."
+    assert said["p"] == ""
+
+
+# Splits.
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), max_size=20)
+
+
+@given(st.lists(TEXTS.filter(str.strip), min_size=3, max_size=30), st.randoms())
+def test_a_held_out_row_under_another_id_with_other_blanks_or_case_is_not_for_training(
+    prompts: list[str], rng: Any
+) -> None:
+    rows = [{"prompt": prompt} for prompt in prompts]
+    again = [
+        {"id": f"x{n}", "prompt": f" {prompt.upper()}\u200b "} for n, prompt in enumerate(prompts)
+    ]
+    found = RowsBenchmark("some", from_rows_read(rows), check)
+    copies = RowsBenchmark("some", from_rows_read(again), check)
+    for split in (Split.VAL, Split.TEST):
+        for task in found.tasks(split):
+            claim = task.model_copy(update={"split": Split.TRAIN, "name": "mine"})
+            assert found.side_of(claim) is split
+    sides = {task.id: found.side_of(task) for split in Split for task in listed(found, split)}
+    for split in (Split.TRAIN, Split.VAL, Split.TEST):
+        for task in copies.tasks(split):
+            if task.instruction.casefold() == task.instruction.lower():
+                assert copies.side_of(task) is split
+    assert len(sides) == len({*sides})
+
+
+def from_rows_read(rows: list[dict[str, Any]]) -> list[Any]:
+    from coevo_gym.envs.rows.benchmark import PromptRow
+
+    return [PromptRow.model_validate(row) for row in rows]
+
+
+def listed(found: RowsBenchmark, split: Split) -> Iterator[Task]:
+    return iter(() if split is Split.HELD_OUT else found.tasks(split))
+
+
+def test_a_copy_of_a_held_out_row_is_refused_as_training(sums: RowsBenchmark) -> None:
+    task = sums.tasks("test")[0]
+    changes = {"instruction": task.instruction.upper() + " ", "scenario": "another", "name": "mine"}
+    copy = task.model_copy(update={**changes, "split": Split.TRAIN})
+    with pytest.raises(SplitLeakError, match="belongs to a test task"):
+        sums.make().reset(options={"task": copy})
+
+
+def test_splits_hold_when_rows_are_added(sums: RowsBenchmark) -> None:
+    more = from_rows([*ROWS, *({"prompt": f"New {n}"} for n in range(40))], check)
+    for split in (Split.TRAIN, Split.VAL, Split.TEST):
+        kept = {task.instruction for task in sums.tasks(split)}
+        assert kept <= {task.instruction for task in more.tasks(split)}
+
+
+def test_rows_may_name_their_splits() -> None:
+    rows = [{"prompt": str(n), "split": "test" if n < 4 else "train"} for n in range(9)]
+    given_ones = from_rows([*rows, {"prompt": "without"}], check)
+    assert [len(given_ones.tasks(split)) for split in ("train", "val", "test")] == [6, 0, 4]
+
+
+# Functions that fail.
+
+
+def rounded(row: dict[str, Any], answer: str) -> float:
+    return 0.5
+
+
+async def later(row: dict[str, Any], answer: str) -> bool:
+    await asyncio.sleep(0)
+    return answer == "yes"
+
+
+def test_scores_and_asynchronous_functions() -> None:
+    reward, info = play(from_rows([{"prompt": "p"}], rounded), "x")
+    assert (reward, info["score"], info["success"]) == (0.0, 0.5, False)
+    asked = from_rows([{"prompt": "p"}], later)
+    assert [play(asked, answer)[0] for answer in ("yes", "no")] == [1.0, 0.0]
+
+
+def hangs(row: dict[str, Any], answer: str) -> bool:
+    time.sleep(30)
+    return True
+
+
+FAILING: dict[str, tuple[Callable[[dict[str, Any], str], Any], str]] = {
+    "raises": (lambda row, answer: int(answer) > 0, r"ValueError: invalid literal.*return False"),
+    "not a number": (lambda row, answer: float("nan"), r"score in \[0, 1\], got nan"),
+    "too large": (lambda row, answer: 2, r"score in \[0, 1\], got 2"),
+    "nothing": (lambda row, answer: None, "got None"),
+    "another type": (lambda row, answer: "yes", "got 'yes'"),
+    "exits": (lambda row, answer: exit(1), r"RuntimeError: SystemExit\(1\)"),
+    "hangs": (hangs, r"did not return within 0\.2 s"),
+}
+
+
+@pytest.mark.parametrize("how", FAILING)
+def test_a_function_that_fails_loses_the_episode_and_never_counts_as_a_failure(how: str) -> None:
+    verify, message = FAILING[how]
+    failing = from_rows([{"prompt": f"p{n}", "id": n} for n in range(4)], verify, timeout_s=0.2)
+    with pytest.raises(EnvBackendError, match=message) as raised:
+        play(failing, "words")
+    assert "for the answer 'words'" in str(raised.value)
+    with pytest.raises(EnvBackendError, match=message):
+        coevo_gym.evaluate(failing.name, "scripted", sets={"evaluation.n_tasks": 1})
+
+
+def test_a_function_that_changes_its_mind_is_asked_once_per_episode() -> None:
+    asked: list[str] = []
+
+    def verify(row: dict[str, Any], answer: str) -> bool:
+        asked.append(answer)
+        return len(asked) % 2 == 1
+
+    moody = from_rows([{"prompt": "p"}], verify)
+    rewards = [play(moody, "x")[0] for _ in range(4)]
+    assert (rewards, len(asked)) == ([1.0, 0.0, 1.0, 0.0], 4)
+
+
+def test_a_row_that_is_changed_by_the_function_stays_as_it_was() -> None:
+    def verify(row: dict[str, Any], answer: str) -> bool:
+        row["answer"] = answer
+        return len(row) == 2
+
+    kept = from_rows([{"prompt": "p", "answer": "a"}], verify)
+    assert play(kept, "b")[0] == 1.0
+    assert kept.demonstration(kept.tasks("train")[0]) == ("a",)
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "at least one row"),
+        ([{"question": "p"}], "Row 1 has neither a prompt nor messages"),
+        ([{"prompt": "p"}, {"prompt": "q", "tags": ["odd"]}], "Row 2: a tag has the form"),
+        ([{"prompt": "p", "split": "dev"}], "Row 1 is invalid"),
+        ([{"prompt": "p", "x": float("nan")}], "Row 1 is invalid"),
+        (["p"], "Row 1 is invalid"),
+    ],
+)
+def test_invalid_rows_are_named(rows: list[Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        from_rows(rows, check)
+
+
+def test_a_name_stands_for_one_set_of_rows(sums: RowsBenchmark) -> None:
+    again = from_rows(ROWS, lambda row, answer: True, name="threes")
+    assert get_benchmark("threes") is again, "a notebook's cell may be run again"
+    assert play(again, "wrong")[0] == 1.0
+    from_rows(ROWS, check, name="threes")
+    with pytest.raises(ConfigError, match="Other rows are already registered as 'threes'"):
+        from_rows(ROWS[:5], check, name="threes")
+    with pytest.raises(ConfigError, match="already a benchmark 'webshop'"):
+        from_rows(ROWS, check, name="webshop")
+    with pytest.raises(TaskError, match="no subset"):
+        sums.tasks("train", "hard")
+
+
+# Curricula and commands.
+
+
+@pytest.mark.parametrize("method", ["static", "sec", "plr", "curriculum", "coevolve"])
+def test_a_sampler_practises_rows_with_every_kind_of_selector(
+    sums: RowsBenchmark, method: str
+) -> None:
+    curriculum = method
+    env = EvolvingTaskSampler(sums.make(), curriculum, group_size=4)
+    rng = iter(range(10_000))
+    seen = set()
+    for _ in range(80):
+        _, info = env.reset()
+        seen.add(info["task_id"])
+        env.step(info["admissible"][next(rng) % 3])
+    metrics = env.session.metrics()
+    assert metrics["groups"] >= 19
+    train = {task.id for task in sums.tasks("train")}
+    assert len(seen) > 5
+    assert seen <= train
+
+
+def test_rows_in_a_file_are_evaluated_by_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from coevo_gym import cli
+
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    Path("mine.py").write_text("def check(row, answer):\n    return answer == str(row['answer'])\n")
+
+    def run(*arguments: str, code: int = 0) -> str:
+        monkeypatch.setattr("sys.argv", ["coevo", "eval", *arguments])
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        done = capsys.readouterr()
+        assert exit_.value.code == code, done.out + done.err
+        return done.out + done.err
+
+    given_options = ("rows.jsonl", "--verify", "mine.py:check", "--policy")
+    assert "100.0%" in run(*given_options, "scripted")
+    assert "already done" in run(*given_options, "scripted")
+    Path("mine.py").write_text("def check(row, answer):\n    return answer == '1'\n")
+    assert "already done" not in run(*given_options, "scripted"), "another function"
+    assert "also pass --verify" in run("rows.jsonl", "--policy", "random", code=2)
+    assert "Did you mean 'check'" in run("rows.jsonl", "--verify", "mine.py:chek", code=2)
+    assert "FILE.py:FUNCTION" in run("rows.jsonl", "--verify", "mine", code=2)
+    Path("mine.py").write_text("1 / 0")
+    assert "ZeroDivisionError" in run("rows.jsonl", "--verify", "mine.py:check", code=2)
+    Path("rows.jsonl").write_text('{"prompt": "p"}\n{')
+    Path("mine.py").write_text("def check(row, answer):\n    return True\n")
+    assert "not a JSONL file of rows" in run(*given_options, "scripted", code=2)
