@@ -287,6 +287,41 @@ def test_a_sampler_practises_rows_with_every_kind_of_selector(
     assert seen <= train
 
 
+def parity(n: int) -> RowsBenchmark:
+    rows = [
+        {
+            "prompt": f"Is {i} odd or even? Its last digit is {i % 10}.",
+            "choices": ["odd", "even"],
+            "answer": "odd" if i % 2 else "even",
+        }
+        for i in range(n)
+    ]
+    return from_rows(rows, check, name="parity")
+
+
+def trained(n_steps: int, *arms: str) -> Any:
+    settings = {"benchmark": "parity", "arms": arms, "loop": {"max_steps": n_steps}}
+    return coevo_gym.train({**settings, "warmup": {"n_tasks": 8}, "name": "parity"})
+
+
+def test_a_run_trains_on_all_training_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = parity(40)
+    summary = trained(1, "static", "coevolve", "sec")
+    assert [row.name for row in summary.table[2:]] == ["static", "coevolve", "sec"]
+    for outcome in summary.arms.values():
+        assert outcome["pool_size"] == len(rows.tasks("train"))
+        assert outcome["rounds"] == 0
+
+
+@pytest.mark.slow
+def test_a_policy_learns_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    parity(300)
+    *_, before, after = trained(40, "static").table
+    assert after.low > before.high, "of a rule that two words of the prompt tell"
+
+
 def test_rows_in_a_file_are_evaluated_by_a_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

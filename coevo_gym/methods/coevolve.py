@@ -49,7 +49,7 @@ class CoEvolve(PoolCurriculum):
 def coevolve(kit: Kit) -> Method:
     """Grow the pool where the agent is weak (arXiv 2604.15840)."""
     return Method(
-        curriculum=kit.curriculum.make(native=kit.starts),
+        curriculum=kit.curriculum.make(kit.first_tasks, native=kit.starts),
         evolver=kit.evolver(kit.explorer(PROMPTS)),
         first_round=kit.first_round(kit.curriculum.initial_size),
         learner=kit.learner,
@@ -77,7 +77,7 @@ def static_tasks(kit: Kit, *, native: bool, selector: Selector | None = None) ->
         native: True for all native training tasks, False for the initial tasks.
         selector: draws the tasks; None for the selector in the settings.
     """
-    tasks = kit.native_tasks if native else ()
+    tasks = kit.native_tasks if native else kit.first_tasks
     found = coevolve(NoSettings(), kit)
     return replace(
         found,

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import gymnasium as gym
 
-from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.benchmark import Benchmark, grows
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, Verdict
 from coevo_gym.core.inquiry import Advisor, Analyst, Scope, no_scope
@@ -102,7 +102,7 @@ class Kit:
         policy: returns the policy being trained, which the first call creates.
         first_round: returns the round that finds the first ``n`` tasks according to
             ``curriculum.initial``. Arms with the same ``curriculum.initial`` and ``n`` share this
-            round, so they begin with the same tasks.
+            round, so they begin with the same tasks. None if the benchmark does not grow.
         seed: returns a random seed for the given purpose.
         explorer_settings: settings for the explorer.
         gate_settings: settings for the gates.
@@ -127,7 +127,7 @@ class Kit:
     learner: LearnerConfig
     make_env: Callable[[], gym.Env[str, str]]
     policy: Callable[[], Policy]
-    first_round: Callable[[int], Round]
+    first_round: Callable[[int], Round | None]
     seed: Callable[[str], int]
     explorer_settings: ExplorerConfig
     gate_settings: GatesConfig
@@ -214,6 +214,11 @@ class Kit:
             solver=self._solver() if paper or settings.has("solve") else None,
             advisor=self.advisor() if paper or settings.has("judge") else None,
         )
+
+    @property
+    def first_tasks(self) -> Sequence[Task]:
+        """The tasks that the pool starts with: none, or all if the benchmark does not grow."""
+        return () if grows(self.benchmark) else self.native_tasks
 
     @cached_property
     def starts(self) -> Sequence[Task]:

@@ -18,7 +18,7 @@ from numpy.random import Generator
 
 from coevo_gym.agents.scripted import RandomAgent
 from coevo_gym.core.arithmetic import use_arithmetic
-from coevo_gym.core.benchmark import Benchmark, proposable
+from coevo_gym.core.benchmark import Benchmark, grows, proposable
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import Round, digest
 from coevo_gym.core.inquiry import Analyst
@@ -26,6 +26,7 @@ from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import Agent, Policy, Sampling
 from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.curricula.explore.unproven import breakable
+from coevo_gym.curricula.growth.signal_growth import NoGrowth
 from coevo_gym.curricula.growth.targets import first_round
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.held_out import benchmark_of
@@ -250,16 +251,19 @@ class Assembly:
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         check_gates(settings, reads=self.config.policy.kind != "tiny")
         prompt = prompt_of(self.config.policy, self.benchmark.name)
+        curriculum, able = settings.curriculum, grows(self.benchmark)
+        if not able:
+            curriculum = curriculum.model_copy(update={"growth": NoGrowth()})
         return Kit(
             benchmark=self.benchmark,
             native_tasks=self.train_tasks,
             max_steps=self.max_steps,
             observation_tokens=self.env_class.observation_tokens,
-            curriculum=settings.curriculum,
+            curriculum=curriculum,
             learner=settings.learner,
             make_env=self.make_env,
             policy=lambda: self.policy,
-            first_round=lambda n: self.first_round(n, settings.curriculum.initial),
+            first_round=lambda n: self.first_round(n, curriculum.initial) if able else None,
             seed=self.seed,
             explorer_settings=settings.explorer,
             gate_settings=settings.gates,
