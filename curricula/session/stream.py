@@ -332,7 +332,7 @@ def session_of(
         if isinstance(curriculum, str | None):
             name = METHODS.default if curriculum is None else curriculum
             curriculum = make_curriculum(
-                name, native=env.tasks, evolve_every_groups=evolve_every_groups
+                name, native=env.tasks, growth={"every_groups": evolve_every_groups}
             )
         elif evolve_every_groups != DEFAULT_EVERY:
             raise ConfigError(

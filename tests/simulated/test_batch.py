@@ -13,7 +13,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.testing.simulated import worlds
 from coevo_gym.testing.simulated.batch import Numbers, SimulatedCell, run_seeds
 
-CELL = SimulatedCell(world="tiny", curriculum={"evolve": "random", "drafts_per_round": 5})
+CELL = SimulatedCell(world="tiny", curriculum={"growth": {"kind": "anywhere", "drafts": 5}})
 LIFE = """
 import multiprocessing
 import sys
@@ -73,7 +73,7 @@ def test_seeds_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
     for other in (
         CELL.model_copy(update={"proof": True}),
         CELL.model_copy(update={"world": "plain"}),
-        CELL.model_copy(update={"curriculum": {"evolve": "off"}}),
+        CELL.model_copy(update={"curriculum": {"growth": {"kind": "none"}}}),
     ):
         with pytest.raises(ConfigError, match="different settings"):
             run_seeds(tmp_path, other, [0])

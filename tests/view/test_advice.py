@@ -159,20 +159,12 @@ def test_no_page_of_a_held_out_task_shows_advice(shelf: Shelf) -> None:
     assert ask(shelf, "search", "q=three+pages+before+buying")["hits"] == []
 
 
-def test_arms_without_advice_and_older_runs_have_none(
-    shelf: Shelf, sample_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arms_without_advice_have_none(shelf: Shelf) -> None:
     nothing = {"held": 0, "dropped": {}, "rows": [], "left": 0}
     path = f"runs/{RUN}/arms/static/advice"
     assert ask(shelf, path) == {"arm": "static", **nothing}
     with pytest.raises(NotFound, match="no arm"):
         ask(shelf, f"runs/{RUN}/arms/random/advice")
-    run = RunFolder(tmp_path / "runs" / RUN)
-    shutil.copytree(sample_folder / "runs" / RUN, run.path)
-    with closing(sqlite3.connect(run.database)) as database:
-        database.executescript("DROP TABLE advice;")
-    monkeypatch.chdir(tmp_path)
-    assert ask(Shelf(Library()), PATH) == {"arm": ARM, **nothing}
 
 
 def test_an_export_holds_the_advice(shelf: Shelf) -> None:

@@ -48,7 +48,9 @@ def end(chosen: Chosen, *names: str, success: float = 0.5, **measures: Any) -> N
             }
             cell.folder.path.mkdir(parents=True)
             write_json(cell.folder.manifest, manifest)
-            write_json(cell.folder.summary, {"table": table, "arms": {cell.row.name: {}}})
+            write_json(
+                cell.folder.summary, {"table": table, "arms": {cell.row.name: {}}, "final": {}}
+            )
             write_json(cell.folder.path / "cell.json", {**MEASURES, **measures})
 
 

@@ -94,7 +94,7 @@ def missing() -> str:
     pins = folder / "pins.txt"
     if not pins.is_file():
         return f"AppWorld {VERSION} is not installed under {folder.parent}."
-    if pinned(pins) != pinned(PINS):  # ignores hashes, which older installations lack
+    if pinned(pins) != pinned(PINS):
         return f"AppWorld's packages under {folder.parent} are not those of this version."
     if not python_in(folder).exists():
         return f"The Python that AppWorld was installed for is missing ({python_in(folder)})."
