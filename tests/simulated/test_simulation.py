@@ -6,6 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from simulated.benchmark import SkillWorld, register, world_of
+from simulated.generator import SkillExplorer, held_out
+from simulated.simulation import simulate, world_settings
+from simulated.worlds import WORLDS, WorldConfig, world_named
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
@@ -13,10 +17,6 @@ from coevo_gym.core.evolution import Context, Draft
 from coevo_gym.core.sections import overlay
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.signals import BOUNDARY, UNGUIDED
-from coevo_gym.testing.simulated.benchmark import SkillWorld, register, world_of
-from coevo_gym.testing.simulated.generator import SkillExplorer, held_out
-from coevo_gym.testing.simulated.simulation import simulate, world_settings
-from coevo_gym.testing.simulated.worlds import WORLDS, WorldConfig, world_named
 
 SMALL = WorldConfig(
     n_skills=12, first_tasks=12, groups_per_step=8, env_steps=6_000, explore_steps=4
