@@ -146,7 +146,6 @@ def _register() -> None:
                 verifier=f"{package}.world:{camel}Verifier",
                 title=title,
                 setup=f"{package}.setup",
-                attacks=f"{package}.attacks.suite:attack_suite" if name == "appworld" else "",
                 terms=terms,
             )
         )

@@ -94,8 +94,6 @@ _COUNTS = (
     "groups", "rounds", "contexts", "candidates", "accepted",
     "practice_steps", "explore_steps", "gate_steps",
 )  # fmt: skip
-_OF_GROWTH = ("detector", "pending", "practised", "groups_since_round")
-"""Keys of the growth's state in old versions, which stored these keys next to the pool."""
 
 
 class PoolCurriculum:
@@ -279,25 +277,16 @@ class PoolCurriculum:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`.
 
-        It also accepts states from older versions. Without outcomes, their counts start at 0.
-
         Raises:
             ConfigError: if the parts of the state do not match.
             ValueError: if a value has the wrong type.
         """
         self.pool.load_state_dict(state["pool"])
-        if "growth" in state:
-            self.selector.load_state_dict(state["selector"])
-            self.growth.load_state_dict(state["growth"])
-        else:
-            self.selector.added(self.pool.tasks)
-            self.growth.load_state_dict({name: state[name] for name in _OF_GROWTH if name in state})
+        self.selector.load_state_dict(state["selector"])
+        self.growth.load_state_dict(state["growth"])
         self._covered = CoveredTags()
         self._outcomes = Outcomes(self._outcomes.cap)
-        if "outcomes" in state:
-            self._outcomes.load_state_dict(state["outcomes"])
-        else:
-            self._outcomes.added(self.pool.tasks)
+        self._outcomes.load_state_dict(state["outcomes"])
         self._initial_ids = set(read(list[str], state["initial_ids"]))
         planned = read(str | None, state["planned"])
         planned = None if planned is None else Round.model_validate_json(planned)
@@ -305,8 +294,7 @@ class PoolCurriculum:
         self._applied = dict.fromkeys(read(list[str], state["applied"]))
         counts = read(dict[str, Count], state["counts"])
         self._counts = {name: counts.get(name, 0) for name in _COUNTS}
-        signals = read(dict[str, Count], state.get("signals", {}))
-        self._signals = Counter(signals or _signals_in(counts))
+        self._signals = Counter(read(dict[str, Count], state["signals"]))
         weights = self.selector.weights() if len(self.pool) else None
         if weights is not None and len(weights) != len(self.pool):
             raise ConfigError(
@@ -377,11 +365,3 @@ class CurriculumConfig(GrowthConfig):
         growth = SignalGrowth(self, cap=self.cap, native=native)
         selector = self.selector.make() if selector is None else selector
         return PoolCurriculum(tasks, selector=selector, growth=growth, cap=self.cap)
-
-
-def _signals_in(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the number of signals of each kind in a state saved by an older version."""
-    prefix = "signals_"
-    return {
-        name.removeprefix(prefix): n for name, n in counts.items() if name.startswith(prefix) and n
-    }

@@ -265,16 +265,13 @@ class SignalDetector:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`.
-
-        It also accepts old states with one number per visit.
-        """
-        windows = read(dict[str, list[tuple[Share, Share] | Share]], state["windows"])
+        """Restore the state from :meth:`state_dict`."""
+        windows = read(dict[str, list[tuple[Share, Share]]], state["windows"])
         self._windows = {
-            task_id: deque(map(_visit, window), maxlen=self.config.window)
+            task_id: deque((Visit(*visit) for visit in window), maxlen=self.config.window)
             for task_id, window in windows.items()
         }
-        self._forgotten = read(dict[Reading, Count], state.get("forgotten", {"max": 0, "mean": 0}))
+        self._forgotten = read(dict[Reading, Count], state["forgotten"])
         self._counts = dict(read(list[tuple[tuple[str, ...], Count]], state["counts"]))
         self._total = sum(self._counts.values())
         self._tested = read(Count, state["tested"])
@@ -359,7 +356,3 @@ class SignalDetector:
             self.config.theta,
             self.config.min_support,
         )
-
-
-def _visit(saved: tuple[float, float] | float) -> Visit:
-    return Visit(*saved) if isinstance(saved, tuple) else Visit(saved, saved)

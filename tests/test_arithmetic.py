@@ -22,7 +22,7 @@ from coevo_gym.core.arithmetic import (
 )
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.runs.config import RunConfig, load_config
-from coevo_gym.runs.manifest import arithmetic_in, config_in, note_arithmetic
+from coevo_gym.runs.manifest import arithmetic_in, note_arithmetic
 from coevo_gym.store.folder import RunFolder, read_json, write_json
 from tests.processes import run
 from tests.runs.conftest import ROOT, TOY
@@ -183,13 +183,7 @@ def test_it_is_portable_for_the_tiny_policy_and_native_for_models() -> None:
     assert row[1:] == ("portable", "policy.kind")
 
 
-def test_a_run_of_an_older_version_was_native() -> None:
-    config = RunConfig().to_json()
-    del config["arithmetic"]
-    assert config_in({"schema": 1, "config": config}, "here").arithmetic == "native"
-
-
-@pytest.mark.parametrize("stored", [7, ["native"], [{"kind": "native"}], {"kind": "native"}])
+@pytest.mark.parametrize("stored", [None, 7, ["native"], [{"kind": "native"}], {"kind": "native"}])
 def test_a_damaged_record_is_named(stored: object) -> None:
     with pytest.raises(StoreError, match="no readable arithmetic"):
         arithmetic_in({"arithmetic": stored})
@@ -204,8 +198,8 @@ class TestResume:
         folder.path.mkdir()
         return folder
 
-    def note(self, folder: RunFolder, before: Arithmetic | None, **options: bool) -> list[str]:
-        manifest = {} if before is None else {"arithmetic": [before._asdict()]}
+    def note(self, folder: RunFolder, before: Arithmetic, **options: bool) -> list[str]:
+        manifest = {"arithmetic": [before._asdict()]}
         write_json(folder.manifest, manifest)
         return list(note_arithmetic(folder, manifest, self.here, **options))
 
@@ -234,11 +228,6 @@ class TestResume:
         (said,) = self.note(folder, OLD_PROCESSOR, ignore=True)
         assert said.endswith("as if random numbers had been drawn again.")
         assert self.stored(folder) == ["Old CPU, cpu family 6, model 1, x86_64", "New CPU"]
-
-    def test_of_an_older_version_it_says_that_nothing_is_known(self, folder: RunFolder) -> None:
-        (said,) = self.note(folder, None)
-        assert "older version, which did not store the processor" in said
-        assert self.stored(folder) == ["New CPU"]
 
     def test_portable_it_goes_on_anywhere(self, folder: RunFolder) -> None:
         self.here = Arithmetic("portable", "New CPU", "DEFAULT")

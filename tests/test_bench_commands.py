@@ -49,6 +49,7 @@ SMALLEST = {
     "seal_labels": "--quick",
     "serve": "--pairs 10 --clients 1 --seconds 1",
     "session_faults": "--episodes 24 --workers 2 --kill-every 2",
+    "simulate": "--worlds plain --rows static random_append --seeds 1-2 --jobs 1",
     "soak": "--amount 1000",
     "viewer": "--episodes 400",
     "webshop": "",

@@ -24,7 +24,7 @@ from coevo_gym.cli import app
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.sections import flat, variants
 from coevo_gym.runs.config import RunConfig, load_config
-from coevo_gym.runs.config.keys import annotation_of, current, leaves
+from coevo_gym.runs.config.keys import annotation_of, leaves
 
 ROOT = Path(__file__).parents[1]
 AT_THE_ROOT = [
@@ -230,8 +230,7 @@ def test_settings_that_pages_docstrings_and_templates_name_exist_under_this_name
         for key in keys:
             named.setdefault(key, set()).add(str(path.relative_to(ROOT)))
     assert len(named) > 200
-    older = {key for key in named if current(key, None)[0] != key}
-    wrong = {key: named[key] for key in {*older, *named.keys() - known - sections}}
+    wrong = {key: named[key] for key in named.keys() - known - sections}
     assert not wrong
 
 

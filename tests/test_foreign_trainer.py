@@ -23,7 +23,9 @@ class Watched(CoEvolve):
     """CoEvolve that remembers what it was told."""
 
     def __init__(self) -> None:
-        super().__init__(CoEvolveConfig(initial_size=20, evolve_every_groups=15, n_min=32))
+        super().__init__(
+            CoEvolveConfig(initial_size=20, growth={"every_groups": 15}, detector={"n_min": 32})
+        )
         self.groups: list[Group] = []
         self.rounds: list[RoundResult] = []
 

@@ -193,10 +193,9 @@ class Loop:
         self.close()
         with all_or_nothing(self.guiding.state_dict, self.guiding.load_state_dict):
             progress = LoopState.from_json(state["state"])
-            flying = read(bool, state.get("flying", False))  # missing in older states
+            flying = read(bool, state["flying"])
             self.guiding.load_state_dict(state)
-            # Before sessions existed, the session's parts were saved at the top level.
-            self.session.load_state_dict(state.get("session", state))
+            self.session.load_state_dict(state["session"])
         self.state, self._was_flying = progress, flying
 
     def _begin_round(self) -> None:

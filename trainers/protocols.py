@@ -218,9 +218,9 @@ class LoopState:
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> LoopState:
-        """Restore a state from :meth:`to_json`, including older states without usage counts."""
-        usage = {name: Usage.model_validate(used) for name, used in state.get("usage", {}).items()}
-        counts = {name: read(Version, state[name]) for name in _COUNTS if name in state}
+        """Restore a state from :meth:`to_json`."""
+        usage = {name: Usage.model_validate(used) for name, used in state["usage"].items()}
+        counts = {name: read(Version, state[name]) for name in _COUNTS}
         return cls(**counts, usage=usage)
 
 

@@ -241,7 +241,7 @@ class Imitator:
         self._optimizer.load_state_dict(state["optimizer"])
         self._optimizer.nonfinite_steps = int(state["nonfinite_steps"])
         self._rng.bit_generator.state = state["rng"]
-        epoch = state.get("epoch")  # earlier versions saved between epochs only
+        epoch = state["epoch"]
         self._epoch = None if epoch is None else _Epoch(**epoch)
         at_hand = self._has_best and not self.over
         self._kept = self._weights() if at_hand else list(state["kept"])

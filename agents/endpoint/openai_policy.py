@@ -213,7 +213,7 @@ class OpenAIPolicy:
             + (f"{usage.usd:.4f} USD" if priced else "price not set")
         )
 
-    def keep_counts_in(self, file: Path, before: Usage = NO_USAGE) -> None:
+    def keep_counts_in(self, file: Path) -> None:
         """Restore the counts from a file, and save them there before each request.
 
         The counts then survive even a killed process, so the caps apply to all processes that use
@@ -221,7 +221,6 @@ class OpenAIPolicy:
 
         Args:
             file: the file; created with the first request if it is missing.
-            before: the usage to start from if the file is missing.
 
         Raises:
             StoreError: if the file is damaged.
@@ -229,13 +228,11 @@ class OpenAIPolicy:
         if file.exists():
             try:
                 self.load_state_dict(read_json(file))
-            except (TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError) as error:
                 raise StoreError(
                     f"{file}, which counts the requests and their cost, is damaged: {error}. "
                     "Restore it, or start over with --overwrite."
                 ) from error
-        else:
-            self._meter.count("", before)
 
         def save() -> None:
             write_json(file, self._counts(self._meter.committed), synced=False)
@@ -259,19 +256,17 @@ class OpenAIPolicy:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`, including states saved by older versions."""
-        found = Counter(state)
+        """Restore a state from :meth:`state_dict`."""
         usage = Usage(
-            calls=found["requests"],
-            prompt_tokens=found["prompt_tokens"],
-            completion_tokens=found["completion_tokens"],
-            usd=found["cost_usd"],
+            calls=state["requests"],
+            prompt_tokens=state["prompt_tokens"],
+            completion_tokens=state["completion_tokens"],
+            usd=state["cost_usd"],
         )
-        capped = max(usage.tokens, found["capped_tokens"]), max(usage.usd, found["capped_usd"])
-        total = [usage.calls, *capped]
+        total = [usage.calls, state["capped_tokens"], state["capped_usd"]]
         spent = {"": {"": usage.model_dump()}}
         self._meter.load_state_dict({"spent": spent, "total": total, "forgotten": {}})
-        self.counts = Counter({name: found[name] for name in _COUNTS})
+        self.counts = Counter({name: state[name] for name in _COUNTS})
 
     def close(self) -> None:
         """Cancel requests in flight and close the connections. Further calls do nothing.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -27,14 +26,11 @@ from coevo_gym.cli.sources import find_installable, setup_of
 from coevo_gym.core.arithmetic import can_be_portable, processor
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, broken_benchmarks
 from coevo_gym.core.errors import CoevoError, ConfigError
-from coevo_gym.core.registry import BrokenPlugin, load_object
+from coevo_gym.core.registry import BrokenPlugin
 from coevo_gym.core.waiting import only_looking
 from coevo_gym.provision import Installation, benchmark_home
 from coevo_gym.sandbox import Level
 from coevo_gym.trainers.adapters.trainer import Trainer, find_trainers, install_trainer, python_of
-
-if TYPE_CHECKING:
-    from coevo_gym.sandbox.attacks import Suite
 
 
 def run_attacks(as_json: bool, level: Level | None = None) -> None:
@@ -46,7 +42,7 @@ def run_attacks(as_json: bool, level: Level | None = None) -> None:
         ConfigError: if the given level is not available here, or no level is.
     """
     from coevo_gym.sandbox import probe, strongest
-    from coevo_gym.sandbox.attacks import AttackRow, AttackVerdict, compare
+    from coevo_gym.sandbox.attacks import AttackVerdict, compare, generic_suite
     from coevo_gym.sandbox.attacks import suite as attacks
 
     if level is None:
@@ -55,32 +51,18 @@ def run_attacks(as_json: bool, level: Level | None = None) -> None:
         (found,) = (finding for finding in probe() if finding.level is level)
         if not found.holds:
             raise ConfigError(f"Isolation level {level.value!r} is unavailable: {found.detail}")
-    results: dict[str, list[AttackRow]] = {}
-    for suite in attack_suites():
-        results[suite.name] = rows = []
-        with suite.setup(found.level) as setup, errors.status(f"{suite.name} ...") as status:
-            for row in compare(suite.payloads, setup, found.level):
-                rows.append(row)
-                status.update(f"{suite.name}: {len(rows)} of {len(suite.payloads)} attacks")
-        if not as_json:
-            console.print(attacks.as_table(suite.name, rows))
-    everything = [row for rows in results.values() for row in rows]
+    suite, rows = generic_suite(), []
+    with suite.setup(found.level) as setup, errors.status("attacks ...") as status:
+        for row in compare(suite.payloads, setup, found.level):
+            rows.append(row)
+            status.update(f"{len(rows)} of {len(suite.payloads)} attacks")
     if as_json:
-        print_json(attacks.as_data(found, results))
+        print_json(attacks.as_data(found, {suite.name: rows}))
     else:
-        console.print(attacks.summary(found, everything), markup=False, soft_wrap=True)
-    if any(row.verdict is AttackVerdict.GOT_THROUGH for row in everything):
+        console.print(attacks.as_table(suite.name, rows))
+        console.print(attacks.summary(found, rows), markup=False, soft_wrap=True)
+    if any(row.verdict is AttackVerdict.GOT_THROUGH for row in rows):
         raise typer.Exit(FAILED)
-
-
-def attack_suites() -> Iterator[Suite]:
-    """Yield the generic attack suite, and the suite of each installed benchmark that has one."""
-    from coevo_gym.sandbox.attacks import generic_suite
-
-    yield generic_suite()
-    for spec in benchmark_specs():
-        if spec.attacks and setup_of(spec).installation().ready:
-            yield load_object(spec.attacks)()
 
 
 _SPLITS = ("train", "val", "test")
@@ -114,7 +96,8 @@ def envs(as_json: AsJson = False) -> None:
 def doctor(
     as_json: AsJson = False,
     attack_suite: Annotated[
-        bool, typer.Option("--attack-suite", help="Run the sandbox attack suites and nothing else.")
+        bool,
+        typer.Option("--attack-suite", help="Run the attacks on the sandbox and nothing else."),
     ] = False,
     level: Annotated[
         Level | None,

@@ -202,13 +202,12 @@ def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
     from coevo_gym.runs.config import approve_settings
     from coevo_gym.runs.planning.memory import require_memory
 
-    if chosen.experiment.kind != "simulated":
-        for cell in chosen.cells():
-            if cell.state != "finished":
-                approve_settings(cell.config, None if yes else ask_to_permit)
-                use_arithmetic(cell.config.arithmetic)  # before PyTorch is imported
-                if not ignore_memory:
-                    require_memory(cell.config)
+    for cell in chosen.cells():
+        if cell.state != "finished":
+            approve_settings(cell.config, None if yes else ask_to_permit)
+            use_arithmetic(cell.config.arithmetic)  # before PyTorch is imported
+            if not ignore_memory:
+                require_memory(cell.config)
     from coevo_gym.runs.experiments.making import make
 
     with (
@@ -232,11 +231,6 @@ def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
     from coevo_gym.runs.experiments.needs import played
 
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
-    if experiment.kind == "simulated":
-        raise ConfigError(
-            f"{experiment.name} is simulated and needs no model, benchmark or GPU, so --dry-run "
-            "has nothing to list. Run it without --dry-run."
-        )
     chosen, cells, why = played(chosen)
     shown, differing = printed_beside(chosen, cells)
     plans: dict[tuple[tuple[str, str], ...], tuple[list[str], dict[str, Any]]] = {}

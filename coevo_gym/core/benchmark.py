@@ -235,8 +235,6 @@ class BenchmarkSpec:
         setup: module with ``install(source: Path | None) -> Path`` and
             ``installation() -> Installation``, and optionally ``download() -> Path``; "" if there
             is nothing to install.
-        attacks: ``"module:function"`` that returns the benchmark's own
-            :class:`~coevo_gym.sandbox.attacks.Suite` of attacks; "" for none.
         prompt: ``"package:file.j2"`` of the prompt that describes the benchmark to a language
             model; "" for the prompt in ``coevo_gym.prompts`` with its name, if there is one.
         terms: terms for redistributing its tasks, in a sentence or two; every export prints them.
@@ -250,7 +248,6 @@ class BenchmarkSpec:
     verifier: str
     title: str
     setup: str = ""
-    attacks: str = ""
     prompt: str = ""
     terms: str = ""
 

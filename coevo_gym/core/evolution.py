@@ -27,7 +27,7 @@ from coevo_gym.core.task import (
 
 
 def _without_defaults(dumped: dict[str, Any], *fields: str) -> dict[str, Any]:
-    """Drop the given fields if they are empty. Content hashes from older versions then match."""
+    """Drop the given fields if they are empty, so that content hashes do not depend on them."""
     return {name: value for name, value in dumped.items() if value or name not in fields}
 
 

@@ -46,7 +46,7 @@ class EndReason(StrEnum):
 _LOST = (EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.CAPPED, EndReason.ABANDONED)
 
 UNKNOWN_VERSION = -1
-"""The policy version to use if a decision does not record a version, as in old files."""
+"""The policy version to use if a decision does not record a version."""
 
 
 CuePlace = Literal["system", "first", "turn"]

@@ -197,8 +197,8 @@ class Diagnosable(Benchmark, Protocol):
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
         """Diagnose an episode from its record.
 
-        This method does not run an engine and never raises. If facts are missing from a report,
-        as in reports from older versions, the diagnosis is incomplete.
+        This method does not run an engine and never raises. If facts are missing from a report, the
+        diagnosis is incomplete.
         """
 
 

@@ -123,13 +123,12 @@ class Evaluation:
 
     @property
     def answers(self) -> AnswerCounts:
-        """Numbers of answers, without the episodes of older versions, which did not count them."""
-        lines = [line for line in self.lines if line.empty is not None]
+        """Numbers of answers."""
         return AnswerCounts(
-            sum(line.steps for line in lines),
-            sum(line.empty or 0 for line in lines),
-            sum(line.cut or 0 for line in lines),
-            sum(line.invalid or 0 for line in lines),
+            sum(line.steps for line in self.lines),
+            sum(line.empty for line in self.lines),
+            sum(line.cut for line in self.lines),
+            sum(line.invalid for line in self.lines),
         )
 
     @property

@@ -232,8 +232,7 @@ class Arm:
             StoreError: if the checkpoint does not fit, or the arm started from other weights, which
                 are its reference.
         """
-        # Checkpoints of older versions lack the hash and contain the reference itself.
-        if saved.state.get("start", self.start) != self.start:
+        if saved.state["start"] != self.start:
             raise StoreError(
                 f"The initial weights of this run have changed since {saved.path} was saved: "
                 f"the checkpoint in {saved.path.parent.with_name(WARMUP)} was lost or replaced. "
@@ -245,7 +244,7 @@ class Arm:
             self.loop.load_state_dict(json.loads(saved.state["loop"]))
             self.events.evaluation = dict(saved.state["evaluation"])
             for name, asked in (("asked", self.asked), ("analyst", self.analyst)):
-                if asked is not None and saved.state.get(name):
+                if asked is not None and saved.state[name]:
                     asked.load_state_dict(saved.state[name])
 
 
@@ -389,11 +388,11 @@ class ArmEvents(Events):
         """Return True if the loop should stop at this step boundary."""
         return self.stop()
 
-    def rewind(self, step: int, n_lines: int | None = None) -> None:
+    def rewind(self, step: int, n_lines: int = 0) -> None:
         """Delete the records of all steps after ``step``, or all records if ``step`` is -1.
 
         Of the arm's lines of metrics, at most the first ``n_lines`` are kept: an evaluation and a
-        round may follow the checkpoint of the last step. None keeps all of the step's lines.
+        round may follow the checkpoint of the last step.
 
         Warns if records of earlier steps are missing because a file was damaged or deleted.
         """

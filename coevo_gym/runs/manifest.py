@@ -115,8 +115,7 @@ def config_in(manifest: Any, where: str) -> RunConfig:
             f"{where} has schema {schema!r}, but this version of coevo_gym reads schema {SCHEMA}."
         )
     try:
-        # Versions that did not store the arithmetic used the processor's fastest kernels.
-        return RunConfig.model_validate({"arithmetic": "native", **manifest["config"]})
+        return RunConfig.model_validate(manifest["config"])
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{where} has no readable config: {error}") from error
 
@@ -130,16 +129,17 @@ def arithmetic_for(config: RunConfig) -> Arithmetic:
     return arithmetic_here(gpu=device.name if device is not None and device.is_gpu else "")
 
 
-def arithmetic_in(manifest: Mapping[str, Any]) -> Arithmetic | None:
-    """Return the last arithmetic of a run, or None if it was made by an older version.
+def arithmetic_in(manifest: Mapping[str, Any]) -> Arithmetic:
+    """Return the last arithmetic of a run.
 
     Raises:
         StoreError: if the manifest is damaged.
     """
-    stored = manifest.get("arithmetic", ())
     try:
-        return Arithmetic(*(stored[-1][name] for name in Arithmetic._fields)) if stored else None
+        last = manifest["arithmetic"][-1]
+        return Arithmetic(*(last[name] for name in Arithmetic._fields))
     except (LookupError, TypeError) as error:
+        stored = manifest.get("arithmetic")
         raise StoreError(f"The manifest has no readable arithmetic: {stored!r}.") from error
 
 
@@ -155,12 +155,7 @@ def note_arithmetic(
     before = arithmetic_in(manifest)
     if before == here:
         return
-    if before is None:
-        yield (
-            "This run was started by an older version, which did not store the processor. On "
-            "another processor, the rest of the run rounds differently."
-        )
-    elif not here.same_bits_as(before):
+    if not here.same_bits_as(before):
         meaning = (
             f"{folder.path.name} was computed with {before}, but this process has {here}. They "
             "round differently, so the rest of the run would differ from that of an uninterrupted "
@@ -171,7 +166,7 @@ def note_arithmetic(
                 f"{meaning} To continue anyway, run: coevo resume {folder.path} --ignore-arithmetic"
             )
         yield meaning
-    manifest["arithmetic"] = [*manifest.get("arithmetic", ()), here._asdict()]
+    manifest["arithmetic"] = [*manifest["arithmetic"], here._asdict()]
     write_json(folder.manifest, manifest)
 
 

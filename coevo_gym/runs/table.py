@@ -97,10 +97,10 @@ def tasks_of(numbers: Mapping[str, float], prefix: str = "") -> int:
     """Return the number of tasks in an evaluation.
 
     Args:
-        numbers: metrics of the evaluation; older versions stored episodes, one per task.
+        numbers: metrics of the evaluation.
         prefix: prefix of the metrics' names.
     """
-    return int(numbers.get(f"{prefix}tasks", numbers.get(f"{prefix}episodes", 0)))
+    return int(numbers[f"{prefix}tasks"])
 
 
 def final_columns(final: FinalScores) -> dict[str, dict[str, float]]:

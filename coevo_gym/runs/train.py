@@ -19,7 +19,7 @@ from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.seams import Agent
 from coevo_gym.core.spend import Cost
-from coevo_gym.core.task import FrozenDict, Task
+from coevo_gym.core.task import Task
 from coevo_gym.episodes.evaluation import Evaluation, evaluated_task
 from coevo_gym.episodes.live import rare_full_collections
 from coevo_gym.runs.arm import Arm, ArmEvents
@@ -42,7 +42,6 @@ from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.runs.sinks.sink import ArmSinks, check_sinks
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import (
-    NO_SCORES,
     RANDOM,
     WARMUP,
     FinalScores,
@@ -88,12 +87,12 @@ class RunSummary:
     split: str
     table: tuple[TableRow, ...]
     arms: Mapping[str, Mapping[str, Any]]
-    samples: int = 1
-    final: FinalScores = NO_SCORES
+    samples: int
+    final: FinalScores
 
     @classmethod
     def read(cls, folder: RunFolder) -> RunSummary:
-        """Read the results of a finished run. Runs from earlier versions lack some fields.
+        """Read the results of a finished run.
 
         Raises:
             StoreError: if the file is missing or damaged.
@@ -113,14 +112,14 @@ class RunStart:
         random: results of the random agent on the held-out tasks.
         warmup: results of the warmed-up policy on the held-out tasks.
         env_steps: env steps used for the demonstrations.
-        outcomes: outcomes of both policies' episodes, by name; {} in runs of older versions.
+        outcomes: outcomes of both policies' episodes, by name.
     """
 
     policy: Mapping[str, Any]
     random: Mapping[str, float]
     warmup: Mapping[str, float]
     env_steps: int
-    outcomes: Mapping[str, Sequence[Sequence[Any]]] = FrozenDict()
+    outcomes: Mapping[str, Sequence[Sequence[Any]]]
 
 
 def train(
@@ -464,7 +463,7 @@ class _Run:
         """Restore an arm from its last checkpoint, or initialise an arm that has no checkpoint."""
         saved, events = checkpoints.latest(), arm.events
         if saved:
-            events.rewind(saved.step, saved.state.get("lines"))
+            events.rewind(saved.step, saved.state["lines"])
             arm.load(saved)
             return
         events.rewind(-1)

@@ -17,7 +17,7 @@ from coevo_gym.core.task import canonical_json
 from coevo_gym.store.folder import identity, storing, transaction
 
 FORMAT = 2
-"""Version of the file format. Version 2 added checksums; version 1 is upgraded on opening."""
+"""Version of the file format."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, body TEXT);
 CREATE TABLE IF NOT EXISTS snapshot
@@ -93,10 +93,10 @@ class Journal:
             raise self._damaged(problem)
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         known = dict(self._db.execute("SELECT name, body FROM about"))
-        if version not in (0, 1, FORMAT) or (version == 0 and known):
+        if version not in (0, FORMAT) or (version == 0 and known):
             raise StoreError(
-                f"{self.path} has format {version}, but this version of coevo_gym reads formats "
-                f"1 to {FORMAT}. Pass another --db, or use the version that created it."
+                f"{self.path} has format {version}, but this version of coevo_gym reads format "
+                f"{FORMAT}. Pass another --db, or use the version that created it."
             )
         mine = {name: canonical_json(value) for name, value in about.items()}
         if version and known != mine:
@@ -106,22 +106,10 @@ class Journal:
                 f"{self.path} belongs to a session with {said}. Use the same settings, or "
                 "pass another --db."
             )
-        if version != FORMAT:
+        if version == 0:
             with transaction(self._db):
-                if version == 0:
-                    self._db.executemany("INSERT INTO about VALUES (?, ?)", mine.items())
-                else:
-                    self._add_checksums()
+                self._db.executemany("INSERT INTO about VALUES (?, ?)", mine.items())
                 self._db.execute(f"PRAGMA user_version={FORMAT}")
-
-    def _add_checksums(self) -> None:
-        """Upgrade a file from format version 1."""
-        db = self._db
-        db.create_function("checksum", 4, _checksum)
-        db.execute("ALTER TABLE snapshot ADD COLUMN checksum INTEGER")
-        db.execute("UPDATE snapshot SET checksum = checksum(one, at, '', body)")
-        db.execute("ALTER TABLE calls ADD COLUMN checksum INTEGER")
-        db.execute("UPDATE calls SET checksum = checksum(number, at, what, body)")
 
     def _count(self) -> int:
         """Check that the call numbers have no gaps, and return the number of calls."""
@@ -251,14 +239,7 @@ class Journal:
         """Return a row's time, name and content after verifying its checksum."""
         if not isinstance(body, bytes) or checksum != _checksum(number, at, what, body):
             raise self._damaged(f"{name} does not match its checksum")
-        try:
-            return at, what, json.loads(zlib.decompress(body))
-        except (
-            zlib.error,
-            ValueError,
-            RecursionError,
-        ) as error:  # older than its checksum
-            raise self._damaged(f"{name} is unreadable: {error}") from error
+        return at, what, json.loads(zlib.decompress(body))
 
     def _damaged(self, why: object) -> StoreError:
         return StoreError(

@@ -89,7 +89,7 @@ class ServedCurriculum:
             return make_curriculum(
                 self.curriculum,
                 native=native,
-                evolve_every_groups=self.evolve_every_groups,
+                growth={"every_groups": self.evolve_every_groups},
                 initial_size=self.initial_size,
             )
 

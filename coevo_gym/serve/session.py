@@ -139,10 +139,9 @@ class JournaledSession:
             "groups_per_step": groups_per_step,
             "seed": seed,
             "max_reissues": max_reissues,
+            "max_staleness": max_staleness,
             "lease_s": lease_s,  # needed to replay expirations
         }
-        if max_staleness:  # absent in journals of older versions
-            made_with["max_staleness"] = max_staleness
         self._evolver = evolver
         self._lock = threading.RLock()
         self._monotonic = monotonic

@@ -38,8 +38,8 @@ _AT_ONCE = 500
 class AnswerTable:
     """A thread-safe store of model answers in a run's database.
 
-    A database from before tapes existed gets the table ``answers`` when opened for writing, and
-    has no answers when opened read-only. Other tables are left unchanged.
+    A database without the table ``answers`` gets it when opened for writing, and has no answers
+    when opened read-only. Other tables are left unchanged.
 
     Args:
         path: path of the database; created if missing.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,54 +43,56 @@ _LONG = 64
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
     id TEXT PRIMARY KEY, name TEXT, origin TEXT, split TEXT, subset TEXT, scenario TEXT,
-    instruction TEXT, body BLOB);
-CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, round_id TEXT, body BLOB);
+    instruction TEXT, body BLOB, checksum INTEGER);
+CREATE TABLE IF NOT EXISTS results (
+    key TEXT PRIMARY KEY, round_id TEXT, body BLOB, checksum INTEGER);
 CREATE TABLE IF NOT EXISTS rounds (
     arm TEXT, round_id TEXT, step INTEGER, arm_env_steps INTEGER, pool_size INTEGER, key TEXT,
-    body BLOB, PRIMARY KEY (arm, round_id));
+    body BLOB, checksum INTEGER, PRIMARY KEY (arm, round_id));
 CREATE TABLE IF NOT EXISTS verdicts (
     arm TEXT, round_id TEXT, position INTEGER, draft_id TEXT, context_id TEXT, accepted INTEGER,
-    gate TEXT, reason TEXT, task_id TEXT, PRIMARY KEY (arm, round_id, position));
+    gate TEXT, reason TEXT, task_id TEXT, checksum INTEGER, PRIMARY KEY (arm, round_id, position));
 CREATE TABLE IF NOT EXISTS lineage (
-    arm TEXT, round_id TEXT, task_id TEXT, parent_id TEXT,
+    arm TEXT, round_id TEXT, task_id TEXT, parent_id TEXT, checksum INTEGER,
     PRIMARY KEY (arm, round_id, task_id, parent_id));
 CREATE TABLE IF NOT EXISTS groups (
     arm TEXT, id TEXT, step INTEGER, task_id TEXT, size INTEGER, episodes INTEGER,
-    successes INTEGER, score REAL, PRIMARY KEY (arm, id));
+    successes INTEGER, score REAL, checksum INTEGER, PRIMARY KEY (arm, id));
 CREATE TABLE IF NOT EXISTS signals (
     arm TEXT, group_id TEXT, kind TEXT, position INTEGER, step INTEGER, task_id TEXT,
-    evidence TEXT, PRIMARY KEY (arm, group_id, kind, position));
+    evidence TEXT, checksum INTEGER, PRIMARY KEY (arm, group_id, kind, position));
 CREATE TABLE IF NOT EXISTS trajectories (
     arm TEXT, group_id TEXT, position INTEGER, step INTEGER, task_id TEXT, policy_version INTEGER,
-    success INTEGER, score REAL, end_reason TEXT, steps INTEGER, body BLOB,
+    success INTEGER, score REAL, end_reason TEXT, steps INTEGER, body BLOB, checksum INTEGER,
     PRIMARY KEY (arm, group_id, position));
 CREATE TABLE IF NOT EXISTS sampled (
-    arm TEXT, group_id TEXT, position INTEGER, step INTEGER, body BLOB,
+    arm TEXT, group_id TEXT, position INTEGER, step INTEGER, body BLOB, checksum INTEGER,
     PRIMARY KEY (arm, group_id, position));
 CREATE TABLE IF NOT EXISTS advantages (
-    arm TEXT, group_id TEXT, position INTEGER, step INTEGER, mean REAL, body TEXT,
+    arm TEXT, group_id TEXT, position INTEGER, step INTEGER, mean REAL, body TEXT, checksum INTEGER,
     PRIMARY KEY (arm, group_id, position));
 CREATE TABLE IF NOT EXISTS notes (
     arm TEXT, step INTEGER, number INTEGER, task_id TEXT, group_id TEXT, position INTEGER,
     step_of_episode INTEGER, kind TEXT, label TEXT, value REAL, source TEXT, evidence TEXT,
-    PRIMARY KEY (arm, step, number));
+    checksum INTEGER, PRIMARY KEY (arm, step, number));
 CREATE TABLE IF NOT EXISTS advice (
-    arm TEXT, step INTEGER, memory TEXT, id TEXT, body TEXT,
+    arm TEXT, step INTEGER, memory TEXT, id TEXT, body TEXT, checksum INTEGER,
     PRIMARY KEY (arm, step, memory, id));
-CREATE TABLE IF NOT EXISTS token_texts (id INTEGER PRIMARY KEY, text TEXT);
-CREATE TABLE IF NOT EXISTS texts (hash TEXT PRIMARY KEY, body BLOB);
+CREATE TABLE IF NOT EXISTS token_texts (id INTEGER PRIMARY KEY, text TEXT, checksum INTEGER);
+CREATE TABLE IF NOT EXISTS texts (hash TEXT PRIMARY KEY, body BLOB, checksum INTEGER);
 CREATE TABLE IF NOT EXISTS decisions (
-    number INTEGER PRIMARY KEY, task_id TEXT, what TEXT, reason TEXT, at TEXT, body BLOB);
+    number INTEGER PRIMARY KEY, task_id TEXT, what TEXT, reason TEXT, at TEXT, body BLOB,
+    checksum INTEGER);
 CREATE TABLE IF NOT EXISTS landings (
-    arm TEXT, key TEXT, step INTEGER, PRIMARY KEY (arm, key));
+    arm TEXT, key TEXT, step INTEGER, checksum INTEGER, PRIMARY KEY (arm, key));
 CREATE TABLE IF NOT EXISTS evaluated_tasks (
     id TEXT PRIMARY KEY, name TEXT, split TEXT, subset TEXT, scenario TEXT, instruction TEXT,
-    tags TEXT);
+    tags TEXT, checksum INTEGER);
 CREATE TABLE IF NOT EXISTS evaluations (
     arm TEXT, step INTEGER, task_id TEXT, sample INTEGER, success INTEGER, score REAL,
-    end_reason TEXT, steps INTEGER, body BLOB, PRIMARY KEY (arm, step, task_id, sample));
+    end_reason TEXT, steps INTEGER, body BLOB, checksum INTEGER,
+    PRIMARY KEY (arm, step, task_id, sample));
 """
-_TABLES = frozenset(re.findall(r"EXISTS (\w+)", _SCHEMA))
 _OF_A_STEP = (
     "rounds", "groups", "signals", "trajectories", "sampled", "advantages", "notes", "advice",
     "evaluations",
@@ -129,9 +130,8 @@ class RunStore(RunReader):
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version != 0:
                 self._check_version(version)
-            self._db.executescript(_SCHEMA)  # adds missing tables to the database of an older run
+            self._db.executescript(_SCHEMA)
             with transaction(self._db):
-                self._add_checksums()
                 self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
             self._identity = identity(path)
 
@@ -352,11 +352,6 @@ class RunStore(RunReader):
                 "WHERE rowid = ?",
                 (found.lastrowid,),
             )
-
-    def _add_checksums(self) -> None:
-        """Add the column of the checksums to tables without it; older rows have none."""
-        for table in _TABLES - self._tables_with_checksums():
-            self._db.execute(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER")
 
     def _add_tasks(self, tasks: Iterable[Task]) -> None:
         for task in tasks:

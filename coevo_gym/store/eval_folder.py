@@ -50,9 +50,9 @@ class EvalLine(FrozenModel):
         prompt_tokens: number of tokens that models read.
         completion_tokens: number of tokens that models wrote.
         usd: price of these tokens in US dollars, where prices are set.
-        empty: number of answers without an action; None in files of older versions.
-        cut: number of answers that were cut off at the token limit; None as for ``empty``.
-        invalid: number of actions that had no effect; None as for ``empty``.
+        empty: number of answers without an action.
+        cut: number of answers that were cut off at the token limit.
+        invalid: number of actions that had no effect.
     """
 
     id: str
@@ -68,9 +68,9 @@ class EvalLine(FrozenModel):
     prompt_tokens: int = Field(default=0, ge=0)
     completion_tokens: int = Field(default=0, ge=0)
     usd: float = Field(default=0.0, ge=0)
-    empty: int | None = Field(default=None, ge=0)
-    cut: int | None = Field(default=None, ge=0)
-    invalid: int | None = Field(default=None, ge=0)
+    empty: int = Field(default=0, ge=0)
+    cut: int = Field(default=0, ge=0)
+    invalid: int = Field(default=0, ge=0)
 
     @property
     def key(self) -> Key:

@@ -70,7 +70,7 @@ class EvaluatedTask(NamedTuple):
 
 
 SCHEMA_VERSION = 2
-"""Version of the schema. Version 2 added checksums; version 1 is upgraded when it is written."""
+"""Version of the schema."""
 HOLD = "hold"
 """Name of the gate that holds tasks until the user has reviewed them."""
 
@@ -105,8 +105,12 @@ class RunReader:
         found = self._rows("PRAGMA integrity_check(1)")[0][0]
         if found != "ok":
             raise StoreError(f"Cannot use {self.path}: {shorten(found, 300)}. {DAMAGED}")
-        for table in sorted(self._tables_with_checksums()):
-            wrong = f"checksum <> {self._checksum(table)} LIMIT 1"
+        tables = (
+            "SELECT t.name FROM sqlite_master AS t JOIN pragma_table_info(t.name) AS c "
+            "WHERE t.type = 'table' AND c.name = 'checksum' ORDER BY t.name"
+        )
+        for (table,) in self._rows(tables):
+            wrong = f"checksum IS NOT {self._checksum(table)} LIMIT 1"
             for (row,) in self._rows(f"SELECT rowid FROM {table} WHERE {wrong}"):  # noqa: S608
                 raise self._changed(f"row {row} of {table}")
 
@@ -197,7 +201,7 @@ class RunReader:
             id: Decision(
                 id, what, reason, at, Verdict.model_validate(self._unpack(body)) if body else None
             )
-            for id, what, reason, at, body in self._rows_of("decisions", query)
+            for id, what, reason, at, body in self._rows(query)
         }
 
     def joining(self, arm: str) -> list[tuple[Task, Verdict | None]]:
@@ -252,7 +256,7 @@ class RunReader:
             f"SELECT {COLUMNS} FROM notes "  # noqa: S608 (constants)
             "WHERE arm = ? AND (? IS NULL OR kind = ?) ORDER BY step, number"
         )
-        return Notes(map(self._note, self._rows_of("notes", query, arm, kind, kind)))
+        return Notes(map(self._note, self._rows(query, arm, kind, kind)))
 
     def notes_when(self, arm: str, kind: str) -> list[StoredNote]:
         """Return an arm's notes of one kind in order, each with its learner step."""
@@ -260,7 +264,7 @@ class RunReader:
             f"SELECT {COLUMNS}, step FROM notes "  # noqa: S608 (constants)
             "WHERE arm = ? AND kind = ? ORDER BY step, number"
         )
-        rows = self._rows_of("notes", query, arm, kind)
+        rows = self._rows(query, arm, kind)
         return [StoredNote(row[-1], self._note(row[:-1])) for row in rows]
 
     def note_counts(self, arm: str | None = None) -> list[NoteCount]:
@@ -270,7 +274,7 @@ class RunReader:
             f"SELECT {which}, count(*) FROM notes WHERE ? IS NULL OR arm = ? "  # noqa: S608
             f"GROUP BY {which} ORDER BY {which}"
         )
-        return [NoteCount(*row) for row in self._rows_of("notes", query, arm, arm)]
+        return [NoteCount(*row) for row in self._rows(query, arm, arm)]
 
     def task_counts(self, task_id: str | None = None) -> list[TaskCount]:
         """Return how often each arm trained on each task, optionally limited to one task."""
@@ -299,7 +303,7 @@ class RunReader:
             "SELECT id, name, split, subset, scenario, instruction, tags FROM evaluated_tasks "
             "ORDER BY rowid"
         )
-        rows = self._rows_of("evaluated_tasks", query)
+        rows = self._rows(query)
         with decoding(self.path):
             return [
                 EvaluatedTask(id, name, split, subset, scenario, asked, tuple(json.loads(tags)))
@@ -309,16 +313,14 @@ class RunReader:
     def evaluation_steps(self, arm: str) -> list[int]:
         """Return the steps at which an arm has a stored evaluation, in order."""
         query = "SELECT DISTINCT step FROM evaluations WHERE arm = ? ORDER BY step"
-        return [row[0] for row in self._rows_of("evaluations", query, arm)]
+        return [row[0] for row in self._rows(query, arm)]
 
     def evaluation(self, arm: str, step: int) -> list[Evaluated]:
         """Return an evaluation's results in order, one per episode."""
-        table = "evaluations"
-        checked = table in self._tables_with_checksums()
-        intact = f"checksum IS NULL OR checksum = {self._checksum(table)}" if checked else "1"
+        intact = f"checksum IS {self._checksum('evaluations')}"
         query = (
             f"SELECT {intact}, task_id, success, score, end_reason, steps, sample "  # noqa: S608
-            f"FROM {table} WHERE arm = ? AND step = ? ORDER BY rowid"
+            "FROM evaluations WHERE arm = ? AND step = ? ORDER BY rowid"
         )
         found = []
         for sound, task_id, success, *rest in self._rows(query, arm, step):
@@ -365,15 +367,8 @@ class RunReader:
             for name, step, env_steps, pool_size, order, result in self._rows(query, *values)
         ]
 
-    def _tables_with_checksums(self) -> set[str]:
-        query = (
-            "SELECT t.name FROM sqlite_master AS t JOIN pragma_table_info(t.name) AS c "
-            "WHERE t.type = 'table' AND c.name = 'checksum'"
-        )
-        return {name for (name,) in self._rows(query)}
-
     def _checksum(self, table: str) -> str:
-        """Return an SQL expression for the checksum of a row in a table with checksums."""
+        """Return an SQL expression for the checksum of a row in a table."""
         if table not in self._checked:
             query = (
                 "SELECT name FROM pragma_table_info(?) WHERE type <> 'BLOB' AND name <> 'checksum' "
@@ -387,20 +382,15 @@ class RunReader:
         return StoreError(f"Cannot use {self.path}: {what} does not match its checksum. {DAMAGED}")
 
     def _check_version(self, version: int) -> None:
-        if version not in (1, SCHEMA_VERSION):
+        if version != SCHEMA_VERSION:
             raise StoreError(
                 f"{self.path} has schema version {version}, but this version of coevo_gym reads "
-                f"1 and {SCHEMA_VERSION}. Use the version of coevo_gym that created it."
+                f"{SCHEMA_VERSION}. Use the version of coevo_gym that created it."
             )
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with storing(self.path), closing(open_to_read(self.path)) as connection:
             return connection.execute(query, values).fetchall()
-
-    def _rows_of(self, table: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return rows from a database table, or [] if the table is missing, as in older runs."""
-        there = self._rows("SELECT 1 FROM sqlite_master WHERE name = ?", table)
-        return self._rows(query, *values) if there else []
 
     def _tasks(self, query: str, *values: Any) -> list[Task]:
         """Return the tasks that a query selects."""

@@ -106,7 +106,7 @@ class ViewReader(RunReader):
         """Report whether the run stores choices, tokens and advantages."""
         found = dict.fromkeys(("choices", "tokens", "advantages"), False)
         query = "SELECT arm, group_id, position FROM sampled LIMIT 1"
-        for arm, group, position in self._rows_of("sampled", query):
+        for arm, group, position in self._rows(query):
             try:
                 steps = [step for step in self.sampled(arm, group, position) or () if step]
             except (StoreError, ValueError, KeyError):
@@ -114,7 +114,7 @@ class ViewReader(RunReader):
             chosen = any(isinstance(step, ChoicesMade) for step in steps)
             found["choices" if chosen else "tokens"] = bool(steps)
         query = "SELECT 1 FROM advantages LIMIT 1"
-        found["advantages"] = bool(self._rows_of("advantages", query))
+        found["advantages"] = bool(self._rows(query))
         return found
 
     def trajectory(self, arm: str, group: str, position: int) -> Trajectory | None:
@@ -139,7 +139,7 @@ class ViewReader(RunReader):
             f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND step = ? "  # noqa: S608 (constants)
             "AND group_id = ? AND position = ? ORDER BY number"
         )
-        rows = self._rows_of("notes", query, arm, step, group, position)
+        rows = self._rows(query, arm, step, group, position)
         return [self._note(row) for row in rows]
 
     def episodes_noted(
@@ -171,7 +171,7 @@ class ViewReader(RunReader):
             "FROM notes WHERE arm = ?1 AND kind != ?2 "
             "GROUP BY kind, label ORDER BY kind, count(*) DESC, label"
         )
-        return [NoteGroup(*row) for row in self._rows_of("notes", query, arm, INTERFACE)]
+        return [NoteGroup(*row) for row in self._rows(query, arm, INTERFACE)]
 
     def advice(self, arm: str) -> list[StoredAdvice]:
         """Return all changes to an arm's advice, in order."""
@@ -179,7 +179,7 @@ class ViewReader(RunReader):
         with decoding(self.path):
             return [
                 StoredAdvice(step, memory, AdviceState.model_validate_json(body))
-                for step, memory, body in self._rows_of("advice", query, arm)
+                for step, memory, body in self._rows(query, arm)
             ]
 
     def stores(self, arm: str, group: str, position: int) -> bool:
@@ -189,8 +189,7 @@ class ViewReader(RunReader):
 
     def sampled(self, arm: str, group: str, position: int) -> Sequence[Sampled | None] | None:
         """Return the policy's stored decision at each step of an episode."""
-        rows = self._rows_of(
-            "sampled",
+        rows = self._rows(
             "SELECT body FROM sampled WHERE arm = ? AND group_id = ? AND position = ?",
             *(arm, group, position),
         )
@@ -204,13 +203,12 @@ class ViewReader(RunReader):
             some = wanted[first : first + _AT_ONCE]
             marks = ", ".join("?" * len(some))
             query = f"SELECT id, text FROM token_texts WHERE id IN ({marks})"  # noqa: S608 (marks)
-            found |= dict(self._rows_of("token_texts", query, *some))
+            found |= dict(self._rows(query, *some))
         return found
 
     def advantages(self, arm: str, group: str, position: int) -> float | Sequence[float] | None:
         """Return an episode's stored advantage, or the advantages of its steps."""
-        rows = self._rows_of(
-            "advantages",
+        rows = self._rows(
             "SELECT body FROM advantages WHERE arm = ? AND group_id = ? AND position = ?",
             *(arm, group, position),
         )
@@ -221,7 +219,7 @@ class ViewReader(RunReader):
     def eval_episodes_kept(self, policy: str) -> set[tuple[str, int]]:
         """Return the task id and sample number of each evaluation episode with stored steps."""
         query = "SELECT task_id, sample FROM evaluations WHERE arm = ? AND body IS NOT NULL"
-        return set(self._rows_of("evaluations", query, policy))
+        return set(self._rows(query, policy))
 
     def _text(self, value: Any) -> str:
         """Return the string that a JSON value contains, or that it refers to by hash."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 from numpy.random import Generator
@@ -12,7 +11,7 @@ from pydantic import Field, model_validator
 
 from coevo_gym.core.evolution import Context, Round, RoundResult, Signal
 from coevo_gym.core.notes import Notes
-from coevo_gym.core.sections import overlay, variant, variants, with_kinds
+from coevo_gym.core.sections import with_kinds
 from coevo_gym.core.task import FrozenModel, Task, canonical_json
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.choice import GUIDED, Blindly, ContextChoice, Offer
@@ -163,14 +162,10 @@ class Reserve(When):
         return {**super().state_dict(), "stats": self.stats.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`.
-
-        If the state contains only counts, all tasks start as unvisited.
-        """
+        """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
         self.stats = TaskStats()
-        if "stats" in state:
-            self.stats.load_state_dict(state["stats"])
+        self.stats.load_state_dict(state["stats"])
 
 
 MAX_SEED = 2**63
@@ -246,24 +241,6 @@ Growths = Annotated[
 """Settings for when and where rounds explore, by ``kind``."""
 
 
-OLDER_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "evolve": "growth.kind",
-        "contexts": "growth.contexts",
-        "when": "growth.when",
-        "evolve_every_groups": "growth.every_groups",
-        "max_contexts_per_round": "growth.max_contexts",
-        "drafts_per_round": "growth.drafts",
-        **{name: f"detector.{name}" for name in DetectorConfig.model_fields},
-    }
-)
-"""Old names of curriculum settings, mapped to their current names."""
-OLDER_KINDS: Mapping[str, str] = MappingProxyType(
-    {"off": "none", "random": "anywhere", "guided": "signals"}
-)
-"""Old values of ``evolve``, mapped to the current kinds of growth."""
-
-
 class GrowthConfig(FrozenModel):
     """Settings for :class:`SignalGrowth`."""
 
@@ -280,27 +257,9 @@ class GrowthConfig(FrozenModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_older_names(cls, data: Any) -> Any:
-        """Convert old setting names to the current ones."""
-        if not isinstance(data, Mapping):
-            return data
-        data = with_kinds(cls, data)
-        if not data.keys() & OLDER_NAMES.keys():
-            return data
-        tree = {name: value for name, value in data.items() if name not in OLDER_NAMES}
-        older: dict[str, dict[str, Any]] = {}
-        for name in data.keys() & OLDER_NAMES.keys():
-            section, _, new = OLDER_NAMES[name].partition(".")
-            value = data[name]
-            older.setdefault(section, {})[new] = (
-                OLDER_KINDS.get(value, value) if name == "evolve" else value
-            )
-        growth = older.setdefault("growth", {})
-        growth.setdefault("kind", tree.get("growth", {}).get("kind", GuidedGrowth().kind))
-        if (kind := variant(variants(Growths), growth["kind"])) is not None:
-            # Older configs may set fields that this kind does not use.
-            older["growth"] = {k: v for k, v in growth.items() if k in kind.model_fields}
-        return overlay(cls, tree, older)
+    def _complete(cls, data: Any) -> Any:
+        """Add the default kind of growth."""
+        return with_kinds(cls, data) if isinstance(data, Mapping) else data
 
 
 class SignalGrowth:
@@ -433,10 +392,7 @@ class SignalGrowth:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`.
-
-        It also accepts states saved by versions without context choices.
-        """
+        """Restore the state from :meth:`state_dict`."""
         self.detector.load_state_dict(state["detector"])
         pending = [Context.model_validate_json(text) for text in state["pending"]]
         practised = [Context.model_validate_json(text) for text in state["practised"]]
@@ -444,8 +400,7 @@ class SignalGrowth:
         self._practised = {context.task.id: context for context in practised}
         if self._when:
             self._when.load_state_dict(state)
-        if "choice" in state:
-            self._choice.load_state_dict(state["choice"])
+        self._choice.load_state_dict(state["choice"])
 
 
 def _dump(context: Context) -> str:

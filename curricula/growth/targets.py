@@ -116,9 +116,9 @@ class Coverage(ContextChoice):
         return {"aimed": aimed, "in_vain": dict(self._in_vain)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`; an empty dict resets the state."""
-        self._aimed = read(dict[str, tuple[str, ...]], state.get("aimed", {}))
-        self._in_vain = Counter(read(dict[str, Count], state.get("in_vain", {})))
+        """Restore the state from :meth:`state_dict`."""
+        self._aimed = read(dict[str, tuple[str, ...]], state["aimed"])
+        self._in_vain = Counter(read(dict[str, Count], state["in_vain"]))
 
 
 def plans(

@@ -190,8 +190,7 @@ class Callers:
         found.leases.restore(left)
         found.slots.restore(read(_Left, state["slots"]))
         for request, id in read(dict[str, str], state["asked"]).items():
-            if id in tickets:  # older states may contain tickets that ended long ago
-                found._asked.put(request, tickets[id])
+            found._asked.put(request, tickets[id])
         for id, how in read(dict[str, str], state["ended"]).items():
             found._ended.put(id, how)
         found._counts = Counter(read(dict[str, Count], state["counts"]))

@@ -273,7 +273,7 @@ class GroupLedger:
 
         Earlier tickets become void unless they are part of the state. Load the curriculum's own
         state first, because this call closes a slot's group if all its copies had ended or were
-        running. It also accepts states from older versions without steps and slots.
+        running.
 
         Raises:
             ConfigError: if the state has a different group size or is inconsistent.

@@ -118,7 +118,7 @@ class OpenGroup:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OpenGroup:
-        """Load a group from the result of :meth:`to_json`, including results from older versions.
+        """Load a group from the result of :meth:`to_json`.
 
         Raises:
             SplitLeakError, TaskError: if the task may not be used for training.
@@ -135,10 +135,10 @@ class OpenGroup:
             read(str, data["id"]),
             require_practised(Task.from_json(data["task"]), "practise"),
             places,
-            read(bool, data.get("in_step", False)),
+            read(bool, data["in_step"]),
             read(Count, data["n_begun"]),
             read(bool, data["broken"]),
-            read(str | None, data.get("slot")),
+            read(str | None, data["slot"]),
         )
 
 
@@ -151,8 +151,6 @@ _PREFIX = "group-"
 
 class SavedLedger(BaseModel):
     """The saved state of a :class:`~coevo_gym.curricula.session.groups.GroupLedger`.
-
-    Fields with a default may be missing in states of earlier versions.
 
     Attributes:
         group_size: K, episodes per group.
@@ -170,8 +168,8 @@ class SavedLedger(BaseModel):
     group_size: int
     n_groups: Count
     rng: Mapping[str, Any]
-    in_step: bool = False
-    policy_version: Version = 0
+    in_step: bool
+    policy_version: Version
     groups: list[dict[str, Any]]
     out: list[tuple[str, str, Count, Version]] = []
     returned: list[tuple[str, Count]]

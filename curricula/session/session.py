@@ -483,12 +483,12 @@ class CurriculumSession:
         return state | ({"callers": self._callers.state_dict()} if tickets else {})
 
     def _check_sizes(self, state: Mapping[str, Any]) -> None:
-        missing = {"curriculum", "ledger", "rng"} - state.keys()
+        missing = {"groups_per_step", "curriculum", "ledger", "rng"} - state.keys()
         if missing:
             raise ConfigError(
                 f"This is not a session state: the keys {sorted(missing)} are missing."
             )
-        saved = state.get("groups_per_step", 1)  # missing in states of older versions
+        saved = state["groups_per_step"]
         if saved != self.groups_per_step:
             raise ConfigError(
                 f"The state was saved with groups_per_step={saved}, but this session has "

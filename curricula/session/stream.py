@@ -338,7 +338,7 @@ def session_of(
                 tasks=() if able else env.tasks,
                 native=env.tasks,
                 grows=able,
-                evolve_every_groups=evolve_every_groups,
+                growth={"every_groups": evolve_every_groups},
             )
         elif evolve_every_groups != DEFAULT_EVERY:
             raise ConfigError(

@@ -47,7 +47,9 @@ def recipe(name: str) -> ModuleType:
 
 class Watched(CoEvolve):
     def __init__(self) -> None:
-        super().__init__(CoEvolveConfig(initial_size=4, evolve_every_groups=4, n_min=4))
+        super().__init__(
+            CoEvolveConfig(initial_size=4, growth={"every_groups": 4}, detector={"n_min": 4})
+        )
         self.groups: list[Group] = []
 
     def record(self, groups: Any) -> Any:

@@ -43,7 +43,9 @@ class Clock:
 
 
 def make_session(clock: Clock | None = None, lease_s: float | None = None) -> CurriculumSession:
-    curriculum = CoEvolve(CoEvolveConfig(initial_size=8, evolve_every_groups=8, n_min=4))
+    curriculum = CoEvolve(
+        CoEvolveConfig(initial_size=8, growth={"every_groups": 8}, detector={"n_min": 4})
+    )
     evolver = scripted_evolver(gym.make("Toy-v0").unwrapped)  # type: ignore[arg-type]
     return CurriculumSession(curriculum, evolver, group_size=2, lease_s=lease_s, clock=clock)
 

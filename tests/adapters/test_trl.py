@@ -37,7 +37,9 @@ class Watched(CoEvolve):
     """CoEvolve that remembers what it was told."""
 
     def __init__(self) -> None:
-        super().__init__(CoEvolveConfig(initial_size=4, evolve_every_groups=4, n_min=4))
+        super().__init__(
+            CoEvolveConfig(initial_size=4, growth={"every_groups": 4}, detector={"n_min": 4})
+        )
         self.groups: list[Group] = []
         self.fired: list[Signal] = []
 

@@ -11,6 +11,7 @@ The first process compares both, and writes what it found into ``found-LAUNCHER.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,6 +46,8 @@ from tests.curricula.episodes import TRAIN
 
 STEPS, SAVED_AT = 5, 3
 SHARDING = Sharding(device="cpu", dtype="fp32")
+PLATFORM = {"VERL_USE_EXTERNAL_MODULES": "tests.adapters.verl_cpu"}
+os.environ.update(PLATFORM)
 SETTINGS = GRPOConfig(
     lr=1e-3,
     lr_warmup_steps=3,
@@ -147,15 +150,16 @@ def main(launcher: str, name: str, goes_on: bool) -> None:
         return
     import ray
 
+    runtime = {"env_vars": {**ray_environment(SHARDING)["env_vars"], **PLATFORM}}
     cluster = None
     if launcher == "nodes":
         from ray.cluster_utils import Cluster
 
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
         cluster.add_node(num_cpus=1)
-        ray.init(address=cluster.address, runtime_env=ray_environment(SHARDING))
+        ray.init(address=cluster.address, runtime_env=runtime)
     else:
-        ray.init(num_cpus=2, include_dashboard=False, runtime_env=ray_environment(SHARDING))
+        ray.init(num_cpus=2, include_dashboard=False, runtime_env=runtime)
     per_node = [1, 1] if launcher == "nodes" else [2]
     lead(launcher, folder, RayWorkers(model, SETTINGS, SHARDING, per_node=per_node), goes_on)
     ray.shutdown()

@@ -139,7 +139,7 @@ def test_a_report_tells_the_facts_of_each_turn() -> None:
     ]
 
 
-def test_an_old_report_has_no_labels() -> None:
+def test_a_report_without_turns_has_no_labels() -> None:
     assert BFCL.diagnose(episode(report={"verdicts": ["passed"], "label": "pass"})) == Diagnosis()
 
 

@@ -22,7 +22,7 @@ from tests.serve.test_damaged_input import damaged
 from tests.toy import ToyEnv
 
 STEPS = 100
-CONFIG = CoEvolveConfig(initial_size=4, evolve_every_groups=2, n_min=1000)
+CONFIG = CoEvolveConfig(initial_size=4, growth={"every_groups": 2}, detector={"n_min": 1000})
 ERRORS = {
     "engine": (lambda: EnvBackendError("the engine is gone"), Killed),
     "round": (

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,15 +15,16 @@ from coevo_gym.core.errors import ConfigError, SplitLeakError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Group
 from coevo_gym.curricula.by_name import make_curriculum
-from coevo_gym.curricula.pool.task_stats import Outcomes
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import HELD_OUT, TRAIN, group
 
 RNG = np.random.default_rng
 
 
-def curriculum(n_tasks: int = 20, **settings: Any) -> CoEvolve:
-    return CoEvolve(CoEvolveConfig(**{"evolve_every_groups": 4, **settings}), TRAIN[:n_tasks])
+def curriculum(n_tasks: int = 20, growth: Mapping[str, Any] = {}, **settings: Any) -> CoEvolve:
+    of_rounds = {} if growth.get("kind") == "none" else {"every_groups": 4}
+    config = CoEvolveConfig(growth={**of_rounds, **growth}, **settings)
+    return CoEvolve(config, TRAIN[:n_tasks])
 
 
 def practise(c: CoEvolve, rounds: int = 4, *, calls: tuple[str, ...] = ("press", "done")) -> None:
@@ -96,7 +97,7 @@ def test_a_guided_round_explores_where_signals_fired() -> None:
 
 
 def test_one_context_for_each_task_and_kind() -> None:
-    c = curriculum(n_min=10, theta=40)
+    c = curriculum(detector={"n_min": 10, "theta": 40})
     for _ in range(3):
         c.record([group([1, 1, 1], c.pool[0], calls=("common",))])
     for _ in range(2):
@@ -111,7 +112,7 @@ def test_one_context_for_each_task_and_kind() -> None:
 
 
 def test_groups_of_one_batch_may_share_their_id() -> None:
-    c = curriculum(evolve_every_groups=2)
+    c = curriculum(growth={"every_groups": 2})
     mixed, solved = group([1, 0], c.pool[0]), group([1, 1], c.pool[1])
     c.record([replace(mixed, id="step-1"), replace(solved, id="step-1")])
     planned = c.plan(RNG(0))
@@ -120,7 +121,7 @@ def test_groups_of_one_batch_may_share_their_id() -> None:
 
 
 def test_every_kind_keeps_a_share_of_a_small_round() -> None:
-    c = curriculum(40, max_contexts_per_round=6, n_min=20, theta=10)
+    c = curriculum(40, growth={"max_contexts": 6}, detector={"n_min": 20, "theta": 10})
     c.record([group([1, 1], c.pool[i], calls=("common",), id=f"a{i}") for i in range(30)])
     mixed = [group([1, 0], c.pool[i], calls=("common",), id=f"b{i}") for i in range(30)]
     c.record([*mixed, group([0], c.pool[30], calls=("seldom",), id="c")])
@@ -133,28 +134,28 @@ def test_every_kind_keeps_a_share_of_a_small_round() -> None:
 
 
 def test_the_controls_try_as_many_drafts_elsewhere() -> None:
-    for mode in ("guided", "blind", "random"):
-        c = curriculum(evolve=mode, drafts_per_round=12)
+    for mode in ("signals", "blind", "anywhere"):
+        c = curriculum(growth={"kind": mode, "drafts": 12})
         practise(c, 3)
         c.record([group([1, 1], c.pool[9], id="solved")])
         planned = c.plan(RNG(0))
         assert planned is not None
         assert planned.budget == 12
-        assert len(planned.contexts) == (0 if mode == "random" else 3)
+        assert len(planned.contexts) == (0 if mode == "anywhere" else 3)
         if mode == "blind":
             practised = {c.pool[i].id for i in (0, 1, 2, 9)}
             assert {context.kind for context in planned.contexts} == {"blind"}
             assert {context.task.id for context in planned.contexts} <= practised
             assert all(context.summary == "" for context in planned.contexts)
             assert all(context.actions for context in planned.contexts)
-        if mode == "random":
+        if mode == "anywhere":
             assert planned.n_unguided == 12
 
 
 def test_blind_draws_do_not_follow_the_signals() -> None:
     drawn = Counter[str]()
     for seed in range(60):
-        c = curriculum(evolve="blind")
+        c = curriculum(growth={"kind": "blind"})
         practise(c, 2)
         c.record([group([1, 1], c.pool[i], id=f"s{i}") for i in range(2, 20)])
         planned = c.plan(RNG(seed))
@@ -165,7 +166,7 @@ def test_blind_draws_do_not_follow_the_signals() -> None:
 
 
 def test_static_never_evolves_and_a_due_round_waits_for_a_signal() -> None:
-    static = curriculum(evolve="off")
+    static = curriculum(growth={"kind": "none"})
     practise(static, 10)
     assert static.plan(RNG(0)) is None
     guided = curriculum()
@@ -177,7 +178,7 @@ def test_static_never_evolves_and_a_due_round_waits_for_a_signal() -> None:
 
 
 def test_signals_can_be_a_subset() -> None:
-    c = curriculum(signals=("forgetting",))
+    c = curriculum(detector={"signals": ("forgetting",)})
     practise(c, 8)
     assert c.plan(RNG(0)) is None
     assert c.metrics()["signals_boundary"] == 0
@@ -229,14 +230,15 @@ def test_evaluation_and_held_out_groups_are_never_recorded() -> None:
 @settings(max_examples=40)
 @given(
     st.lists(st.sampled_from(["record", "record", "record", "plan", "apply"]), max_size=30),
-    st.sampled_from(["guided", "blind", "random", "off"]),
+    st.sampled_from(["signals", "blind", "anywhere", "none"]),
     st.booleans(),
     st.integers(0, 99),
 )
 def test_a_saved_curriculum_continues_the_same_stream(
     moves: list[str], mode: str, given_tasks: bool, seed: int
 ) -> None:
-    config = CoEvolveConfig(evolve=mode, evolve_every_groups=3, n_min=8, window=2)  # type: ignore[arg-type]
+    growth = {"kind": mode} if mode == "none" else {"kind": mode, "every_groups": 3}
+    config = CoEvolveConfig(growth=growth, detector={"n_min": 8, "window": 2})
     tasks = TRAIN[:12] if given_tasks else ()
 
     def live(c: CoEvolve, steps: list[str], rng: np.random.Generator) -> list[object]:
@@ -284,57 +286,18 @@ def test_presets() -> None:
         "signal_blind": "blind",
     }
     assert {name: make_curriculum(name).growth.config.growth.kind for name in kinds} == kinds
-    often = make_curriculum("random_append", evolve_every_groups=5)
+    often = make_curriculum("random_append", growth={"every_groups": 5})
     assert often.growth.config.growth.every_groups == 5
     with pytest.raises(ConfigError, match="Did you mean 'coevolve'"):
         make_curriculum("coevolv")
     with pytest.raises(ConfigError, match="every_groups"):
-        make_curriculum("static", evolve_every_groups=0)
-
-
-@pytest.mark.parametrize("mode", ["guided", "blind", "random", "off"])
-def test_a_state_of_before_there_were_parts_goes_on_as_it_would_have(mode: str) -> None:
-    c = curriculum(evolve=mode, evolve_every_groups=3)
-    practise(c, 2)
-    state = json.loads(json.dumps(c.state_dict()))
-    growth = state.pop("growth")
-    counts = {**state["counts"], **{f"signals_{kind}": n for kind, n in state["signals"].items()}}
-    old = {"pool": state["pool"], **growth, "counts": {**counts, "signals_rare": 0}}
-    old |= {name: state[name] for name in ("initial_ids", "planned", "applied")}
-    assert not {"growth", "selector", "signals"} & old.keys()
-    del old["choice"]
-    again = curriculum(0, evolve=mode, evolve_every_groups=3)
-    again.load_state_dict(old)
-    uncounted = Outcomes().metrics()  # no outcomes were kept then
-    assert _without(again.metrics(), uncounted) == _without(c.metrics(), uncounted)
-    for one in (c, again):
-        practise(one, 2)
-    assert again.plan(RNG(0)) == c.plan(RNG(0))
-    assert again.next(5, RNG(1)) == c.next(5, RNG(1))
-    assert _without(again.state_dict(), ["outcomes"]) == _without(c.state_dict(), ["outcomes"])
-
-
-def _without(numbers: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: value for name, value in numbers.items() if name not in set(names)}
-
-
-def test_a_state_of_before_outcomes_were_kept_goes_on_as_it_would_have() -> None:
-    c = curriculum()
-    practise(c, 2)
-    state = json.loads(json.dumps(c.state_dict()))
-    del state["outcomes"]
-    again = curriculum(0)
-    again.load_state_dict(state)
-    assert again.metrics()["mixed_groups"] == 0
-    for one in (c, again):
-        practise(one, 2)
-    assert again.metrics()["mixed_groups"] == 1
-    assert again.metrics()["steps_mixed"] == c.metrics()["steps_mixed"] / 2 > 0
-    assert again.plan(RNG(0)) == c.plan(RNG(0))
+        make_curriculum("static", growth={"every_groups": 0})
 
 
 def test_what_was_practised_is_told_by_outcome() -> None:
-    c = curriculum(evolve="random", when="reserve", selector={"kind": "band", "cap": 2})
+    c = curriculum(
+        selector={"kind": "band", "cap": 2}, growth={"kind": "anywhere", "when": "reserve"}
+    )
     c.record([group([1, 0], c.pool[0]), group([0, 0], c.pool[1]), group([1, 1], c.pool[2])])
     metrics = c.metrics()
     assert metrics["mixed_groups"] == metrics["mixed_groups_recent"] == pytest.approx(1 / 3)

@@ -115,14 +115,6 @@ def test_a_context_carries_what_was_done_and_is_the_same_one_for_it() -> None:
     assert Context.model_validate_json(known.model_dump_json()) == known
 
 
-def test_a_context_of_before_there_was_evidence_is_read() -> None:
-    new = {"evidence", "last_observation", "behaviour", "contrast", "known"}
-    known = context_of("rare", TRAIN[0], rollout())
-    old = Context.model_validate(known.model_dump(mode="json", exclude=new))
-    assert old.id == known.id
-    assert old.evidence == ()
-
-
 def test_a_boundary_shows_a_rollout_that_ended_the_other_way() -> None:
     episodes = (rollout(2, success=True), rollout(3), rollout(1, success=True))
     mixed = Group("g", TRAIN[0], 3, episodes)
@@ -165,14 +157,14 @@ def test_what_is_rare_comes_with_what_is_usual() -> None:
     assert "usual" not in other.model_dump()
 
 
-@pytest.mark.parametrize("evolve", ["off", "random", "blind", "guided"])
-def test_only_what_may_be_explored_is_kept_at_length(evolve: str) -> None:
-    growth = SignalGrowth(GrowthConfig(evolve=evolve, evolve_every_groups=1))  # type: ignore[arg-type]
+@pytest.mark.parametrize("kind", ["none", "anywhere", "blind", "signals"])
+def test_only_what_may_be_explored_is_kept_at_length(kind: str) -> None:
+    growth = SignalGrowth(GrowthConfig(growth={"kind": kind}))
     growth.record([group([1, 0], calls=("press", "press", "done"))])
     held = str(growth.state_dict()).count("action 2")
     assert growth.metrics()["pending_contexts"] == 1
     # once among its actions, and where the context may be explored in its evidence and contrast
-    assert held == {"off": 1, "random": 1, "blind": 1 + 2, "guided": 3}[evolve]
+    assert held == {"none": 1, "anywhere": 1, "blind": 1 + 2, "signals": 3}[kind]
 
 
 def test_tasks_around_a_task_share_its_scenario_or_grew_from_it() -> None:

@@ -22,7 +22,7 @@ CONTEXTS = ("signals", "coverage", "learnable", "progress", "mixed")
 
 
 def growing(contexts: str, n_tasks: int = 12, **settings: Any) -> PoolCurriculum:
-    config = GrowthConfig(contexts=contexts, evolve_every_groups=4, **settings)  # type: ignore[arg-type]
+    config = GrowthConfig(growth={"contexts": contexts, "every_groups": 4, **settings})
     return PoolCurriculum(TRAIN[:n_tasks], growth=SignalGrowth(config))
 
 
@@ -77,7 +77,7 @@ def test_quota(n: int, share: float, guided: int, coverage: int, expected: tuple
 
 
 def test_learnable_contexts_start_from_what_is_solved_half_of_the_time() -> None:
-    c = growing("learnable", max_contexts_per_round=2)
+    c = growing("learnable", max_contexts=2)
     outcomes = ([1, 1, 1, 1], [1, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0])
     c.record([group(list(map(float, o)), c.pool[i]) for i, o in enumerate(outcomes)])
     contexts = planned(c).contexts
@@ -94,7 +94,7 @@ def test_progress_contexts_start_near_to_what_changes() -> None:
     # Tasks of the one kind get better, the others stay as they are.
     first = [task for task in TRAIN if set(_colours(task)) <= {"red", "green"}][:3]
     others = [task for task in TRAIN if set(_colours(task)) <= {"white", "amber"}][:3]
-    growth = growing("progress", max_contexts_per_round=2).growth
+    growth = growing("progress", max_contexts=2).growth
     c = PoolCurriculum((*first, *others), growth=growth)
     for outcome in (0.0, 1.0):
         c.record([group([outcome] * 4, task) for task in first])
@@ -105,7 +105,7 @@ def test_progress_contexts_start_near_to_what_changes() -> None:
 
 
 def test_coverage_contexts_go_elsewhere_each_time() -> None:
-    c = growing("coverage", max_contexts_per_round=2)
+    c = growing("coverage", max_contexts=2)
     seen = Counter[str]()
     for i in range(4):
         c.record([group([1.0, 0.0], task) for task in c.pool])
@@ -117,7 +117,7 @@ def test_coverage_contexts_go_elsewhere_each_time() -> None:
 
 
 def test_mixed_contexts_share_the_places() -> None:
-    c = growing("mixed", max_contexts_per_round=6)
+    c = growing("mixed", max_contexts=6)
     c.record([group([1.0, 0.0], task) for task in c.pool])
     kinds = Counter(context.kind for context in planned(c).contexts)
     assert kinds == {"boundary": 3, "coverage": 3}
@@ -142,11 +142,8 @@ def test_state_keeps_the_stream(
     contexts: str, when: str, outcomes: list[list[int]], seed: int
 ) -> None:
     config = CurriculumConfig(
-        contexts=contexts,  # type: ignore[arg-type]
-        when=when,  # type: ignore[arg-type]
-        evolve_every_groups=3,
-        n_min=4,
-        max_contexts_per_round=3,
+        growth={"contexts": contexts, "when": when, "every_groups": 3, "max_contexts": 3},
+        detector={"n_min": 4},
     )
 
     def live(c: PoolCurriculum, rng: np.random.Generator) -> list[object]:

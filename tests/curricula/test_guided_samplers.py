@@ -126,7 +126,7 @@ class TestOne:
         noted = curriculum_of(first).noted + curriculum_of(second).noted
         assert [notes for _, notes in noted] == [n for _, n in curriculum_of(whole).noted]
 
-    def test_a_state_of_before_it_had_a_method_lacks_its_memories(self) -> None:
+    def test_a_state_without_a_method_lacks_its_memories(self) -> None:
         bare = EvolvingTaskSampler(gym.make("Toy-v0"), Noted(), group_size=K)
         with pytest.raises(ConfigError, match="contains the memories"):
             sampler().load_state_dict(bare.state_dict())

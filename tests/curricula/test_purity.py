@@ -16,13 +16,13 @@ from coevo_gym.core.evolution import RoundResult
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import TRAIN, group
 
-RESERVE = {"when": "reserve", "selector": {"kind": "band", "cap": 1, "shuffled": True}}
+BAND = {"kind": "band", "cap": 1, "shuffled": True}
 
 
-@pytest.mark.parametrize("settings", [{}, RESERVE], ids=["signals", "reserve"])
-@pytest.mark.parametrize("mode", ["guided", "blind", "random", "coverage", "off"])
+@pytest.mark.parametrize("when", ["signals", "reserve"])
+@pytest.mark.parametrize("kind", ["signals", "blind", "anywhere", "coverage", "none"])
 def test_a_whole_life_without_files_sockets_databases_or_clocks(
-    mode: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    kind: str, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> NoReturn:
         raise AssertionError("a curriculum is pure")
@@ -33,13 +33,14 @@ def test_a_whole_life_without_files_sockets_databases_or_clocks(
         patch.setattr(sqlite3, "connect", refuse)
         for clock in ("time", "monotonic", "perf_counter"):
             patch.setattr(time, clock, refuse)
-        rounds = _live(mode, settings)
-    assert rounds == (1 if mode == "off" else 3 if settings else 4)
+        rounds = _live(kind, when)
+    assert rounds == (1 if kind == "none" else 3 if when == "reserve" else 4)
 
 
-def _live(mode: str, settings: dict[str, Any]) -> float:
-    known = {"evolve": mode, "evolve_every_groups": 5, "initial_size": 10}
-    config = CoEvolveConfig(**known, **settings)
+def _live(kind: str, when: str) -> float:
+    growth = {"kind": kind, **({} if kind == "none" else {"when": when, "every_groups": 5})}
+    settings: dict[str, Any] = {"selector": BAND} if when == "reserve" else {}
+    config = CoEvolveConfig(initial_size=10, growth=growth, **settings)
     curriculum, rng = CoEvolve(config), np.random.default_rng(0)
     for i in range(16):
         if planned := curriculum.plan(rng):

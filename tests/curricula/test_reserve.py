@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,12 @@ def of(place: int, solved: int, k: int = 4) -> Group:
     return group([1.0] * solved + [0.0] * (k - solved), TRAIN[place], id=f"g{place}")
 
 
-def growing(evolve: str, n_tasks: int = 2, **settings: Any) -> PoolCurriculum:
-    known = {"evolve": evolve, "when": "reserve", "evolve_every_groups": 8, "n_min": 1000}
-    return CurriculumConfig(**{**known, **settings}).make(TRAIN[:n_tasks])
+def growing(
+    kind: str, n_tasks: int = 2, growth: Mapping[str, Any] = {}, **settings: Any
+) -> PoolCurriculum:
+    growth = {"kind": kind, "when": "reserve", "every_groups": 8, **growth}
+    settings = {"detector": {"n_min": 1000}, **settings}
+    return CurriculumConfig(growth=growth, **settings).make(TRAIN[:n_tasks])
 
 
 def used_up(c: PoolCurriculum) -> None:
@@ -85,7 +89,7 @@ def test_drafts_wanted_fill_the_reserve_and_no_more(
 
 
 def test_a_round_tries_as_many_drafts_as_are_lacking() -> None:
-    c = growing("random")
+    c = growing("anywhere")
     c.record([of(0, 4), of(1, 4)] * 3)
     assert c.plan(RNG(0)) is None  # six groups of eight
     c.record([of(0, 4), of(1, 4)])
@@ -95,13 +99,13 @@ def test_a_round_tries_as_many_drafts_as_are_lacking() -> None:
 
 
 def test_drafts_per_round_is_the_most() -> None:
-    c = growing("random", drafts_per_round=30)
+    c = growing("anywhere", growth={"drafts": 30})
     used_up(c)
     assert planned(c).budget == 30
 
 
 def test_while_the_pool_holds_enough_there_is_no_round_and_groups_are_counted_anew() -> None:
-    c = growing("random", 20)
+    c = growing("anywhere", 20)
     c.record([of(place, 2) for place in range(8)])  # signals are pending, which is no reason
     assert c.metrics()["pending_contexts"] > 0
     assert c.plan(RNG(0)) is None
@@ -113,7 +117,7 @@ def test_while_the_pool_holds_enough_there_is_no_round_and_groups_are_counted_an
 
 
 def test_a_round_needs_no_signal() -> None:
-    c = growing("guided")
+    c = growing("signals")
     used_up(c)
     assert c.metrics()["pending_contexts"] == 0
     found = planned(c)
@@ -122,7 +126,7 @@ def test_a_round_needs_no_signal() -> None:
 
 
 def test_a_round_begins_the_count_anew() -> None:
-    c = growing("random")
+    c = growing("anywhere")
     used_up(c)
     c.apply(RoundResult(round_id=planned(c).id))
     assert c.plan(RNG(0)) is None
@@ -132,14 +136,14 @@ def test_a_round_begins_the_count_anew() -> None:
 
 def test_tasks_beyond_the_cap_hold_nothing_more() -> None:
     for cap, n in ((4, 9), (5, 7), (None, 7)):
-        c = growing("random", selector={"kind": "band", "cap": cap})
+        c = growing("anywhere", selector={"kind": "band", "cap": cap})
         for _ in range(4):
             c.record([of(0, 2), of(1, 2)])
         assert planned(c).budget == n  # 8 / q(1/2) = 8 / (7/8), or two less
 
 
 def test_tasks_that_are_not_in_the_pool_are_no_reserve() -> None:
-    c = growing("random", 1)
+    c = growing("anywhere", 1)
     c.record([of(place, 2) for place in range(1, 9)])
     # The one task of the pool was never visited: q(1/2) = 7/8, and 7.125 / (7/8) = 8.14.
     assert planned(c).budget == 8
@@ -148,22 +152,23 @@ def test_tasks_that_are_not_in_the_pool_are_no_reserve() -> None:
 # Where it explores.
 
 
-@pytest.mark.parametrize("evolve", ["guided", "blind"])
-def test_history_number_what_is_wanted(evolve: str) -> None:
-    c = growing(evolve, 12, evolve_every_groups=40, max_contexts_per_round=2, signals=("boundary",))
+@pytest.mark.parametrize("kind", ["signals", "blind"])
+def test_history_number_what_is_wanted(kind: str) -> None:
+    growth = {"every_groups": 40, "max_contexts": 2}
+    c = growing(kind, 12, growth, detector={"n_min": 1000, "signals": ("boundary",)})
     c.record([of(place, 2) for place in range(12)])
     c.record([of(place % 12, 2) for place in range(28)])
     found = planned(c)
     # q(1/2) = 7/8 each, and (40 - 12 * 7/8) / (7/8) = 33.7.
     assert found.budget == 33
-    n = {"guided": 12, "blind": 33}[evolve]  # each weakness once; blind ones come again
+    n = {"signals": 12, "blind": 33}[kind]  # each weakness once; blind ones come again
     assert len(found.contexts) == n
     assert len({context.task.id for context in found.contexts}) <= 12
     assert found.n_unguided == 0
 
 
 def test_of_more_weaknesses_than_are_wanted_some_are_explored() -> None:
-    c = growing("guided", 12, evolve_every_groups=12)
+    c = growing("signals", 12, growth={"every_groups": 12})
     c.record([of(place, 2) for place in range(12)])
     found = planned(c)
     assert found.budget == len(found.contexts) == 1  # 12 * 7/8 of 12: 1.5 / (7/8)
@@ -178,14 +183,6 @@ def test_practice_of_which_no_episode_arrived_leads_nowhere_in_particular() -> N
 
 
 # State.
-
-
-def test_a_state_that_knows_no_visits_is_read() -> None:
-    before = growing("random", when="signals")
-    used_up(before)
-    c = growing("random")
-    c.load_state_dict(json.loads(json.dumps(before.state_dict())))
-    assert planned(c).budget == 6  # as if neither was visited, by 8: 8 / q(1/2) - 2 = 6.06
 
 
 @given(

@@ -111,7 +111,7 @@ def test_success_is_read_and_reward_is_not() -> None:
 
 
 def test_what_was_practised_is_told_by_the_curriculum_and_the_session() -> None:
-    curriculum = make_curriculum("shuffled", initial_size=5, evolve_every_groups=2)
+    curriculum = make_curriculum("shuffled", initial_size=5, growth={"every_groups": 2})
     env = EvolvingTaskSampler(gym.make("Toy-v0"), curriculum, group_size=2)
     for how in (SOLVE, FAIL, SOLVE, SOLVE, FAIL, FAIL):
         env.reset()

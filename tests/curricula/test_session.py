@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 import coevo_gym
-from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.errors import ConfigError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.notes import NO_NOTES, Notes
@@ -23,11 +21,8 @@ from coevo_gym.curricula.session import callers
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.vector_sampler import EvolvingVectorSampler
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
-from coevo_gym.trainers.loop import Loop, LoopConfig
 from tests.curricula.episodes import TRAIN, Recorder, trajectory
-from tests.trainers.test_loop import Counts, FindsOne
 
 WAIT_S = 60
 
@@ -328,7 +323,9 @@ class Threads:
 
 def due(evolver: Held, tasks: bool = True) -> CurriculumSession:
     """A session whose first round is due, with tasks to practise meanwhile or without."""
-    config = CoEvolveConfig(initial_size=5, evolve="random", evolve_every_groups=1, n_min=1)
+    config = CoEvolveConfig(
+        initial_size=5, growth={"kind": "anywhere", "every_groups": 1}, detector={"n_min": 1}
+    )
     curriculum = CoEvolve(config, TRAIN[10:13] if tasks else ())
     practice = CurriculumSession(curriculum, evolver, group_size=2)
     if tasks:
@@ -540,44 +537,10 @@ class TestSharedSamplers:
         assert EvolvingTaskSampler(gym.make("Toy-v0"), session=practice).spec is None
 
 
-class TestStatesOfBefore:
-    """States that were saved when samplers and loops kept books of their own."""
-
-    STATES = json.loads(Path(__file__).with_name("states_before_sessions.json").read_text())
-
-    def test_a_samplers_goes_on_with_the_same_stream(self) -> None:
-        env = EvolvingTaskSampler(
-            gym.make("Toy-v0"), CoEvolve(tasks=TRAIN[:3]), group_size=2, groups_per_step=2, seed=9
-        )
-        env.load_state_dict(self.STATES["sampler"])
-        served = []
-        for turn in range(8):
-            _, info = env.reset()
-            served.append(info["task_id"])
-            solution = env.unwrapped.task.solution  # type: ignore[attr-defined]
-            for action in solution if turn % 3 else ("done",):
-                env.step(action)
-        assert served == self.STATES["sampler_tasks"]
-
-    def test_a_loops_goes_on_with_the_same_stream(self) -> None:
-        practice = CurriculumSession(CoEvolve(tasks=TRAIN[:4]), FindsOne(), group_size=2)
-        loop = Loop(
-            LoopConfig(max_steps=5, groups_per_step=2, evaluate_every_steps=0, seed=3),
-            session=practice,
-            agent=ScriptedAgent({task.instruction: task.solution for task in TRAIN}),
-            learner=Counts(),
-            envs=EnvPool(lambda: gym.make("Toy-v0")),
-        )
-        loop.load_state_dict(self.STATES["loop"])
-        loop.learner.version = 2  # type: ignore[misc]
-        loop.run()
-        assert isinstance(loop.learner, Counts)
-        assert [task_id for task_id, _ in loop.learner.seen] == self.STATES["loop_tasks"]
-
-    def test_what_is_no_state_is_refused(self) -> None:
-        practice, _ = session()
-        with pytest.raises(ConfigError, match=r"not a session state: the keys \['curriculum'"):
-            practice.load_state_dict({"ledger": {}, "rng": {}})
+def test_what_is_no_state_is_refused() -> None:
+    practice, _ = session()
+    with pytest.raises(ConfigError, match=r"not a session state: the keys \['curriculum'"):
+        practice.load_state_dict({"ledger": {}, "rng": {}})
 
 
 def test_tickets_that_are_out_go_on_in_another_process() -> None:
@@ -632,7 +595,6 @@ def test_a_request_is_forgotten_with_the_end_of_its_ticket(
     assert state["callers"]["asked"] == {"out": out.id}
 
     second, _, _ = leased(k=9)
-    state["callers"]["asked"] |= {"old": old.id}  # as was saved before
     second.load_state_dict(state)
     for practice in (first, second):
         assert practice.take(request="out") == out

@@ -23,7 +23,7 @@ from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import TRAIN, trajectory
 
-CONFIG = CoEvolveConfig(initial_size=4, evolve_every_groups=2, n_min=2)
+CONFIG = CoEvolveConfig(initial_size=4, growth={"every_groups": 2}, detector={"n_min": 2})
 LEASE_S = 10.0
 WAIT_S = 60
 

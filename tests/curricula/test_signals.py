@@ -76,15 +76,6 @@ def test_both_readings_are_counted_whichever_is_used() -> None:
         assert detector.forgotten == {"max": 3, "mean": 1}
 
 
-def test_a_state_whose_visits_are_single_numbers_is_read() -> None:
-    detector = SignalDetector()
-    state = detector.state_dict() | {"windows": {TRAIN[0].id: [0.25, 0.75]}}
-    del state["forgotten"]
-    detector.load_state_dict(state)
-    (signal,) = detector.detect([group([0])])
-    assert signal.evidence["history"] == (0.25, 0.75)
-
-
 def test_success_slides_out_of_the_window() -> None:
     detector = SignalDetector(DetectorConfig(window=2))
     detector.detect([group([1])])

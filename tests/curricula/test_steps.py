@@ -236,26 +236,6 @@ def test_a_ledger_saved_in_mid_step_continues_the_same_stream(
     assert curriculum.state_dict() == other.state_dict()
 
 
-def test_a_state_from_before_there_were_steps_is_read() -> None:
-    book, _ = ledger()
-    half = [book.issue(), book.issue(), book.issue()]
-    finish(book, half[:1])
-    old = json.loads(json.dumps(book.state_dict()))
-    del old["in_step"]
-    for group in old["groups"]:
-        del group["in_step"]
-    copy, curriculum = ledger()
-    copy.load_state_dict(old)
-    again = [copy.issue() for _ in range(2)]
-    assert [(t.group_id, t.index) for t in again] == [("group-0", 1), ("group-1", 0)]
-    finish(copy, again)
-    assert curriculum.told == [["group-0"]]
-    copy.open_step(1)
-    finish(copy, issue_all(copy))
-    copy.close_step()
-    assert curriculum.told == [["group-0"], ["group-1", "group-2"]]
-
-
 class TestSamplers:
     def test_a_step_is_recorded_with_its_last_episode(self) -> None:
         curriculum = Batches()
@@ -313,6 +293,3 @@ class TestSamplers:
             ConfigError, match=r"saved with groups_per_step=4.*Set groups_per_step=4"
         ):
             EvolvingTaskSampler(gym.make("Toy-v0"), Batches()).load_state_dict(env.state_dict())
-        old = EvolvingTaskSampler(gym.make("Toy-v0"), Batches()).state_dict()
-        del old["groups_per_step"]
-        EvolvingTaskSampler(gym.make("Toy-v0"), Batches()).load_state_dict(old)

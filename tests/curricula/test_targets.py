@@ -169,12 +169,6 @@ def test_the_stream_goes_on_from_a_saved_state(seeds: list[int], n_found: int) -
         assert again.choose(offer(pool), 6, RNG(seed + 1)) == other
 
 
-def test_a_state_without_targets_is_read_as_none() -> None:
-    choice = Coverage(TRAIN)
-    choice.load_state_dict({})
-    assert choice.state_dict() == {"aimed": {}, "in_vain": {}}
-
-
 # The first task set.
 
 

@@ -35,7 +35,7 @@ def a_run() -> tuple[Assembly, Mapping[str, ArmConfig]]:
 
 def of_name(name: str, groups_per_step: int) -> EvolvingTaskSampler:
     """A sampler of a named curriculum, as a server has one; its rounds find the first tasks."""
-    curriculum = make_curriculum(name, initial_size=4, evolve_every_groups=2)
+    curriculum = make_curriculum(name, initial_size=4, growth={"every_groups": 2})
     return EvolvingTaskSampler(
         gym.make("Toy-v0"), curriculum, group_size=K, groups_per_step=groups_per_step
     )

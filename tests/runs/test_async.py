@@ -98,19 +98,6 @@ class TestSettings:
         named = {key.replace("__", "."): value for key, value in sets.items()}
         return load_config(None, sets=named, environ={}).config
 
-    def test_older_names_are_read(self, caplog: pytest.LogCaptureFixture) -> None:
-        found = self.resolved(
-            loop__rollout="async", curriculum__max_staleness=2, learner__max_staleness=3
-        )
-        assert found.loop.max_staleness == 3
-        assert "learner.max_staleness (from sets) is now called loop" in caplog.text
-
-    def test_the_loop_says_it_in_what_an_older_version_stored(self) -> None:
-        new = self.resolved(loop__rollout="async", loop__max_staleness=2)
-        stored = new.to_json()
-        stored["learner"]["max_staleness"] = stored["curriculum"]["max_staleness"] = 4
-        assert RunConfig.model_validate(stored) == new
-
     def test_lock_step_has_no_staleness(self) -> None:
         with pytest.raises(ConfigError, match="needs rollout = 'async'"):
             self.resolved(loop__max_staleness=2)

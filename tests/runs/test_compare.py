@@ -290,18 +290,6 @@ def test_one_name_for_two_things_is_asked_about(coevo: Coevo) -> None:
     assert "Use runs/toy-run or evals/toy-run" in text
 
 
-def test_a_run_of_before_says_what_to_run(coevo: Coevo, finished: Path, beside: Path) -> None:
-    old = beside / "runs" / "old"
-    shutil.copytree(finished, old)
-    with closing(sqlite3.connect(old / "run.db")) as database:
-        database.executescript("DROP TABLE evaluations; DROP TABLE evaluated_tasks;")
-    text = coevo("compare", "old", "toy-run", code=2)
-    command = "coevo eval old --policy coevolve --split val --name old-coevolve"
-    assert f"`{command}`, and compare old-coevolve" in text
-    coevo(*command.split()[1:])
-    assert compared(coevo, "old-coevolve", "toy-run")["difference"] == 0.0
-
-
 def test_an_arm_that_was_not_evaluated_yet_is_said_to_be(
     coevo: Coevo, finished: Path, beside: Path
 ) -> None:

@@ -1,16 +1,12 @@
 from __future__ import annotations
 
 import re
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 
 import pytest
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.curricula.pool_curriculum import CurriculumConfig
-from coevo_gym.runs.config import Resolved, RunConfig, Sets, arm_configs, load_config, preset_names
-from coevo_gym.runs.config.keys import RENAMED, leaves
+from coevo_gym.runs.config import Resolved, RunConfig, load_config, preset_names
 from coevo_gym.trainers.protocols import LoopConfig
 
 
@@ -149,9 +145,6 @@ def test_a_kind_decides_which_settings_there_are(toml: Path) -> None:
     assert "learner.advantage" not in rows
     assert load(toml, "", "learner=rest").config.learner.kind == "rest"
     assert RunConfig.model_validate(found.config.to_json()) == found.config
-    old = RunConfig().to_json()
-    del old["learner"]["kind"], old["curriculum"]["selector"], old["arm"], old["plugins"]
-    assert RunConfig.model_validate(old) == RunConfig()  # the manifest of an older version
 
 
 def test_lists_and_none_on_the_command_line(toml: Path) -> None:
@@ -179,91 +172,7 @@ def test_a_config_made_in_python_has_one_seed() -> None:
     assert RunConfig().loop.max_env_steps == RunConfig(seed=1).loop.max_env_steps
 
 
-OLD, NEW = "explorer.model.endpoint.max_cost_usd", "explorer.model.endpoint.max_usd_total"
-VARIABLE = f"COEVO_CFG__{OLD.upper().replace('.', '__')}"
-
-
-@pytest.mark.parametrize(
-    ("old_in_file", "sets", "environ", "origin"),
-    [
-        (True, (), {}, "mine.toml"),
-        (False, (f"{OLD}=2.0",), {}, "command line"),
-        (False, {OLD: 2.0}, {}, "sets"),
-        (False, (), {VARIABLE: "2.0"}, f"environment variable {VARIABLE}"),
-    ],
-)
-def test_an_old_key_is_read_with_a_warning_that_names_the_new_one(
-    toml: Path,
-    caplog: pytest.LogCaptureFixture,
-    old_in_file: bool,
-    sets: Sets,
-    environ: dict[str, str],
-    origin: str,
-) -> None:
-    cap = "max_cost_usd = 2.0" if old_in_file else "max_usd_total = 3.0"
-    toml.write_text(f"[explorer.model.endpoint]\nusd_per_million_prompt_tokens = 1.0\n{cap}\n")
-    found = load_config(str(toml), sets=sets, environ=environ)
-    assert found.config.explorer.model.endpoint.max_usd_total == 2.0
-    assert origin in dict((key, origin) for key, _, origin in found.rows())[NEW]
-    (said,) = caplog.messages
-    assert said.startswith(f"{OLD} (from ")
-    assert said.endswith(f"{origin}) is now called {NEW}. Use the new name.")
-
-
-def test_an_arm_may_set_an_old_key(toml: Path) -> None:
-    price = "explorer.model.endpoint.usd_per_million_prompt_tokens"
-    text = f'arms = ["a"]\n[arm.a]\nmethod = "coevolve"\nset = {{"{price}" = 1.0, "{OLD}" = 2.0}}\n'
-    config = load(toml, text).config
-    assert arm_configs(config)["a"].explorer.model.endpoint.max_usd_total == 2.0
-
-
-OLDER = {
-    "evolve_every_groups": 5, "max_contexts_per_round": 6, "drafts_per_round": 7, "theta": 9.0,
-    "contexts": "mixed", "when": "signals", "window": 3, "signals": ["rare"], "initial_size": 8,
-}  # fmt: skip
-"""Settings of a curriculum as they were before growth was of kinds."""
-
-
-@pytest.mark.parametrize("kind", ["none", "anywhere", "coverage", "blind", "signals"])
-def test_a_curriculum_of_an_older_version_is_read(kind: str, toml: Path) -> None:
-    before = {"none": "off", "anywhere": "random", "signals": "guided"}.get(kind, kind)
-    found = CurriculumConfig.model_validate({**OLDER, "evolve": before})
-    growth = {"every_groups": 5, "drafts": 7, "when": "signals"}
-    growth |= {"max_contexts": 6} if kind in ("blind", "signals") else {}
-    growth |= {"contexts": "mixed"} if kind == "signals" else {}
-    assert found.growth.model_dump() == {"kind": kind, **(growth if kind != "none" else {})}
-    assert (found.detector.theta, found.detector.signals) == (9.0, ("rare",))
-    assert found.initial_size == 8
-    toml.write_text(
-        'arms = ["mine"]\n[arm.mine]\nmethod = "coevolve"\n'
-        f'set = {{"curriculum.evolve" = "{before}"}}\n'
-    )
-    sets = [f"curriculum.{k}={v}" for k, v in OLDER.items() if k != "signals"]
-    (arm,) = arm_configs(
-        load_config(str(toml), sets=[*sets, "curriculum.signals=rare"], environ={}).config
-    ).values()
-    assert arm.curriculum == found
-
-
-@pytest.mark.parametrize("key", ["growth.kind=signals", "growth.kind=none", "evolve=guided"])
+@pytest.mark.parametrize("key", ["growth.kind=signals", "growth.kind=none"])
 def test_the_kind_of_growth_is_set_by_methods_only(key: str) -> None:
     with pytest.raises(ConfigError, match=r"curriculum\.growth\.kind is determined by each arm"):
         load_config("quickstart", sets=[f"curriculum.{key}"], environ={})
-
-
-def test_every_renamed_key_is_read_from_what_an_older_version_stored() -> None:
-    stored = RunConfig.model_validate(
-        {"policy": {"endpoint": {"usd_per_million_prompt_tokens": 1.0, "max_usd_total": 2.0}},
-         "arm": {"static": {"set": {NEW: None}}}}
-    )  # fmt: skip
-    old, known = stored.to_json(), leaves(RunConfig)
-    for before, now in RENAMED.items():
-        assert now in known
-        assert before not in known
-        if before.startswith("curriculum.") or before == "learner.max_staleness":
-            continue  # these are in another section now, and have tests of their own
-        *sections, name = before.split(".")
-        section = reduce(getitem, sections, old)
-        section[name] = section.pop(now.rpartition(".")[2])
-    old["arm"]["static"]["set"] = {OLD: None}
-    assert RunConfig.model_validate(old) == stored

@@ -112,11 +112,8 @@ def grown(curriculum: PoolCurriculum, tasks: list[Task], groups: int = 8) -> Any
 @pytest.mark.parametrize("when", ["signals", "reserve"])
 def test_a_round_looks_for_as_many_targets_as_it_tries_drafts(when: str) -> None:
     config = CurriculumConfig(
-        evolve="coverage",
-        when=when,
-        evolve_every_groups=8,
-        drafts_per_round=5,
-        signals=("boundary",),
+        growth={"kind": "coverage", "when": when, "every_groups": 8, "drafts": 5},
+        detector={"signals": ("boundary",)},
     )  # type: ignore[arg-type]
     planned = grown(config.make(native=TRAIN), list(TRAIN[:2]))
     assert len(planned.contexts) == planned.budget == 5
@@ -136,7 +133,7 @@ def test_first_tasks_by_coverage_need_native_ones() -> None:
 
 def test_the_state_of_a_curriculum_that_looks_for_targets_goes_on() -> None:
     def fresh() -> PoolCurriculum:
-        return make_curriculum("coevolve_rbc", native=TRAIN, evolve_every_groups=8)
+        return make_curriculum("coevolve_rbc", native=TRAIN, growth={"every_groups": 8})
 
     one, other = fresh(), fresh()
     first = grown(one, list(TRAIN[:2]))

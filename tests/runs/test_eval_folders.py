@@ -22,7 +22,6 @@ from coevo_gym.prompts.cue import load_cue
 from coevo_gym.runs import progress as run_progress
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals import job
-from coevo_gym.runs.evals.evaluation import differences
 from coevo_gym.runs.manifest import prompt_id
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json, read_lines
@@ -426,14 +425,6 @@ class TestOfARun:
         text = coevo("eval", "toy-run", "--policy", "coevolve", "--name", "mine", code=2)
         assert "weights: " in text
         shutil.rmtree("evals/mine")
-
-
-def test_keys_of_older_versions_are_understood() -> None:
-    old = {"settings": {"chat": {"context": "causal"}}}
-    now = {"settings": {"chat": {"history": "causal", "style": "plain", "memory": "rule"}}}
-    assert differences(old, now) == []
-    now["settings"]["chat"]["style"] = "react"
-    assert differences(old, now) == ["settings.chat.style: plain there, react now"]
 
 
 def test_prompts_for_memory_identify_an_evaluation() -> None:

@@ -24,7 +24,7 @@ from coevo_gym.methods.method import Method, NoSettings, method
 from tests.trainers.guiding import ByTally, Outcomes, Tally
 
 
-@method("told", curriculum={"evolve": "off"})
+@method("told", curriculum={"growth": {"kind": "none"}})
 def told(kit: Kit) -> Method:
     """The initial tasks, told how often anything was noted."""
     tally = Tally()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +12,6 @@ from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.task import Split, Task
 from coevo_gym.runs.evolving.rounds import StoredEvolver
 from coevo_gym.store.database import RunStore
-from coevo_gym.store.reader import RunReader
 from coevo_gym.store.rows import Decision
 from tests.toy import BENCHMARK
 
@@ -163,16 +161,3 @@ def test_an_imported_task_joins_every_arm_with_its_verdict(store: RunStore) -> N
         assert result.accepted[-1] == task
         assert result.verdicts[-1] == verdict
         assert len(apply(store, evolver, later(2), 2, arm).accepted) == 1
-
-
-def test_a_run_of_before_there_were_decisions(tmp_path: Path) -> None:
-    path = tmp_path / "run.db"
-    RunStore(path).close()
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("DROP TABLE decisions")
-    assert RunReader(path).decisions() == {}
-    with closing(RunStore(path)) as store:
-        release(store, NATIVE[1])
-    assert RunReader(path).decisions() == {
-        NATIVE[1].id: Decision(NATIVE[1].id, "released", at="now")
-    }

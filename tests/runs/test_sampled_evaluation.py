@@ -16,7 +16,7 @@ from coevo_gym.core.seams import Completion, Prompt, Request
 from coevo_gym.core.stats import SOLVED, wilson_interval
 from coevo_gym.core.trajectory import View
 from coevo_gym.runs.assembly import Assembly
-from coevo_gym.runs.config import RunConfig, load_config
+from coevo_gym.runs.config import load_config
 from coevo_gym.runs.display import RunProgress
 from coevo_gym.runs.evals.comparison import compare
 from coevo_gym.runs.evals.evaluation import evaluate_job
@@ -256,10 +256,3 @@ def test_one_sample_is_drawn_again_by_a_later_evaluation(tmp_path: Path) -> None
     assert (again.success, again.score, again.n_tasks) == (row.success, row.score, row.n_tasks)
     greedy = run(tmp_path / "greedy")
     assert greedy.table[1].success != summary.table[1].success, "both are greedy"
-
-
-def test_settings_of_before_read_as_greedy() -> None:
-    tree = RunConfig().to_json()
-    del tree["evaluation"]["temperature"], tree["evaluation"]["samples"]
-    found = RunConfig.model_validate(tree).evaluation
-    assert (found.temperature, found.samples) == (0.0, 1)

@@ -100,20 +100,6 @@ def test_a_summary_begins_with_what_its_episodes_took(server: FakeOpenAI, coevo:
     assert counted["capped_tokens"] == billed(server)
 
 
-def test_finished_episodes_of_older_versions_count(server: FakeOpenAI, coevo: Coevo) -> None:
-    coevo(*command(server, "--set=evaluation.n_tasks=3"))
-    folder = Path("evals/mine")
-    lines = (folder / "results.jsonl").read_text().splitlines()
-    (folder / "results.jsonl").write_text(lines[0] + "\n")
-    (folder / "endpoint.json").unlink()
-    paid = json.loads(lines[0])
-    cap = paid["prompt_tokens"] + paid["completion_tokens"] + 1
-    more = ("--set=evaluation.n_tasks=3", f"--set=policy.endpoint.max_tokens_total={cap}")
-    assert f"{cap - 1} tokens of max_tokens_total={cap} are spent" in coevo(
-        *command(server, *more), code=1
-    )
-
-
 def test_a_damaged_count_is_told(server: FakeOpenAI, coevo: Coevo) -> None:
     given = command(server, "--set=evaluation.n_tasks=3")
     coevo(*given)

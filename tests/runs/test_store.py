@@ -245,21 +245,6 @@ class TestNotes:
             store.add_notes("a", 1, self.NOTES)
             assert store.notes("a") == Notes()
 
-    def test_a_run_of_before_there_were_notes_opens(self, tmp_path: Path) -> None:
-        path = tmp_path / "run.db"
-        with closing(RunStore(path)) as store:
-            store.add_groups("a", 1, self.GROUPS, [fired(self.GROUPS[0])])
-        with closing(sqlite3.connect(path)) as database:
-            database.execute("DROP TABLE notes")
-            database.commit()
-        reader = RunReader(path)
-        assert (reader.notes("a"), reader.note_counts()) == (Notes(), [])
-        assert len(reader.trajectories("a")) == 2
-        with closing(RunStore(path)) as store:  # who goes on with it gets the table
-            store.rewind("a", 0)
-            store.add_notes("a", 1, self.NOTES)
-            assert len(store.notes("a")) == 3
-
 
 def test_changes_of_advice_come_back_and_are_rewound(store: RunStore, tmp_path: Path) -> None:
     origin = AdviceOrigin(texts={"content": "Look."}, task_id="t", group_id="g", index=1)

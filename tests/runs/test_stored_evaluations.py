@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -72,15 +71,6 @@ def test_a_trajectory_is_kept_with_an_episode(store: RunStore) -> None:
     assert store.evaluation("a", 0) == [ended(0, sample=2)]
     assert store.eval_trajectory("a", 0, TASKS[0].id, 2) == trajectory
     assert store.eval_trajectory("a", 0, TASKS[0].id) is None
-
-
-def test_a_run_of_before_reads_as_one_without(store: RunStore, tmp_path: Path) -> None:
-    store.close()
-    with closing(sqlite3.connect(tmp_path / "run.db")) as old:
-        old.executescript("DROP TABLE evaluations; DROP TABLE evaluated_tasks;")
-    reader = RunReader(tmp_path / "run.db")
-    assert reader.evaluation_steps("a") == []
-    assert reader.evaluated_tasks() == []
 
 
 def test_a_run_keeps_each_evaluation_by_task(finished: Path) -> None:

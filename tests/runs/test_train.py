@@ -310,24 +310,6 @@ def test_the_reference_is_saved_once_for_all_arms(finished: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_checkpoint_with_a_reference_of_its_own_is_gone_on_from(
-    child: NewChild, finished: Path, tmp_path: Path
-) -> None:
-    folder = RunFolder(stopped(child, tmp_path)).checkpoints
-    start, arm = Checkpoints(folder / "warm-up").latest(), Checkpoints(folder / "static")
-    saved = arm.latest()
-    assert start is not None
-    assert saved is not None
-    # What older versions wrote: no name of the start, no counters, and the reference in every file.
-    learner = {k: saved.state["learner"][k] for k in ("optimizer", "updates", "rng")}
-    state = {k: saved.state[k] for k in ("policy", "loop", "evaluation")}
-    arm.save(saved.step, state | {"learner": learner | {"reference": start.state["policy"]}})
-    again = child("resume", "toy-run")
-    assert again.end() == 0, again.text
-    assert_same(tmp_path / "runs" / "toy-run", finished)
-
-
-@pytest.mark.slow
 def test_what_was_read_of_a_checkpoint_does_not_stay_in_memory(
     child: NewChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -183,7 +183,7 @@ def scripted_suite(codes: Iterable[str], monkeypatch: pytest.MonkeyPatch) -> Non
     """Have the command run these alone."""
     payloads = tuple(Payload(f"try{number}", "", text, done) for number, text in enumerate(codes))
     suite = Suite("scripted", payloads, scripted)
-    monkeypatch.setattr(coevo_gym.cli.benchmarks, "attack_suites", lambda: iter([suite]))
+    monkeypatch.setattr(coevo_gym.sandbox.attacks, "generic_suite", lambda: suite)
 
 
 @needs(Level.LANDLOCK)

@@ -27,7 +27,7 @@ from coevo_gym.serve.tokens import Tokens
 from tests.curricula.episodes import TRAIN
 from tests.toy import BENCHMARK
 
-CONFIG = CoEvolveConfig(initial_size=4, evolve_every_groups=1000, n_min=1000)
+CONFIG = CoEvolveConfig(initial_size=4, growth={"every_groups": 1000}, detector={"n_min": 1000})
 WAIT_S = 60
 
 

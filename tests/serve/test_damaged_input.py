@@ -90,9 +90,13 @@ def episode(task: Task, outcome: float) -> Trajectory:
     )
 
 
-def curriculum(selector: str = "uniform", **settings: Any) -> Callable[[], PoolCurriculum]:
+def curriculum(selector: str = "uniform", **growth: Any) -> Callable[[], PoolCurriculum]:
     config = CurriculumConfig.model_validate(
-        {"selector": {"kind": selector}, "evolve_every_groups": 10**6, "n_min": 4, **settings}
+        {
+            "selector": {"kind": selector},
+            "growth": {"every_groups": 10**6, **growth},
+            "detector": {"n_min": 4},
+        }
     )
     return lambda: config.make(TRAIN[:8])
 
@@ -113,7 +117,7 @@ def reopened(session: JournaledSession, path: Path, make: Any, **fields: Any) ->
 
 def check_reports(name: str, path: Path, seeds: range) -> None:
     tasks = get_benchmark(name).tasks(Split.TRAIN)[:4]
-    config = CurriculumConfig(evolve_every_groups=10**6, n_min=4)
+    config = CurriculumConfig(growth={"every_groups": 10**6}, detector={"n_min": 4})
 
     def make() -> PoolCurriculum:
         return config.make(tasks)
@@ -149,9 +153,9 @@ MADE: dict[str, dict[str, Any]] = {
     "uniform": {},
     "band": {"when": "reserve", "contexts": "coverage"},
     "adarft": {"contexts": "mixed"},
-    "learnable": {"evolve": "blind"},
+    "learnable": {"kind": "blind"},
     "plr": {"contexts": "progress"},
-    "progress": {"evolve": "coverage"},
+    "progress": {"kind": "coverage"},
     "sec": {"contexts": "learnable"},
 }
 

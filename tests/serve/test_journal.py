@@ -1,10 +1,9 @@
-"""The file of a served session: old ones open, damaged ones say so."""
+"""The file of a served session: damaged ones say so."""
 
 from __future__ import annotations
 
 import random
 import sqlite3
-import zlib
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -101,40 +100,6 @@ def test_a_damaged_call_is_told_and_may_be_left_out(tmp_path: Path) -> None:
     with opened(path, recover=True) as second:
         assert "the last 3 calls (2 reports)" in second.recovered
         assert second.counts["reported"] == 3
-
-
-def as_format_1(path: Path) -> None:
-    """Make a journal what earlier versions wrote."""
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("ALTER TABLE calls DROP COLUMN checksum")
-        db.execute("ALTER TABLE snapshot DROP COLUMN checksum")
-        db.execute("PRAGMA user_version=1")
-        db.commit()
-
-
-def test_a_journal_without_checksums_opens_and_gets_some(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    calls = written(path)
-    as_format_1(path)
-    assert contents(path) == ((0.5, STATE), calls)
-    with closing(sqlite3.connect(path)) as db:
-        assert db.execute("SELECT count(*) FROM calls WHERE checksum IS NULL").fetchone() == (0,)
-        db.execute("UPDATE calls SET at = 7 WHERE number = 3")
-        db.commit()
-    with pytest.raises(StoreError, match="call 3 does not match its checksum"):
-        contents(path)
-
-
-def test_an_old_journal_with_bytes_that_are_no_json_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    written(path)
-    for number, body in ((1, b"none"), (1, zlib.compress(b"\xff{")), (1, zlib.compress(b"{"))):
-        as_format_1(path)
-        with closing(sqlite3.connect(path)) as db:
-            db.execute("UPDATE calls SET body = ? WHERE number = ?", (body, number))
-            db.commit()
-        with pytest.raises(StoreError, match=r"a\.db is damaged: call 1 is unreadable"):
-            contents(path)
 
 
 def test_a_server_may_be_told_to_recover(tmp_path: Path) -> None:

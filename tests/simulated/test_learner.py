@@ -5,10 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-
-from coevo_gym.core.task import Split, Task
-from coevo_gym.episodes.episode import trajectory_of
-from coevo_gym.testing.simulated.benchmark import (
+from simulated.benchmark import (
     ENV_ID,
     FUMBLE,
     SkillBenchmark,
@@ -18,8 +15,11 @@ from coevo_gym.testing.simulated.benchmark import (
     register,
     use,
 )
-from coevo_gym.testing.simulated.learner import Rollouts, SkillLearner, chains_of, gradient, sigmoid
-from coevo_gym.testing.simulated.worlds import WorldConfig
+from simulated.learner import Rollouts, SkillLearner, chains_of, gradient, sigmoid
+from simulated.worlds import WorldConfig
+
+from coevo_gym.core.task import Split, Task
+from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.trainers.advantages import relative_to_group
 
 SMALL = WorldConfig(n_skills=6, max_length=3, env_steps=2_000)

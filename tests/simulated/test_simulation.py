@@ -6,25 +6,34 @@ from typing import Any
 
 import numpy as np
 import pytest
+from simulated.benchmark import SkillWorld, register, world_of
+from simulated.generator import SkillExplorer, held_out
+from simulated.simulation import simulate, world_settings
+from simulated.worlds import WORLDS, WorldConfig, world_named
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Draft
+from coevo_gym.core.sections import overlay
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.signals import BOUNDARY, UNGUIDED
-from coevo_gym.testing.simulated.benchmark import SkillWorld, register, world_of
-from coevo_gym.testing.simulated.generator import SkillExplorer, held_out
-from coevo_gym.testing.simulated.simulation import simulate, world_settings
-from coevo_gym.testing.simulated.worlds import WORLDS, WorldConfig, world_named
 
 SMALL = WorldConfig(
     n_skills=12, first_tasks=12, groups_per_step=8, env_steps=6_000, explore_steps=4
 )
 
 
-def run(world: WorldConfig, *, seed: int = 0, **settings: Any) -> dict[str, float]:
-    proof = settings.pop("proof", None)
-    whole = CurriculumConfig(**{**world_settings(world), **settings})
+def run(
+    world: WorldConfig,
+    kind: str = "signals",
+    *,
+    seed: int = 0,
+    proof: bool | None = None,
+    **settings: Any,
+) -> dict[str, float]:
+    """A run with a kind of growth."""
+    tree = overlay(CurriculumConfig, world_settings(world), {"growth": {"kind": kind}})
+    whole = CurriculumConfig.model_validate(overlay(CurriculumConfig, tree, settings))
     return simulate(world, whole, seed=seed, proof=proof)
 
 
@@ -48,23 +57,23 @@ def drafts_of(world: WorldConfig, context: dict[str, Any], n: int = 200) -> list
     return found
 
 
-@pytest.mark.parametrize("evolve", ["off", "random", "blind", "guided"])
-def test_a_seed_is_always_the_same_run(evolve: str) -> None:
-    first = run(SMALL, seed=3, evolve=evolve)
-    assert first == run(SMALL, seed=3, evolve=evolve)
-    other = run(SMALL, seed=4, evolve=evolve)
+@pytest.mark.parametrize("kind", ["none", "anywhere", "blind", "signals"])
+def test_a_seed_is_always_the_same_run(kind: str) -> None:
+    first = run(SMALL, kind, seed=3)
+    assert first == run(SMALL, kind, seed=3)
+    other = run(SMALL, kind, seed=4)
     assert other["success_before"] != first["success_before"]
     grown = first["pool_size"] > SMALL.first_tasks
-    assert grown is (evolve != "off")
+    assert grown is (kind != "none")
 
 
 def test_arms_begin_alike() -> None:
-    begun = {run(SMALL, evolve=evolve)["success_before"] for evolve in ("off", "random", "guided")}
+    begun = {run(SMALL, kind)["success_before"] for kind in ("none", "anywhere", "signals")}
     assert len(begun) == 1
 
 
 def test_the_numbers_are_those_of_the_curriculum() -> None:
-    ended = run(SMALL, evolve="random")
+    ended = run(SMALL, "anywhere")
     assert ended["groups"] == ended["steps"] * SMALL.groups_per_step
     assert ended["episodes"] == ended["groups"] * SMALL.group_size
     spent = ended["practice_steps"] + ended["explore_steps"] + ended["gate_steps"]
@@ -119,9 +128,9 @@ def test_held_out_tasks_ask_for_all_skills_alike() -> None:
 def test_proof_keeps_what_is_broken_out_of_the_pool() -> None:
     world = SMALL.model_copy(update={"unsolvable": 0.5, "env_steps": 4_000})
     proven = world.model_copy(update={"proof": True})
-    assert run(world, evolve="random")["pass_rate"] == 1.0
-    assert run(proven, evolve="random")["pass_rate"] == pytest.approx(0.5, abs=0.2)
-    unproven = run(proven, evolve="random", proof=False)
+    assert run(world, "anywhere")["pass_rate"] == 1.0
+    assert run(proven, "anywhere")["pass_rate"] == pytest.approx(0.5, abs=0.2)
+    unproven = run(proven, "anywhere", proof=False)
     assert unproven["pass_rate"] == 1.0
 
 
@@ -133,7 +142,7 @@ def test_unknown_worlds_are_refused() -> None:
 
 def test_targets_are_planned_from_the_native_tasks_of_the_seed() -> None:
     world = SMALL.model_copy(update={"skew": 2.0, "compliance": 1.0, "sd_strength": 0.5})
-    random, aimed = (run(world, evolve=evolve) for evolve in ("random", "coverage"))
+    random, aimed = (run(world, kind) for kind in ("anywhere", "coverage"))
     assert aimed["tags_covered"] >= random["tags_covered"]
     first = world.model_copy(update={"env_steps": 1})
     covered = [run(first, initial=kind)["tags_covered"] for kind in ("unguided", "coverage")]
@@ -141,18 +150,17 @@ def test_targets_are_planned_from_the_native_tasks_of_the_seed() -> None:
 
 
 def test_a_task_that_is_used_up_is_seldom_practised() -> None:
-    ended = run(SMALL, evolve="random", when="reserve", selector={"kind": "band"})
-    uniform = run(SMALL, evolve="random")
+    ended = run(SMALL, "anywhere", growth={"when": "reserve"}, selector={"kind": "band"})
+    uniform = run(SMALL, "anywhere")
     assert ended["mixed_groups"] > uniform["mixed_groups"]
     assert ended["reserve"] > 0
-    assert run(SMALL, evolve="random", when="reserve", selector={"kind": "band"}) == ended
+    assert run(SMALL, "anywhere", growth={"when": "reserve"}, selector={"kind": "band"}) == ended
 
 
 def test_fresh_tasks_pay_where_the_first_ones_are_few() -> None:
     world = WORLDS["plain"].model_copy(update={"env_steps": 12_000, "first_tasks": 10})
     gains = [
-        run(world, seed=seed, evolve="random")["success"]
-        - run(world, seed=seed, evolve="off")["success"]
+        run(world, "anywhere", seed=seed)["success"] - run(world, "none", seed=seed)["success"]
         for seed in range(3)
     ]
     assert min(gains) > 0.05
@@ -169,5 +177,5 @@ def test_no_curriculum_matters_where_the_first_tasks_teach_all() -> None:
         }
     )
     for seed in range(2):
-        static = run(world, seed=seed, evolve="off")["success"]
-        assert abs(run(world, seed=seed, evolve="random")["success"] - static) < 0.01
+        static = run(world, "none", seed=seed)["success"]
+        assert abs(run(world, "anywhere", seed=seed)["success"] - static) < 0.01

@@ -279,7 +279,7 @@ class TestState:
             assert second.memory.state_dict() == whole.memory.state_dict()
             assert second.loop.state == whole.loop.state
 
-    def test_states_of_before_there_were_memories_are_readable(self, envs: EnvPool) -> None:
+    def test_states_without_memories_are_read(self, envs: EnvPool) -> None:
         bare = Parts(envs, guided=False)
         bare.loop.step()
         other = Parts(envs, guided=False)

@@ -159,8 +159,10 @@ def real_loop(
 ) -> tuple[Loop, AnyLearner, TinyPolicy]:
     policy = TinyPolicy(SMALL, seed=seed)
     learner = make_learner(config, policy, seed=seed)
-    settings = CoEvolveConfig(initial_size=6, evolve_every_groups=4, n_min=1, theta=100)
-    curriculum = CoEvolve(settings.model_copy(update={"evolve": "random", "outcome": "score"}))
+    settings = CoEvolveConfig(
+        initial_size=6, growth={"every_groups": 4}, detector={"n_min": 1, "theta": 100}
+    )
+    curriculum = CoEvolve(settings)
     agent = ChoiceAgent(policy, BENCHMARK.choices)
     loop = Loop(
         LoopConfig(max_steps=6, groups_per_step=2, evaluate_every_steps=3),

@@ -414,7 +414,7 @@ def test_a_task_that_cannot_start_costs_its_own_group_only() -> None:
 
 def test_the_real_curriculum_finds_its_first_tasks_and_grows(envs: EnvPool) -> None:
     settings = CoEvolveConfig(
-        initial_size=8, evolve="random", evolve_every_groups=6, drafts_per_round=6
+        initial_size=8, growth={"kind": "anywhere", "every_groups": 6, "drafts": 6}
     )
     curriculum, log = CoEvolve(settings), Log()
     loop = Loop(

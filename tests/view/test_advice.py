@@ -153,17 +153,6 @@ def test_no_page_of_a_held_out_task_shows_advice(shelf: Shelf) -> None:
     assert ask(shelf, "search", "q=three+pages+before+buying")["hits"] == []
 
 
-def test_a_run_of_before_there_was_advice_has_none(
-    sample_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = RunFolder(tmp_path / "runs" / RUN)
-    shutil.copytree(sample_folder / "runs" / RUN, run.path)
-    with closing(sqlite3.connect(run.database)) as database:
-        database.executescript("DROP TABLE advice;")
-    monkeypatch.chdir(tmp_path)
-    assert ask(Shelf(Library()), PATH) == {"arm": ARM, "rows": [], "left": 0}
-
-
 def test_an_export_holds_the_advice(shelf: Shelf) -> None:
     told = {one.path: one.value for one in answers(shelf) if one.path.endswith("/notes")}
     assert TEXT in told[PATH]["rows"][0]["says"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +19,7 @@ from coevo_gym.curricula.metrics import energy_distance, self_similarity
 from coevo_gym.curricula.pool.embed import HashingEmbedder
 from coevo_gym.curricula.pool.growing import diversity
 from coevo_gym.runs.table import TableRow
-from coevo_gym.store.folder import RunFolder, read_json, read_lines
+from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.view.api import answer
 from coevo_gym.view.library import Library
@@ -110,20 +109,6 @@ def test_the_task_set_is_as_diverse_as_the_formulas_say(beside: Path) -> None:
     assert arm["distance"][-1] == pytest.approx(expected, abs=1e-6)
     sizes = {one["label"]: sum(one["counts"]) for one in found["similarity"]}
     assert sizes == {"D_0": len(first), "evolved by coevolve": len(set(evolved))}
-
-
-def test_a_run_of_an_older_version_lacks_parts(beside: Path, tmp_path: Path) -> None:
-    there = tmp_path / "older"
-    shutil.copytree(AT, there)
-    with closing(sqlite3.connect(there / "run.db")) as database:
-        database.executescript(
-            "DROP TABLE evaluations; DROP TABLE evaluated_tasks; DROP TABLE notes;"
-        )
-    shelf = Shelf(Library([RunFolder(there)]))
-    found = json.loads(answer(shelf, "runs/older/measures"))
-    assert found["lengths"] == []
-    assert found["arms"]
-    assert json.loads(answer(shelf, "runs/older/task-set"))["arms"]
 
 
 def round_row(arm: str, id: str, step: int, **usage: Usage) -> RoundRow:

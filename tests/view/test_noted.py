@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -228,20 +227,6 @@ def test_arms_without_notes_have_none_and_others_are_not_there(shelf: Shelf) -> 
     assert empty == {"arm": "static", "rows": [], "left": 0}
     with pytest.raises(NotFound, match="no arm"):
         ask(shelf, f"runs/{RUN}/arms/random/notes")
-
-
-def test_a_run_of_before_there_were_notes_has_none(
-    sample_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = RunFolder(tmp_path / "runs" / RUN)
-    shutil.copytree(sample_folder / "runs" / RUN, run.path)
-    with closing(sqlite3.connect(run.database)) as database:
-        database.executescript("DROP TABLE notes;")
-    monkeypatch.chdir(tmp_path)
-    shelf = Shelf(Library())
-    assert ask(shelf, PATH)["rows"] == []
-    row = ask(shelf, f"runs/{RUN}/trajectories", "per_page=1")["rows"][0]
-    assert ask(shelf, f"runs/{RUN}/trajectories/{row['id']}")["notes"] == []
 
 
 def test_an_export_holds_what_was_noted(shelf: Shelf) -> None:

@@ -247,7 +247,7 @@ class SurrogateLearner:
             self._reference = self.policy.frozen_copy()
             self._reference.load_state_dict(state["reference"])
         self.updates = int(state["updates"])
-        if self.average and state.get("average") is not None:
+        if self.average and state["average"] is not None:
             self.average.load(state["average"])
         self._rng.bit_generator.state = state["rng"]
         return self

@@ -133,10 +133,10 @@ class GuardedOptimizer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore the state from :meth:`state_dict`. Counters that older states lack become 0."""
+        """Restore the state from :meth:`state_dict`."""
         self._inner.load_state_dict(state["optimizer"])
-        self.steps = int(state.get("steps", 0))
-        self.nonfinite_in_a_row = int(state.get("nonfinite_in_a_row", 0))
+        self.steps = int(state["steps"])
+        self.nonfinite_in_a_row = int(state["nonfinite_in_a_row"])
         return self
 
 

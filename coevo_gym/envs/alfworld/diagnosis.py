@@ -131,7 +131,7 @@ class _Done:
 
 
 def _goal(report: Mapping[str, Any]) -> RoomGoal | None:
-    """Return the goal from a grader's report, or None for older reports without a goal."""
+    """Return the goal from a grader's report, or None if the report has none."""
     try:
         return RoomGoal.model_validate(report.get("goal"))
     except ValidationError:

@@ -226,15 +226,14 @@ class ExperiencePool:
         """Restore the state from :meth:`state_dict`.
 
         The pool continues with the embedder that it was saved with, even if another one would now
-        be chosen. States of earlier versions have no means, so measuring restarts from their
-        utilities.
+        be chosen.
         """
         self.steps = state["steps"]
-        if (name := state.get("embedder", "")) != self.embedder and name:
+        if (name := state["embedder"]) != self.embedder:
             self._embed = EMBEDDERS[name]()
         dropped = [
             _Dropped(Experience.model_validate(one["experience"]), one["step"])
-            for one in state.get("dropped", ())
+            for one in state["dropped"]
         ]
         self._dropped = {one.experience.id: one for one in dropped}
         self._counts, self._rates = Counter(state["counts"]), dict(state["rates"])
@@ -283,9 +282,6 @@ class ExperiencePool:
 
 
 def _read_use(saved: Sequence[float]) -> Usefulness:
-    """Return a saved usefulness, without the number of groups if their mean was not saved."""
-    if len(saved) < len(Usefulness._fields):
-        return Usefulness(saved[0])
     utility, groups, mean, squares = saved
     return Usefulness(utility, int(groups), mean, squares)
 

@@ -183,11 +183,10 @@ class FailureMemory:
         """Restore the state from :meth:`state_dict`."""
         self.counts = {mode: float(count) for mode, count in state["counts"].items()}
         self.buckets = {mode: dict.fromkeys(ids) for mode, ids in state["buckets"].items()}
-        # Older versions did not query a model, so their states do not contain these.
-        self.lessons = {task: Lesson(*each) for task, each in state.get("lessons", {}).items()}
+        self.lessons = {task: Lesson(*each) for task, each in state["lessons"].items()}
         self._total = int(state["total"])
-        self._by_model = int(state.get("by_model", 0))
-        self._retrieved = int(state.get("retrieved", 0))
+        self._by_model = int(state["by_model"])
+        self._retrieved = int(state["retrieved"])
 
 
 class ByFailureMode(TableSelector):

@@ -22,7 +22,6 @@ from coevo_gym.methods.plugins import load_folder, method_files
 from coevo_gym.runs.config.derived import complete
 from coevo_gym.runs.config.keys import (
     annotation_of,
-    current,
     leaves,
     parse_text,
     place,
@@ -177,7 +176,7 @@ def _arm_config(config: RunConfig, name: str, loads: bool) -> ArmConfig:
         sets = {key: value for key, value in arm.set.items() if not key.startswith("method.")}
     own: dict[str, Any] = {}
     changes: dict[str, Any] = {}
-    for key, value in (current(*item) for item in spec.sets.items()):
+    for key, value in spec.sets.items():
         _check(key, f"the method {spec.name!r}", spec)
         place(changes, key, value)
     for key, value in sets.items():

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache, reduce
 from operator import or_
-from types import MappingProxyType
 from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -15,38 +14,9 @@ from pydantic_core import ErrorDetails
 
 from coevo_gym.core.registry import suggest
 from coevo_gym.core.sections import kind_of, variant, variants
-from coevo_gym.curricula.growth.signal_growth import OLDER_KINDS, OLDER_NAMES
 
 ARM_KEY = re.compile(r"arm\.([^.]+)\.(?:method|set\.(.+))")
 """Pattern for an arm's keys. Its groups are the arm's name and the key that the arm sets."""
-
-RENAMED: Mapping[str, str] = MappingProxyType(
-    {
-        "policy.chat.context": "policy.chat.history",
-        "policy.endpoint.max_cost_usd": "policy.endpoint.max_usd_total",
-        "explorer.model.endpoint.max_cost_usd": "explorer.model.endpoint.max_usd_total",
-        "curriculum.max_staleness": "loop.max_staleness",
-        "learner.max_staleness": "loop.max_staleness",
-        **{f"curriculum.{old}": f"curriculum.{new}" for old, new in OLDER_NAMES.items()},
-    }
-)
-"""Keys of older versions with their new names. Old keys are still accepted."""
-
-
-def current(key: str, value: Any) -> tuple[str, Any]:
-    """Return the current key and value for a setting from an older version.
-
-    Example:
-        >>> current("arm.mine.set.curriculum.evolve", "off")
-        ('arm.mine.set.curriculum.growth.kind', 'none')
-    """
-    of_arm = ARM_KEY.fullmatch(key)
-    inner = of_arm[2] if of_arm and of_arm[2] else key
-    if inner not in RENAMED:
-        return key, value
-    if inner == "curriculum.evolve":
-        value = OLDER_KINDS.get(value, value)
-    return key.removesuffix(inner) + RENAMED[inner], value
 
 
 class Setting(NamedTuple):
@@ -109,24 +79,6 @@ def place(tree: dict[str, Any], key: str, value: Any) -> None:
     for section in sections:
         tree = tree.setdefault(section, {})
     tree[name] = value
-
-
-def with_current_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Replace the old names of settings in a tree with their current names.
-
-    Settings that moved within their section are kept, because the section reads them itself.
-    Settings that moved to another section are dropped, because that section has its own value.
-    """
-    found = {}
-    for name, value in tree.items():
-        key = f"{prefix}{name}"
-        new, _ = current(key, value)
-        if not new.startswith(prefix):
-            continue
-        inner = with_current_keys(value, f"{key}.") if isinstance(value, Mapping) else value
-        moved = "." in new.removeprefix(prefix)
-        found[name if moved else new.removeprefix(prefix)] = inner
-    return found
 
 
 _MAX_LISTED = 15

@@ -16,7 +16,6 @@ from coevo_gym.core.registry import suggest
 from coevo_gym.core.sections import flat
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject
 from coevo_gym.curricula.explore.explorer import ExplorerConfig
-from coevo_gym.runs.config.keys import current
 from coevo_gym.trainers.settings import ImitationConfig
 
 
@@ -176,8 +175,8 @@ class ArmSettings(FrozenModel):
 
     @field_validator("set")
     @classmethod
-    def _by_newer_names(cls, found: JsonObject) -> JsonObject:
-        return FrozenDict(current(key, value) for key, value in flat(found))
+    def _flat(cls, found: JsonObject) -> JsonObject:
+        return FrozenDict(flat(found))
 
 
 class ExplorerModelSettings(FrozenModel):

@@ -22,7 +22,6 @@ from coevo_gym.runs.config.arms import ArmError, demand_of, demands
 from coevo_gym.runs.config.keys import (
     Setting,
     annotation_of,
-    current,
     leaves,
     parse_text,
     place,
@@ -274,24 +273,14 @@ def _from_command_line(sets: Sequence[str]) -> dict[str, Setting]:
 
 def _setting(key: str, value: Any, origin: str) -> tuple[str, Setting]:
     """Return the full key, the parsed value and the origin of a setting."""
-    key, given = _full(key, value, origin)
-    return key, Setting(_parse(key, given, origin), origin)
+    key = _full(key)
+    return key, Setting(_parse(key, value, origin), origin)
 
 
-def _full(key: str, value: Any, origin: str) -> tuple[str, Any]:
-    """Return a setting's full dotted key and its value, converted from older versions if needed.
-
-    The key of a section stands for the section's name or kind.
-    """
+def _full(key: str) -> str:
+    """Return a setting's full dotted key. A section's key stands for its name or kind."""
     known = leaves(RunConfig)
-    new, found = current(key, value)
-    if new != key:
-        changed = "" if found == value else f", and its value {value} is now {found}"
-        logger.warning(
-            "%s (from %s) is now called %s%s. Use the new name.", key, origin, new, changed
-        )
-    full = next((full for full in (f"{new}.name", f"{new}.kind") if full in known), new)
-    return full, found
+    return next((full for full in (f"{key}.name", f"{key}.kind") if full in known), key)
 
 
 def _parse(key: str, value: Any, origin: str) -> Any:

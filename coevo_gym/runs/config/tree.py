@@ -16,7 +16,6 @@ from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_ARMS
 from coevo_gym.runs.config.derived import complete, default_arithmetic, derived, rate_warnings
-from coevo_gym.runs.config.keys import with_current_keys
 from coevo_gym.runs.config.sections import (
     AnalystSettings,
     ArmSettings,
@@ -97,13 +96,9 @@ class RunConfig(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Fill in the defaults that depend on other settings, such as the loop's seed.
-
-        Settings that older versions stored are accepted as well.
-        """
+        """Fill in the defaults that depend on other settings, such as the loop's seed."""
         if not isinstance(data, Mapping):
             return data
-        data = with_current_keys(data)
         if _names_growth(data.get("curriculum")):
             raise ValueError(_GROWTH)
         data = with_kinds(cls, data)
@@ -166,8 +161,8 @@ class RunConfig(FrozenModel):
 
 
 def _names_growth(curriculum: Any) -> bool:
-    """Return True if a curriculum section sets ``growth.kind`` or its former name ``evolve``."""
+    """Return True if a curriculum section sets ``growth.kind``."""
     if not isinstance(curriculum, Mapping):
         return False
     growth = curriculum.get("growth")
-    return "evolve" in curriculum or (isinstance(growth, Mapping) and "kind" in growth)
+    return isinstance(growth, Mapping) and "kind" in growth

@@ -285,10 +285,6 @@ _ASIDE = ("source", "git_commit", "processor")
 change if the results stay the same."""
 _OF_A_MACHINE = {"compile_layers", "device", "gradient_checkpointing", "pack_tokens"}
 _OF_AN_ENDPOINT = {"model", "base_url", "send_temperature"}
-_RENAMED = {"settings.chat.context": "settings.chat.history"}
-"""Keys of older versions, with their current names."""
-_ADDED = {"settings.chat.style": "plain", "settings.chat.memory": "rule"}
-"""Keys that older versions did not store, with the values that those versions used."""
 _MOST = 5
 
 
@@ -347,14 +343,7 @@ def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
 
 def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return one line per difference between two evaluations, with the old and the new value."""
-    before, after = (
-        {_RENAMED.get(key, key): value for key, value in flat(found)} for found in (there, now)
-    )
-    if "arithmetic" in after:
-        before.setdefault("arithmetic", "native")  # older versions knew no other
-    for found in (before, after):
-        if "settings.chat.history" in found:
-            found.update({key: value for key, value in _ADDED.items() if key not in found})
+    before, after = dict(flat(there)), dict(flat(now))
     keys = [key for key in dict.fromkeys([*after, *before]) if key not in _ASIDE]
     return [
         f"{key}: {_brief(before.get(key))} there, {_brief(after.get(key))} now"

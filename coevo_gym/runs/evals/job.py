@@ -507,9 +507,7 @@ class _Opened:
                 self._progress.say(f"Permitted: {demand}.")
             self._policy = make_policy(settings, seed=assembly.seed("policy"))
             if folder is not None and isinstance(self._policy, OpenAIPolicy):
-                # Older versions stored the usage of finished episodes alone.
-                known = sum((line.usage for line in folder.lines().values()), NO_USAGE)
-                self._policy.keep_counts_in(folder.endpoint, before=known)
+                self._policy.keep_counts_in(folder.endpoint)
         return self._policy
 
     def resume(self, folder: EvalFolder) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import meant
-from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.comparison import Side
 from coevo_gym.runs.evals.final import final_scores, stored_as
 from coevo_gym.runs.manifest import read_manifest
@@ -143,7 +142,9 @@ def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
     if final and final not in final_scores(run).get(arm, {}):
         steps = []
     elif not (steps := reader.evaluation_steps(kept)):
-        raise ConfigError(_why_none(name, arm, config, old=not reader.evaluated_tasks()))
+        raise ConfigError(
+            f"{name} has not evaluated {arm} yet. Resume it with `coevo resume {name}`."
+        )
     late = steps[-(1 if final else config.evaluation.last) :]
     at = f" at step {', '.join(map(str, late))}" if arm in config.arms else ""
     return Side(
@@ -161,16 +162,6 @@ def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
             "actions": _actions(None if arm == RANDOM else config.evaluation.temperature),
         },
         trained=arm != RANDOM,
-    )
-
-
-def _why_none(name: str, arm: str, config: RunConfig, *, old: bool) -> str:
-    if not old:
-        return f"{name} has not evaluated {arm} yet. Resume it with `coevo resume {name}`."
-    return (
-        f"{name} was made by an older version that did not store per-task results. "
-        f"Run `coevo eval {name} --policy {arm} --split {config.evaluation.split} "
-        f"--name {name}-{arm}`, and compare {name}-{arm}."
     )
 
 

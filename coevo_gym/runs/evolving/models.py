@@ -86,8 +86,8 @@ class Asked:
         """
         if state["total"][0] >= self.meter.total.requests:
             self.meter.load_state_dict(state)
-        endpoint, saved = self._endpoint, state.get("endpoint")
-        if endpoint is not None and saved and saved.get("requests", 0) >= endpoint.usage.calls:
+        endpoint, saved = self._endpoint, state["endpoint"]
+        if endpoint is not None and saved and saved["requests"] >= endpoint.usage.calls:
             endpoint.load_state_dict(saved)
 
     def _queried(self, policy: Policy) -> Policy:

@@ -26,8 +26,6 @@ BESIDE = ("arithmetic", "sinks")
 """Settings that do not affect the result of a run, except for rounding."""
 OF_A_MODEL = ("history_turns", "max_action_tokens", "thinking")
 """Explorer settings that have an effect only for model-based explorers."""
-SIMULATED = "simulated"
-"""Placeholder for all worlds of a simulated table."""
 NAMED = ("name", "arms", "arm")
 """Settings that identify the arm; they may differ between cells that share their start."""
 
@@ -139,7 +137,7 @@ class Chosen:
             Cell(
                 row,
                 seed,
-                RunFolder(self.folder / f"{row.key}-{seed}"),
+                RunFolder(self.folder / f"{row.name}-{seed}"),
                 resolve(
                     self.experiment,
                     row,
@@ -148,7 +146,7 @@ class Chosen:
                     budget=self.budget,
                     sets=self.sets,
                 ),
-                self.kept.get(f"{row.key}-{seed}"),
+                self.kept.get(f"{row.name}-{seed}"),
             )
             for seed in self.seeds
             for row in self.rows
@@ -179,9 +177,8 @@ def choose(
 ) -> Chosen:
     """Return the user's choices, with the table's defaults filled in.
 
-    The name of the folder includes benchmark and budget unless they are the table's defaults. In a
-    simulated table, the benchmark is a world, or ``simulated`` for all worlds. ``kept`` is a file
-    with records of finished cells.
+    The name of the folder includes benchmark and budget unless they are the table's defaults.
+    ``kept`` is a file with records of finished cells.
 
     Raises:
         ConfigError: if budget, row or seed is invalid, or the name is not a valid folder name.
@@ -192,10 +189,10 @@ def choose(
         check_name(name)
     if metric is not None:
         experiment = experiment.model_copy(update={"metric": metric})
-    usual = SIMULATED if experiment.kind == "simulated" else experiment.benchmarks[0]
+    usual = experiment.benchmarks[0]
     where = benchmark or usual
     parts = [experiment.name]
-    parts += [where] if where != usual and experiment.kind == "runs" else []
+    parts += [where] if where != usual else []
     parts += [size] if size != experiment.budget else []
     chosen = Chosen(
         experiment,
@@ -206,10 +203,7 @@ def choose(
         runs / (name or "-".join(parts)),
         tuple(sets),
     )
-    if kept is None:
-        return chosen
-    require_runs(chosen)
-    return replace(chosen, kept=read_records(kept))
+    return chosen if kept is None else replace(chosen, kept=read_records(kept))
 
 
 def size_of(experiment: Experiment, budget: str | None) -> Size:
@@ -226,20 +220,6 @@ def size_of(experiment: Experiment, budget: str | None) -> Size:
     raise ConfigError(
         f"{experiment.name} has no budget {budget!r}. {suggest(budget, experiment.sizes)}"
     )
-
-
-def require_runs(chosen: Chosen) -> None:
-    """Raise an error if a table's results come from simulations instead of runs.
-
-    Raises:
-        ConfigError: if the table is simulated.
-    """
-    if chosen.experiment.kind == "simulated":
-        raise ConfigError(
-            f"{chosen.experiment.name} is a simulated experiment, but --from, --finished and "
-            "--export only work for experiments that train policies. Omit these options. The "
-            f"results of finished seeds are saved in {chosen.folder} and reused automatically."
-        )
 
 
 def resolve(
@@ -272,7 +252,7 @@ def resolve(
     tree |= {
         **({"extends": preset} if preset else {}),
         "benchmark.name": benchmark,
-        "name": f"{row.key}-{seed}",
+        "name": f"{row.name}-{seed}",
         "seed": seed,
         "arms": [row.name],
         "arm": {row.name: {**({"method": row.method} if row.method else {}), "set": arm}},

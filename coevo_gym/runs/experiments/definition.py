@@ -122,8 +122,6 @@ class Row(FrozenModel):
         baselines: rows to compare with, instead of the table's baselines.
         paper: numbers printed in the paper, by benchmark or ``any`` for all: one number in the unit
             of the table's metric (percent for a share), or several by name.
-        worlds: worlds of the row in a simulated table; empty for all.
-        group: the world of the row, once chosen.
     """
 
     name: Name
@@ -137,18 +135,11 @@ class Row(FrozenModel):
     at: Mapping[Size, Budget] = Field(default_factory=dict)
     baselines: tuple[Name, ...] | None = None
     paper: Mapping[str, float | Mapping[str, float]] = FrozenDict()
-    worlds: tuple[str, ...] = ()
-    group: str = ""
 
     @property
     def needs_language_model(self) -> bool:
         """True if the row is omitted for a policy that is not a language model."""
         return self.language_model or self.shows in ("react", "trials", "told")
-
-    @property
-    def key(self) -> str:
-        """A key that identifies the row, even in a table with several groups of rows."""
-        return f"{self.group}-{self.name}" if self.group else self.name
 
     def sets_at(self, budget: Size) -> dict[str, Any]:
         """Return the row's settings for the given budget, with dotted keys."""
@@ -187,9 +178,8 @@ class Experiment(FrozenModel):
         follows: the paper whose settings a row must have so that the paper's numbers are shown
             beside it; "" shows them beside rows without settings for the budget.
         about: remarks for readers of the table.
-        kind: ``runs`` of the training loop on a benchmark, or ``simulated`` runs.
         benchmarks: intended benchmarks; the first is the default, and the user may choose any
-            other. For simulated tables: the worlds.
+            other.
         official: True if the table is meaningful only on the official data.
         budget: default budget.
         sizes: supported budgets.
@@ -216,7 +206,6 @@ class Experiment(FrozenModel):
     source: str = ""
     follows: str = ""
     about: str = ""
-    kind: Literal["runs", "simulated"] = "runs"
     benchmarks: tuple[str, ...] = Field(min_length=1)
     official: bool = False
     budget: Size = "tiny"

@@ -12,12 +12,10 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.methods.published import differences
 from coevo_gym.runs.config import arm_configs
 from coevo_gym.runs.experiments.cells import (
-    SIMULATED,
     Cell,
     CellCounts,
     Chosen,
     choose,
-    require_runs,
 )
 from coevo_gym.runs.experiments.definition import Experiment, Row, Size
 from coevo_gym.runs.experiments.measures import missing_measures
@@ -33,7 +31,6 @@ from coevo_gym.runs.experiments.records import (
 from coevo_gym.runs.experiments.results import Printed, ResultTable, lines_of, table_of
 from coevo_gym.runs.experiments.running import check_measured, run_cells
 from coevo_gym.runs.experiments.sections import efficiencies, parts_of
-from coevo_gym.runs.experiments.simulated import in_worlds, over_worlds, run_batches
 from coevo_gym.runs.experiments.writing import markdown, write
 from coevo_gym.runs.planning.plan import settings_of
 from coevo_gym.runs.progress import ProgressFile, ProgressSink
@@ -55,10 +52,11 @@ def make(
         CoevoError: if a cell fails; earlier cells are kept.
     """
     with ProgressFile(progress, chosen.folder, "experiment", chosen.folder.name) as told:
-        if chosen.experiment.kind == "simulated":
-            table, counts = _simulated(chosen, told, stop)
-        else:
-            table, counts = _of_runs(chosen, told, stop, agreed=agreed)
+        chosen, cells, why = played(chosen)
+        if why:
+            told.say(why)
+        counts = run_cells(chosen, cells, told, stop, agreed=agreed)
+        table = collect(chosen, cells, finished_of(cells), why)
         write(chosen.folder, table)
     return table, counts
 
@@ -67,11 +65,10 @@ def finished(chosen: Chosen) -> ResultTable:
     """Return the table of an experiment's finished cells, without running or writing anything.
 
     Raises:
-        ConfigError: if the table is simulated, a cell was run with different settings, or no cell
-            has the metric on which rows are compared.
+        ConfigError: if a cell was run with different settings, or no cell has the metric on which
+            rows are compared.
         StoreError: if a cell cannot be read.
     """
-    require_runs(chosen)
     chosen, cells, why = played(chosen)
     return collect(chosen, cells, finished_of(cells), why)
 
@@ -86,11 +83,10 @@ def export(chosen: Chosen, path: Path) -> ResultTable:
         The table of all cells in the file.
 
     Raises:
-        ConfigError: if the table is simulated, no cell is finished, a measure of a cell is missing,
-            or the file contains a cell with different settings or from another table.
+        ConfigError: if no cell is finished, a measure of a cell is missing, or the file contains a
+            cell with different settings or from another table.
         StoreError: if a cell or the file cannot be read, or a file cannot be written.
     """
-    require_runs(chosen)
     if path.suffix != ENDING:
         raise ConfigError(f"The name of the export file must end in {ENDING}, got {path}.")
     records = read_records(path) if path.exists() else {}
@@ -135,27 +131,6 @@ def _of_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -
     return replace(chosen, rows=rows, seeds=tuple(seeds), kept=records)
 
 
-def _of_runs(
-    chosen: Chosen, progress: ProgressSink, stop: StopRequest, *, agreed: bool
-) -> tuple[ResultTable, CellCounts]:
-    chosen, cells, why = played(chosen)
-    if why:
-        progress.say(why)
-    counts = run_cells(chosen, cells, progress, stop, agreed=agreed)
-    return collect(chosen, cells, finished_of(cells), why), counts
-
-
-def _simulated(
-    chosen: Chosen, progress: ProgressSink, stop: StopRequest
-) -> tuple[ResultTable, CellCounts]:
-    experiment, where = chosen.experiment, chosen.benchmark
-    worlds = experiment.benchmarks if where == SIMULATED else (where,)
-    chosen = replace(chosen, rows=in_worlds(chosen.rows, worlds))
-    values, counts = run_batches(chosen, progress, stop)
-    lines = lines_of(chosen, values)
-    return table_of(chosen, lines, notes=over_worlds(lines)), counts
-
-
 def printed_beside(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list[str]]:
     """Return the paper's results, keyed by row, and notes on rows that differ from the paper."""
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
@@ -167,7 +142,7 @@ def printed_beside(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list
             continue
         differ = _differences(experiment, row, cells, benchmark, budget)
         if not differ:
-            shown[row.key] = numbers
+            shown[row.name] = numbers
         elif budget == "paper":
             listed = "; ".join(f"{key}: {values}" for key, values in differ.items())
             differing.setdefault(listed, []).append(row.printed(budget))
@@ -233,20 +208,20 @@ def collect(
         for name in experiment.average
     }
     finished = [(cell, records[cell.name]) for cell in cells if cell.name in records]
-    values: dict[str, dict[int, dict[str, float]]] = {row.key: {} for row in rows}
+    values: dict[str, dict[int, dict[str, float]]] = {row.name: {} for row in rows}
     for cell, record in finished:
-        values[cell.row.key][cell.seed] = numbers_of(record, cell.row.name)
+        values[cell.row.name][cell.seed] = numbers_of(record, cell.row.name)
         for row in rows:
             wanted = row.shows not in ("", "printed") and row.of in ("", cell.row.name)
-            if not wanted or cell.seed in values[row.key]:
+            if not wanted or cell.seed in values[row.name]:
                 continue
             if numbers := numbers_of(record, row.shows):
-                values[row.key][cell.seed] = numbers
+                values[row.name][cell.seed] = numbers
     for row in rows:
-        for seed, numbers in values[row.key].items():
+        for seed, numbers in values[row.name].items():
             numbers |= _average(experiment, row, seed, numbers, chosen.benchmark, beside)
     measured = {
-        row.key: {
+        row.name: {
             cell.seed: record.measures
             for cell, record in finished
             if cell.row == row and record.measures
@@ -255,7 +230,7 @@ def collect(
     }
     for row in rows:
         for seed, numbers in efficiencies(experiment, row, measured).items():
-            values[row.key][seed] |= numbers
+            values[row.name][seed] |= numbers
     printed, differing = printed_beside(chosen, cells)
     lines = lines_of(chosen, values, printed)
     return table_of(

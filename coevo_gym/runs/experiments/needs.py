@@ -43,8 +43,6 @@ def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]
     Raises:
         ConfigError: if a row's settings are invalid, or the budget does not exist.
     """
-    if experiment.kind == "simulated":
-        return []
     found = dict[Need, None]()
     for row in experiment.chosen():
         if not row.shows:

@@ -119,7 +119,7 @@ def numbers_of(record: CellRecord, shown: str) -> dict[str, float]:
     row = next(row for row in summary["table"] if row["name"] == shown)
     outcome = summary["arms"].get(shown)
     found: dict[str, Any] = dict(row)
-    final: dict[str, dict[str, float]] = summary.get("final", {}).get(shown, {})
+    final: dict[str, dict[str, float]] = summary["final"].get(shown, {})
     found[REPORTED] = final.get(_first_tasks(record), row).get("success_rate", row["success"])
     for tasks, scores in final.items():
         found[f"final_{tasks}"] = scores["success_rate"]

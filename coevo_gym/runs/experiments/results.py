@@ -55,9 +55,8 @@ class TableLine:
     """A row of a result table.
 
     Attributes:
-        key: key of the row.
+        key: name of the row.
         label: printed label.
-        group: group of the row, in tables with several groups.
         values: the metric by seed.
         mean: mean of the metric; None without a finished cell.
         sd: sample standard deviation of the metric; None for a single seed.
@@ -68,7 +67,6 @@ class TableLine:
 
     key: str
     label: str
-    group: str
     values: Mapping[int, float]
     mean: float | None
     sd: float | None
@@ -117,7 +115,7 @@ def lines_of(
             f"No cell has the metric {experiment.metric!r}, which is needed to compare rows. {hint}"
         )
     return tuple(
-        _line(experiment, row, values, chosen.budget, printed.get(row.key, FrozenDict()))
+        _line(experiment, row, values, chosen.budget, printed.get(row.name, FrozenDict()))
         for row in chosen.rows
     )
 
@@ -154,26 +152,20 @@ def table_of(
 def _line(
     experiment: Experiment, row: Row, values: Values, budget: Size, printed: Mapping[str, float]
 ) -> TableLine:
-    cells = values.get(row.key, {})
+    cells = values.get(row.name, {})
     of_metric = _series(cells, experiment.metric)
     mean, sd = mean_and_sd(list(of_metric.values())) if of_metric else (math.nan, math.nan)
     wanted = dict.fromkeys([*experiment.columns, *USUAL])
-    prefix = f"{row.group}-" if row.group else ""
     return TableLine(
-        key=row.key,
+        key=row.name,
         label=row.printed(budget),
-        group=row.group,
         values=of_metric,
         mean=_known(mean),
         sd=_known(sd),
         comparisons=tuple(
-            compare(
-                f"{prefix}{name}",
-                of_metric,
-                _series(values.get(f"{prefix}{name}", {}), experiment.metric),
-            )
+            compare(name, of_metric, _series(values[name], experiment.metric))
             for name in experiment.baselines_of(row)
-            if f"{prefix}{name}" in values
+            if name in values
         ),
         columns={name: _mean(_series(cells, name)) for name in wanted},
         paper=printed,

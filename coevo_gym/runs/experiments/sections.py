@@ -52,7 +52,7 @@ def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[
 
 def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None:
     """Count the tasks solved by both, one or neither of two rows (arXiv 2604.15840, Table 8)."""
-    ours, theirs = measured.get(row.key, {}), measured.get(baseline, {})
+    ours, theirs = measured.get(row.name, {}), measured.get(baseline, {})
     pairs = [
         (theirs[seed]["solved"], ours[seed]["solved"])
         for seed in ours
@@ -65,7 +65,7 @@ def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None
     ]
     found = cross_table(*solved)
     return {
-        "row": row.key,
+        "row": row.name,
         "baseline": baseline,
         "both": found.cc,
         "only_baseline": found.cw,
@@ -82,19 +82,19 @@ def _curves(experiment: Experiment, row: Row, measured: Measured) -> list[dict[s
     seeds.
     """
     lines = []
-    baseline = (*experiment.baselines_of(row), row.key)[0]
+    baseline = (*experiment.baselines_of(row), row.name)[0]
     theirs = measured.get(baseline, {})
-    for seed, cell in sorted(measured.get(row.key, {}).items()):
+    for seed, cell in sorted(measured.get(row.name, {}).items()):
         if not (curve := cell.get("curve")):
             continue
         line = {
-            "row": row.key,
+            "row": row.name,
             "seed": seed,
             "steps": [point["step"] for point in curve],
             "success": [_mean(point["tasks"]) for point in curve],
             "from_start": _gain(curve[-1], curve[0]),
         }
-        if baseline != row.key and (other := theirs.get(seed, {}).get("curve")):
+        if baseline != row.name and (other := theirs.get(seed, {}).get("curve")):
             line |= {"baseline": baseline, "from_baseline": _gain(curve[-1], other[-1])}
         lines.append(line)
     return lines
@@ -109,9 +109,9 @@ def efficiencies(
     with 90% of the highest success of the row's first baseline with the same seed. ``steps_90`` is
     missing if the row never reaches this success, or if the baseline has no such cell.
     """
-    baseline = (*experiment.baselines_of(row), row.key)[0]
+    baseline = (*experiment.baselines_of(row), row.name)[0]
     found = {}
-    for seed, cell in measured.get(row.key, {}).items():
+    for seed, cell in measured.get(row.name, {}).items():
         curve = _points(cell)
         theirs = _points(measured.get(baseline, {}).get(seed, {}))
         if curve:
@@ -138,12 +138,12 @@ def _gain(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float
 def _rounds(row: Row, measured: Measured) -> list[dict[str, Any]]:
     """Return each round's self-similarity and energy distance (arXiv 2604.15840, Table 15)."""
     by_round: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
-    for cell in measured.get(row.key, {}).values():
+    for cell in measured.get(row.name, {}).values():
         for one in cell.get("diversity", ()):
             by_round[one["round"]].append(one)
     return [  # one entry per round, averaged over seeds
         {
-            "row": row.key,
+            "row": row.name,
             "round": number,
             "seeds": len(found),
             **{name: _mean([one[name] for one in found]) for name in ("step", "tasks", "sr", "ed")},

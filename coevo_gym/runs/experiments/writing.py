@@ -100,7 +100,7 @@ def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[
     rows = []
     for line in table.lines:
         comparison = line.comparisons[0] if line.comparisons else None
-        cells = [_label(line), str(len(line.values)), _spread(line, of_metric.form, points=points)]
+        cells = [line.label, str(len(line.values)), _spread(line, of_metric.form, points=points)]
         cells += [comparison.baseline if comparison else NOTHING]
         cells += compared(comparison, points=points)
         cells += [shown(name, line.columns[name]) for name in table.columns]
@@ -129,9 +129,7 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
     points = _is_share(table.metric)
     further = [(line, one) for line in table.lines for one in line.comparisons[1:]]
     if further:
-        rows = [
-            [_label(line), one.baseline, *compared(one, points=points)] for line, one in further
-        ]
+        rows = [[line.label, one.baseline, *compared(one, points=points)] for line, one in further]
         yield "Against others", (["row", "against", *HEADS], rows)
     if QUESTIONS in table.parts:
         rows = [
@@ -140,7 +138,7 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
         ]
         yield "Questions fixed beforehand", (["row", "against", "p", "p, Holm"], rows)
     elsewhere = [
-        [_label(line), column(name).title, f"{line.paper[name]:,.2f}"]
+        [line.label, column(name).title, f"{line.paper[name]:,.2f}"]
         for name in _printed(table)
         for line in table.lines
         if name in line.paper and name not in (table.metric, *table.columns)
@@ -193,10 +191,6 @@ def _p_value(p: float | None) -> str:
 
 def _is_share(metric: str) -> bool:
     return "%" in column(metric).form
-
-
-def _label(line: TableLine) -> str:
-    return f"{line.group}: {line.label}" if line.group else line.label
 
 
 def _spread(line: TableLine, form: str, *, points: bool) -> str:

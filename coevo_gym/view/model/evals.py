@@ -343,7 +343,7 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
     """Return one of a run's evaluations, with the result for each task.
 
     Raises:
-        NotFound: if there is no such evaluation, or the run did not store results per task.
+        NotFound: if there is no such evaluation.
         Damaged: if the run cannot be read.
     """
     run.require_arm(arm, (RANDOM, WARMUP))

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.config import RunConfig
-from coevo_gym.runs.config.keys import with_current_keys
 from coevo_gym.runs.folders.listing import preset_of, run_on_disk
 from coevo_gym.runs.table import RANDOM, WARMUP, TableRow, tasks_of
 from coevo_gym.store.secrets import without_secrets
@@ -143,7 +142,6 @@ class RunDetail(Shape):
         record: the episodes that the run stores: ``signals`` (only groups with a signal), ``all``
             or ``none``.
         stores: flags for ``choices``, ``tokens`` and ``advantages``: true if the run stores them.
-            Runs made by older versions store none of them.
         config: the run's settings, without secrets.
         manifest: other inputs that determine the result: versions, hashes, git commit.
         notes: sentences to read before interpreting the numbers.
@@ -204,7 +202,7 @@ def run_detail(run: ShownRun) -> RunDetail:
         signals=_added(arm.signals for arm in arms),
         record=config.store.record,
         stores=_stores(run),
-        config=without_secrets(with_current_keys(manifest["config"])),
+        config=without_secrets(manifest["config"]),
         manifest=without_secrets({k: v for k, v in manifest.items() if k != "config"}),
         notes=(*unused_answers(usage_of(rounds)), *_notes(config, manifest)),
     )

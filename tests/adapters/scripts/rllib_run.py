@@ -22,7 +22,7 @@ SHOP = "CoEvolve-WebShop-v0"
 
 def make_session(lease_s: float = 600) -> CurriculumSession:
     env = gym.make("coevo_gym:" + SHOP).unwrapped
-    curriculum = make_curriculum("coevolve", native=env.tasks, evolve_every_groups=10)  # type: ignore[attr-defined]
+    curriculum = make_curriculum("coevolve", native=env.tasks, growth={"every_groups": 10})  # type: ignore[attr-defined]
     return CurriculumSession(
         curriculum,
         scripted_evolver(env),  # type: ignore[arg-type]

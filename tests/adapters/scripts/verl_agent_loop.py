@@ -59,7 +59,9 @@ class Script:
 
 
 def make_session() -> CurriculumSession:
-    curriculum = CoEvolve(CoEvolveConfig(initial_size=4, evolve_every_groups=4, n_min=4))
+    curriculum = CoEvolve(
+        CoEvolveConfig(initial_size=4, growth={"every_groups": 4}, detector={"n_min": 4})
+    )
     evolver = scripted_evolver(gym.make("Toy-v0").unwrapped)  # type: ignore[arg-type]
     return CurriculumSession(curriculum, evolver, group_size=K, groups_per_step=ROWS)
 

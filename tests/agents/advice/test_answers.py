@@ -1,4 +1,4 @@
-"""Stores of answers: torn files, old databases, several writers."""
+"""Stores of answers: torn files, databases without the table, several writers."""
 
 from __future__ import annotations
 
@@ -73,17 +73,17 @@ def test_a_line_is_for_people_to_read(tmp_path: Path) -> None:
     )
 
 
-def old_database(path: Path) -> None:
-    """A run's database from before there were tapes."""
+def bare_database(path: Path) -> None:
+    """A run's database without a table of answers."""
     RunStore(path).close()
     with sqlite3.connect(path) as db:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
     assert "answers" not in tables
 
 
-def test_an_old_database_gets_the_table_and_stays_readable(tmp_path: Path) -> None:
+def test_a_database_without_the_table_gets_it_and_stays_readable(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    old_database(path)
+    bare_database(path)
     assert AnswerTable(path, read_only=True).get(["a"]) == {}
     table = AnswerTable(path)
     table.put([answer("a")])

@@ -16,7 +16,7 @@ Coevo = Callable[..., str]
 
 def recorded(arm: str, **measures: Any) -> CellRecord:
     """The record of a cell with one arm that solves half of the tasks."""
-    summary = {"table": [{"name": arm, "success": 0.5}], "arms": {arm: {}}}
+    summary = {"table": [{"name": arm, "success": 0.5}], "arms": {arm: {}}, "final": {}}
     return CellRecord(f"{arm}-1", {"config": {}}, summary, {"seconds": {"round": 0.0}, **measures})
 
 

@@ -104,7 +104,7 @@ def test_the_numbers_of_a_row_are_those_that_were_measured_for_it(
         cell.folder.path.mkdir(parents=True)
         manifest = {"schema": 1, "config": cell.config.to_json(), "versions": {}}
         write_json(cell.folder.manifest, manifest)
-        write_json(cell.folder.summary, {"table": table, "arms": {cell.row.name: {}}})
+        write_json(cell.folder.summary, {"table": table, "arms": {cell.row.name: {}}, "final": {}})
     monkeypatch.setattr(measures, "read_manifest", lambda folder: ({}, made[0].config))
     for _ in range(2):
         measure(made[0].folder, "other", ("types",), {}, ("warm-up", "react"))

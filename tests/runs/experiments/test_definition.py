@@ -17,7 +17,6 @@ from coevo_gym.runs.experiments.definition import Budget, load, names, read_seed
 from coevo_gym.runs.experiments.measures import MEASURES
 from coevo_gym.runs.experiments.needs import needs_of
 from coevo_gym.runs.experiments.numbers import COLUMNS
-from coevo_gym.runs.experiments.simulated import batch_of, in_worlds
 from tests.runs.experiments.conftest import TABLE, Coevo
 
 WANTED = {
@@ -31,7 +30,6 @@ WANTED = {
         "rbc_alfworld",
         "rbc_alfworld_few",
         "appworld",
-        "simulated",
         "role_agent_table1",
         "role_agent_table1_7b",
         "role_agent_table3",
@@ -59,10 +57,6 @@ def test_all_rows_have_settings_that_hold(name: str) -> None:
     assert set(experiment.measures) <= set(MEASURES)
     assert set(experiment.columns) <= set(COLUMNS)
     assert experiment.metric in COLUMNS
-    if experiment.kind == "simulated":
-        for row in in_worlds(experiment.rows, experiment.benchmarks):
-            batch_of(experiment, row).parts()
-        return
     experiment.budget_of(experiment.budget, experiment.benchmarks[0])
     for size in experiment.sizes:
         for benchmark in experiment.benchmarks:
@@ -306,7 +300,6 @@ def test_rows_of_a_published_model_have_the_settings_of_its_preset(
 
 
 def test_a_dry_run_says_what_it_cannot_print(coevo: Coevo) -> None:
-    assert "is simulated" in coevo("experiment", "simulated", "--dry-run", code=2)
     assert "--card" in coevo("experiment", "controls", "--card=h100", code=2)
     assert "--csv" in coevo("experiment", "controls", "--dry-run", "--csv", code=2)
     told = coevo("experiment", "role_agent_table1", "--budget=tiny", "--dry-run")

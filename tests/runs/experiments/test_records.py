@@ -48,7 +48,9 @@ def end(chosen: Chosen, *names: str, success: float = 0.5, **measures: Any) -> N
             }
             cell.folder.path.mkdir(parents=True)
             write_json(cell.folder.manifest, manifest)
-            write_json(cell.folder.summary, {"table": table, "arms": {cell.row.name: {}}})
+            write_json(
+                cell.folder.summary, {"table": table, "arms": {cell.row.name: {}}, "final": {}}
+            )
             write_json(cell.folder.path / "cell.json", {**MEASURES, **measures})
 
 
@@ -147,10 +149,6 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"static-1 .*has no values for seconds, solved, div"):
         export(chosen, file)
     assert not file.exists()
-    simulated = choose(load("simulated"), tmp_path)
-    for refused in (lambda: export(simulated, file), lambda: finished(simulated)):
-        with pytest.raises(ConfigError, match="simulated is a simulated experiment, but --from"):
-            refused()
 
 
 def test_a_file_of_another_table_is_not_written_over(tmp_path: Path) -> None:

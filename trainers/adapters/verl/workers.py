@@ -23,7 +23,8 @@ class Sharding(FrozenModel):
     """Settings for sharding a model with verl.
 
     Attributes:
-        device: device of the workers: one GPU each, or CPU processes.
+        device: device of the workers: one GPU each, or CPU processes, which need a module in
+            ``VERL_USE_EXTERNAL_MODULES`` that registers verl's platform ``cpu``.
         dtype: data type of forward and backward passes; the optimiser's weights are fp32.
         attention: attention implementation, as named by transformers.
         gradient_checkpointing: recompute activations in the backward pass.
@@ -200,7 +201,4 @@ def verl_config(model: Path, settings: UpdateConfig, sharding: Sharding) -> Any:
 
 
 def _variables(sharding: Sharding) -> dict[str, str]:
-    if sharding.device == "cuda":
-        return {}
-    module = "coevo_gym.trainers.adapters.verl.cpu"  # importing it imports verl
-    return {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": module}
+    return {} if sharding.device == "cuda" else {"VERL_PLATFORM": "cpu"}

@@ -55,7 +55,7 @@ def engine_environment(root: Path) -> dict[str, str]:
 
 
 def start_inside(
-    python: Path, module: str, folder: Path, *arguments: str, **variables: str
+    python: Path, module: str, folder: Path, *arguments: str
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start a process that runs a module from the ``inside`` package. Also return a socket to it.
 
@@ -64,7 +64,6 @@ def start_inside(
         module: name of the module; its first argument is the descriptor of the socket.
         folder: working directory and ``APPWORLD_ROOT`` of the process.
         arguments: further arguments.
-        variables: further environment variables.
     """
     path = str(Path(__file__).parents[1])
     main = f"import sys; sys.path.append({path!r}); from inside.{module} import main; main()"
@@ -72,7 +71,7 @@ def start_inside(
     with theirs:
         process = subprocess.Popen(  # noqa: S603 (our own script)
             [str(python), "-s", "-c", main, str(theirs.fileno()), *arguments],
-            env={**engine_environment(folder), **variables},
+            env=engine_environment(folder),
             cwd=folder,
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
@@ -94,7 +93,7 @@ def missing() -> str:
     pins = folder / "pins.txt"
     if not pins.is_file():
         return f"AppWorld {VERSION} is not installed under {folder.parent}."
-    if pinned(pins) != pinned(PINS):  # ignores hashes, which older installations lack
+    if pinned(pins) != pinned(PINS):
         return f"AppWorld's packages under {folder.parent} are not those of this version."
     if not python_in(folder).exists():
         return f"The Python that AppWorld was installed for is missing ({python_in(folder)})."

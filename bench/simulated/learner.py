@@ -10,9 +10,9 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from coevo_gym.core.task import Task
-from coevo_gym.testing.simulated.benchmark import world_of
-from coevo_gym.testing.simulated.worlds import WorldConfig
 from coevo_gym.trainers.advantages import relative_to_group
+from simulated.benchmark import world_of
+from simulated.worlds import WorldConfig
 
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coevo_gym.envs.appworld.attacks.seen import late, rich
 from coevo_gym.sandbox.attacks.payload import payloads
+from tests.appworld.attacks.seen import late, rich
 
 _MONEY = """
 ## models-write: add money to one's own account with the engine's database models

@@ -18,7 +18,10 @@ from secrets import token_hex
 from typing import Any
 
 from coevo_gym.core.errors import EnvBackendError
-from coevo_gym.envs.appworld.attacks.host import (
+from coevo_gym.envs.appworld.engine.pool import pool
+from coevo_gym.sandbox import Level
+from coevo_gym.sandbox.attacks import AttackRun, Payload
+from tests.appworld.attacks.host import (
     LOST,
     Host,
     Looked,
@@ -28,10 +31,7 @@ from coevo_gym.envs.appworld.attacks.host import (
     stock_engine,
     works,
 )
-from coevo_gym.envs.appworld.attacks.seen import PRELUDE, VARIABLE, EngineObservations
-from coevo_gym.envs.appworld.engine.pool import pool
-from coevo_gym.sandbox import Level
-from coevo_gym.sandbox.attacks import AttackRun, Payload
+from tests.appworld.attacks.seen import PRELUDE, VARIABLE, EngineObservations
 
 _KEPT_CHARS = 200
 _CARD = "UPDATE payment_cards SET owner_name = ? WHERE id = (SELECT MAX(id) FROM payment_cards)"

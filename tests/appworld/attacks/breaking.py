@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coevo_gym.envs.appworld.attacks.seen import broken, other_broken, secret
 from coevo_gym.sandbox.attacks.payload import payloads
+from tests.appworld.attacks.seen import broken, other_broken, secret
 
 _WORLD = r"""
 ## bad-line: write invalid JSON to every socket

@@ -14,7 +14,7 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.curricula.explore.explorer import Exploration
 from coevo_gym.curricula.pool.pool import require_train
 from coevo_gym.curricula.signals import UNGUIDED
-from coevo_gym.testing.simulated.benchmark import (
+from simulated.benchmark import (
     NAME,
     SkillVerifier,
     SkillWorld,
@@ -24,8 +24,8 @@ from coevo_gym.testing.simulated.benchmark import (
     use,
     world_of,
 )
-from coevo_gym.testing.simulated.learner import Chains, chains_of
-from coevo_gym.testing.simulated.worlds import WorldConfig
+from simulated.learner import Chains, chains_of
+from simulated.worlds import WorldConfig
 
 EASY = -8.0
 """Difficulty of a task that any learner solves."""

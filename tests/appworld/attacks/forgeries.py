@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coevo_gym.envs.appworld.attacks.seen import hidden, logged, noted, passed
 from coevo_gym.sandbox.attacks.payload import payloads
+from tests.appworld.attacks.seen import hidden, logged, noted, passed
 
 _GRADE = r"""
 ## saved-databases: replace the saved databases with the databases of a correct run

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coevo_gym.envs.appworld.attacks.seen import says, told
 from coevo_gym.sandbox.attacks.payload import payloads
+from tests.appworld.attacks.seen import says, told
 
 _READING = """
 ## models-read: read a database that no public API shows

@@ -2,7 +2,7 @@
 
 Set both variables before verl is imported, including in Ray's workers::
 
-    VERL_PLATFORM=cpu VERL_USE_EXTERNAL_MODULES=coevo_gym.trainers.adapters.verl.cpu
+    VERL_PLATFORM=cpu VERL_USE_EXTERNAL_MODULES=tests.adapters.verl_cpu
 """
 
 from __future__ import annotations

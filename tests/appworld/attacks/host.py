@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from coevo_gym.core.errors import EnvBackendError
-from coevo_gym.envs.appworld.attacks.seen import VARIABLE
-from coevo_gym.envs.appworld.engine.prefix import engine_python, start_inside
+from coevo_gym.envs.appworld.engine import prefix
 from coevo_gym.envs.appworld.engine.session import WorldSession
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from coevo_gym.sandbox import Level
+from tests.appworld.attacks.seen import VARIABLE
 
 _PATIENCE_S = 180.0
 _LINE_BYTES = 1 << 24
@@ -119,7 +120,20 @@ class Stock:
 @contextmanager
 def stock_engine(root: Path, token: str) -> Iterator[Callable[[int], int]]:
     """Start the stock engine and yield a function that forks one world per call."""
-    process, ours = start_inside(engine_python(), "careless_main", root, **{VARIABLE: token})
+    folders = [str(Path(prefix.__file__).parents[1]), str(Path(__file__).parent)]
+    main = f"import sys; sys.path += {folders!r}; from careless_main import main; main()"
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [str(prefix.engine_python()), "-s", "-c", main, str(theirs.fileno())],
+            env={**prefix.engine_environment(root), VARIABLE: token},
+            cwd=root,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
     control = Channel(ours, max_bytes=_LINE_BYTES)
 
     def spawn(descriptor: int) -> int:

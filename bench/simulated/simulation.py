@@ -26,10 +26,10 @@ from coevo_gym.curricula.gates.gates import (
 from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.session.session import CurriculumSession
-from coevo_gym.testing.simulated.benchmark import SkillBenchmark, episode, register, world_of
-from coevo_gym.testing.simulated.generator import SkillExplorer, held_out
-from coevo_gym.testing.simulated.learner import Rollouts, SkillLearner
-from coevo_gym.testing.simulated.worlds import WorldConfig
+from simulated.benchmark import SkillBenchmark, episode, register, world_of
+from simulated.generator import SkillExplorer, held_out
+from simulated.learner import Rollouts, SkillLearner
+from simulated.worlds import WorldConfig
 
 N_NATIVE = 400
 """Number of native training tasks in a world; targets are planned from these tasks."""

@@ -1,6 +1,6 @@
 """A host without a sandbox. Model-written code runs in the stock engine's own process.
 
-It runs in the engine's virtual environment; see :mod:`coevo_gym.envs.appworld.attacks`. Everything
+It runs in the engine's virtual environment. Everything
 that code can reach here is something that the sandbox has to protect.
 """
 
@@ -11,7 +11,7 @@ import socket
 import sys
 from typing import Any
 
-from .channel import Channel, ChannelError
+from inside.channel import Channel, ChannelError
 
 _LINE_BYTES = 1 << 24
 _FOREVER_S = float(1 << 20)
@@ -21,7 +21,7 @@ def main() -> None:
     """Import the engine, then fork one process per request; each process has its own world."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     control = Channel(connection, max_bytes=_LINE_BYTES, takes_descriptors=True)
-    from .world import preload
+    from inside.world import preload
 
     preload()
     control.send({"ready": True})
@@ -61,9 +61,8 @@ def _look(world: Any) -> dict[str, Any]:
     from appworld import evaluate_task
     from appworld.apps.model_lib import CachedDBHandler
     from appworld.task import Task
-
-    from .changes import changes
-    from .world import start_and_end
+    from inside.changes import changes
+    from inside.world import start_and_end
 
     CachedDBHandler.reset()
     graded = evaluate_task(world.task_id, world.experiment_name, save_report=False)

@@ -1,1 +1,0 @@
-"""Attacks in which model-written code fakes success on a task or reads hidden data."""
