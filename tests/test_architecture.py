@@ -273,6 +273,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     [
         ("torch", "Training needs PyTorch", "grpo ppo rest sft learners update adapters.verl.rows"),
         ("torch", "A language model needs PyTorch", "transformers_policy vllm_policy"),
+        ("transformers", "A language model needs PyTorch", "transformers_policy vllm_policy"),
         ("peft", "A language model needs PyTorch", "transformers_policy vllm_policy"),
     ],
 )
@@ -284,6 +285,10 @@ def test_a_missing_package_is_named_with_its_extra(missing: str, needs: str, mod
         for module in modules.split()
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+
+
+def test_no_import_needs_to_come_after_another() -> None:
+    assert not [module for module, path in sources() if "isort:" in path.read_text()]
 
 
 def test_gym_make_imports_the_package_by_its_name() -> None:
