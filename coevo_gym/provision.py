@@ -38,6 +38,23 @@ def extra_advice(extra: str) -> str:
     return f"Run `pip install '.[{extra}]'` in a checkout of coevo_gym"
 
 
+@contextmanager
+def explaining(need: str, extra: str) -> Iterator[None]:
+    """Explain how to install a package that is missing for an import in the ``with`` block.
+
+    Args:
+        need: the missing packages, as the first sentence of the message without its full stop.
+        extra: name of the extra that contains them.
+
+    Raises:
+        ImportError: instead of ``ModuleNotFoundError``.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{need}. {extra_advice(extra)}.") from error
+
+
 def home() -> Path:
     """Return the folder that holds one subfolder per benchmark."""
     chosen = os.environ.get("COEVO_HOME")

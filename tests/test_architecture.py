@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import operator
 import re
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Container, Mapping, Set
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -265,12 +267,30 @@ def test_no_public_class_name_is_used_twice() -> None:
     assert not {name: found for name, found in homes.items() if len(found) > 1}
 
 
-def test_where_things_are() -> None:
-    """Each file named in the tables of docs/concepts.md exists."""
-    page = (ROOT / "docs" / "concepts.md").read_text().partition("## Where things are")[2]
-    files = re.findall(r"^\| [^|]+ \| `([\w./]+)` \|$", page, re.MULTILINE)
-    assert len(files) == 25
-    assert [file for file in files if not (ROOT / file).is_file()] == []
+@pytest.mark.parametrize("page", ["docs/concepts.md", "AGENTS.md", "CONTRIBUTING.md"])
+def test_where_things_are(page: str) -> None:
+    """Definitions that a page names as `file:Name` or `Name` (`file.py`) are in these files."""
+    text = (ROOT / page).read_text()
+    named = re.findall(r"`([\w./]+\.\w+):(\w+)`", text)
+    named += [(file, name) for name, file in re.findall(r"`([\w.]+)`\s+\(`([\w/]+\.py)`\)", text)]
+    assert len(named) > 3
+    for file, name in named:
+        if not file.endswith(".py"):
+            assert re.search(rf"\b{name}\b", (ROOT / file).read_text()), f"{file}:{name}"
+            continue
+        wing = file.split("/")[0] in ("agents", "curricula", "prompts", "trainers")
+        module = file.removesuffix(".py").replace("/", ".")
+        found = import_module(f"coevo_gym.{module}" if wing else module)
+        assert operator.attrgetter(name)(found), f"{file}:{name}"
+
+
+def test_tables_of_places_name_a_definition_in_each_row() -> None:
+    for page in ("docs/concepts.md", "AGENTS.md"):
+        text = (ROOT / page).read_text().partition("## Where things are")[2].partition("\n## ")[0]
+        table = text[text.index("| for example |" if page == "AGENTS.md" else "| where is") :]
+        rows = [line for line in table.splitlines()[2:] if line.startswith("|")]
+        assert rows
+        assert not [row for row in rows if not re.search(r"`[\w./]+\.\w+:\w+` \|$", row)]
 
 
 def test_nothing_waits_by_select() -> None:
@@ -299,6 +319,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     [
         ("torch", "Training needs PyTorch", "grpo ppo rest sft learners update adapters.verl.rows"),
         ("torch", "A language model needs PyTorch", "transformers_policy vllm_policy"),
+        ("transformers", "A language model needs PyTorch", "transformers_policy vllm_policy"),
         ("peft", "A language model needs PyTorch", "transformers_policy vllm_policy"),
     ],
 )
@@ -310,6 +331,10 @@ def test_a_missing_package_is_named_with_its_extra(missing: str, needs: str, mod
         for module in modules.split()
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+
+
+def test_no_import_needs_to_come_after_another() -> None:
+    assert not [module for module, path in sources() if "isort:" in path.read_text()]
 
 
 def test_gym_make_imports_the_package_by_its_name() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
 from collections.abc import Callable
 from typing import Any, cast
@@ -17,7 +16,6 @@ import coevo_gym
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.seams import Act, Ticket
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.envs import base
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.vector import TaskVectorEnv
 from coevo_gym.episodes.episode import trajectory_of
@@ -125,14 +123,6 @@ def test_a_limit_is_told_to_nobody_else() -> None:
     cart = gym.make("CartPole-v1", max_episode_steps=3)
     cart.reset(seed=0)
     assert [cart.step(0)[3] for _ in range(3)] == [False, False, True]
-
-
-def test_time_limit_is_taught_once() -> None:
-    taught = TimeLimit.__init__
-    importlib.reload(base)
-    base.let_time_limits_tell()
-    base.let_time_limits_tell()
-    assert TimeLimit.__init__ is taught
 
 
 class Ends(gym.Wrapper[Any, Any, Any, Any]):

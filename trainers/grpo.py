@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.trajectory import EndReason, Group, Segment
+from coevo_gym.provision import explaining
 from coevo_gym.trainers.credit import Credit, credit_of
 from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
 from coevo_gym.trainers.update.batch import (
@@ -42,9 +43,9 @@ from coevo_gym.trainers.update.learner import (
 )
 from coevo_gym.trainers.update.loss import LossTerms, grpo_loss, k3
 
-# isort: split
-import torch  # last, because trainers.update reports a missing PyTorch
-from torch import Tensor
+with explaining("Training needs PyTorch", "train"):
+    import torch
+    from torch import Tensor
 
 __all__ = [
     "GRPO",

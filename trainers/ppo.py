@@ -22,6 +22,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.trajectory import Group, Sample, Trajectory
+from coevo_gym.provision import explaining
 from coevo_gym.trainers.advantages import Estimate, token_estimate, turn_estimate
 from coevo_gym.trainers.credit import Outcome
 from coevo_gym.trainers.segments import n_sampled
@@ -45,9 +46,9 @@ from coevo_gym.trainers.update.learner import (
     surrogate,
 )
 
-# isort: split
-import torch  # last, because trainers.update reports a missing PyTorch
-from torch import Tensor
+with explaining("Training needs PyTorch", "train"):
+    import torch
+    from torch import Tensor
 
 
 class Valued(LearnablePolicy, Protocol):

@@ -18,6 +18,7 @@ from numpy.random import Generator
 
 from coevo_gym.core.errors import ConfigError, TrainingDiverged
 from coevo_gym.core.trajectory import Sample
+from coevo_gym.provision import explaining
 from coevo_gym.trainers.demonstrations import Demonstrations
 from coevo_gym.trainers.grpo import LearnablePolicy
 from coevo_gym.trainers.segments import n_sampled, n_tokens, samples
@@ -25,8 +26,8 @@ from coevo_gym.trainers.settings import ImitationConfig
 from coevo_gym.trainers.update.batch import parts
 from coevo_gym.trainers.update.optimizer import GuardedOptimizer
 
-# isort: split
-import torch  # last, because trainers.update reports a missing PyTorch
+with explaining("Training needs PyTorch", "train"):
+    import torch
 
 __all__ = ["Imitation", "ImitationConfig", "ImitationStep", "Imitator", "imitate"]
 

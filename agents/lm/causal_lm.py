@@ -13,23 +13,15 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
-from coevo_gym.provision import extra_advice
-
-try:
-    import torch
-    from peft import LoraConfig, PeftModel, get_peft_model
-    from peft.tuners.lora import Linear, LoraLayer
-    from torch import Tensor, nn
-    from torch.autograd.function import once_differentiable
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
-    from transformers.core_model_loading import revert_weight_conversion
-    from transformers.pytorch_utils import Conv1D
-    from transformers.utils import logging as transformers_logging
-except ModuleNotFoundError as error:
-    advice = extra_advice("train")
-    raise ImportError(
-        f"A language model needs PyTorch, transformers and peft. {advice}."
-    ) from error
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import Linear, LoraLayer
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
+from transformers.pytorch_utils import Conv1D
+from transformers.utils import logging as transformers_logging
 
 from coevo_gym.agents.lm.models import resolve_model
 from coevo_gym.agents.lm.packing import packed_hidden

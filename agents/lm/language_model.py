@@ -15,6 +15,7 @@ from coevo_gym.core.arithmetic import has_bf16
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Sample, Segment
+from coevo_gym.provision import explaining
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +30,8 @@ SLOW_BF16 = (
     "This CPU has no bf16 instructions, so bf16 takes about three times as long as fp32. Set "
     "policy.model.dtype to auto or float32."
 )
+NEEDS = ("A language model needs PyTorch, transformers and peft", "train")
+"""Arguments of :func:`coevo_gym.provision.explaining` for imports of these packages."""
 HALF_ON = "cuda"
 """Device type that computes in bf16 by default."""
 COMPILED_ON = "cuda"
@@ -100,10 +103,10 @@ class LanguageModel:
     tokenizer: Any
 
     def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
-        from coevo_gym.agents.lm import causal_lm, packing
+        with explaining(*NEEDS):
+            import torch
 
-        # isort: split
-        import torch  # last, because causal_lm reports missing packages
+            from coevo_gym.agents.lm import causal_lm, packing
 
         self.config = config
         self.version = 0

@@ -10,18 +10,20 @@ from typing import Any, Self
 import numpy as np
 
 from coevo_gym.agents.chat.format import ChatFormat
-from coevo_gym.agents.lm.causal_lm import half_copy, renew
-from coevo_gym.agents.lm.graphs import GraphDecoder
-from coevo_gym.agents.lm.language_model import FrozenAdapter, LanguageModel, ModelConfig
-from coevo_gym.agents.lm.padded import Ask, Sampled, graph_decoder, sample_padded
-from coevo_gym.agents.lm.prefix_cache import PrefixCache
+from coevo_gym.agents.lm.language_model import NEEDS, FrozenAdapter, LanguageModel, ModelConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Completion, Finish, Message, Prompt, Request
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import TokenDecision
+from coevo_gym.provision import explaining
 
-# isort: split
-import torch  # last, because causal_lm reports missing packages
+with explaining(*NEEDS):
+    import torch
+
+    from coevo_gym.agents.lm.causal_lm import half_copy, renew
+    from coevo_gym.agents.lm.graphs import GraphDecoder
+    from coevo_gym.agents.lm.padded import Ask, Sampled, graph_decoder, sample_padded
+    from coevo_gym.agents.lm.prefix_cache import PrefixCache
 
 GRAPHS_ON = "cuda"
 """Device type on which answers are decoded with CUDA graphs."""

@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from coevo_gym.agents.lm.language_model import ModelConfig
+from coevo_gym.agents.lm.language_model import NEEDS, ModelConfig
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 from coevo_gym.agents.lm.vllm_engine import VLLMConfig, VLLMEngine, import_vllm
 from coevo_gym.core.errors import ModelError
 from coevo_gym.core.trajectory import Segment
+from coevo_gym.provision import explaining
 
-# isort: split
-import torch  # last, because causal_lm reports missing packages
-from transformers.utils.hub import cached_file
+with explaining(*NEEDS):
+    import torch
+    from transformers.utils.hub import cached_file
 
-from coevo_gym.agents.lm.padded import Ask, Sampled
+    from coevo_gym.agents.lm.padded import Ask, Sampled
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 """Maximum mean difference in nats between vLLM's log-probabilities and the learner's, by dtype.

@@ -14,7 +14,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Choice, Completion, Request
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import ChoiceDecision, Sample
-from coevo_gym.provision import extra_advice
+from coevo_gym.provision import explaining
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,13 +62,10 @@ class TinyPolicy:
     value_lr = 1e-2
 
     def __init__(self, config: TinyConfig | None = None, *, seed: int = 0) -> None:
-        try:
+        with explaining("The tiny policy needs PyTorch", "train"):
             import torch
 
             from coevo_gym.agents.tiny import net as tiny_net
-        except ModuleNotFoundError as error:
-            advice = extra_advice("train")
-            raise ImportError(f"The tiny policy needs PyTorch. {advice}.") from error
         self.config = config or TinyConfig()
         self.version = 0
         self._torch = torch

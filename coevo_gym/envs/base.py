@@ -9,12 +9,12 @@ and a task that claims to be a training task must not be a copy of a validation 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
@@ -44,35 +44,6 @@ from coevo_gym.core.trajectory import EndReason, EpisodeRecord, PastStep, Step, 
 from coevo_gym.envs.checks import check_action, is_positive_int, names_of
 from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade, Info
 from coevo_gym.envs.held_out import HoldingOut, benchmark_of, native_tasks
-
-ONE_TO_ONE = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
-"""Wrappers added by ``gym.make`` that do not change the number of steps."""
-
-
-@runtime_checkable
-class StepLimited(Protocol):
-    """An env that ends its own episodes and accepts a step limit."""
-
-    def limit_steps(self, limit: int) -> None:
-        """End every episode after at most ``limit`` steps."""
-
-
-def let_time_limits_tell() -> None:
-    """Patch ``TimeLimit`` to pass its limit to any :class:`StepLimited` env."""
-    make = TimeLimit.__init__
-    if make.__module__ == __name__:
-        return
-
-    @wraps(make, assigned=())
-    def make_and_tell(self: Any, env: gym.Env[Any, Any], max_episode_steps: int) -> None:
-        make(self, env, max_episode_steps)
-        while type(env) in ONE_TO_ONE:
-            env = env.env  # type: ignore[attr-defined]
-        if isinstance(env, StepLimited):
-            env.limit_steps(max_episode_steps)
-
-    TimeLimit.__init__ = make_and_tell  # type: ignore[method-assign]
-
 
 OBSERVATION_CAP = 100_000
 ACTION_CAP = 20_000
@@ -553,4 +524,28 @@ class TaskEnv(gym.Env[str, str]):
         return FrozenDict({k: v for k, v in self._info().items() if k not in self.private_info})
 
 
-let_time_limits_tell()
+_ONE_TO_ONE = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
+"""Wrappers added by ``gym.make`` that do not change the number of steps."""
+
+
+def _telling(make: Callable[[Any, gym.Env[Any, Any], int], None]) -> Any:
+    """Extend ``TimeLimit.__init__`` to pass its limit to a :class:`TaskEnv`.
+
+    This grades the last step of ``gym.make(id, max_episode_steps=n)``, whose ``TimeLimit`` ends an
+    episode without telling the env: the reward would be 0 even if the task is solved, and info
+    would have no score. Gymnasium offers no other place: ``gym.make`` passes the limit nowhere
+    else, and ``gym.make_vec`` rejects ``additional_wrappers`` beside a vector entry point.
+    """
+
+    @wraps(make)
+    def make_and_tell(self: Any, env: gym.Env[Any, Any], max_episode_steps: int) -> None:
+        make(self, env, max_episode_steps)
+        while type(env) in _ONE_TO_ONE:
+            env = env.env  # type: ignore[attr-defined]
+        if isinstance(env, TaskEnv):
+            env.limit_steps(max_episode_steps)
+
+    return make_and_tell
+
+
+TimeLimit.__init__ = _telling(TimeLimit.__init__)  # type: ignore[method-assign]

@@ -28,15 +28,12 @@ from coevo_gym.core.task import Split, parse_split
 from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.prompts import PromptTemplate
-from coevo_gym.provision import extra_advice
+from coevo_gym.provision import explaining
 from coevo_gym.trainers.adapters.chat_rollout import ChatRollout
 from coevo_gym.trainers.adapters.checkpoint import load_session, save_session
 
-try:
+with explaining("TRL's trainer needs TRL", "trl"):
     from transformers import TrainerCallback
-except ModuleNotFoundError as error:
-    advice = extra_advice("trl")
-    raise ImportError(f"TRL's trainer needs TRL. {advice}.") from error
 
 OVER = "The episode is over. Nothing you do changes it any more."
 BY_TOOL = (

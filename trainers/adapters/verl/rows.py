@@ -12,12 +12,13 @@ import numpy as np
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.trajectory import Segment
+from coevo_gym.provision import explaining
 from coevo_gym.trainers.settings import GRPOConfig
 from coevo_gym.trainers.update.batch import Batch
 
-# isort: split
-import torch  # last, because trainers.update reports a missing PyTorch
-from torch import Tensor
+with explaining("Training needs PyTorch", "train"):
+    import torch
+    from torch import Tensor
 
 
 class SegmentRow(NamedTuple):
