@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from coevo_gym.core.spend import Usage
 from coevo_gym.curricula.metrics import energy_distance, self_similarity
@@ -25,7 +23,7 @@ from coevo_gym.view.api import answer
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.measures import unused_answers, usage_of
 from coevo_gym.view.model.rounds import RoundRow
-from coevo_gym.view.numbers import compact, count, headline, interval, percent, plural, spread
+from coevo_gym.view.numbers import compact, count, headline, interval, percent, plural
 from coevo_gym.view.shelf import Shelf
 from tests.view.sample import RUN
 
@@ -148,15 +146,6 @@ def test_numbers_and_missing_numbers() -> None:
     assert percent(NAN) == percent(None) == count(math.inf) == interval(0.1, NAN) == "–"
     assert (count(12345.6), plural(1, "task"), plural(0, "task")) == ("12,346", "1 task", "0 tasks")
     assert [compact(v) for v in (0, 500, 2500, 1.5e6)] == ["0", "500", "2.5k", "1.5M"]
-
-
-@given(st.integers(0, 2000), st.integers(2, 200))
-def test_an_even_sample_keeps_both_ends(n: int, most: int) -> None:
-    picked = spread(n, most)
-    assert len(picked) == len(set(picked)) == min(n, most)
-    assert picked == sorted(picked)
-    if n:
-        assert (picked[0], picked[-1]) == (0, n - 1)
 
 
 def test_headline_without_numbers() -> None:
