@@ -20,6 +20,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError, TaskError
 from coevo_gym.core.task import Split, Task
 from coevo_gym.envs.rows import RowsBenchmark
+from coevo_gym.envs.rows.conversations import Rules
 from coevo_gym.testing.contract import Poison
 
 ROWS = [
@@ -120,8 +121,8 @@ def test_a_held_out_row_under_another_id_with_other_blanks_or_case_is_not_for_tr
     again = [
         {"id": f"x{n}", "prompt": f" {prompt.upper()}\u200b "} for n, prompt in enumerate(prompts)
     ]
-    found = RowsBenchmark("some", from_rows_read(rows), check)
-    copies = RowsBenchmark("some", from_rows_read(again), check)
+    found = RowsBenchmark("some", from_rows_read(rows), Rules(check))
+    copies = RowsBenchmark("some", from_rows_read(again), Rules(check))
     for split in (Split.VAL, Split.TEST):
         for task in found.tasks(split):
             claim = task.model_copy(update={"split": Split.TRAIN, "name": "mine"})
@@ -165,6 +166,112 @@ def test_rows_may_name_their_splits() -> None:
     assert [len(given_ones.tasks(split)) for split in ("train", "val", "test")] == [6, 0, 4]
 
 
+# Several turns.
+
+
+def ask_twice(row: dict[str, Any], messages: list[dict[str, str]]) -> str | None:
+    if [message["role"] for message in messages][-1] != "assistant" or len(messages) > 3:
+        return None
+    return f"And {row['then']}?"
+
+
+def test_a_function_may_play_the_user() -> None:
+    rows = [{"prompt": f"Say {n}.", "then": n + 1} for n in range(9)]
+    talks = from_rows(rows, lambda row, answer: answer == str(row["then"]), respond=ask_twice)
+    task = talks.tasks("train")[0]
+    then = task.verifier.row["then"]  # type: ignore[attr-defined]
+    env = talks.make()
+    assert env.reset(options={"task": task})[0] == f"Say {then - 1}."
+    assert env.step("one")[:4] == (f"And {then}?", 0.0, False, False)
+    assert env.step(str(then))[1:4] == (1.0, True, False)
+    assert talks.replay(task, ["one", str(then)]).solves
+    limited = talks.make(max_steps=1)
+    limited.reset(options={"task": task})
+    assert limited.step("one")[1:4] == (0.0, False, True)
+
+
+class Counter:
+    """A user's env in a few lines: count to a number, one step at a time."""
+
+    closed = 0
+
+    def reset(self, row: dict[str, Any]) -> str:
+        self.wanted, self.now = row["to"], 0
+        return f"Count to {self.wanted}."
+
+    def step(self, text: str) -> tuple[str, float, bool]:
+        self.now = self.now + 1 if text == "more" else self.now
+        done = text == "done"
+        return f"It is {self.now}.", float(done and self.now == self.wanted), done
+
+    def close(self) -> None:
+        Counter.closed += 1
+
+
+class GymCounter(gym.Env[str, str]):
+    """The same as a Gymnasium env."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
+        self.inner = Counter()
+        return self.inner.reset(options["row"]), {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        observation, reward, done = self.inner.step(action)
+        return observation, reward, done, False, {}
+
+
+@pytest.mark.parametrize("factory", [Counter, GymCounter])
+def test_an_env_of_a_users_own_needs_no_prompt_and_no_verify(factory: Callable[[], Any]) -> None:
+    counting = from_rows([{"to": n} for n in range(1, 13)], env=factory, max_turns=20)
+    closed = Counter.closed
+    for task in counting.tasks("train")[:3]:
+        to = json.loads(task.instruction)["to"]
+        env = counting.make()
+        assert env.reset(options={"task": task})[0] == f"Count to {to}."
+        for n in range(to):
+            assert env.step("more")[0] == f"It is {n + 1}."
+        assert env.step("done")[1:4] == (1.0, True, False)
+        assert counting.replay(task, [*["more"] * to, "done"]).solves
+        assert not counting.replay(task, ["done"]).solves
+    assert factory is GymCounter or Counter.closed >= closed + 9, "one for each episode"
+    sampler = EvolvingTaskSampler(counting.make(), "plr", group_size=2)
+    for _ in range(12):
+        sampler.reset()
+        sampler.step("more")
+        sampler.step("done")
+    assert sampler.session.metrics()["groups"] >= 5
+
+
+class Broken(Counter):
+    def step(self, text: str) -> Any:
+        return {"raises": 1 // (text != "raises"), "shape": "words"}.get(text, (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("raises", "step raised ZeroDivisionError"),
+        ("shape", r"step must return \(observation, reward, done\).*got 'words'"),
+        ("other", r"got \(1, 2\)"),
+    ],
+)
+def test_an_env_of_a_users_own_that_fails_loses_the_episode(text: str, message: str) -> None:
+    broken = from_rows([{"to": 1}], env=Broken)
+    env = broken.make()
+    env.reset(options={"task": broken.tasks("train")[0]})
+    with pytest.raises(EnvBackendError, match=message):
+        env.step(text)
+
+
+def test_functions_that_are_missing_or_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="needs verify"):
+        from_rows(ROWS)
+    with pytest.raises(ConfigError, match="not both"):
+        from_rows(ROWS, check, respond=ask_twice, env=Counter)
+    with pytest.raises(ConfigError, match="max_turns must be a positive int"):
+        from_rows(ROWS, check, respond=ask_twice, max_turns=0)
+
+
 # Functions that fail.
 
 
@@ -190,7 +297,10 @@ def hangs(row: dict[str, Any], answer: str) -> bool:
 
 
 FAILING: dict[str, tuple[Callable[[dict[str, Any], str], Any], str]] = {
-    "raises": (lambda row, answer: int(answer) > 0, r"ValueError: invalid literal.*return False"),
+    "raises": (
+        lambda row, answer: int(answer) > 0,
+        r"ValueError: invalid literal.*a verdict is False",
+    ),
     "not a number": (lambda row, answer: float("nan"), r"score in \[0, 1\], got nan"),
     "too large": (lambda row, answer: 2, r"score in \[0, 1\], got 2"),
     "nothing": (lambda row, answer: None, "got None"),

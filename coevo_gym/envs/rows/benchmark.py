@@ -7,7 +7,8 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,14 +38,19 @@ from coevo_gym.core.task import (
 )
 from coevo_gym.core.task_file import TaskList, decoded, task_lines
 from coevo_gym.core.trajectory import Step, Trajectory, View
+from coevo_gym.envs.checks import is_positive_int
+from coevo_gym.envs.rows.calls import Respond, Verify, source_of
+from coevo_gym.envs.rows.conversations import Rules
 from coevo_gym.envs.rows.env import RowsEnv
-from coevo_gym.envs.rows.verdicts import Verify, score_of, source_of
 from coevo_gym.envs.rows.world import RowVerifier, RowWorld
 from coevo_gym.envs.tags import TAG
 from coevo_gym.envs.vector import TaskVectorEnv
 
 SHARES: Mapping[str, float] = {"train": 0.8, "val": 0.1, "test": 0.1}
 """Default shares of the splits."""
+
+
+_LABELS = {"id", "split", "tags", "answer"}
 
 
 class ChatMessage(BaseModel):
@@ -85,6 +91,11 @@ class PromptRow(BaseModel):
         return "\n\n".join(one.content for one in self.messages if one.role == "system")
 
     @property
+    def content(self) -> str:
+        """The fields that describe the task, as JSON: the prompt of a row without one."""
+        return canonical_json(self.model_dump(mode="json", exclude=_LABELS, exclude_unset=True))
+
+    @property
     def request(self) -> str:
         """The prompt: the user's message, or a transcript of the conversation up to it."""
         spoken = [one for one in self.messages if one.role != "system"]
@@ -104,7 +115,7 @@ class RowsBenchmark:
     Attributes:
         name: name of the benchmark.
         env_id: Gymnasium id of its env.
-        verify: the function that judges answers.
+        rules: the user's functions.
     """
 
     subsets: tuple[str, ...] = ()
@@ -114,14 +125,13 @@ class RowsBenchmark:
         self,
         name: str,
         rows: Sequence[PromptRow],
-        verify: Verify,
+        rules: Rules,
         *,
         shares: Mapping[str, float] = SHARES,
-        timeout_s: float = 60.0,
     ) -> None:
-        self.name, self.env_id, self.verify = name, f"Rows-{name}-v0", verify
-        self._shares, self._timeout_s = dict(shares), timeout_s
-        scenarios = [scenario_of(row.request, row.system) for row in rows]
+        self.name, self.env_id, self.rules = name, f"Rows-{name}-v0", rules
+        self._shares = dict(shares)
+        scenarios = [scenario_of(row.request or row.content, row.system) for row in rows]
         self._given = {
             scenario: row.split
             for scenario, row in zip(scenarios, rows, strict=True)
@@ -142,14 +152,6 @@ class RowsBenchmark:
     def make(self, **options: Any) -> gym.Env[str, str]:
         """Create the env; see :class:`~coevo_gym.envs.rows.env.RowsEnv` and ``gymnasium.make``."""
         return gym.make(self.env_id, **options)
-
-    def score_of(self, row: Mapping[str, Any], answer: str) -> float:
-        """Return the score of an answer in [0, 1].
-
-        Raises:
-            EnvBackendError: if the function fails; see :data:`Verify`.
-        """
-        return score_of(self.verify, row, answer, self._timeout_s)
 
     def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
         """Return the tasks in a split, in the order of the rows."""
@@ -186,19 +188,37 @@ class RowsBenchmark:
         raise BuildError("rows of data do not grow")
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-        """Score the empty answer, and then the first action; further actions have no effect."""
+        """Give answers in a new episode, and score the episode before and after each of them."""
         verifier = task.require_asked("replay").verifier
         assert isinstance(verifier, RowVerifier)
-        scores = [self.score_of(verifier.row, "")]
-        scores += [self.score_of(verifier.row, action) for action in actions[:1]]
-        more = actions[1:2] if to_error else actions[1:]
-        errors = [*("" for _ in actions[:1]), *("over" for _ in more)]
-        states = [digest(""), *(digest(actions[0]) for _ in errors)]
-        effects = [Effect.CLOSED if not error else Effect.NOTHING for error in errors]
-        scores += [scores[-1]] * len(more)
-        shown = ("",) * len(errors)
+        errors, effects, shown = list[str](), list[Effect](), list[str]()
+        with closing(self.rules.converse(verifier.row, task.instruction)) as talk:
+            opening, over = talk.begin(), False
+            scores, states = [self.rules.judge(talk, verifier.row, "")], [digest([])]
+            for number, action in enumerate(actions, start=1):
+                if over:
+                    if to_error and errors[-1]:
+                        break
+                    errors.append("over")
+                    effects.append(Effect.NOTHING)
+                    shown.append("")
+                    scores.append(scores[-1])
+                    states.append(states[-1])
+                    continue
+                text, over = talk.answer(action)
+                errors.append("")
+                effects.append(Effect.CLOSED if over else Effect.CHANGED)
+                shown.append(text)
+                scores.append(self.rules.judge(talk, verifier.row, action))
+                states.append(digest(list(actions[:number])))
         return Replay(
-            tuple(errors), tuple(scores), states[-1], tuple(effects), tuple(states), shown
+            errors=tuple(errors),
+            scores=tuple(scores),
+            fingerprint=states[-1],
+            effects=tuple(effects),
+            states=tuple(states),
+            shown=tuple(shown),
+            opening="" if opening == task.instruction else opening,
         )
 
     def evidence(self, task: Task) -> Evidence:
@@ -224,14 +244,20 @@ class RowsBenchmark:
     def _task(self, row: PromptRow, number: int, scenario: str, split: Split) -> Task:
         name = str(row.id) if row.id != "" else str(number)
         tags = tuple(sorted(dict.fromkeys(row.tags)))
+        content = row.model_dump(mode="json", exclude_unset=True)
         return Task(
             benchmark=self.name,
             name=f"{self.name}/{name}",
             split=split,
             scenario=scenario,
-            instruction=row.request,
-            world=RowWorld(system=row.system, choices=row.choices, tags=tags),
-            verifier=RowVerifier(row=row.model_dump(mode="json", exclude_unset=True)),
+            instruction=row.request or row.content,
+            world=RowWorld(
+                system=row.system,
+                choices=row.choices,
+                tags=tags,
+                row=None if self.rules.one_answer else content,
+            ),
+            verifier=RowVerifier(row=content),
             solution=() if row.answer is None else (str(row.answer),),
         )
 
@@ -264,8 +290,11 @@ class RowsBenchmark:
 
 def from_rows(
     rows: Iterable[Mapping[str, Any]] | str | Path,
-    verify: Verify,
+    verify: Verify | None = None,
     *,
+    respond: Respond | None = None,
+    env: Callable[[], Any] | None = None,
+    max_turns: int = 10,
     name: str = "",
     shares: Mapping[str, float] = SHARES,
     timeout_s: float = 60.0,
@@ -273,8 +302,8 @@ def from_rows(
     """Make a benchmark from prompts and a function that judges answers.
 
     It works like every other benchmark: ``gymnasium.make(found.env_id)``,
-    :class:`~coevo_gym.EvolvingTaskSampler`, ``coevo_gym.evaluate(found.name, …)``. Its env has one
-    step: the agent answers.
+    :class:`~coevo_gym.EvolvingTaskSampler`, ``coevo_gym.evaluate(found.name, …)``. An episode is
+    one answer, unless ``respond`` or ``env`` is given.
 
     Args:
         rows: mappings, or the path to a JSONL file. A row has a ``prompt`` or ``messages``, and may
@@ -282,16 +311,25 @@ def from_rows(
             answer, for demonstrations), and any other fields for the function. Values are JSON.
         verify: function ``verify(row, answer)`` that returns True or False, or a score in [0, 1];
             it may be asynchronous. Only a score of 1 is a success. If it raises an error, the
-            episode is lost, and never counts as a failure.
+            episode is lost, and never counts as a failure. With ``respond`` or ``env``, it gets the
+            last answer. None only with ``env``, whose rewards then sum to the score.
+        respond: function ``respond(row, messages)`` that plays the user: it returns the next
+            message, or None at the end. ``messages`` are all messages so far, each with ``role``
+            and ``content``.
+        env: creates an env for each episode: a Gymnasium env, whose ``reset`` gets
+            ``options={"row": row}``, or an object with ``reset(row) -> text`` and ``step(text) ->
+            (text, reward, done)``. Observations are texts. Its rows need no prompt.
+        max_turns: maximum number of answers per episode, with ``respond`` or ``env``.
         name: name of the benchmark, in lowercase letters, digits and underscores; "" for a name
             that contains a hash of the rows and of the function's source.
         shares: shares of the splits. The split of a row depends on its prompt alone, so it stays
             the same if other rows are added, and rows with the same prompt are never divided. If
             rows have a ``split``, those without one are training rows.
-        timeout_s: maximum seconds for one verdict.
+        timeout_s: maximum seconds for one call of a function.
 
     Raises:
-        ConfigError: if a row is invalid, there are no rows, or another benchmark has the name.
+        ConfigError: if a row is invalid, there are no rows, another benchmark has the name, or
+            functions are missing or exclude each other.
 
     Example:
         >>> from coevo_gym.envs.rows import from_rows
@@ -303,17 +341,28 @@ def from_rows(
         >>> reward, terminated
         (0.0, True)
     """
-    read = [_row(number, row) for number, row in enumerate(_listed(rows), start=1)]
+    if respond is not None and env is not None:
+        raise ConfigError(
+            "Pass respond or env to from_rows, not both: an env plays the user itself."
+        )
+    if verify is None and env is None:
+        raise ConfigError("from_rows needs verify, a function verify(row, answer) that judges.")
+    if not is_positive_int(max_turns):
+        raise ConfigError(f"max_turns must be a positive int, got {max_turns!r}.")
+    read = [
+        _row(number, row, prompted=env is None) for number, row in enumerate(_listed(rows), start=1)
+    ]
     if not read:
         raise ConfigError("from_rows needs at least one row, got none.")
     content = hashlib.sha256()
     for row in read:
         content.update(canonical_json(row.model_dump(mode="json")).encode())
-    named = hashlib.sha256(f"{content.hexdigest()} {source_of(verify)}".encode()).hexdigest()
+    whole = f"{content.hexdigest()} {source_of(verify, respond, env)}"
     stem = re.sub(r"\W+", "_", Path(rows).stem.lower()) if isinstance(rows, (str, Path)) else "rows"
-    name = name or f"{stem}_{named[:8]}"
-    made = RowsBenchmark(name, read, verify, shares=shares, timeout_s=timeout_s)
-    _register(made, content.hexdigest())
+    name = name or f"{stem}_{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
+    rules = Rules(verify, respond, env, timeout_s)
+    made = RowsBenchmark(name, read, rules, shares=shares)
+    _register(made, content.hexdigest(), 1 if rules.one_answer else max_turns)
     return made
 
 
@@ -326,13 +375,13 @@ def _listed(rows: Iterable[Mapping[str, Any]] | str | Path) -> Iterable[object]:
         raise ConfigError(f"{rows} is not a JSONL file of rows: {error}") from error
 
 
-def _row(number: int, value: object) -> PromptRow:
+def _row(number: int, value: object, *, prompted: bool) -> PromptRow:
     try:
         row = PromptRow.model_validate(freeze(value))
     except (ValidationError, ValueError) as error:
         problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise ConfigError(f"Row {number} is invalid: {problem}. Got {str(value)[:200]}.") from error
-    if not row.request.strip():
+    if prompted and not row.request.strip():
         raise ConfigError(f"Row {number} has neither a prompt nor messages: {str(value)[:200]}.")
     if wrong := next((tag for tag in row.tags if not TAG.fullmatch(tag)), None):
         raise ConfigError(f"Row {number}: a tag has the form 'kind:value', got {wrong!r}.")
@@ -344,7 +393,7 @@ def scenario_of(request: str, system: str) -> str:
     return hashlib.sha256(canonical_json(folded([system, request])).encode()).hexdigest()
 
 
-def _register(made: RowsBenchmark, content: str) -> None:
+def _register(made: RowsBenchmark, content: str, max_steps: int) -> None:
     """Register a benchmark and its env. The same rows may be registered again, as in a notebook."""
     module = f"{__name__}_of_{made.name}"
     known = sys.modules.get(module)
@@ -355,11 +404,12 @@ def _register(made: RowsBenchmark, content: str) -> None:
     if known is None and find_spec(made.name) is not None:
         raise ConfigError(f"There is already a benchmark {made.name!r}. Choose another name.")
     home = known or ModuleType(module)
-    env = type("Env", (RowsEnv,), {"benchmark": made.name, "__module__": module})
+    kind = {"benchmark": made.name, "default_max_steps": max_steps}
+    env = type("Env", (RowsEnv,), {**kind, "__module__": module})
     vars(home).update(
         CONTENT=content,
         BENCHMARK=made,
-        Env=known.Env if known else env,
+        Env=env,
         make_vec=functools.partial(TaskVectorEnv, made.env_id),
     )
     sys.modules[module] = home

@@ -11,16 +11,18 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import FrozenDict, Verifier, World
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.frame import Frame, Grade
+from coevo_gym.envs.rows.conversations import Conversation, Rules
 from coevo_gym.envs.rows.world import RowVerifier, RowWorld
 
 
 class RowsEnv(TaskEnv):
-    """An env with one step per episode: the agent answers a prompt, and a function judges it.
+    """An env in which the agent answers prompts, and a function judges the answers.
 
     :func:`~coevo_gym.envs.rows.from_rows` creates a subclass for each set of rows.
 
     Observation:
-        The prompt; "" after the answer.
+        The prompt, then the messages of ``respond``, or the observations of the user's env; "" at
+        the end.
 
     Action:
         The answer: any text.
@@ -28,13 +30,15 @@ class RowsEnv(TaskEnv):
     Reward:
         In [0, 1], at the end of the episode. ``reward_mode="success"`` gives 1.0 if the function
         returns True or 1, otherwise 0.0. ``reward_mode="score"`` gives the score that it returns.
+        Without a function, the rewards of the user's env are summed.
 
     Starting state:
         The prompt of a row. ``reset`` picks a row from the split or uses the task in ``options``.
 
     Episode end:
-        Terminated by the first step. If the function fails, the step raises ``EnvBackendError``,
-        and the episode has no grade.
+        Terminated by the answer, by ``respond`` or by the user's env; truncated after ``max_turns``
+        answers. If a function fails, the step raises ``EnvBackendError``, and the episode has no
+        grade.
 
     Options:
         ``{"task": Task}`` or ``{"task_id": id or name}``.
@@ -48,18 +52,36 @@ class RowsEnv(TaskEnv):
     begins_alone = False
     extra_info: ClassVar[Mapping[str, Any]] = FrozenDict({"rows.system": ""})
 
+    _talk: Conversation | None = None
+
     def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
         assert isinstance(world, RowWorld)
+        self._release()
         self.answer = ""
+        self._talk = self._rules.converse(world.row or {}, instruction)
         extras = {"rows.system": world.system}
-        return Frame(instruction, admissible=world.choices, extras=extras)
+        return Frame(self._talk.begin(), admissible=world.choices, extras=extras)
 
     def _act(self, action: str) -> Frame:
+        assert self._talk is not None
         self.answer = action
-        return Frame("", done=True, calls=("answer",))
+        observation, done = self._talk.answer(action)
+        return Frame(observation, done=done, calls=("answer",))
 
     def _grade(self, verifier: Verifier) -> Grade:
         assert isinstance(verifier, RowVerifier)
-        rows: Any = get_benchmark(self.benchmark)  # a RowsBenchmark
-        score = rows.score_of(verifier.row, self.answer)
+        assert self._talk is not None
+        score = self._rules.judge(self._talk, verifier.row, self.answer)
+        self._release()
         return Grade(score, score >= 1.0)
+
+    def _release(self) -> None:
+        talk, self._talk = self._talk, None
+        if talk is not None:
+            talk.close()
+
+    @property
+    def _rules(self) -> Rules:
+        rows: Any = get_benchmark(self.benchmark)  # a RowsBenchmark
+        rules: Rules = rows.rules
+        return rules

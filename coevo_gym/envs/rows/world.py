@@ -12,11 +12,13 @@ class RowWorld(World):
         system: the system message, or "".
         choices: the answers to choose from; () if the answer is free text.
         tags: the row's tags.
+        row: the whole row, if a user's function or env plays the other side; else None.
     """
 
     system: Text = ""
     choices: tuple[Text, ...] = ()
     tags: tuple[str, ...] = ()
+    row: JsonObject | None = None
 
 
 class RowVerifier(Verifier):

@@ -31,7 +31,7 @@ from coevo_gym.core.seams import Policy
 from coevo_gym.core.spend import NO_USAGE, Cost
 from coevo_gym.core.task import Task
 from coevo_gym.envs.rows import from_rows
-from coevo_gym.envs.rows.verdicts import load_verify
+from coevo_gym.envs.rows.calls import load_function
 from coevo_gym.episodes.evaluation import Evaluation, Parts, Players
 from coevo_gym.episodes.runner import Admission
 from coevo_gym.runs.assembly import (
@@ -318,7 +318,7 @@ def make_job(
         TaskError: if the benchmark ``on`` does not exist.
     """
     if verify:
-        source = from_rows(source, load_verify(verify)).name
+        source = from_rows(source, load_function(verify)).name
     elif source.endswith(".jsonl"):
         raise ConfigError(
             f"To evaluate on the rows in {source}, also pass --verify FILE.py:FUNCTION, a function "
