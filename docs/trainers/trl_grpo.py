@@ -15,10 +15,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
-from coevo_gym import CurriculumSession
-from coevo_gym.curricula.by_name import make_curriculum
-from coevo_gym.curricula.session.stream import scripted_evolver
-from coevo_gym.testing import make_env
 from coevo_gym.testing.models import tiny_chat_model
 from coevo_gym.trainers.adapters.trl import TRLPlug
 
@@ -36,13 +32,13 @@ if args.model:
     model = AutoModelForCausalLM.from_pretrained(args.model)
 else:
     model, tokenizer = tiny_chat_model(qwen3_chat_template)
-session = CurriculumSession(
-    make_curriculum("coevolve"),
-    scripted_evolver(make_env("webshop")),
+plug = TRLPlug(
+    "CoEvolve-WebShop-v0",
+    curriculum="coevolve",
     group_size=args.group_size,
     groups_per_step=args.groups,
+    tokenizer=tokenizer,
 )
-plug = TRLPlug("CoEvolve-WebShop-v0", session, tokenizer=tokenizer)
 evaluated = Dataset.from_list(plug.rows(args.eval_rows, split="val")) if args.eval_rows else None
 trainer = GRPOTrainer(
     model=model,

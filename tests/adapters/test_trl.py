@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 
 from transformers.utils import get_json_schema
 
-from coevo_gym import CurriculumSession, EvolvingTaskSampler
+from coevo_gym import CurriculumSession, EvolvingTaskSampler, from_rows
 from coevo_gym.core.errors import ConfigError, EnvBackendError, StoreError
 from coevo_gym.core.evolution import Signal
 from coevo_gym.core.task import Split
@@ -65,11 +65,54 @@ def test_the_model_has_one_tool_and_knows_what_it_takes() -> None:
     assert schema["description"]
 
 
+def begin(plug: TRLPlug, *, n_generations: int = K, world_size: int = 1) -> None:
+    """What the trainer tells its callbacks before the first step."""
+    settings = SimpleNamespace(num_generations=n_generations, world_size=world_size)
+    plug.callback().on_train_begin(settings, SimpleNamespace(global_step=0), None)
+
+
 def test_several_processes_are_refused_with_a_way_that_works() -> None:
-    settings = SimpleNamespace(num_generations=K, world_size=2)
+    plug, _ = make_plug()
+    plug.environment()
     with pytest.raises(ConfigError, match=r"of the 2 processes .*Train in one process") as said:
-        make_plug()[0].callback().on_train_begin(settings, SimpleNamespace(global_step=0), None)
+        begin(plug, world_size=2)
     assert "coevo serve" not in str(said.value)
+
+
+def test_what_is_missing_is_named_before_the_first_step() -> None:
+    plug, _ = make_plug()
+    with pytest.raises(ConfigError, match=r"Pass environment_factory=plug\.environment"):
+        begin(plug)
+    env = plug.environment()
+    with pytest.raises(ConfigError, match=r"Pass callbacks=\[plug\.callback\(\)\]"):
+        env.reset(**plug.rows(1)[0])
+    env.reset(**plug.rows(1, split="val")[0])  # an evaluation before training needs no callback
+    with pytest.raises(ConfigError, match=f"Set num_generations={K}"):
+        begin(plug, n_generations=K + 1)
+    begin(plug)
+    env.reset(**plug.rows(1)[0])
+
+
+def test_one_line_makes_the_session_and_rows_of_a_users_own_work() -> None:
+    toy_prompt = parse_prompt(toy.PROMPT)
+    plug = TRLPlug("Toy-v0", curriculum="coevolve", group_size=2, prompt=toy_prompt)
+    plug.environment()
+    begin(plug, n_generations=2)
+    with pytest.raises(ConfigError, match="With session=, do not pass curriculum"):
+        TRLPlug("Toy-v0", plug.session, curriculum="sec", prompt=toy_prompt)
+
+    rows = [{"prompt": f"What is {n} + 1?", "sum": str(n + 1)} for n in range(30)]
+    sums = from_rows(rows, lambda row, answer: answer.strip() == row["sum"])
+    mine = TRLPlug(sums.env_id, curriculum="sec", group_size=2)
+    copies = [mine.environment() for _ in range(2)]
+    begin(mine, n_generations=2)
+    told = [env.reset(**mine.rows(1)[0]) for env in copies]
+    assert told[0] == told[1], "copies of a row get the same task"
+    number = int(told[0].rpartition("is ")[2].removesuffix(" + 1?"))
+    for env, answer in zip(copies, (number + 1, "words"), strict=True):
+        env.act(str(answer))
+    assert [env.get_reward() for env in copies] == [1.0, 0.0]
+    assert mine.session.metrics()["groups"] == 1
 
 
 def test_a_fault_is_kept_from_the_model_and_from_the_reward(
@@ -77,6 +120,7 @@ def test_a_fault_is_kept_from_the_model_and_from_the_reward(
 ) -> None:
     plug, _ = make_plug()
     env = plug.environment()
+    begin(plug)
     row = plug.rows(1)[0]
     told = env.reset(**row)
     assert "act" in told

@@ -1,10 +1,10 @@
 """TRL adapter that trains on a curriculum with ``GRPOTrainer``.
 
-    plug = TRLPlug("CoEvolve-WebShop-v0", session, tokenizer=tokenizer)
+    plug = TRLPlug("CoEvolve-WebShop-v0", curriculum="coevolve", group_size=8, tokenizer=tokenizer)
     trainer = GRPOTrainer(
         model=…,
         processing_class=tokenizer,
-        args=GRPOConfig(num_generations=session.group_size, …),
+        args=GRPOConfig(num_generations=8, …),
         train_dataset=Dataset.from_list(plug.rows(64)),
         eval_dataset=Dataset.from_list(plug.rows(16, split="val")),
         environment_factory=plug.environment,
@@ -18,15 +18,20 @@ The trainer samples, parses tool calls and learns; the curriculum selects the ta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from copy import deepcopy
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Curriculum
 from coevo_gym.core.task import Split, parse_split
 from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.stream import DEFAULT_EVERY, require_train_env, session_of
 from coevo_gym.prompts import PromptTemplate
 from coevo_gym.provision import explaining
 from coevo_gym.trainers.adapters.chat_rollout import ChatRollout
@@ -48,38 +53,79 @@ class TRLPlug:
     TRL sends the K copies of a row to K environments, in any process. Each row has its own slot, so
     its copies receive the same task. The policy version is the trainer's step.
 
+    Attributes:
+        n_environments: number of environments that the trainer has created.
+
     Args:
         env_id: env id, such as ``"CoEvolve-WebShop-v0"``.
-        session: session to train on. Its ``group_size`` must equal the trainer's
-            ``num_generations``. Its ``groups_per_step`` should be
-            ``generation_batch_size // num_generations``, the number of rows that the trainer
-            samples answers for at once.
+        session: session to train on; None to create one from the next arguments.
+        curriculum: as for :class:`~coevo_gym.EvolvingTaskSampler`.
+        group_size: K, which must equal the trainer's ``num_generations``.
+        groups_per_step: should be ``generation_batch_size // num_generations``, the number of rows
+            that the trainer samples answers for at once.
+        seed: seed of the stream of tasks.
         tokenizer: the model's tokenizer or processor, to check early that its chat template
             supports tools; None to leave the check to the trainer.
         prompt: prompt template that describes the env to the model; default: the benchmark's.
         arguments: further arguments for the env, such as ``max_steps``.
 
     Raises:
-        ConfigError: if the tokenizer's chat template does not support tools.
+        ConfigError: if the tokenizer's chat template does not support tools, or an argument is
+            invalid or conflicts with the session.
     """
 
     def __init__(
         self,
         env_id: str,
-        session: SessionFace,
+        session: SessionFace | None = None,
         *,
+        curriculum: Curriculum | str | None = None,
+        group_size: int = 8,
+        groups_per_step: int = 1,
+        seed: int = 0,
         tokenizer: Any = None,
         prompt: PromptTemplate | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
         if tokenizer is not None:
             check_chat_template(tokenizer)
-        self.session, self.version = session, 0
+        with closing(gym.make(env_id, **(arguments or {}))) as env:
+            self.session = session_of(
+                require_train_env(env.unwrapped),
+                session,
+                curriculum,
+                group_size=group_size,
+                groups_per_step=groups_per_step,
+                evolve_every_groups=DEFAULT_EVERY,
+                seed=seed,
+                evolver=None,
+            )
+        self.n_environments = 0
+        self._version: int | None = None
         self._env_id, self._prompt, self._arguments = env_id, prompt, arguments
         self._probe = self._rollout()
 
+    @property
+    def version(self) -> int:
+        """The policy version, which is the trainer's step.
+
+        Raises:
+            ConfigError: if training has begun without the callback.
+        """
+        if self._version is None:
+            raise ConfigError(
+                "The trainer does not have the plug's callback, so the curriculum would never see "
+                "a new policy and would not be saved. Pass callbacks=[plug.callback()]."
+            )
+        return self._version
+
+    @version.setter
+    def version(self, step: int) -> None:
+        self._version = step
+
     def environment(self) -> Environment:
         """Create an environment. Pass this method as ``environment_factory``."""
+        self.n_environments += 1
         return Environment(self._rollout(), lambda: self.version)
 
     def callback(self) -> Callback:
@@ -146,8 +192,9 @@ class Environment:
 
     def reset(self, split: str = "train", slot: str = "", task: str = "", **row: Any) -> str:
         """Start a rollout for a dataset row and return the messages for the model."""
+        version = self._version() if parse_split(split) is Split.TRAIN else 0
         messages = self._rollout.begin(
-            split=split, slot=slot or None, task=task or None, policy_version=self._version()
+            split=split, slot=slot or None, task=task or None, policy_version=version
         )
         system = [message.content for message in messages if message.role == "system"]
         user = [message.content for message in messages if message.role != "system"]
@@ -191,6 +238,11 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Check that the session suits the trainer, and load the saved curriculum when resuming."""
         session, theirs = self._plug.session, args.num_generations
+        if not self._plug.n_environments:
+            raise ConfigError(
+                "The trainer has no environments, so it would train on empty prompts. Pass "
+                "environment_factory=plug.environment."
+            )
         if isinstance(session, CurriculumSession) and session.group_size != theirs:
             raise ConfigError(
                 f"The session's group size is {session.group_size}, but the trainer copies each "
