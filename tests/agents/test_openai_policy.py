@@ -627,7 +627,7 @@ def test_counts_are_on_disk_before_a_request_leaves(server: FakeOpenAI, tmp_path
 
 def test_a_loaded_state_counts_towards_the_cap(server: FakeOpenAI) -> None:
     with policy_for(server, max_tokens_total=100) as policy:
-        policy.load_state_dict(policy.state_dict() | {"prompt_tokens": 99})
+        policy.load_state_dict(policy.state_dict() | {"capped_tokens": 99})
         with pytest.raises(BudgetSpent, match="99 tokens of max_tokens_total=100 are spent"):
             ask(policy, "Hello?")
 
