@@ -562,11 +562,12 @@ class TestStatesOfBefore:
     def test_a_loops_goes_on_with_the_same_stream(self) -> None:
         practice = CurriculumSession(CoEvolve(tasks=TRAIN[:4]), FindsOne(), group_size=2)
         loop = Loop(
-            LoopConfig(max_steps=5, groups_per_step=2, evaluate_every_steps=0, seed=3),
+            LoopConfig(max_steps=5, groups_per_step=2, evaluate_every_steps=0),
             session=practice,
             agent=ScriptedAgent({task.instruction: task.solution for task in TRAIN}),
             learner=Counts(),
             envs=EnvPool(lambda: gym.make("Toy-v0")),
+            seed=3,
         )
         loop.load_state_dict(self.STATES["loop"])
         loop.learner.version = 2  # type: ignore[misc]

@@ -97,7 +97,7 @@ class RunConfig(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Fill in the defaults that depend on other settings, such as the loop's seed.
+        """Fill in the defaults that depend on other settings, such as the learning rate.
 
         Settings that older versions stored are accepted as well.
         """
@@ -112,12 +112,11 @@ class RunConfig(FrozenModel):
         if not isinstance(loop, Mapping):
             return data
         end = {} if "max_steps" in loop else {"max_env_steps": DEFAULT_ENV_STEPS}
-        loop = {"seed": data.get("seed", 0), **end, **loop}
         policy = data.get("policy", {})
         kind = policy.get("kind") if isinstance(policy, Mapping) else getattr(policy, "kind", "")
         given: dict[str, Any] = {"warmup": {}, "learner": {}}
         given["arithmetic"] = default_arithmetic(kind or "tiny")
-        return complete({**given, **data, "loop": loop}, policy)
+        return complete({**given, **data, "loop": {**end, **loop}}, policy)
 
     @field_validator("arms")
     @classmethod
@@ -154,7 +153,7 @@ class RunConfig(FrozenModel):
 
     def derived(self) -> dict[str, tuple[Any, str]]:
         """Return derived settings with dotted keys, each with the setting that determines it."""
-        return derived(self.policy, self.learner, seed=self.seed)
+        return derived(self.policy, self.learner)
 
     def warnings(self) -> Iterator[str]:
         """Yield warnings about settings that are allowed but probably unintended."""
