@@ -43,7 +43,7 @@ def explaining(need: str, extra: str) -> Iterator[None]:
     """Explain how to install a package that is missing for an import in the ``with`` block.
 
     Args:
-        need: the missing packages, as the first sentence of the message without its full stop.
+        need: the first sentence of the message, which names what needs which packages.
         extra: name of the extra that contains them.
 
     Raises:
@@ -52,7 +52,7 @@ def explaining(need: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise ImportError(f"{need}. {extra_advice(extra)}.") from error
+        raise ImportError(f"{need} {extra_advice(extra)}.") from error
 
 
 def home() -> Path:

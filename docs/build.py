@@ -134,7 +134,7 @@ def _section(prefix: str, section: BaseModel) -> Iterator[str]:
         for part in models:
             kind = f", kind `{kind_of(part)}`" if len(models) > 1 else ""
             yield f"##{'#' * prefix.count('.')} `{prefix}{name}`{kind}\n"
-            yield f"{_plain(inspect.getdoc(part) or '').partition('Attributes:')[0].strip()}\n"
+            yield f"{_plain(inspect.getdoc(part) or '')}\n"
             usual = getattr(section, name)
             yield from _section(f"{prefix}{name}.", usual if isinstance(usual, part) else part())
 
@@ -153,7 +153,7 @@ an arm determines it; a run cannot set it, but an arm can (`arm.NAME.set.{_GROWT
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """Describe each field by the string below it, or by its line in the class docstring.
+    """Describe each field by the string below it.
 
     Raises:
         KeyError: when a field is asked for that nothing is said about.
@@ -164,20 +164,12 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
             continue
         body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
         assert isinstance(body, ast.ClassDef)
-        found |= _attributes(ast.get_docstring(body) or "")
         for one, after in zip(body.body, body.body[1:], strict=False):
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
                 text = after.value if isinstance(after, ast.Expr) else None
                 if isinstance(text, ast.Constant) and isinstance(text.value, str):
                     found[one.target.id] = _plain(inspect.cleandoc(text.value))
     return found
-
-
-def _attributes(docstring: str) -> dict[str, str]:
-    section = docstring.partition("Attributes:\n")[2].partition("\n\n")[0]
-    entries = re.split(r"^    (?=\w+:)", section, flags=re.MULTILINE)
-    pairs = (entry.partition(":") for entry in entries if ":" in entry)
-    return {name.strip(): _plain(text) for name, _, text in pairs}
 
 
 def _plain(text: str) -> str:

@@ -20,7 +20,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError, TaskError
 from coevo_gym.core.task import Split, Task
 from coevo_gym.envs.rows import RowsBenchmark
-from coevo_gym.envs.rows.conversations import Rules
+from coevo_gym.envs.rows.conversations import RowRules
 from coevo_gym.testing.contract import Poison
 
 ROWS = [
@@ -121,8 +121,8 @@ def test_a_held_out_row_under_another_id_with_other_blanks_or_case_is_not_for_tr
     again = [
         {"id": f"x{n}", "prompt": f" {prompt.upper()}\u200b "} for n, prompt in enumerate(prompts)
     ]
-    found = RowsBenchmark("some", from_rows_read(rows), Rules(check))
-    copies = RowsBenchmark("some", from_rows_read(again), Rules(check))
+    found = RowsBenchmark("some", from_rows_read(rows), RowRules(check))
+    copies = RowsBenchmark("some", from_rows_read(again), RowRules(check))
     for split in (Split.VAL, Split.TEST):
         for task in found.tasks(split):
             claim = task.model_copy(update={"split": Split.TRAIN, "name": "mine"})

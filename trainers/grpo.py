@@ -43,7 +43,7 @@ from coevo_gym.trainers.update.learner import (
 )
 from coevo_gym.trainers.update.loss import LossTerms, grpo_loss, k3
 
-with explaining("Training needs PyTorch", "train"):
+with explaining("Training needs PyTorch.", "train"):
     import torch
     from torch import Tensor
 

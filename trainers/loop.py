@@ -49,6 +49,7 @@ class Loop:
             round at the recorded boundary, waiting for it if necessary, so that it trains on the
             same tasks.
         guiding: guidance for episodes and studies of groups; None for neither.
+        seed: seed for the envs.
 
     Raises:
         ConfigError: if the config has no limit, or the session has a different ``max_staleness``.
@@ -66,6 +67,7 @@ class Loop:
         events: Events | None = None,
         landings: Landings | None = None,
         guiding: Guiding | None = None,
+        seed: int = 0,
     ) -> None:
         if config.max_steps is None and config.max_env_steps is None:
             raise ConfigError("The loop has no limit. Set max_steps, max_env_steps, or both.")
@@ -76,7 +78,7 @@ class Loop:
             )
         self.config, self.state, self.guiding = config, LoopState(), guiding or Guiding()
         self.session, self.agent, self.learner, self.envs = session, agent, learner, envs
-        self.evaluate, self.events = evaluate, events or Events()
+        self.evaluate, self.events, self.seed = evaluate, events or Events(), seed
         self.landings, self._was_flying = landings, False
         self._stream: GroupStream | None = None
 
@@ -136,8 +138,8 @@ class Loop:
         """Run a step's episodes and let the curriculum record their groups."""
         parts = (self.config, self.session, self.agent, self.envs, self.state, self.learner)
         if self.config.rollout == "lock_step":
-            return gather(*parts, self.guiding)
-        self._stream = self._stream or GroupStream(*parts, self.guiding)
+            return gather(*parts, self.guiding, self.seed)
+        self._stream = self._stream or GroupStream(*parts, self.guiding, self.seed)
         return self._stream.gather()
 
     def _study(self, groups: Sequence[Group]) -> Notes:

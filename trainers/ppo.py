@@ -46,7 +46,7 @@ from coevo_gym.trainers.update.learner import (
     surrogate,
 )
 
-with explaining("Training needs PyTorch", "train"):
+with explaining("Training needs PyTorch.", "train"):
     import torch
     from torch import Tensor
 

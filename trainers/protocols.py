@@ -31,52 +31,43 @@ def training_success(numbers: Mapping[str, Any]) -> float | None:
 
 
 class LoopConfig(FrozenModel):
-    """Settings for the length of training and the frequency of rounds and evaluations.
-
-    Attributes:
-        max_steps: maximum number of learner steps; None for no limit.
-        max_env_steps: maximum number of env steps in training, exploration and gate replays; None
-            for no limit.
-        groups_per_step: number of groups per learner step.
-        rollout: rollout mode. With ``lock_step``, all episodes of a step advance together, one
-            env step at a time. With ``async``, each episode advances at its own pace in its
-            engine's thread, which keeps the policy busy when engines are slow, but sampling then
-            differs between runs.
-        max_staleness: (async) maximum number of policy updates between a group's first sample and
-            the step that trains on the group. With a value above 0, episodes continue during
-            updates. Groups that exceed the maximum are excluded from training and from the boundary
-            signal. In all other groups, the old log-probabilities of tokens sampled with older
-            weights are recomputed before the update (see ``learner.importance_cap``).
-        study_only_steps: number of initial steps that collect and analyse rollouts without training
-            the policy, for example to measure its initial pass rates or to build up the method's
-            memory. They count towards the env-step budget like all other steps.
-        max_resamples: maximum number of extra draws per step that replace groups without a learning
-            signal (all advantages are 0); DAPO uses 10. With 0, no groups are replaced.
-        evolve_every_steps: steps between requests for an evolution round; 0 for never. The
-            curriculum decides whether a round is due.
-        evolve_at_last_step: True to request an evolution round after the last step, even though no
-            training follows.
-        evaluate_every_steps: steps between evaluations; 0 evaluates only at the start and the end.
-        evaluate_from: share of the budget that must be spent before intermediate evaluations start.
-        seed: seed for resetting envs and for planning evolution rounds.
-        seed_of_order: extra seed for the order in which tasks are drawn. Change the seed to repeat
-            a run with the same warm-up and initial tasks but a different task order. An arm may
-            override the seed.
-    """
+    """Settings for the length of training and the frequency of rounds and evaluations."""
 
     max_steps: int | None = Field(default=None, ge=0)
+    """Maximum number of learner steps; None for no limit."""
     max_env_steps: int | None = Field(default=None, ge=0)
+    """Maximum number of env steps in training, exploration and gate replays; None for no limit."""
     groups_per_step: int = Field(default=16, ge=1)
+    """Number of groups per learner step."""
     rollout: Literal["lock_step", "async"] = "lock_step"
+    """Rollout mode. With ``lock_step``, all episodes of a step advance together, one env step at a
+    time. With ``async``, each episode advances at its own pace in its engine's thread, which keeps
+    the policy busy when engines are slow, but sampling then differs between runs."""
     max_staleness: int = Field(default=0, ge=0)
+    """(async) Maximum number of policy updates between a group's first sample and the step that
+    trains on the group. With a value above 0, episodes continue during updates. Groups that exceed
+    the maximum are excluded from training and from the boundary signal. In all other groups, the
+    old log-probabilities of tokens sampled with older weights are recomputed before the update (see
+    ``learner.importance_cap``)."""
     study_only_steps: int = Field(default=0, ge=0)
+    """Number of initial steps that collect and analyse rollouts without training the policy, for
+    example to measure its initial pass rates or to build up the method's memory. They count towards
+    the env-step budget like all other steps."""
     max_resamples: int = Field(default=0, ge=0)
+    """Maximum number of extra draws per step that replace groups without a learning signal (all
+    advantages are 0); DAPO uses 10. With 0, no groups are replaced."""
     evolve_every_steps: int = Field(default=1, ge=0)
+    """Steps between requests for an evolution round; 0 for never. The curriculum decides whether a
+    round is due."""
     evolve_at_last_step: bool = False
+    """True to request an evolution round after the last step, even though no training follows."""
     evaluate_every_steps: int = Field(default=10, ge=0)
+    """Steps between evaluations; 0 evaluates only at the start and the end."""
     evaluate_from: float = Field(default=0.0, ge=0, le=1)
-    seed: int = Field(default=0, ge=0)
+    """Share of the budget that must be spent before intermediate evaluations start."""
     seed_of_order: int = Field(default=0, ge=0)
+    """Extra seed for the order in which tasks are drawn. Change the seed to repeat a run with the
+    same warm-up and initial tasks but a different task order. An arm may override the seed."""
 
     @model_validator(mode="after")
     def _only_streams_are_stale(self) -> Self:

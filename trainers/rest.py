@@ -31,7 +31,7 @@ from coevo_gym.trainers.settings import RestConfig
 from coevo_gym.trainers.sft import imitate
 from coevo_gym.trainers.update.batch import group_metrics
 
-with explaining("Training needs PyTorch", "train"):
+with explaining("Training needs PyTorch.", "train"):
     import torch
 
 logger = logging.getLogger(__name__)

@@ -81,6 +81,7 @@ def gather(
     state: LoopState,
     learner: Learner,
     guiding: Guiding,
+    seed: int,
 ) -> Gathered:
     """Run the episodes of one loop step, and let the curriculum record them as one batch.
 
@@ -98,7 +99,7 @@ def gather(
     try:
         while draws == 0 or (draws <= resamples and len(kept) < config.groups_per_step):
             session.open_step(config.groups_per_step - len(kept))
-            version, seed = learner.version, config.seed
+            version = learner.version
             found = collect(
                 session, agent, envs, state, policy_version=version, seed=seed, guiding=guiding
             )
@@ -200,9 +201,10 @@ class GroupStream:
         state: LoopState,
         learner: Learner,
         guiding: Guiding,
+        seed: int,
     ) -> None:
         self._config, self._session, self._state, self._learner = config, session, state, learner
-        self._guiding = guiding
+        self._guiding, self._seed = guiding, seed
         self._stream = EpisodeStream[Trajectory](envs, agent)
         self._out: dict[int, Ticket] = {}
         self._n_begun = 0
@@ -264,14 +266,14 @@ class GroupStream:
 
     def _fill(self, step: _Step) -> None:
         """Start episodes while envs are free and tickets are available."""
-        config, version = self._config, self._learner.version
+        version = self._learner.version
         while self._stream.has_room and (self._session.n_ready or self._draw(step)):
             ticket = self._session.take(policy_version=version)
             if not isinstance(ticket, Ticket):
                 return
             self._out[self._n_begun] = ticket
             (guidance,) = self._guiding.guide([ticket])
-            seed = episode_seed(config.seed, ticket.id)
+            seed = episode_seed(self._seed, ticket.id)
             self._stream.begin(self._n_begun, episode_of(ticket, seed, version, guidance))
             self._n_begun += 1
 

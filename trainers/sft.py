@@ -26,7 +26,7 @@ from coevo_gym.trainers.settings import ImitationConfig
 from coevo_gym.trainers.update.batch import parts
 from coevo_gym.trainers.update.optimizer import GuardedOptimizer
 
-with explaining("Training needs PyTorch", "train"):
+with explaining("Training needs PyTorch.", "train"):
     import torch
 
 __all__ = ["Imitation", "ImitationConfig", "ImitationStep", "Imitator", "imitate"]

@@ -24,42 +24,39 @@ _MEMORY_CHARS = 4_000
 
 
 class ChatConfig(FrozenModel):
-    """Settings for chatting with a language model.
-
-    Attributes:
-        history: part of the episode that the model sees: everything (``causal``), everything
-            except earlier thoughts (``reasoning``), the task, a list of older actions and the most
-            recent steps (``window``), only the most recent steps (``recent``), or the steps that
-            the model chooses to keep (``self_managed``).
-        window_turns: number of past steps shown in full if ``history`` is ``window`` or ``recent``;
-            None for as many as fit into 24,000 characters.
-        managed_chars: prompt length in characters above which ``self_managed`` asks the model to
-            shorten the history.
-        memory: method for shortening the history if ``history`` is ``window`` or ``self_managed``.
-            With ``rule``, ``window`` lists older actions, and ``self_managed`` follows commands in
-            the model's answers. With ``model``, the model is asked for notes (``window``) or for
-            steps to drop or replace (``self_managed``). These extra requests are sampled greedily,
-            are not used for training, and do not count towards ``max_episode_tokens``.
-        thinking: True to let the model think before it answers. The prompt then tells it to think
-            first. In a run, this setting also enables thinking in the model's chat template.
-        style: answer style. With ``react``, the prompt asks for a ``Thought: …`` line before each
-            action. Unlike text in ``<think>`` tags, this line stays in the history. ``react``
-            requires ``thinking = false`` and a prompt file that declares the ``style`` input.
-        max_answer_tokens: maximum number of tokens per answer, including thinking tokens.
-        max_episode_tokens: maximum number of sampled tokens per episode; None for no limit. The
-            limit has no effect on policies that do not return token ids.
-        temperature: sampling temperature; 0 is greedy.
-    """
+    """Settings for chatting with a language model."""
 
     history: Literal["causal", "reasoning", "window", "recent", "self_managed"] = "causal"
+    """Part of the episode that the model sees: everything (``causal``), everything except earlier
+    thoughts (``reasoning``), the task, a list of older actions and the most recent steps
+    (``window``), only the most recent steps (``recent``), or the steps that the model chooses to
+    keep (``self_managed``)."""
     window_turns: int | None = Field(default=4, ge=0)
+    """Number of past steps shown in full if ``history`` is ``window`` or ``recent``; None for as
+    many as fit into 24,000 characters."""
     managed_chars: int = Field(default=24_000, ge=1)
+    """Prompt length in characters above which ``self_managed`` asks the model to shorten the
+    history."""
     memory: Literal["rule", "model"] = "rule"
+    """Method for shortening the history if ``history`` is ``window`` or ``self_managed``. With
+    ``rule``, ``window`` lists older actions, and ``self_managed`` follows commands in the model's
+    answers. With ``model``, the model is asked for notes (``window``) or for steps to drop or
+    replace (``self_managed``). These extra requests are sampled greedily, are not used for
+    training, and do not count towards ``max_episode_tokens``."""
     thinking: bool = False
+    """True to let the model think before it answers. The prompt then tells it to think first. In a
+    run, this setting also enables thinking in the model's chat template."""
     style: AnswerStyle = "plain"
+    """Answer style. With ``react``, the prompt asks for a ``Thought: …`` line before each action.
+    Unlike text in ``<think>`` tags, this line stays in the history. ``react`` requires
+    ``thinking = false`` and a prompt file that declares the ``style`` input."""
     max_answer_tokens: int = Field(default=512, ge=1)
+    """Maximum number of tokens per answer, including thinking tokens."""
     max_episode_tokens: int | None = Field(default=None, ge=1)
+    """Maximum number of sampled tokens per episode; None for no limit. The limit has no effect on
+    policies that do not return token ids."""
     temperature: float = Field(default=1.0, ge=0)
+    """Sampling temperature; 0 is greedy."""
 
     @model_validator(mode="after")
     def _one_place_for_thoughts(self) -> ChatConfig:

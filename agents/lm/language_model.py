@@ -30,7 +30,7 @@ SLOW_BF16 = (
     "This CPU has no bf16 instructions, so bf16 takes about three times as long as fp32. Set "
     "policy.model.dtype to auto or float32."
 )
-NEEDS = ("A language model needs PyTorch, transformers and peft", "train")
+NEEDS = ("A language model needs PyTorch, transformers and peft.", "train")
 """Arguments of :func:`coevo_gym.provision.explaining` for imports of these packages."""
 HALF_ON = "cuda"
 """Device type that computes in bf16 by default."""
@@ -38,45 +38,45 @@ COMPILED_ON = "cuda"
 """Device type on which layers can be compiled."""
 
 
-class ModelConfig(FrozenModel):
-    """Settings for a language model and its training.
-
-    Attributes:
-        path: folder or Hugging Face Hub ID of a transformers model, or name of a fetched model.
-        device: device to run the model on; ``auto`` selects the GPU if there is one.
-        dtype: compute precision. ``auto`` selects ``bfloat16`` on a GPU and ``float32`` on a CPU.
-            With ``bfloat16``, weights are stored in fp32; with LoRA, the base weights are stored in
-            bf16 and the adapter in fp32. On a CPU with bf16 instructions (``avx512_bf16`` or
-            ``amx_bf16``), bf16 takes about half the time; on others, it takes three times as long,
-            and a warning says so. See ``docs/agents.md`` for the effect on accuracy.
-        lora_rank: rank of a LoRA adapter on all linear layers except the head; 0 trains all
-            weights. In mixture-of-experts models, only attention is adapted; experts and routers
-            stay frozen.
-        lora_alpha: LoRA scaling; the adapter is multiplied by ``lora_alpha / lora_rank``.
-        gradient_checkpointing: True to store only each layer's input in a training forward pass
-            and recompute the other activations in the backward pass. Training is about a third
-            slower but needs only a fraction of the memory.
-        compile_layers: True to compile the layers with ``torch.compile`` for updates on a GPU; this
-            needs a C compiler. Updates are faster and need less memory, but the first ones take a
-            few seconds longer.
-        max_context: maximum number of tokens in a sequence; None for the model's own limit.
-        pack_tokens: maximum number of tokens per forward pass; a longer sequence gets its own pass.
-        prefix_cache_gib: size in GiB of the key-value cache for past conversations, used when
-            sampling with transformers. The cache lets each turn process only the new tokens. The
-            least recently used conversations are evicted first. With 0, each turn reprocesses the
-            whole conversation.
-    """
+class LocalModelConfig(FrozenModel):
+    """Settings for a language model on this machine."""
 
     path: str = Field(default="smollm2", min_length=1)
+    """Folder or Hugging Face Hub ID of a transformers model, or name of a fetched model."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to run the model on; ``auto`` selects the GPU if there is one."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    lora_rank: int = Field(default=0, ge=0)
-    lora_alpha: int = Field(default=32, ge=1)
-    gradient_checkpointing: bool = False
-    compile_layers: bool = False
+    """Compute precision. ``auto`` selects ``bfloat16`` on a GPU and ``float32`` on a CPU. With
+    ``bfloat16``, weights are stored in fp32; with LoRA, the base weights are stored in bf16 and the
+    adapter in fp32. On a CPU with bf16 instructions (``avx512_bf16`` or ``amx_bf16``), bf16 takes
+    about half the time; on others, it takes three times as long, and a warning says so. See
+    ``docs/agents.md`` for the effect on accuracy."""
     max_context: int | None = Field(default=None, ge=2)
+    """Maximum number of tokens in a sequence; None for the model's own limit."""
     pack_tokens: int = Field(default=16_384, ge=1)
+    """Maximum number of tokens per forward pass; a longer sequence gets its own pass."""
     prefix_cache_gib: float = Field(default=4.0, ge=0)
+    """Size in GiB of the key-value cache for past conversations, used when sampling with
+    transformers. The cache lets each turn process only the new tokens. The least recently used
+    conversations are evicted first. With 0, each turn reprocesses the whole conversation."""
+
+
+class ModelConfig(LocalModelConfig):
+    """Settings for a language model and its training."""
+
+    lora_rank: int = Field(default=0, ge=0)
+    """Rank of a LoRA adapter on all linear layers except the head; 0 trains all weights. In
+    mixture-of-experts models, only attention is adapted; experts and routers stay frozen."""
+    lora_alpha: int = Field(default=32, ge=1)
+    """LoRA scaling; the adapter is multiplied by ``lora_alpha / lora_rank``."""
+    gradient_checkpointing: bool = False
+    """True to store only each layer's input in a training forward pass and recompute the other
+    activations in the backward pass. Training is about a third slower but needs only a fraction of
+    the memory."""
+    compile_layers: bool = False
+    """True to compile the layers with ``torch.compile`` for updates on a GPU; this needs a C
+    compiler. Updates are faster and need less memory, but the first ones take a few seconds
+    longer."""
 
 
 class LanguageModel:

@@ -25,21 +25,18 @@ if TYPE_CHECKING:
 
 
 class TinyConfig(FrozenModel):
-    """Settings for the tiny policy's network and cache.
-
-    Attributes:
-        buckets: number of rows in the hashed word-embedding table.
-        dim: size of each embedding.
-        hidden: width of both hidden layers.
-        dropout: fraction of embedding values set to zero during training.
-        max_cached: maximum number of encoded choices kept in memory.
-    """
+    """Settings for the tiny policy's network and cache."""
 
     buckets: int = Field(default=4096, ge=1)
+    """Number of rows in the hashed word-embedding table."""
     dim: int = Field(default=32, ge=1)
+    """Size of each embedding."""
     hidden: int = Field(default=64, ge=1)
+    """Width of both hidden layers."""
     dropout: float = Field(default=0.3, ge=0, lt=1)
+    """Fraction of embedding values set to zero during training."""
     max_cached: int = Field(default=8_000, ge=0)
+    """Maximum number of encoded choices kept in memory."""
 
 
 class TinyPolicy:
@@ -62,7 +59,7 @@ class TinyPolicy:
     value_lr = 1e-2
 
     def __init__(self, config: TinyConfig | None = None, *, seed: int = 0) -> None:
-        with explaining("The tiny policy needs PyTorch", "train"):
+        with explaining("The tiny policy needs PyTorch.", "train"):
             import torch
 
             from coevo_gym.agents.tiny import net as tiny_net

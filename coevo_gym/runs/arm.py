@@ -122,7 +122,7 @@ class Arm:
                 self.evolver,
                 group_size=config.rollout.group_size,
                 max_staleness=settings.loop.max_staleness,
-                seed=Seeds(draws=draws, rounds=settings.loop.seed),
+                seed=Seeds(draws=draws, rounds=config.seed),
             ),
             agent=agent,
             learner=self.learner,
@@ -130,6 +130,7 @@ class Arm:
             evaluate=evaluate,
             landings=landings,
             guiding=Guiding(method.coach, method.studies, method.memories),
+            seed=config.seed,
         )
 
     def as_evaluated(self) -> AbstractContextManager[None]:

@@ -229,6 +229,12 @@ def test_generation_is_the_same_after_logprobs(folder: Path) -> None:
     assert torch.equal(torch.stack(wanted.logits), torch.stack(again.logits))
 
 
+def test_an_adapter_is_multiplied_by_alpha_over_rank(folder: Path) -> None:
+    model = make(folder, lora_rank=4, lora_alpha=6)
+    scales = [layer.scaling for layer in model.model.modules() if hasattr(layer, "scaling")]
+    assert {"default": 1.5} in scales
+
+
 @pytest.mark.parametrize("lora_rank", [0, 4])
 def test_gradient_checkpointing_changes_no_gradient(folder: Path, lora_rank: int) -> None:
     plain = make(folder, lora_rank=lora_rank)

@@ -461,3 +461,40 @@ def test_settings_are_told_apart_by_their_kind() -> None:
         SETTINGS.validate_python({"kind": "progress", "slow": 0.5})
     with pytest.raises(ValidationError, match="beta"):
         SETTINGS.validate_python({"kind": "plr", "stages": 3, "beta": 0})
+
+
+OTHER_VALUES: dict[str, dict[str, Any]] = {
+    "uniform": {},
+    "stages": {"stages": 6, "groups_per_stage": 9, "cumulative": True},
+    "adarft": {"batch": 5, "target": 80.0, "alpha": 0.1, "beta": 0.9, "eta": 5.0},
+    "plr": {"beta": 1.0, "rho": 0.9},
+    "learnable": {"memory": 1.0},
+    "progress": {"fast": 0.9, "slow": 0.2, "theta": 0.4, "explore": 0.9},
+    "sec": {"arms": 2, "rate": 1.0, "temperature": 5.0},
+    "band": {"cap": 1, "epsilon": 0.9, "shuffled": True},
+}
+"""Another value for each setting of each kind."""
+
+
+def weights_of(kind: str, **settings: Any) -> list[Any]:
+    """A selector's weights while tasks are tried, which are solved more or less often."""
+    made = SETTINGS.validate_python({"kind": kind, **SMALL.get(kind, {}), **settings}).make()
+    tasks, found = TRAIN[:12], []
+    made.added(tasks)
+    for step in range(24):
+        rates = {
+            place: abs((place + 8) / 19 - step // 4 % 2 / 2) for place in range(step % 4, 12, 4)
+        }
+        made.record([of(tasks[place], rate) for place, rate in rates.items()])
+        weights = made.weights()
+        found.append(None if weights is None else weights.tolist())
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_setting_changes_the_weights(kind: str) -> None:
+    config = SETTINGS.validate_python({"kind": kind})
+    assert {"kind", *OTHER_VALUES[kind]} == {*type(config).model_fields}
+    usual = weights_of(kind)
+    for name, value in OTHER_VALUES[kind].items():
+        assert weights_of(kind, **{name: value}) != usual, f"{kind}.{name} = {value} has no effect"

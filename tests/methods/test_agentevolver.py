@@ -16,10 +16,12 @@ from coevo_gym.core.notes import NO_NOTES
 from coevo_gym.core.seams import Ticket
 from coevo_gym.core.task import Split
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
+from coevo_gym.methods.agentevolver.coach import ExperienceCoach
 from coevo_gym.methods.agentevolver.credit import AttributionCredit
-from coevo_gym.methods.agentevolver.experience import Experience
+from coevo_gym.methods.agentevolver.experience import DropRule, Experience
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
+from coevo_gym.methods.agentevolver.questioning import Mixture
 from coevo_gym.methods.coevolve import coevolve
 from coevo_gym.methods.contract import assert_method_contract, kit_of
 from coevo_gym.methods.method import Method, NoSettings
@@ -36,6 +38,8 @@ from tests.toy import BENCHMARK
 from tests.view.exports import data_in, whole
 
 pytest.importorskip("torch")
+
+TRAIN = BENCHMARK.tasks(Split.TRAIN)
 
 
 def made(**values: Any) -> Method:
@@ -120,6 +124,43 @@ class TestAssembly:
         with pytest.raises(ConfigError, match="old_logprobs = 'recomputed'"):
             agentevolver(AgentEvolverSettings(), kit)
         agentevolver(AgentEvolverSettings(navigating=False), kit)
+
+    def test_settings_of_the_rule_that_drops_experiences(self) -> None:
+        settings = {"drop_groups": 3, "drop_errors": 2.0, "rest_steps": 4}
+        pool = made(**settings).memories["experiences"]
+        assert isinstance(pool, ExperiencePool)
+        assert pool._drop_rule == DropRule(3, 2.0, 4)
+        assert AgentEvolverSettings(drop_harmful=False).drop_rule is None
+
+    def test_the_ratio_and_the_share_of_evolved_tasks(self) -> None:
+        native = BENCHMARK.tasks(Split.TRAIN)[:4]
+        evolved = [task.model_copy(update={"origin": "evolved"}) for task in TRAIN[4:8]]
+
+        def weights(**settings: float) -> list[float]:
+            method = made(**settings)
+            assert isinstance(method.curriculum, PoolCurriculum)
+            selector = method.curriculum.selector
+            assert isinstance(selector, Mixture)
+            selector = type(selector)(selector._lam, selector._ratio)
+            selector.added([*native, *evolved])
+            found = selector.weights()
+            assert found is not None
+            return [float(weight) for weight in found / found.sum()]
+
+        assert weights() == [0.125] * 8
+        assert weights(evolved_share=0.2) == pytest.approx([0.2] * 4 + [0.05] * 4)
+        assert weights(evolved_ratio=0.5) == pytest.approx([0.125] * 4 + [0.25] * 2 + [0.0] * 2)
+
+    def test_a_share_of_a_group_is_guided(self) -> None:
+        kit = replace(kit_of(agentevolver, "toy"), group_size=4, study_only_steps=0)
+        for share, guided in ((0.25, 1), (0.8, 3), (1.0, 4)):
+            coach = agentevolver(AgentEvolverSettings(guided_share=share), kit).coach
+            assert isinstance(coach, ExperienceCoach)
+            tickets = [Ticket(str(place), TRAIN[0], "g", place) for place in range(4)]
+            coach._pool.admit(
+                Experience(when_to_use=TRAIN[0].instruction, content="-", task_id="", source="rule")
+            )
+            assert sum(bool(one.cues) for one in coach.guide(tickets)) == guided
 
     @pytest.mark.parametrize(
         ("update_every", "made_in"), [(0, [0, 1]), (1, [0, 1, 2, 3, 4, 5]), (2, [0, 1, 2, 4])]

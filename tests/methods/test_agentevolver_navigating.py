@@ -149,15 +149,6 @@ class TestThePool:
             pool.note(Notes([used(harmful.id, -1.0, str(n))]))
         assert (pool.usefulness(harmful.id) is None) is (drop is not None)
 
-    def test_states_of_earlier_versions_are_measured_anew(self) -> None:
-        made = experience()
-        state = pool_of(made).state_dict()
-        del state["dropped"]
-        state["experiences"][0]["use"] = [-0.25, 7]
-        pool = pool_of()
-        pool.load_state_dict(state | {"harmful": ["gone"]})
-        assert pool.usefulness(made.id) == Usefulness(-0.25)
-
     def test_its_changes_are_those_of_the_latest_notes(self) -> None:
         pool, made = pool_of(capacity=2), experience()
         assert isinstance(pool, AdviceMemory)

@@ -585,6 +585,16 @@ class TestAssembly:
     def test_it_keeps_the_contract_of_methods(self) -> None:
         assert_method_contract(role_agent)
 
+    def test_the_tokens_of_a_prediction_are_a_setting(self) -> None:
+        usual, few = RoleAgentSettings(), RoleAgentSettings(prediction_tokens=10)
+        assert usual.policy_tokens_per_step(30, 768) == 2 * 768
+        assert few.policy_tokens_per_step(30, 768) == 20
+        kit = replace(kit_of(role_agent, "toy"), language_model=True)
+        study = role_agent(few, kit).studies[-1]
+        assert isinstance(study, Foresight)
+        assert isinstance(study._predictor, PolicyPredictor)
+        assert study._predictor._max_tokens == 10
+
     def test_with_all_of_it(self) -> None:
         method = made()
         assert [study.kind for study in method.studies] == ["failure_mode", "foresight"]

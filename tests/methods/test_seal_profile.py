@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,3 +107,28 @@ def test_nothing_is_lost_or_counted_twice(episodes: list[list[tuple[list[str], b
     assert {label: seen.turns for label, seen in profile.total.items()} == counted
     assert all(0.0 <= seen.mean <= 1.0 for seen in profile.total.values())
     assert profile.evolutions == len(episodes) // 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("evolve_every_steps", 2),
+        ("count", 30),
+        ("prevalence", 0.9),
+        ("keep", 0.9),
+        ("reward", 0.0),
+        ("top", 0),
+        ("alpha", 0.1),
+        ("beta", 1.0),
+        ("confident", 1),
+    ],
+)
+def test_each_setting_changes_what_is_on_or_how_labels_count(name: str, value: float) -> None:
+    def after(**settings: float) -> tuple[object, ...]:
+        profile = FailureProfile(ProfileConfig(**{"evolve_every_steps": 1, **settings}))
+        for arguments, states in ((12, 9), (8, 100)):
+            labels = ["argument_mismatch"] * arguments + ["state_mismatch"] * states
+            profile.note(told(*(([label], False) for label in labels), (["pass"], True)))
+        return profile.on, profile.utilities
+
+    assert after(**{name: value}) != after()

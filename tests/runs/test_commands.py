@@ -83,7 +83,7 @@ def test_a_policy_that_cannot_be_made_leaves_no_run(
         ("eval ty", "Did you mean 'toy'?"),
         ("eval toy-rn", "Did you mean 'toy-run'?"),
         ("train toy.toml --name=", "name = ''"),
-        ("train quickstart --set loop=3", "Did you mean loop.seed?"),
+        ("train quickstart --set loop=3", "There is no setting 'loop'"),
         ("train quickstart --set method.native=true", "arm.NAME.set.method.native"),
         ("tasks ty", "Did you mean 'toy'?"),
         ("tasks shwo", "There is no benchmark or run named 'shwo'"),

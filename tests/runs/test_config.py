@@ -31,8 +31,8 @@ def test_the_last_origin_wins(toml: Path) -> None:
     assert origins["learner.epochs"] == "environment variable COEVO_CFG__LEARNER__EPOCHS"
     assert origins["learner.minibatches"] == "command line"
     assert origins["learner.clip_low"] == "default"
-    assert origins["loop.seed"] == "seed"
-    assert found.config.loop.seed == found.config.seed == 1
+    assert origins["arithmetic"] == "policy.kind"
+    assert found.config.seed == 1
     assert found.config.name == "mine"
 
 
@@ -49,9 +49,9 @@ def test_a_typo_names_key_origin_and_suggestion(toml: Path) -> None:
     with pytest.raises(ConfigError, match=r"'lop' \(from .*mine.toml\)"):
         load(toml, "[lop]\nmax_steps = 1\n")
     with pytest.raises(
-        ConfigError, match=r"environment variable COEVO_CFG__LOOP__SEEED.*loop.seed"
+        ConfigError, match=r"environment variable COEVO_CFG__LOOP__ROLOUT.*loop.rollout"
     ):
-        load(toml, "", COEVO_CFG__LOOP__SEEED="1")
+        load(toml, "", COEVO_CFG__LOOP__ROLOUT="async")
     with pytest.raises(ConfigError, match=r"'epochs' \(from command line\).*mean learner.epochs\?"):
         load(toml, "", "epochs=1")
     with pytest.raises(ConfigError, match=r"must have the form section.key=value, got 'seed'"):
@@ -166,9 +166,9 @@ def test_broken_files_are_named_with_the_line(toml: Path) -> None:
         load_config("quikstart")
 
 
-def test_a_config_made_in_python_has_one_seed() -> None:
+def test_a_config_made_in_python_has_the_limit_of_its_loop_or_the_default() -> None:
     config = RunConfig.model_validate({"seed": 4, "loop": LoopConfig(max_steps=3)})
-    assert config.loop.seed == 4
+    assert (config.loop.max_steps, config.loop.max_env_steps) == (3, None)
     assert RunConfig().loop.max_env_steps == RunConfig(seed=1).loop.max_env_steps
 
 

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 import coevo_gym
+from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.chat import ChatAgent
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context
-from coevo_gym.core.spend import NO_USAGE, Usage
+from coevo_gym.core.spend import NO_USAGE, Caps, Meter, Usage
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
 from coevo_gym.curricula.gates.similarity import BinnedEvolver
 from coevo_gym.envs.alfworld.trial import worker_environment
@@ -30,7 +31,7 @@ from coevo_gym.methods.kit import SOLVE
 from coevo_gym.prompts import load_prompt
 from coevo_gym.prompts.template import FOLDER
 from coevo_gym.runs.assembly import Assembly
-from coevo_gym.runs.config import arm_configs, load_config
+from coevo_gym.runs.config import ExplorerSettings, arm_configs, load_config
 from coevo_gym.runs.evolving import models
 from coevo_gym.runs.evolving.answers import warnings
 from coevo_gym.runs.evolving.rounds import carried_out_by
@@ -490,3 +491,17 @@ def test_a_benchmark_that_models_cannot_explore_is_refused_before_anything(
     with pytest.raises(ConfigError, match="A model cannot explore webshop"):
         coevo_gym.train("webshop_llm", sets=small("http://127.0.0.1:9/v1"), folder=tmp_path / "r")
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("turns", [3, None])
+def test_a_setting_says_how_many_past_steps_the_explorer_sees(turns: int | None) -> None:
+    asked = models.AskedExplorer(
+        Tape(ScriptedPolicy([]), None, "off", model="m"),
+        Meter(Caps()),
+        settings=ExplorerSettings(kind="model", history_turns=turns),
+        prompt=load_prompt("webshop"),
+        stopped=lambda: False,
+    )
+    agent = asked.agent()
+    assert isinstance(agent, ChatAgent)
+    assert (agent.config.history, agent.config.window_turns) == ("window", turns)

@@ -48,7 +48,7 @@ def test_all_ways_to_give_settings_are_one() -> None:
         for source in (TOY, Path(TOY), tree, RunConfig.model_validate(tree))
     ]
     assert all(config == configs[0] for config in configs)
-    assert (configs[0].loop.seed, configs[0].learner.epochs) == (7, 2)
+    assert (configs[0].seed, configs[0].learner.epochs) == (7, 2)
     with pytest.raises(ConfigError, match=r"'lerner' \(from the config\).*mean"):
         load_config({"lerner": {"lr": 1}})
     with pytest.raises(ConfigError, match=r"'learner.lrr' \(from sets\).*learner.lr"):

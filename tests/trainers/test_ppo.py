@@ -204,6 +204,20 @@ class TestUpdate:
         assert metrics["value_loss"] == pytest.approx(0.5)
         assert one.head.bias.item() == pytest.approx(0.1, abs=1e-3)
 
+    @pytest.mark.parametrize(
+        ("name", "value"), [("value_clip", 1e-3), ("value_weight", 0.0), ("weight_decay", 1.0)]
+    )
+    def test_each_setting_changes_what_is_learned(self, name: str, value: float) -> None:
+        def weights(**settings: float) -> torch.Tensor:
+            one = learner(value_lr=0.1, lr=0.1, **settings)
+            for seed in range(2):
+                groups = batch(FakeLanguageModel(), seed=seed)
+                one.update(groups, one.advantages(groups))
+            parts = (*one.policy.parameters(), *one.head.parameters())
+            return torch.cat([part.detach().flatten() for part in parts])
+
+        assert not torch.equal(weights(**{name: value}), weights())
+
     def test_a_policy_without_hidden_states_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"FakeLanguageModel does not expose hidden states"):
             PPO(FakeLanguageModel())

@@ -246,6 +246,14 @@ class TestImitateChoices:
         assert len(found.losses) == 2
         assert policy.version == 1
 
+    def test_training_stops_without_the_least_improvement(self, envs: EnvPool) -> None:
+        policy = TinyPolicy(SMALL)
+        demonstrations = demonstrate(TRAIN[:4], envs, BENCHMARK, choosing(policy))
+        wanted = ImitationConfig(min_improvement=0.9, patience_epochs=2)
+        found = imitate(policy, demonstrations, wanted)
+        assert found.converged
+        assert len(found.losses) == 3  # no loss can fall by as much after the first epoch
+
     def test_the_best_weights_are_kept(self, envs: EnvPool) -> None:
         policies = [TinyPolicy(SMALL, seed=1) for _ in range(2)]
         demonstrations = demonstrate(TRAIN[:10], envs, BENCHMARK, choosing(policies[0]))

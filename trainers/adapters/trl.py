@@ -37,7 +37,7 @@ from coevo_gym.provision import explaining
 from coevo_gym.trainers.adapters.chat_rollout import ChatRollout
 from coevo_gym.trainers.adapters.checkpoint import load_session, save_session
 
-with explaining("TRL's trainer needs TRL", "trl"):
+with explaining("TRL's trainer needs TRL.", "trl"):
     from transformers import TrainerCallback
 
 OVER = "The episode is over. Nothing you do changes it any more."

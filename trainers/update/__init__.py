@@ -2,5 +2,5 @@
 
 from coevo_gym.provision import explaining
 
-with explaining("Training needs PyTorch", "train"):
+with explaining("Training needs PyTorch.", "train"):
     import torch  # noqa: F401

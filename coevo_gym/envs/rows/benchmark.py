@@ -40,7 +40,7 @@ from coevo_gym.core.task_file import TaskList, decoded, task_lines
 from coevo_gym.core.trajectory import Step, Trajectory, View
 from coevo_gym.envs.checks import is_positive_int
 from coevo_gym.envs.rows.calls import Respond, Verify, source_of
-from coevo_gym.envs.rows.conversations import Rules
+from coevo_gym.envs.rows.conversations import RowRules
 from coevo_gym.envs.rows.env import RowsEnv
 from coevo_gym.envs.rows.world import RowVerifier, RowWorld
 from coevo_gym.envs.tags import TAG
@@ -125,7 +125,7 @@ class RowsBenchmark:
         self,
         name: str,
         rows: Sequence[PromptRow],
-        rules: Rules,
+        rules: RowRules,
         *,
         shares: Mapping[str, float] = SHARES,
     ) -> None:
@@ -360,7 +360,7 @@ def from_rows(
     whole = f"{content.hexdigest()} {source_of(verify, respond, env)}"
     stem = re.sub(r"\W+", "_", Path(rows).stem.lower()) if isinstance(rows, (str, Path)) else "rows"
     name = name or f"{stem}_{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
-    rules = Rules(verify, respond, env, timeout_s)
+    rules = RowRules(verify, respond, env, timeout_s)
     made = RowsBenchmark(name, read, rules, shares=shares)
     _register(made, content.hexdigest(), 1 if rules.one_answer else max_turns)
     return made

@@ -22,7 +22,7 @@ from coevo_gym.envs.rows.calls import (
 )
 
 
-class Conversation(Protocol):
+class RowEpisode(Protocol):
     """One episode on a row."""
 
     def begin(self) -> str:
@@ -39,7 +39,7 @@ class Conversation(Protocol):
 
 
 @dataclass(frozen=True)
-class Rules:
+class RowRules:
     """The user's functions, and how they are called.
 
     Attributes:
@@ -59,7 +59,7 @@ class Rules:
         """True if an episode consists of one answer."""
         return self.respond is None and self.env is None
 
-    def converse(self, row: Row, prompt: str) -> Conversation:
+    def converse(self, row: Row, prompt: str) -> RowEpisode:
         """Return a new episode on a row.
 
         Raises:
@@ -70,7 +70,7 @@ class Rules:
             return _Wrapped(made, row, self.timeout_s)
         return _Dialogue(self.respond, row, prompt, self.timeout_s)
 
-    def judge(self, conversation: Conversation, row: Row, answer: str) -> float:
+    def judge(self, conversation: RowEpisode, row: Row, answer: str) -> float:
         """Return the score of a finished episode in [0, 1].
 
         Raises:

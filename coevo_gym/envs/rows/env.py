@@ -11,7 +11,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import FrozenDict, Verifier, World
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.frame import Frame, Grade
-from coevo_gym.envs.rows.conversations import Conversation, Rules
+from coevo_gym.envs.rows.conversations import RowEpisode, RowRules
 from coevo_gym.envs.rows.world import RowVerifier, RowWorld
 
 
@@ -52,7 +52,7 @@ class RowsEnv(TaskEnv):
     begins_alone = False
     extra_info: ClassVar[Mapping[str, Any]] = FrozenDict({"rows.system": ""})
 
-    _talk: Conversation | None = None
+    _talk: RowEpisode | None = None
 
     def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
         assert isinstance(world, RowWorld)
@@ -81,7 +81,7 @@ class RowsEnv(TaskEnv):
             talk.close()
 
     @property
-    def _rules(self) -> Rules:
+    def _rules(self) -> RowRules:
         rows: Any = get_benchmark(self.benchmark)  # a RowsBenchmark
-        rules: Rules = rows.rules
+        rules: RowRules = rows.rules
         return rules

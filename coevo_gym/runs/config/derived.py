@@ -1,6 +1,5 @@
 """Settings that are derived from other settings unless the user sets them.
 
-- ``loop.seed`` is the run's ``seed``.
 - ``arithmetic`` is portable for the tiny policy, and native for language models, which portable
   arithmetic would make several times slower.
 - A language model (``policy.kind`` ``transformers`` or ``vllm``) is trained with smaller learning
@@ -40,13 +39,10 @@ def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
     return found
 
 
-def derived(
-    policy: PolicySettings, learner: FrozenModel, *, seed: int
-) -> dict[str, tuple[Any, str]]:
+def derived(policy: PolicySettings, learner: FrozenModel) -> dict[str, tuple[Any, str]]:
     """Return a run's derived settings, each with the setting that determines it."""
     of_policy = flat(_of_policy(policy, learner))
     return {
-        "loop.seed": (seed, "seed"),
         "arithmetic": (default_arithmetic(policy.kind), "policy.kind"),
         **{key: (value, "policy.kind") for key, value in of_policy},
     }

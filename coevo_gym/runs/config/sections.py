@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from coevo_gym.agents.chat.agent import ChatConfig
 from coevo_gym.agents.endpoint.endpoint import EndpointConfig
-from coevo_gym.agents.lm.language_model import ModelConfig
+from coevo_gym.agents.lm.language_model import LocalModelConfig, ModelConfig
 from coevo_gym.agents.lm.vllm_engine import VLLMConfig
 from coevo_gym.agents.tiny.policy import TinyConfig
 from coevo_gym.core.benchmark import benchmark_specs
@@ -185,7 +185,7 @@ class ExplorerModelSettings(FrozenModel):
     kind: Literal["openai", "transformers", "vllm", "policy"] = "openai"
     """``openai`` is an OpenAI-compatible endpoint, ``transformers`` and ``vllm`` run a model on
     this machine, and ``policy`` is the policy being trained, as it is when a round begins."""
-    model: ModelConfig = ModelConfig()
+    model: LocalModelConfig = LocalModelConfig()
     """The language model for the kinds ``transformers`` and ``vllm``; it is not trained."""
     vllm: VLLMConfig = VLLMConfig()
     """Settings for sharing the machine between vLLM and the learner."""

@@ -96,7 +96,7 @@ class RunConfig(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Fill in the defaults that depend on other settings, such as the loop's seed."""
+        """Fill in the defaults that depend on other settings, such as the learning rate."""
         if not isinstance(data, Mapping):
             return data
         if _names_growth(data.get("curriculum")):
@@ -107,12 +107,11 @@ class RunConfig(FrozenModel):
         if not isinstance(loop, Mapping):
             return data
         end = {} if "max_steps" in loop else {"max_env_steps": DEFAULT_ENV_STEPS}
-        loop = {"seed": data.get("seed", 0), **end, **loop}
         policy = data.get("policy", {})
         kind = policy.get("kind") if isinstance(policy, Mapping) else getattr(policy, "kind", "")
         given: dict[str, Any] = {"warmup": {}, "learner": {}}
         given["arithmetic"] = default_arithmetic(kind or "tiny")
-        return complete({**given, **data, "loop": loop}, policy)
+        return complete({**given, **data, "loop": {**end, **loop}}, policy)
 
     @field_validator("arms")
     @classmethod
@@ -149,7 +148,7 @@ class RunConfig(FrozenModel):
 
     def derived(self) -> dict[str, tuple[Any, str]]:
         """Return derived settings with dotted keys, each with the setting that determines it."""
-        return derived(self.policy, self.learner, seed=self.seed)
+        return derived(self.policy, self.learner)
 
     def warnings(self) -> Iterator[str]:
         """Yield warnings about settings that are allowed but probably unintended."""

@@ -12,6 +12,7 @@ from coevo_gym.agents.advice.advisor import Budgeted, ModelAdvisor
 from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
+from coevo_gym.agents.lm.language_model import ModelConfig
 from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.core.evolution import digest
 from coevo_gym.core.inquiry import Advisor, AnswerStore, Scope
@@ -264,7 +265,7 @@ class Models:
         if key not in self._made:
             settings = PolicySettings(
                 kind=model.kind,
-                model=model.model,
+                model=ModelConfig(**model.model.model_dump()),
                 vllm=model.vllm,
                 endpoint=model.endpoint,
                 chat=ChatConfig(thinking=thinking),

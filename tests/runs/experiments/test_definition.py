@@ -70,7 +70,7 @@ def test_all_rows_have_settings_that_hold(name: str) -> None:
                     where = {"benchmark": benchmark, "budget": size}
                     config = resolve(experiment, row, 1, **where, environ={}).config
                     assert config.arms == (row.name,)
-                    assert config.seed == config.loop.seed == 1
+                    assert config.seed == 1
                     assert config.benchmark.name == benchmark
                     assert row.printed(size)
                     assert "default" not in row.printed(size)

@@ -16,7 +16,7 @@ from coevo_gym.provision import explaining
 from coevo_gym.trainers.settings import GRPOConfig
 from coevo_gym.trainers.update.batch import Batch
 
-with explaining("Training needs PyTorch", "train"):
+with explaining("Training needs PyTorch.", "train"):
     import torch
     from torch import Tensor
 
