@@ -315,7 +315,7 @@ def test_no_cell_is_a_formula_or_controls_a_terminal() -> None:
     table = table_of(chosen, lines_of(chosen, {}, {}))
     first, *rest = table.lines
     label = "=1+2\x1b[2J\u202e|\nend"
-    odd = replace(table, lines=(replace(first, group="", label=label), *rest))
+    odd = replace(table, lines=(replace(first, label=label), *rest))
     rows = list(csv.reader(io.StringIO(as_csv(odd))))
     assert rows[1][1] == "'=1+2[ESC][2J[202E]|\nend"
     assert not any(cell.startswith(("=", "@", "\t")) for row in rows for cell in row)
