@@ -1,4 +1,4 @@
-"""Published settings for methods, and published results for CoEvolve.
+"""Settings that papers publish, to print in which settings a run departs from them.
 
 CoEvolve's settings are from its Tables 3 and 9 (arXiv 2604.15840), Role-Agent's from its Table 5
 (arXiv 2606.10917), and AgentEvolver's from its published code, with the lower clip from the paper
@@ -15,28 +15,8 @@ from typing import Any
 PAPERS = ("coevolve", "role_agent", "agentevolver")
 """The papers that :func:`differences` accepts."""
 
-_SMALL, _MIDDLE, _LARGE = (
-    "Qwen3-4B-Instruct-2507", "Qwen2.5-7B-Instruct", "Qwen3-30B-A3B-Instruct-2507",
-)  # fmt: skip
-"""The model releases that CoEvolve's paper uses, from small to large."""
-_COEVOLVE = {
-    ("alfworld", _SMALL): ("77.85", "82.86"),
-    ("appworld", _MIDDLE): ("26.78", "27.98"),
-    ("appworld", _LARGE): ("48.81", "54.76"),
-    ("appworld", _SMALL): ("28.57", "35.71"),
-    ("bfcl", _MIDDLE): ("56.0", "61.5"),
-    ("bfcl", _LARGE): ("64.0", "67.0"),
-    ("bfcl", _SMALL): ("58.0", "63.0"),
-    ("webshop", _SMALL): ("75.0", "80.6"),
-}
-"""Published success rates (in percent) of GRPO on the initial tasks and on an evolving task set."""
-_REMARKS = {
-    "alfworld": "; the paper does not say on which games. Its shares fit the 140 of valid_seen; "
-    "here the 134 of valid_unseen are scored",
-    "bfcl": ", on all 200 base items, of which training here uses 120 and scores 40: on all of "
-    "them, compare models as they are with `coevo eval bfcl --split test --env scheme=all200 "
-    "--set benchmark.subset=base`, and nothing trained here",
-}
+_MODELS = ("Qwen3-4B-Instruct-2507", "Qwen2.5-7B-Instruct", "Qwen3-30B-A3B-Instruct-2507")
+"""The model releases that CoEvolve's paper uses."""
 _SETTINGS: Mapping[str, Any] = {
     "policy.model.lora_rank": 0,
     "policy.model.max_context": 25_580,
@@ -150,20 +130,17 @@ _OF_PAPER = {
 }
 
 
-def published(benchmark: str, model: str, methods: Collection[str]) -> str | None:
-    """Describe published results for a benchmark and a model, or return None if there are none.
+def follows_coevolve(benchmark: str, model: str, methods: Collection[str]) -> bool:
+    """Return True if CoEvolve's paper has results for a run's benchmark, model and methods.
 
     Args:
         benchmark: name of the benchmark.
         model: path of the model, whose last part identifies it.
-        methods: names of the run's methods.
+        methods: names of the run's methods; with a method of another paper, the run follows that.
     """
-    if {*methods} & {*PAPERS} - {"coevolve"}:
-        return None  # the run follows another paper
-    found = _COEVOLVE.get((benchmark, Path(model).name))
-    rates = zip(("static", "coevolve"), found or (), strict=False)
-    told = ", ".join(f"{name} {rate} %" for name, rate in rates if name in methods)
-    return f"{told} (arXiv 2604.15840){_REMARKS.get(benchmark, '')}" if told else None
+    ours, others = {"static", "coevolve"}, {*PAPERS} - {"coevolve"}
+    known = benchmark in _OF_BENCHMARK and Path(model).name in _MODELS
+    return known and bool(ours & {*methods}) and not others & {*methods}
 
 
 def differences(

@@ -1,12 +1,10 @@
-"""Tasks as files for others: whole, as a table, and described."""
+"""Tasks as files for others: whole, and as a table."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import sys
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,14 @@ from coevo_gym.core.errors import ConfigError, SplitLeakError
 from coevo_gym.core.task import Split
 from coevo_gym.core.task_file import read_tasks
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
-from coevo_gym.runs.tasks.bundle import COLUMNS, ExportedTask, of_benchmark, of_run, write_bundle
+from coevo_gym.runs.tasks.bundle import (
+    COLUMNS,
+    SOLUTION,
+    ExportedTask,
+    of_benchmark,
+    of_run,
+    write_bundle,
+)
 from coevo_gym.runs.tasks.listing import run_rows
 from coevo_gym.store.folder import RunFolder
 from tests import needs
@@ -43,7 +48,7 @@ def test_a_run_is_exported_and_read_back(coevo: Coevo, run: Path, tmp_path: Path
     listed = json.loads(coevo("tasks", "told", "--json"))
     shown = json.loads(coevo("tasks", "show", listed[0]["name"], "--run", "told", "--json"))
     text = coevo("tasks", "export", "told")
-    assert "told-tasks/croissant.json" in text
+    assert "told-tasks/tasks.parquet" in text
     assert "Before you share these tasks (toy)" in text
     folder = tmp_path / "told-tasks"
     tasks = read_tasks(folder / "tasks.jsonl")
@@ -97,51 +102,19 @@ def test_one_arm_is_exported(run: Path) -> None:  # noqa: F811
         of_run(folder, "nosuch")
 
 
-def test_the_description_says_what_is_there(tmp_path: Path) -> None:
-    written = write_bundle(
-        tmp_path / "out", "mine", of_benchmark(NATIVE), parquet=False, today=date(2026, 1, 2)
-    )
-    data = json.loads((tmp_path / "out" / "croissant.json").read_text())
-    assert data["conformsTo"] == "http://mlcommons.org/croissant/1.0"
-    assert data["@type"] == "sc:Dataset"
-    assert data["datePublished"] == "2026-01-02"
-    for field in ("name", "description", "license", "creator", "url"):
-        assert data[field], field
-    assert data["description"].startswith("3 training tasks")
-    (file,) = data["distribution"]
-    whole = (tmp_path / "out" / file["contentUrl"]).read_bytes()
-    assert file["sha256"] == hashlib.sha256(whole).hexdigest()
-    assert file["contentSize"] == f"{len(whole)} B"
-    assert [path.name for path in written.files] == ["tasks.jsonl", "croissant.json"]
-    (records,) = data["recordSet"]
-    first = json.loads(whole.split(b"\n")[0])
-    for field in records["field"]:
-        assert field["source"]["fileObject"] == {"@id": file["@id"]}
-        value = first[field["source"]["extract"]["column"]]
-        assert isinstance(value, list) == field.get("repeated", False)
-
-
 @with_pyarrow
 def test_every_column_of_the_table_is_described(tmp_path: Path) -> None:
     write_bundle(tmp_path, "mine", of_benchmark(NATIVE), with_solutions=True)
-    data = json.loads((tmp_path / "croissant.json").read_text())
-    records = data["recordSet"][0]
-    assert records["key"] == {"@id": records["field"][0]["@id"]}
-    (row, *_) = rows_of(tmp_path / "tasks.parquet")
-    assert [field["name"] for field in records["field"]] == list(row)
-    ids = [field["@id"] for one in data["recordSet"] for field in one["field"]]
-    assert len(set(ids)) == len(ids)
-    terms = set(data["@context"])
-    used = {key for field in records["field"] for key in field} | set(records) | set(data)
-    plain = {"@context", "@type", "@id", "name", "description", "license", "creator", "url"}
-    assert used - plain - {"datePublished", "version", "distribution"} <= terms
+    from pyarrow import parquet
+
+    schema = parquet.read_schema(tmp_path / "tasks.parquet")
+    for column in (*COLUMNS, SOLUTION):
+        assert schema.field(column.name).metadata == {b"description": column.about.encode()}
 
 
 def test_equal_tasks_give_equal_files(tmp_path: Path) -> None:
     for name in "ab":
-        write_bundle(
-            tmp_path / name, "mine", of_benchmark(NATIVE), parquet=False, today=date(2026, 1, 2)
-        )
+        write_bundle(tmp_path / name, "mine", of_benchmark(NATIVE), parquet=False)
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
 
@@ -161,8 +134,6 @@ def test_a_benchmark_is_exported_with_its_terms(coevo: Coevo, tmp_path: Path) ->
     assert "do not publish them" in text
     tasks = read_tasks(tmp_path / "shop" / "tasks.jsonl")
     assert {task.split for task in tasks} == {Split.TRAIN}
-    data = json.loads((tmp_path / "shop" / "croissant.json").read_text())
-    assert "do not publish them" in data["license"]["description"]
 
 
 def test_a_table_without_pyarrow_says_what_to_install(
@@ -186,7 +157,7 @@ def test_an_earlier_export_is_replaced_only_if_asked_for(coevo: Coevo, tmp_path:
     (tmp_path / "told-tasks" / "notes.txt").write_text("mine")
     coevo("tasks", "export", "told", "--overwrite", "--no-parquet")
     left = sorted(path.name for path in (tmp_path / "told-tasks").iterdir())
-    assert left == ["croissant.json", "notes.txt", "tasks.jsonl"]
+    assert left == ["notes.txt", "tasks.jsonl"]
 
 
 def test_mistakes_are_explained(coevo: Coevo, run: Path, finished: Path) -> None:  # noqa: F811

@@ -60,7 +60,7 @@ def made_up(folder: RunFolder, base: Path, *, lora_rank: int, steps: tuple[int, 
         state = {"state": {"step": step, "env_steps": 100 * step}}
         saved = {"policy": model.state_dict(), "learner": {}, "loop": json.dumps(state)}
         checkpoints.save(step, saved)
-        numbers = {"success_rate": 0.1 * step, "mean_score": 0.2, "episodes": 10}
+        numbers = {"success_rate": 0.1 * step, "mean_score": 0.2, "tasks": 10}
         place = {"event": "eval", "arm": "static", "step": step, "env_steps": 100 * step}
         append_line(folder.metrics, place | {f"eval.{k}": v for k, v in numbers.items()})
     return resolved
@@ -172,7 +172,7 @@ def test_the_card_tells_what_was_measured_and_leaves_the_licence(
     append_line(
         run.metrics,
         {"event": "eval", "arm": "static", "step": 0, "eval.success_rate": 0.05,
-         "eval.mean_score": 0.1, "eval.episodes": 10},
+         "eval.mean_score": 0.1, "eval.tasks": 10},
     )  # fmt: skip
     card = export_model(run, tmp_path / "out", overwrite=True)
     text = (tmp_path / "out" / "README.md").read_text()
@@ -183,6 +183,7 @@ def test_the_card_tells_what_was_measured_and_leaves_the_licence(
     assert "of-others" not in text
     assert "| benchmark | toy |" in text
     assert "| preset | toy.toml |" in text
+    assert "| terms of the benchmark's data | not stated |" in text
     assert str(tmp_path) not in text
     assert str(base) not in text
     origin = read_json(tmp_path / "out" / ORIGIN)

@@ -102,7 +102,7 @@ def test_late_evaluations_by_formula() -> None:
             "success_rate_low": 0.0,
             "success_rate_high": 1.0,
             "mean_score": rate / 2,
-            "episodes": 40.0,
+            "tasks": 40.0,
         }
         for rate in rates
     ]

@@ -308,11 +308,11 @@ def export_tasks(
     tasks.jsonl contains the full tasks with world, verifier and reference solution; samplers
     and `coevo tasks import` read it. tasks.parquet is a table for sharing, with each task's round,
     signal and gates. The table does not contain verifiers, and contains solutions only with
-    --with-solutions. croissant.json describes both files (JSON-LD, Croissant 1.0).
+    --with-solutions.
 
     For a run, the command exports the tasks that its rounds found or that a user released, but
     never validation or test tasks. The command prints the benchmark's conditions for sharing
-    the tasks, and adds them to croissant.json. Read the conditions before you publish anything.
+    the tasks. Read them before you publish anything.
 
     For example:
 

@@ -72,7 +72,6 @@ class ModelCard:
         base: the base model.
         lora_rank: rank of the trained adapter; 0 if all weights were trained.
         benchmark: name of the benchmark.
-        title: title of the benchmark.
         subset: subset of the benchmark; "" for all.
         preset: the preset or file of the run's settings; "" for none.
         seed: seed of the run.
@@ -93,7 +92,6 @@ class ModelCard:
     base: str
     lora_rank: int
     benchmark: str
-    title: str
     subset: str
     preset: str
     seed: int
@@ -135,7 +133,6 @@ def card_of(folder: RunFolder, policy: str, saved: Checkpoint, *, weights: str) 
         base=config.policy.model.path,
         lora_rank=config.policy.model.lora_rank,
         benchmark=config.benchmark.name,
-        title=spec.title if spec else "",
         subset=config.benchmark.subset or "",
         preset=preset_of(manifest.get("origins", {})),
         seed=config.seed,
@@ -215,15 +212,10 @@ def written(card: ModelCard, *, adapter: bool) -> str:
     parts = [
         "---\n" + "\n".join(head) + "\n---",
         f"# {card.policy} of {card.run}",
-        _about(card),
         "## Evaluation results",
         _measured(card),
-        "## How to use it",
-        _use(card, adapter),
-        "## Where it comes from",
+        "## Origin",
         _table(_origin(card)),
-        "## Before you publish it",
-        _before(card),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -232,18 +224,6 @@ def _name_of(base: str) -> str:
     """Return a model's name: the hub id, or the last part of a path."""
     is_hub_id = base.count("/") == 1 and not base.startswith((".", "/", "~"))
     return base if is_hub_id else base.rstrip("/").rpartition("/")[2]
-
-
-def _about(card: ModelCard) -> str:
-    what = "A LoRA adapter" if card.lora_rank else "All weights"
-    name = _name_of(card.base)
-    learned = "imitating solutions" if card.policy == WARMUP else "reinforcement learning"
-    text = (
-        f"{what} of {name}, trained by {learned} in {card.benchmark}"
-        f"{f' ({card.title})' if card.title else ''} with coevo_gym, for {card.step:,} learner "
-        f"steps and {card.env_steps:,} env steps."
-    )
-    return f"{text} **{card.mark}**." if card.mark else text
 
 
 def _measured(card: ModelCard) -> str:
@@ -263,23 +243,7 @@ def _numbers(card: ModelCard) -> str:
             f"| {one.policy} | {one.split} | {one.success:.1%} | {one.low:.1%} – {one.high:.1%} "
             f"| {one.score:.3f} | {one.tasks} | {one.samples} | {one.source} |"
         )
-    return "\n".join(rows) + (
-        "\n\nResults on val may have influenced the choice of settings, so rely on the results "
-        "on test."
-    )
-
-
-def _use(card: ModelCard, adapter: bool) -> str:
-    needs = "  # needs peft, and the base model" if adapter else ""
-    return f"""```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-model = AutoModelForCausalLM.from_pretrained("PATH"){needs}
-tokenizer = AutoTokenizer.from_pretrained("PATH")
-```
-
-The model expects the prompts that it was trained with, from the prompt file below.
-`coevo eval {card.benchmark} --policy transformers:PATH` uses the same file."""
+    return "\n".join(rows)
 
 
 def _origin(card: ModelCard) -> Iterator[tuple[str, str]]:
@@ -298,17 +262,9 @@ def _origin(card: ModelCard) -> Iterator[tuple[str, str]]:
     yield "versions", ", ".join(f"{name} {version}" for name, version in card.versions.items())
     if card.git_commit:
         yield "commit", card.git_commit[:12]
-
-
-def _before(card: ModelCard) -> str:
-    lines = [
-        "- Choose a licence in the header of this file. It must respect the base model's licence.",
-        "- The weights may reveal data that they were trained on. "
-        + (f"{card.benchmark}: {card.terms}" if card.terms else "See the benchmark's terms."),
-        "- State what the model must not be used for: it was trained to act in a simulation, "
-        "without regard to anything outside of the simulation.",
-    ]
-    return "\n".join(lines)
+    if card.mark:
+        yield "tasks", card.mark
+    yield "terms of the benchmark's data", card.terms or "not stated"
 
 
 def _table(rows: Iterator[tuple[str, str]]) -> str:

@@ -15,7 +15,7 @@ from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.registry import METHODS, load_object
 from coevo_gym.core.sections import flat
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.methods.published import differences, published
+from coevo_gym.methods.published import differences, follows_coevolve
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.planning.device import H200, Device
@@ -173,13 +173,13 @@ def rows_of_arms(config: RunConfig) -> dict[str, list[tuple[str, Any, str]]]:
     return found
 
 
-def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Yield the settings that differ from the paper's or, if none do, the published results."""
-    if config.policy.kind not in LANGUAGE_MODELS:
-        return
+def _departures(config: RunConfig) -> Iterator[tuple[str, str]]:
+    """Yield the settings that differ from those of CoEvolve's paper."""
     arms, benchmark = arm_configs(config).values(), config.benchmark.name
-    said = published(benchmark, config.policy.model.path, [arm.method for arm in arms])
-    if said is None:
+    methods = [arm.method for arm in arms]
+    if config.policy.kind not in LANGUAGE_MODELS or not follows_coevolve(
+        benchmark, config.policy.model.path, methods
+    ):
         return
     differ: dict[str, str] = {}
     for arm in arms:
@@ -187,8 +187,6 @@ def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
     if differ:
         listed = "; ".join(f"{key}: {values}" for key, values in differ.items())
         yield "settings that differ from the paper's", listed
-    else:
-        yield "published results", said
 
 
 def initial_tasks(arm: ArmConfig) -> int:
@@ -273,7 +271,7 @@ def rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
             "tokens processed in updates",
             f"at most {planned.max_learned_tokens:,} per epoch, if each episode fills one context",
         )
-    yield from _published(config)
+    yield from _departures(config)
     if isinstance(config.learner, GRPOConfig) and config.learner.clips_never_act:
         yield "warning: clipping has no effect", CLIPS_NEVER_ACT
     for warning in config.warnings():

@@ -1,17 +1,13 @@
-"""The files in an export of tasks: ``tasks.jsonl``, ``tasks.parquet`` and ``croissant.json``."""
+"""The files in an export of tasks: ``tasks.jsonl`` and ``tasks.parquet``."""
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coevo_gym import __version__
 from coevo_gym.core.benchmark import find_spec
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import Verdict
@@ -173,7 +169,10 @@ def need_pyarrow() -> tuple[Any, Any]:
 
 
 def parquet_bytes(columns: Sequence[FileColumn], rows: Sequence[dict[str, Any]]) -> bytes:
-    """Encode a table as a Parquet file and return the file's bytes.
+    """Encode a table as a Parquet file, with the descriptions of its columns.
+
+    Returns:
+        The file's bytes.
 
     Raises:
         ImportError: if pyarrow is missing.
@@ -183,109 +182,16 @@ def parquet_bytes(columns: Sequence[FileColumn], rows: Sequence[dict[str, Any]])
     for column in columns:
         kind = arrow.int64() if column.number else arrow.string()
         kind = arrow.list_(kind) if column.repeated else kind
-        fields.append(arrow.field(column.name, kind, nullable=False))
+        about = {"description": column.about}
+        fields.append(arrow.field(column.name, kind, nullable=False, metadata=about))
     file = io.BytesIO()
     table = arrow.Table.from_pylist(list(rows), schema=arrow.schema(fields))
     parquet.write_table(table, file, compression="zstd")
     return file.getvalue()
 
 
-CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
-MEDIA_TYPES = {".jsonl": "application/jsonlines", ".parquet": "application/x-parquet"}
-_OF_CROISSANT = (
-    "citeAs", "column", "equivalentProperty", "extract", "field", "fileObject", "fileProperty",
-    "fileSet", "format", "includes", "isLiveDataset", "jsonPath", "key", "md5", "parentField",
-    "path", "recordSet", "references", "regex", "repeated", "replace", "samplingRate", "separator",
-    "source", "subField", "transform",
-)  # fmt: skip
-_CONTEXT: Mapping[str, Any] = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "sc": "https://schema.org/",
-    "cr": "http://mlcommons.org/croissant/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "dct": "http://purl.org/dc/terms/",
-    "conformsTo": "dct:conformsTo",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    **{term: f"cr:{term}" for term in _OF_CROISSANT},
-}
-"""Meaning of the JSON-LD terms below, from the first appendix of the Croissant specification."""
-
-
-def croissant(
-    name: str,
-    description: str,
-    *,
-    terms: str,
-    made_by: str,
-    published: date,
-    files: Mapping[str, bytes],
-    tables: Mapping[str, Sequence[FileColumn]],
-) -> dict[str, Any]:
-    """Return a data set's metadata in the Croissant format."""
-    return {
-        "@context": dict(_CONTEXT),
-        "@type": "sc:Dataset",
-        "conformsTo": CONFORMS_TO,
-        "name": name,
-        "description": description,
-        "license": {"@type": "sc:CreativeWork", "name": "Terms", "description": terms},
-        "creator": {"@type": "sc:Organization", "name": made_by},
-        "datePublished": published.isoformat(),
-        "url": "croissant.json",
-        "version": "1.0.0",
-        "distribution": [_file(file, data) for file, data in files.items()],
-        "recordSet": [_records(file, columns) for file, columns in tables.items()],
-    }
-
-
-def _file(name: str, data: bytes) -> dict[str, Any]:
-    return {
-        "@type": "cr:FileObject",
-        "@id": name,
-        "name": name,
-        "contentUrl": name,
-        "contentSize": f"{len(data)} B",
-        "encodingFormat": MEDIA_TYPES[name[name.rindex(".") :]],
-        "sha256": hashlib.sha256(data).hexdigest(),
-    }
-
-
-def _records(file: str, columns: Sequence[FileColumn]) -> dict[str, Any]:
-    """Describe a file of tasks as a Croissant record set."""
-    id = f"rows-of-{file.replace('.', '-')}"
-    has_id = any(column.name == "id" for column in columns)
-    return {
-        "@type": "cr:RecordSet",
-        "@id": id,
-        "name": id,
-        "description": f"The tasks as stored in {file}.",
-        **({"key": {"@id": f"{id}/id"}} if has_id else {}),
-        "field": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{id}/{column.name}",
-                "name": column.name,
-                "description": column.about,
-                "dataType": "sc:Integer" if column.number else "sc:Text",
-                **({"repeated": True} if column.repeated else {}),
-                "source": {
-                    "fileObject": {"@id": file},
-                    "extract": {"column": column.name},
-                },
-            }
-            for column in columns
-        ],
-    }
-
-
-TASKS, TABLE, METADATA = "tasks.jsonl", "tasks.parquet", "croissant.json"
+TASKS, TABLE = "tasks.jsonl", "tasks.parquet"
 _UNSTATED = "The terms are unknown. Ask the authors of the benchmark."
-_IN_JSONL = frozenset(
-    {"name", "benchmark", "split", "subset", "scenario", "instruction", "origin", "parents"}
-)
 
 
 class Export(NamedTuple):
@@ -308,7 +214,6 @@ def write_bundle(
     parquet: bool = True,
     with_solutions: bool = False,
     overwrite: bool = False,
-    today: date | None = None,
 ) -> Export:
     """Write tasks to a folder.
 
@@ -317,12 +222,11 @@ def write_bundle(
 
     Args:
         folder: target folder; created if necessary.
-        name: name of the data set, for its description.
+        name: name of the run or benchmark, for messages.
         tasks: the tasks to write.
         parquet: True to write the Parquet table, which requires pyarrow.
         with_solutions: True to include reference solutions in the table.
         overwrite: True to replace an earlier export.
-        today: publication date; None for today.
 
     Raises:
         ConfigError: if there are no tasks, or an export exists already.
@@ -333,29 +237,17 @@ def write_bundle(
         raise ConfigError(f"{name} has no tasks to export.")
     if parquet:
         need_pyarrow()
-    there = [file for file in (TASKS, TABLE, METADATA) if (folder / file).exists()]
+    there = [file for file in (TASKS, TABLE) if (folder / file).exists()]
     if there and not overwrite:
         raise ConfigError(
             f"{folder / there[0]} already exists. Choose another --out, or pass --overwrite."
         )
     lines = [one.task.to_json().encode() + b"\n" for one in tasks]
-    files, tables = {TASKS: b"".join(lines)}, dict[str, tuple[FileColumn, ...]]()
+    files = {TASKS: b"".join(lines)}
     if parquet:
         columns = (*COLUMNS, SOLUTION) if with_solutions else COLUMNS
         rows = [one.cells(with_solution=with_solutions) for one in tasks]
-        files[TABLE], tables[TABLE] = parquet_bytes(columns, rows), columns
-    tables[TASKS] = tuple(column for column in COLUMNS if column.name in _IN_JSONL)
-    terms = _terms(tasks)
-    metadata = croissant(
-        name,
-        _description(name, tasks),
-        terms=" ".join(f"{benchmark}: {text}" for benchmark, text in terms.items()),
-        made_by=f"coevo_gym {__version__}",
-        published=today or datetime.now(UTC).date(),
-        files=files,
-        tables=tables,
-    )
-    files[METADATA] = (json.dumps(metadata, indent=2, ensure_ascii=False) + "\n").encode()
+        files[TABLE] = parquet_bytes(columns, rows)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for stale in set(there) - set(files):
@@ -364,22 +256,10 @@ def write_bundle(
         raise StoreError(f"Cannot write {folder}: {error.strerror}.") from error
     for file, data in files.items():
         write_atomic(folder / file, data)
-    return Export(tuple(folder / file for file in files), terms)
+    return Export(tuple(folder / file for file in files), _terms(tasks))
 
 
 def _terms(tasks: Sequence[ExportedTask]) -> dict[str, str]:
     """Return the terms for sharing each benchmark's tasks, keyed by benchmark."""
     specs = {one.task.benchmark: find_spec(one.task.benchmark) for one in tasks}
     return {name: (spec.terms if spec else "") or _UNSTATED for name, spec in specs.items()}
-
-
-def _description(name: str, tasks: Sequence[ExportedTask]) -> str:
-    evolved = sum(one.task.origin == "evolved" for one in tasks)
-    benchmarks = " and ".join(dict.fromkeys(one.task.benchmark for one in tasks))
-    return (
-        f"{len(tasks)} training tasks for language-model agents on {benchmarks}, from {name}. "
-        f"{evolved} of them evolved: each targets an agent's weakness, and was verified by running "
-        f"its reference solution in the benchmark's own engine. {TASKS} contains complete tasks, "
-        "with the initial state of the engine, the verifier that judges an episode, and the "
-        "reference solution. None of them is a validation or test task."
-    )
