@@ -21,7 +21,7 @@ def toml(tmp_path: Path) -> Path:
 
 
 def test_a_method_is_what_it_sets_over_the_run(toml: Path) -> None:
-    found = arms(toml, 'arms = ["static", "coevolve"]\n[curriculum]\ntheta = 9\n')
+    found = arms(toml, 'arms = ["static", "coevolve"]\n[curriculum.detector]\ntheta = 9\n')
     assert [arm.curriculum.growth.kind for arm in found.values()] == ["none", "signals"]
     assert {arm.curriculum.detector.theta for arm in found.values()} == {9.0}
 
@@ -31,8 +31,8 @@ def test_a_method_is_what_it_sets_over_the_run(toml: Path) -> None:
     [
         '[arm.no_rare]\nmethod = "coevolve"\n'
         'set = {"curriculum.detector.signals" = ["forgetting"]}\n',
-        '[arm.no_rare]\nmethod = "coevolve"\nset.curriculum.signals = ["forgetting"]\n',
-        '[arm.no_rare]\nmethod = "coevolve"\n[arm.no_rare.set.curriculum]\n'
+        '[arm.no_rare]\nmethod = "coevolve"\nset.curriculum.detector.signals = ["forgetting"]\n',
+        '[arm.no_rare]\nmethod = "coevolve"\n[arm.no_rare.set.curriculum.detector]\n'
         'signals = ["forgetting"]\n',
     ],
 )
@@ -51,7 +51,7 @@ def test_an_arm_sets_over_its_method(toml: Path, text: str) -> None:
 
 def test_an_arm_from_the_command_line(toml: Path) -> None:
     sets = ("arms=static,soft", "arm.soft.set.learner.epochs=2", "arm.soft.method=coevolve")
-    found = arms(toml, "", *sets, "arm.soft.set.curriculum.signals=boundary, rare")
+    found = arms(toml, "", *sets, "arm.soft.set.curriculum.detector.signals=boundary, rare")
     assert found["soft"].learner.epochs == 2
     assert found["soft"].curriculum.detector.signals == ("boundary", "rare")
 
