@@ -130,7 +130,7 @@ _OF_PAPER = {
 }
 
 
-def follows_coevolve(benchmark: str, model: str, methods: Collection[str]) -> bool:
+def follows_the_paper(benchmark: str, model: str, methods: Collection[str]) -> bool:
     """Return True if CoEvolve's paper has results for a run's benchmark, model and methods.
 
     Args:
