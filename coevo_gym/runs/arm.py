@@ -26,6 +26,7 @@ from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.methods.kit import OnVerdict
 from coevo_gym.runs.assembly import Assembly, restoring, weights_hash
 from coevo_gym.runs.config import ArmConfig
+from coevo_gym.runs.evals.final import FINAL_SCORE
 from coevo_gym.runs.evolving.answers import answers_of
 from coevo_gym.runs.evolving.rounds import StoredEvolver, StoredLandings, stack
 from coevo_gym.runs.manifest import note_interface
@@ -392,8 +393,8 @@ class ArmEvents(Events):
     def rewind(self, step: int, n_lines: int = 0) -> None:
         """Delete the records of all steps after ``step``, or all records if ``step`` is -1.
 
-        Of the arm's lines of metrics, at most the first ``n_lines`` are kept: an evaluation and a
-        round may follow the checkpoint of the last step.
+        Of the arm's lines of metrics but its final scores, at most the first ``n_lines`` are kept:
+        an evaluation and a round may follow the checkpoint of the last step.
 
         Warns if records of earlier steps are missing because a file was damaged or deleted.
         """
@@ -403,7 +404,11 @@ class ArmEvents(Events):
         def keep(line: Mapping[str, Any]) -> bool:
             if line.get("arm") != self.arm.name:
                 return True
-            if line.get("step", 0) > step or self.n_lines == n_lines:
+            if line.get("step", 0) > step:
+                return False
+            if line.get("event") == FINAL_SCORE:
+                return True
+            if self.n_lines == n_lines:
                 return False
             self.n_lines += 1
             return True

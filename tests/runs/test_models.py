@@ -295,7 +295,11 @@ def test_what_an_endpoint_has_taken_is_known_to_a_run_that_goes_on(server: Endpo
             asked = made.asked("coevolve", config.explorer, config.advisor)
             assert asked is not None
             if state is not None:
-                asked.load_state_dict(json.loads(json.dumps(states[0] | {"endpoint": state})))
+                asked.load_state_dict(
+                    json.loads(
+                        json.dumps(states[0] | {"endpoint": {**states[0]["endpoint"], **state}})
+                    )
+                )
             states.append(asked.state_dict())
     assert [state["endpoint"]["capped_tokens"] for state in states] == [0, 50]
 

@@ -11,7 +11,8 @@ from coevo_gym.runs.table import WARMUP, FinalScores
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, append_line, read_lines
 
-_EVENT = "final"
+FINAL_SCORE = "final"
+"""The event of a line of metrics with a score."""
 
 
 def stored_as(policy: str, name: str) -> str:
@@ -26,7 +27,7 @@ def final_scores(folder: RunFolder) -> FinalScores:
     """
     found: dict[str, dict[str, dict[str, float]]] = {WARMUP: {}}
     for line in read_lines(folder.metrics):
-        if line.get("event") == _EVENT:
+        if line.get("event") == FINAL_SCORE:
             found.setdefault(line["arm"], {})[line["tasks"]] = line["numbers"]
     return {policy: scores for policy, scores in found.items() if scores}
 
@@ -41,5 +42,5 @@ def keep_score(
     store.add_evaluated_tasks(map(evaluated_task, found.tasks))
     ended = [line.ended for line in found.lines]
     store.add_evaluation(stored_as(policy, name), step, ended, found.episodes)
-    line = {"event": _EVENT, "arm": policy, "step": step, "tasks": name}
+    line = {"event": FINAL_SCORE, "arm": policy, "step": step, "tasks": name}
     append_line(folder.metrics, {**line, "numbers": found.metrics()})
