@@ -83,7 +83,7 @@ SMALL_RUN = (
     "loop.groups_per_step=2", "learner.outcome=score", "loop.max_steps=4", "evaluation.n_tasks=3",
 )  # fmt: skip
 RUNS = (
-    ("arms=static,coevolve",),
+    ("arms=static,coevolve", "evaluation.final=test"),
     ("arms=coevolve", "loop.max_resamples=2", "store.record=all", "warmup.n_tasks=0"),
     ("arms=coevolve", "policy.tiny.dropout=0.1", "loop.evaluate_every_steps=1"),
     ("arms=sec,coevolve_rbc", "store.checkpoint_every_steps=2"),
