@@ -220,3 +220,8 @@ def test_other_traps(shop: Catalogue) -> None:
 
 def _shown(attributes: tuple[str, ...], title: str) -> list[str]:
     return [attribute for attribute in attributes if attribute in title.lower()]
+
+
+@pytest.mark.parametrize("words", ["9" * 2_000, "$ " * 1_000, "1.5 " * 500, "a" * 2_000])
+def test_searches_for_a_long_number_are_found_at_once(words: str) -> None:
+    assert searches(f"Find a mug, lower than {words}")[0].startswith("find a mug")

@@ -16,7 +16,10 @@ The time to find a price grows with the square of this number.
 _EDGES = " ,.;:!?"
 _BRACKETS = re.compile(r"[\[\]\s]+")
 _CLAUSE = re.compile(r"[,;:.!?]\s+|\s+(?:with|and|that|for|in|under|below)\s+")
-_PRICE = re.compile(r"[^,.;]*\d+(?:\.\d+)?\s*(?:dollars|\$)|[^,.;]*\$\s*\d+(?:\.\d+)?")
+# A number is read whole from its first digit on, or long numbers would take minutes.
+_PRICE = re.compile(
+    r"[^,.;]*?(?<!\d)\d++(?:\.\d++)?\s*+(?:dollars|\$)|[^,.;]*?\$\s*+\d++(?:\.\d++)?"
+)
 
 
 def choices(view: View) -> tuple[str, ...]:
