@@ -36,7 +36,7 @@ demo:
 	$(RUN)/coevo train quickstart --name demo --overwrite
 
 test: worlds
-	$(RUN)/python -m pytest -n 3 --dist worksteal -m "not slow and not vllm" $(ARGS)
+	$(RUN)/python -m pytest -n 2 --dist worksteal -m "not slow and not vllm" $(ARGS)
 
 test-slow: $(VENV)/slow.stamp worlds
 	$(RUN)/python -m pytest -n 2 --timeout 5400 -m "not vllm" $(ARGS)

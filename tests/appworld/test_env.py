@@ -16,6 +16,7 @@ import coevo_gym
 from coevo_gym.core.errors import ConfigError, ResetNeeded
 from coevo_gym.core.task import NATIVE_SPLITS, Task
 from coevo_gym.core.trajectory import EndReason
+from coevo_gym.envs.appworld.engine.session import STEP_LIMIT_S
 from coevo_gym.envs.appworld.env import AppWorldEnv
 from tests.appworld.test_executor import LOGIN
 
@@ -104,11 +105,12 @@ def test_bad_code_is_an_observation(env: AppWorldEnv, task: Task, code: str, kin
 
 
 def test_code_that_never_ends_is_killed_and_the_world_goes_on(root: Path, task: Task) -> None:
-    env = gym.make("CoEvolve-AppWorld-v0", step_limit_s=3.0, disable_env_checker=True)
+    env = gym.make("CoEvolve-AppWorld-v0", step_limit_s=2.0, disable_env_checker=True)
     env.reset(options={"task": task})
     observation, *_, info = env.step("sum(range(10**12))")
     assert info["error_kind"] == "timeout"
-    assert "timed out after 3 seconds" in observation
+    assert "timed out after 2 seconds" in observation
+    env.unwrapped.step_limit_s = STEP_LIMIT_S  # type: ignore[attr-defined]
     assert env.step(task.solution[0])[1] == 1.0
     env.close()
 
