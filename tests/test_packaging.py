@@ -28,7 +28,7 @@ for file in ("py.typed", "prompts/__init__.py", "envs/webshop/builtin_words.json
              "envs/webshop/engine/templates/shop.html", "envs/appworld/engine/engine.txt",
              "envs/alfworld/engine/engine.txt", "envs/bfcl/engine/engine.txt",
              "envs/appworld/builtin_world/main.py", "envs/bfcl/splits.json",
-             "cli/new/skeletons/method.py",
+             "cli/new/skeletons/method.py", "envs/rows/prompt.j2",
              "cli/new/skeletons/benchmark/pyproject.toml",
              "cli/new/skeletons/benchmark/coevo_newbench/prompt.j2",
              "trainers/adapters/pins/sb3.txt"):
