@@ -143,10 +143,11 @@ def evaluate(
     from coevo_gym.runs.evals.evaluation import evaluate_job
     from coevo_gym.runs.evals.job import make_job
 
-    options: dict[str, Any] = {"samples": samples, "on": on, "sets": sets, "env": env}
     folder = None if name is None else EvalFolder.named(name)
     with _shown(progress) as shown:
-        job = make_job(str(source), policy, split, shown, **options)
+        job = make_job(
+            str(source), policy, split, shown, samples=samples, on=on, sets=sets, env=env
+        )
         with job.stopping(at_once=_interrupt) as stop:
             found = evaluate_job(
                 job, shown, folder=folder, overwrite=overwrite, agreed=yes, stop=stop

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ import coevo_gym
 from coevo_gym import EvolvingTaskSampler, from_rows
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError, TaskError
-from coevo_gym.core.task import Split, Task
+from coevo_gym.core.task import Split
 from coevo_gym.envs.rows import RowsBenchmark
 from coevo_gym.envs.rows.conversations import RowRules
 from coevo_gym.testing.contract import Poison
@@ -66,7 +68,6 @@ def test_the_env_is_one_like_every_other(sums: RowsBenchmark) -> None:
     assert observation == "What is 7 + 3?"
     assert info["admissible"] == ("9", "10", "11")
     assert env.step("10")[1:4] == (1.0, True, False)
-    assert play(sums, " 10 ", 0)[0] in (0.0, 1.0)
     vector = gym.make_vec(sums.env_id, num_envs=3, split="val")
     prompts, _ = vector.reset(seed=1)
     assert len(prompts) == 3
@@ -122,17 +123,14 @@ def test_a_held_out_row_under_another_id_with_other_blanks_or_case_is_not_for_tr
         {"id": f"x{n}", "prompt": f" {prompt.upper()}\u200b "} for n, prompt in enumerate(prompts)
     ]
     found = RowsBenchmark("some", from_rows_read(rows), RowRules(check))
-    copies = RowsBenchmark("some", from_rows_read(again), RowRules(check))
-    for split in (Split.VAL, Split.TEST):
-        for task in found.tasks(split):
-            claim = task.model_copy(update={"split": Split.TRAIN, "name": "mine"})
-            assert found.side_of(claim) is split
-    sides = {task.id: found.side_of(task) for split in Split for task in listed(found, split)}
+    copies = {row.id: row for row in from_rows_read(again)}
     for split in (Split.TRAIN, Split.VAL, Split.TEST):
-        for task in copies.tasks(split):
-            if task.instruction.casefold() == task.instruction.lower():
-                assert copies.side_of(task) is split
-    assert len(sides) == len({*sides})
+        for task in found.tasks(split):
+            copy = copies[task.name.replace("some/", "x")]
+            if copy.scenario == task.scenario:
+                words = {"instruction": copy.request, "scenario": copy.scenario, "name": copy.id}
+                claim = task.model_copy(update={**words, "split": Split.TRAIN})
+                assert found.side_of(claim) is split
 
 
 def from_rows_read(rows: list[dict[str, Any]]) -> list[Any]:
@@ -141,16 +139,26 @@ def from_rows_read(rows: list[dict[str, Any]]) -> list[Any]:
     return [PromptRow.model_validate(row) for row in rows]
 
 
-def listed(found: RowsBenchmark, split: Split) -> Iterator[Task]:
-    return iter(() if split is Split.HELD_OUT else found.tasks(split))
-
-
 def test_a_copy_of_a_held_out_row_is_refused_as_training(sums: RowsBenchmark) -> None:
     task = sums.tasks("test")[0]
     changes = {"instruction": task.instruction.upper() + " ", "scenario": "another", "name": "mine"}
     copy = task.model_copy(update={**changes, "split": Split.TRAIN})
     with pytest.raises(SplitLeakError, match="belongs to a test task"):
         sums.make().reset(options={"task": copy})
+
+
+def test_the_row_inside_a_disguised_task_counts_too(sums: RowsBenchmark) -> None:
+    held_out, mine = sums.tasks("test")[0], sums.tasks("train")[0]
+    disguised = mine.model_copy(update={"verifier": held_out.verifier, "name": "mine"})
+    assert sums.side_of(disguised) is Split.TEST
+    with pytest.raises(SplitLeakError):
+        sums.make().reset(options={"task": disguised})
+
+
+def test_a_prompt_that_is_listed_as_training_and_as_test_is_a_test_task() -> None:
+    rows = [{"prompt": "p", "split": split, "id": split} for split in ("train", "test")]
+    both = from_rows(rows, check)
+    assert [len(both.tasks(split)) for split in ("train", "val", "test")] == [0, 0, 2]
 
 
 def test_splits_hold_when_rows_are_added(sums: RowsBenchmark) -> None:
@@ -242,6 +250,31 @@ def test_an_env_of_a_users_own_needs_no_prompt_and_no_verify(factory: Callable[[
     assert sampler.session.metrics()["groups"] >= 5
 
 
+class Stored(Counter):
+    """Keep the count in a database that only the thread that opened it may use."""
+
+    def reset(self, row: dict[str, Any]) -> str:
+        self.database = sqlite3.connect(":memory:")
+        return super().reset(row)
+
+    def step(self, text: str) -> tuple[str, float, bool]:
+        self.database.execute("select 1").fetchone()
+        observation, reward, done = super().step(text)
+        return observation, np.float64(reward), np.bool_(done)  # type: ignore[return-value]
+
+    def close(self) -> None:
+        self.database.close()
+
+
+def test_all_calls_of_an_episode_come_from_one_thread() -> None:
+    stored = from_rows([{"to": 1}], env=Stored)
+    env = stored.make()
+    env.reset(options={"task": stored.tasks("train")[0]})
+    assert env.step("more")[1:3] == (0.0, False)
+    assert env.step("done")[1:3] == (1.0, True)
+    env.close()
+
+
 class Broken(Counter):
     def step(self, text: str) -> Any:
         return {"raises": 1 // (text != "raises"), "shape": "words"}.get(text, (1, 2))
@@ -289,6 +322,19 @@ def test_scores_and_asynchronous_functions() -> None:
     assert (reward, info["score"], info["success"]) == (0.0, 0.5, False)
     asked = from_rows([{"prompt": "p"}], later)
     assert [play(asked, answer)[0] for answer in ("yes", "no")] == [1.0, 0.0]
+
+
+def test_numbers_of_numpy_are_scores() -> None:
+    def same(row: dict[str, Any], answer: str) -> Any:
+        return np.bool_(answer == "x")
+
+    def half(row: dict[str, Any], answer: str) -> Any:
+        return np.float32(0.5)
+
+    near = from_rows([{"prompt": "p"}], same)
+    assert [play(near, answer)[0] for answer in "xy"] == [1.0, 0.0]
+    scored = from_rows([{"prompt": "q"}], half)
+    assert play(scored, "x")[1]["score"] == 0.5
 
 
 def hangs(row: dict[str, Any], answer: str) -> bool:
@@ -355,11 +401,33 @@ def test_a_row_that_is_changed_by_the_function_stays_as_it_was() -> None:
         ([{"prompt": "p", "split": "dev"}], "Row 1 is invalid"),
         ([{"prompt": "p", "x": float("nan")}], "Row 1 is invalid"),
         (["p"], "Row 1 is invalid"),
+        ([{"prompt": "p", "split": "held_out"}], "Row 1 is invalid"),
+        (
+            [{"prompt": "p", "id": 1}, {"prompt": "q", "id": 1}],
+            "Different rows have the same id: '1'",
+        ),
+        ([{"messages": [{"role": "assistant", "content": "p"}]}], "must be from the user"),
     ],
 )
 def test_invalid_rows_are_named(rows: list[Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         from_rows(rows, check)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"shares": {"train": 2.0, "val": -1.0}}, {"timeout_s": 0}, {"timeout_s": "soon"}]
+)
+def test_invalid_settings_are_named(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        from_rows(ROWS, check, **settings)
+
+
+@pytest.mark.parametrize("stem", ["2024-Rows", "Größe", "my rows.v2"])
+def test_any_file_name_gives_a_valid_name(tmp_path: Path, stem: str) -> None:
+    file = tmp_path / f"{stem}.jsonl"
+    file.write_text("\n".join(json.dumps(row) for row in ROWS))
+    named = from_rows(file, check)
+    assert get_benchmark(named.name) is named
 
 
 def test_a_name_stands_for_one_set_of_rows(sums: RowsBenchmark) -> None:

@@ -154,13 +154,17 @@ def evaluate(
         raise ConfigError("--no-cut needs --trials: plain evaluations never cut episodes short.")
     progress = RunProgress(errors)
     with telling(progress.say):
-        options: dict[str, Any] = {
-            "on": on,
-            "sets": sets or (),
-            "env": env or (),
-            "verify": verify,
-        }
-        job = make_job(source, policy, split.value, progress, samples=samples, **options)
+        job = make_job(
+            source,
+            policy,
+            split.value,
+            progress,
+            samples=samples,
+            on=on,
+            sets=sets or (),
+            env=env or (),
+            verify=verify,
+        )
         if trials is not None:
             job = replace(job, trials=TrialRules(trials, cut=cut))
         _check_by(by or (), job)

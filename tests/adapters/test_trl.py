@@ -66,7 +66,7 @@ def test_the_model_has_one_tool_and_knows_what_it_takes() -> None:
 
 
 def begin(plug: TRLPlug, *, n_generations: int = K, world_size: int = 1) -> None:
-    """What the trainer tells its callbacks before the first step."""
+    """Make the calls that a trainer makes of its callbacks before the first step."""
     settings = SimpleNamespace(num_generations=n_generations, world_size=world_size)
     plug.callback().on_train_begin(settings, SimpleNamespace(global_step=0), None)
 

@@ -154,7 +154,7 @@ def test_the_official_checker_says_the_same(env: gym.Env[str, str], family: str,
 
 
 def of_every_turn(each: Entry, turns: Turns) -> list[str]:
-    """How each turn compares with its reference by the official functions, also after a failure."""
+    """Compare each turn with its reference by the official functions, also after a failure."""
     checker = wheel.official("eval_checker.multi_turn_eval.multi_turn_checker")
     found, outputs = list[str](), list[str]()
     with executor(each.data) as agent, executor(each.data) as twin:

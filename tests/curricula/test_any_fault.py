@@ -83,7 +83,7 @@ class Walk:
         )
 
     def state(self) -> tuple[Any, ...]:
-        """What a trainer saves, and what is true of it."""
+        """Return what a trainer saves, and what is true of it."""
         told = [*self.told, *self.witness.told]
         return json.dumps(self.env.state_dict()), told, set(self.recorded)
 

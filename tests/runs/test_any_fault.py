@@ -142,7 +142,7 @@ class RunWalks:
         return run
 
     def check(self) -> None:
-        """What was saved is there."""
+        """Check that what was saved is there."""
         for path, step in self.saved.items():
             found = Checkpoints(path).latest()
             assert found is not None
@@ -226,7 +226,7 @@ class EvaluationWalks:
         return found
 
     def check(self, folder: EvalFolder) -> None:
-        """What was kept is there once, each episode with its trajectory."""
+        """Check that what was kept is there once, each episode with its trajectory."""
         lines = read_lines(folder.results) if folder.results.exists() else []
         keys = [(line["id"], line["sample"]) for line in lines]
         assert len({*keys}) == len(keys)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 from numpy.random import Generator
@@ -35,10 +37,11 @@ from coevo_gym.core.task import (
     folded,
     freeze,
     parse_split,
+    strictest,
 )
 from coevo_gym.core.task_file import TaskList, decoded, task_lines
 from coevo_gym.core.trajectory import Step, Trajectory, View
-from coevo_gym.envs.checks import is_positive_int
+from coevo_gym.envs.checks import is_positive_int, is_positive_number
 from coevo_gym.envs.rows.calls import Respond, Verify, source_of
 from coevo_gym.envs.rows.conversations import RowRules
 from coevo_gym.envs.rows.env import RowsEnv
@@ -48,9 +51,8 @@ from coevo_gym.envs.vector import TaskVectorEnv
 
 SHARES: Mapping[str, float] = {"train": 0.8, "val": 0.1, "test": 0.1}
 """Default shares of the splits."""
-
-
 _LABELS = {"id", "split", "tags", "answer"}
+"""Fields of a row that do not describe its task."""
 
 
 class ChatMessage(BaseModel):
@@ -69,7 +71,7 @@ class PromptRow(BaseModel):
         id: the row's name; "" for its number.
         prompt: the prompt, if there are no ``messages``.
         messages: the prompt as messages, the last of which is the user's.
-        split: ``train``, ``val`` or ``test``; "" to derive the split from the content.
+        split: the row's split; None to derive it from the prompt.
         tags: topics, each as ``kind:value``.
         choices: the answers to choose from, if the answer is not free text.
         answer: a correct answer, for demonstrations; only the function sees it otherwise.
@@ -80,7 +82,7 @@ class PromptRow(BaseModel):
     id: str | int = ""
     prompt: str = ""
     messages: tuple[ChatMessage, ...] = ()
-    split: Split | None = None
+    split: Literal["train", "val", "test"] | None = None
     tags: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
     answer: str | int | float | None = None
@@ -94,6 +96,11 @@ class PromptRow(BaseModel):
     def content(self) -> str:
         """The fields that describe the task, as JSON: the prompt of a row without one."""
         return canonical_json(self.model_dump(mode="json", exclude=_LABELS, exclude_unset=True))
+
+    @property
+    def scenario(self) -> str:
+        """The hash of the prompt."""
+        return scenario_of(self.request or self.content, self.system)
 
     @property
     def request(self) -> str:
@@ -131,18 +138,21 @@ class RowsBenchmark:
     ) -> None:
         self.name, self.env_id, self.rules = name, f"Rows-{name}-v0", rules
         self._shares = dict(shares)
-        scenarios = [scenario_of(row.request or row.content, row.system) for row in rows]
-        self._given = {
-            scenario: row.split
-            for scenario, row in zip(scenarios, rows, strict=True)
-            if row.split is not None
-        }
+        scenarios = [row.scenario for row in rows]
+        self._given: dict[str, Split] = {}
+        for scenario, row in zip(scenarios, rows, strict=True):
+            if row.split is not None:  # of two rows with one prompt, the held-out one counts
+                known = self._given.get(scenario, Split.TRAIN)
+                self._given[scenario] = strictest(known, Split(row.split))
         self._few = self._spread(scenarios)
         of_split: dict[Split, dict[str, Task]] = {split: {} for split in NATIVE_SPLITS}
         for number, (scenario, row) in enumerate(zip(scenarios, rows, strict=True)):
             split = self.split_of(scenario)
             task = self._task(row, number, scenario, split)
             of_split[split].setdefault(task.id, task)
+        ids = Counter(task.name for tasks in of_split.values() for task in tasks.values())
+        if twice := [name for name, n in ids.items() if n > 1]:
+            raise ConfigError(f"Different rows have the same id: {twice[0].partition('/')[2]!r}.")
         self._of_split = {split: TaskList(tasks.values()) for split, tasks in of_split.items()}
 
     def __repr__(self) -> str:
@@ -171,13 +181,17 @@ class RowsBenchmark:
         return self._few.get(scenario) or self._by_hash(scenario)
 
     def side_of(self, task: Task) -> Split:
-        """Return the split of a task's prompt, even if the task claims another scenario."""
-        world = task.world
+        """Return the split of a task's prompt and of its row, whatever scenario the task claims."""
+        world, verifier = task.world, task.verifier
         if not isinstance(world, RowWorld):
             raise TaskError(f"{task.name} has no world of a row")
-        by_content = self.split_of(scenario_of(task.instruction, world.system))
-        by_name = self.split_of(task.scenario)
-        return by_content if by_name is Split.TRAIN else by_name
+        rows = [world.row, verifier.row if isinstance(verifier, RowVerifier) else None]
+        scenarios = [task.scenario, scenario_of(task.instruction, world.system)]
+        try:
+            scenarios += [PromptRow.model_validate(row).scenario for row in rows if row is not None]
+        except ValidationError as error:
+            raise TaskError(f"{task.name} contains an invalid row: {error}") from error
+        return strictest(*map(self.split_of, scenarios))
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
         """Return no drafts: new rows cannot be derived from answers to old ones."""
@@ -271,10 +285,7 @@ class RowsBenchmark:
         return Split.TRAIN
 
     def _spread(self, scenarios: Sequence[str]) -> dict[str, Split]:
-        """Return splits for the last hashes, if few rows leave a split empty.
-
-        With more rows, each split has some, and these prompts return to the splits of their hashes.
-        """
+        """Return the splits of all prompts, if so few rows would leave a split empty; else {}."""
         free = sorted(set(scenarios) - self._given.keys())
         wanted = [split for split in NATIVE_SPLITS if self._shares.get(split, 0.0) > 0]
         there = {self._by_hash(scenario) for scenario in free}
@@ -322,14 +333,16 @@ def from_rows(
         max_turns: maximum number of answers per episode, with ``respond`` or ``env``.
         name: name of the benchmark, in lowercase letters, digits and underscores; "" for a name
             that contains a hash of the rows and of the function's source.
-        shares: shares of the splits. The split of a row depends on its prompt alone, so it stays
-            the same if other rows are added, and rows with the same prompt are never divided. If
-            rows have a ``split``, those without one are training rows.
+        shares: shares of the splits, which sum to 1. The split of a row depends on a hash of its
+            prompt, so it stays the same if other rows are added, and rows with the same prompt are
+            never divided. Only if a split would be empty, it gets a prompt of another, which
+            returns once there are more rows. If rows have a ``split``, those without one are
+            training rows, and of two rows with the same prompt, the held-out one counts.
         timeout_s: maximum seconds for one call of a function.
 
     Raises:
         ConfigError: if a row is invalid, there are no rows, another benchmark has the name, or
-            functions are missing or exclude each other.
+            functions are missing or exclude each other, or another argument is invalid.
 
     Example:
         >>> from coevo_gym.envs.rows import from_rows
@@ -349,6 +362,12 @@ def from_rows(
         raise ConfigError("from_rows needs verify, a function verify(row, answer) that judges.")
     if not is_positive_int(max_turns):
         raise ConfigError(f"max_turns must be a positive int, got {max_turns!r}.")
+    if not is_positive_number(timeout_s):
+        raise ConfigError(f"timeout_s must be a positive number, got {timeout_s!r}.")
+    if not {*shares} <= {*NATIVE_SPLITS} or min(shares.values(), default=0.0) < 0:
+        raise ConfigError(f"shares must name train, val and test, got {dict(shares)}.")
+    if not math.isclose(sum(shares.values()), 1.0):
+        raise ConfigError(f"shares must sum to 1, got {dict(shares)}.")
     read = [
         _row(number, row, prompted=env is None) for number, row in enumerate(_listed(rows), start=1)
     ]
@@ -358,7 +377,9 @@ def from_rows(
     for row in read:
         content.update(canonical_json(row.model_dump(mode="json")).encode())
     whole = f"{content.hexdigest()} {source_of(verify, respond, env)}"
-    stem = re.sub(r"\W+", "_", Path(rows).stem.lower()) if isinstance(rows, (str, Path)) else "rows"
+    stem = Path(rows).stem if isinstance(rows, (str, Path)) else "rows"
+    stem = re.sub(r"[^a-z0-9]+", "_", stem.lower())
+    stem = stem if stem[:1].isalpha() else f"rows_{stem}"
     name = name or f"{stem}_{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
     rules = RowRules(verify, respond, env, timeout_s)
     made = RowsBenchmark(name, read, rules, shares=shares)
@@ -383,6 +404,8 @@ def _row(number: int, value: object, *, prompted: bool) -> PromptRow:
         raise ConfigError(f"Row {number} is invalid: {problem}. Got {str(value)[:200]}.") from error
     if prompted and not row.request.strip():
         raise ConfigError(f"Row {number} has neither a prompt nor messages: {str(value)[:200]}.")
+    if row.messages and row.messages[-1].role != "user":
+        raise ConfigError(f"Row {number}: the last message must be from the user.")
     if wrong := next((tag for tag in row.tags if not TAG.fullmatch(tag)), None):
         raise ConfigError(f"Row {number}: a tag has the form 'kind:value', got {wrong!r}.")
     return row

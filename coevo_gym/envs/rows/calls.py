@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 import runpy
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Thread
 from typing import Any, cast
+
+import numpy as np
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.registry import suggest
@@ -25,7 +27,10 @@ Respond = Callable[[dict[str, Any], list[dict[str, str]]], str | Awaitable[str |
 """A function ``respond(row, messages)``, which may be asynchronous. It returns the user's next
 message, or None at the end of the conversation."""
 
+NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
+"""Types of scores and rewards."""
 _SHOWN = 200
+_Call = tuple[Callable[[], object], "Future[object]"]
 
 
 def load_function(place: str) -> Verify:
@@ -61,22 +66,61 @@ def source_of(*functions: object) -> str:
     return "\n".join(sources)
 
 
-def call(name: str, function: Callable[[], object], timeout_s: float, about: str) -> object:
-    """Call a function of the user's, and await its result if it is asynchronous.
+class Caller:
+    """A thread that calls a user's functions one after the other, with a time limit.
+
+    All calls of an episode run in one thread, because some objects belong to the thread that
+    created them. After a call that did not return in time, the next call gets a new thread.
 
     Args:
-        name: name of the function, for messages.
-        function: the function with its arguments.
-        timeout_s: maximum seconds.
-        about: words about the arguments, for messages.
-
-    Raises:
-        EnvBackendError: if the function raises an error or does not return in time. The episode is
-            then lost, and never counts as a failure of the agent.
+        timeout_s: maximum seconds for each call.
     """
-    result: Future[object] = Future()
 
-    def run() -> None:
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._calls: SimpleQueue[_Call | None] | None = None
+
+    def call(self, name: str, function: Callable[[], object], about: str) -> object:
+        """Call a function, and await its result if it is asynchronous.
+
+        Args:
+            name: name of the function, for messages.
+            function: the function with its arguments.
+            about: words about the arguments, for messages.
+
+        Raises:
+            EnvBackendError: if the function raises an error or does not return in time. The
+                episode is then lost, and never counts as a failure of the agent.
+        """
+        if self._calls is None:
+            self._calls = SimpleQueue()
+            Thread(target=_work, args=(self._calls,), name="coevo-rows", daemon=True).start()
+        result: Future[object] = Future()
+        self._calls.put((function, result))
+        try:
+            return result.result(self._timeout_s)
+        except Exception as error:
+            if isinstance(error, NotInTime) and not result.done():
+                self.close()
+                raise EnvBackendError(
+                    f"{name} did not return within {self._timeout_s:g} s {about}. Raise timeout_s "
+                    "of from_rows, or make the function faster."
+                ) from None
+            raise EnvBackendError(
+                f"{name} raised {type(error).__name__}: {error} {about}. It must accept any text: "
+                "for an answer that it cannot read, a verdict is False."
+            ) from error
+
+    def close(self) -> None:
+        """End the thread after its current call. Repeated calls have no effect."""
+        if self._calls is not None:
+            self._calls.put(None)
+            self._calls = None
+
+
+def _work(calls: SimpleQueue[_Call | None]) -> None:
+    while (work := calls.get()) is not None:
+        function, result = work
         try:
             value = function()
             result.set_result(asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value)
@@ -84,20 +128,6 @@ def call(name: str, function: Callable[[], object], timeout_s: float, about: str
             result.set_exception(error)
         except BaseException as error:  # such as SystemExit, which would end this process
             result.set_exception(RuntimeError(repr(error)))
-
-    Thread(target=run, name=f"coevo-{name}", daemon=True).start()
-    try:
-        return result.result(timeout_s)
-    except Exception as error:
-        if isinstance(error, NotInTime) and not result.done():
-            raise EnvBackendError(
-                f"{name} did not return within {timeout_s:g} s {about}. Raise timeout_s of "
-                "from_rows, or make the function faster."
-            ) from None
-        raise EnvBackendError(
-            f"{name} raised {type(error).__name__}: {error} {about}. It must accept any text: for "
-            "an answer that it cannot read, a verdict is False."
-        ) from error
 
 
 async def _awaited(value: Awaitable[object]) -> object:
@@ -109,39 +139,12 @@ def about_answer(row: Row, answer: str) -> str:
     return f"for the answer {answer[:_SHOWN]!r} to the row {row.get('id', thaw(row))!r}"
 
 
-def score_of(verify: Verify, row: Row, answer: str, timeout_s: float) -> float:
-    """Return the score of an answer in [0, 1].
-
-    Raises:
-        EnvBackendError: as for :func:`call`, or if the function returns anything else.
-    """
-    about = about_answer(row, answer)
-    value = call("verify", lambda: verify(thaw(row), answer), timeout_s, about)
-    return checked(value, "verify must return a bool or a score in [0, 1]", about)
-
-
 def checked(score: object, rule: str, about: str) -> float:
     """Return a score as a float.
 
     Raises:
         EnvBackendError: if it is not a number in [0, 1].
     """
-    if isinstance(score, (bool, int, float)) and math.isfinite(score) and 0 <= score <= 1:
+    if isinstance(score, NUMBERS) and 0 <= score <= 1:
         return float(score)
     raise EnvBackendError(f"{rule}, got {score!r} {about}.")
-
-
-def reply_of(
-    respond: Respond, row: Row, messages: Sequence[Mapping[str, str]], timeout_s: float
-) -> str | None:
-    """Return the user's next message, or None at the end of the conversation.
-
-    Raises:
-        EnvBackendError: as for :func:`call`, or if the function returns anything else.
-    """
-    about = about_answer(row, messages[-1]["content"])
-    said = [dict(message) for message in messages]
-    value = call("respond", lambda: respond(thaw(row), said), timeout_s, about)
-    if value is None or isinstance(value, str):
-        return value
-    raise EnvBackendError(f"respond must return a text or None, got {value!r} {about}.")

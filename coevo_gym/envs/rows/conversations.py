@@ -7,23 +7,29 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import gymnasium as gym
+import numpy as np
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.task import thaw
 from coevo_gym.envs.rows.calls import (
+    NUMBERS,
+    Caller,
     Respond,
     Row,
     Verify,
     about_answer,
-    call,
     checked,
-    reply_of,
-    score_of,
 )
 
 
 class RowEpisode(Protocol):
-    """One episode on a row."""
+    """One episode on a row.
+
+    Attributes:
+        caller: calls the user's functions.
+    """
+
+    caller: Caller
 
     def begin(self) -> str:
         """Return the first observation."""
@@ -32,7 +38,7 @@ class RowEpisode(Protocol):
         """Take the agent's answer. Return the next observation, and True at the end."""
 
     def score(self) -> float:
-        """Return the sum of the rewards in [0, 1]; 0 if there are none."""
+        """Return the sum of the rewards; 0 if there are none."""
 
     def close(self) -> None:
         """Release what the episode uses."""
@@ -65,28 +71,32 @@ class RowRules:
         Raises:
             EnvBackendError: if the env cannot be created.
         """
+        caller = Caller(self.timeout_s)
         if self.env is not None:
-            made = call("env", self.env, self.timeout_s, f"for the row {row.get('id', row)!r}")
-            return _Wrapped(made, row, self.timeout_s)
-        return _Dialogue(self.respond, row, prompt, self.timeout_s)
+            made = caller.call("env", self.env, f"for the row {row.get('id', row)!r}")
+            return _Wrapped(made, row, caller)
+        return _Dialogue(self.respond, row, prompt, caller)
 
     def judge(self, conversation: RowEpisode, row: Row, answer: str) -> float:
         """Return the score of a finished episode in [0, 1].
 
         Raises:
-            EnvBackendError: if ``verify`` fails, or the rewards do not sum to a number in [0, 1].
+            EnvBackendError: if ``verify`` fails or returns anything else, or the rewards do not sum
+                to a number in [0, 1].
         """
-        if self.verify is None:
+        about, verify = about_answer(row, answer), self.verify
+        if verify is None:
             rule = "the rewards of an episode must sum to a number in [0, 1]"
-            return checked(conversation.score(), rule, about_answer(row, answer))
-        return score_of(self.verify, row, answer, self.timeout_s)
+            return checked(conversation.score(), rule, about)
+        value = conversation.caller.call("verify", lambda: verify(thaw(row), answer), about)
+        return checked(value, "verify must return a bool or a score in [0, 1]", about)
 
 
 class _Dialogue:
     """A conversation with a user, whom ``respond`` plays; without it, one answer."""
 
-    def __init__(self, respond: Respond | None, row: Row, prompt: str, timeout_s: float) -> None:
-        self._respond, self._row, self._timeout_s = respond, row, timeout_s
+    def __init__(self, respond: Respond | None, row: Row, prompt: str, caller: Caller) -> None:
+        self._respond, self._row, self.caller = respond, row, caller
         self._messages = [{"role": "user", "content": prompt}]
 
     def begin(self) -> str:
@@ -94,11 +104,16 @@ class _Dialogue:
 
     def answer(self, text: str) -> tuple[str, bool]:
         self._messages.append({"role": "assistant", "content": text})
-        if self._respond is None:
+        respond = self._respond
+        if respond is None:
             return "", True
-        reply = reply_of(self._respond, self._row, self._messages, self._timeout_s)
+        said = [dict(message) for message in self._messages]
+        about = about_answer(self._row, text)
+        reply = self.caller.call("respond", lambda: respond(thaw(self._row), said), about)
         if reply is None:
             return "", True
+        if not isinstance(reply, str):
+            raise EnvBackendError(f"respond must return a text or None, got {reply!r} {about}.")
         self._messages.append({"role": "user", "content": reply})
         return reply, False
 
@@ -106,14 +121,14 @@ class _Dialogue:
         return 0.0
 
     def close(self) -> None:
-        return
+        self.caller.close()
 
 
 class _Wrapped:
     """A Gymnasium env, or an object with ``reset(row)`` and ``step(text)``."""
 
-    def __init__(self, made: Any, row: Row, timeout_s: float) -> None:
-        self._made, self._row, self._timeout_s, self._reward = made, row, timeout_s, 0.0
+    def __init__(self, made: Any, row: Row, caller: Caller) -> None:
+        self._made, self._row, self.caller, self._reward = made, row, caller, 0.0
 
     def begin(self) -> str:
         row = thaw(self._row)
@@ -124,7 +139,7 @@ class _Wrapped:
             return self._made.reset(row)
 
         about = f"for the row {self._row.get('id', row)!r}"
-        found = call("reset", reset, self._timeout_s, about)
+        found = self.caller.call("reset", reset, about)
         observation = found[0] if isinstance(found, tuple) else found
         if isinstance(observation, str):
             return observation
@@ -132,27 +147,28 @@ class _Wrapped:
 
     def answer(self, text: str) -> tuple[str, bool]:
         about = about_answer(self._row, text)
-        found = call("step", lambda: self._made.step(text), self._timeout_s, about)
+        found = self.caller.call("step", lambda: self._made.step(text), about)
         match found:
-            case (str(observation), reward, bool(done)):
+            case (str(observation), reward, done):
                 pass
-            case (str(observation), reward, bool(terminated), bool(truncated), _):
+            case (str(observation), reward, terminated, truncated, _):
                 done = terminated or truncated
             case _:
-                raise EnvBackendError(
-                    "step must return (observation, reward, done), or Gymnasium's five values, "
-                    f"with a text as the observation, got {found!r} {about}."
-                )
-        if not isinstance(reward, (bool, int, float)):
+                reward = done = None
+        if not (isinstance(reward, NUMBERS) and isinstance(done, (bool, np.bool_))):
             raise EnvBackendError(
-                f"step must return a number as the reward, got {reward!r} {about}."
+                "step must return (observation, reward, done), or Gymnasium's five values, with a "
+                f"text, a number and bools, got {found!r} {about}."
             )
         self._reward += float(reward)
-        return observation, done
+        return observation, bool(done)
 
     def score(self) -> float:
         return self._reward
 
     def close(self) -> None:
-        if hasattr(self._made, "close"):
-            call("close", self._made.close, self._timeout_s, "at the end of an episode")
+        try:
+            if hasattr(self._made, "close"):
+                self.caller.call("close", self._made.close, "at the end of an episode")
+        finally:
+            self.caller.close()

@@ -39,7 +39,7 @@ def work(seed: int, episodes: int) -> tuple[str, int]:
 
 
 def accounts(session: RaySession) -> dict[str, int]:
-    """What became of all tickets, at one moment: workers may go on between two questions."""
+    """Count what became of all tickets, at one moment: workers may go on between two calls."""
     while True:
         counts, out = session.counts, len(session.outstanding)
         if session.counts == counts:
