@@ -73,7 +73,7 @@ async def _sweep(session: JournaledSession) -> None:
     while True:
         await asyncio.sleep(SWEEP_S)
         try:
-            await run_in_threadpool(session.take_in_lapsed)
+            await run_in_threadpool(session.sweep)
         except StoreError as error:
             logger.error("%s", error)
             return  # every call reports this error from now on

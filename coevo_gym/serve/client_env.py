@@ -12,7 +12,7 @@ from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import EnvBackendError, ResetNeeded
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.serve.shelf import EnvShelf
@@ -72,7 +72,7 @@ class ClientEnv:
         session: session that provides the tasks of the training split.
     """
 
-    def __init__(self, benchmark: Benchmark, shelf: EnvShelf, session: SessionFace) -> None:
+    def __init__(self, benchmark: Benchmark, shelf: EnvShelf, session: TaskSession) -> None:
         self._benchmark, self._shelf, self._session = benchmark, shelf, session
         self._env: gym.Env[str, str] | None = None
         self._sampler: EvolvingTaskSampler | None = None

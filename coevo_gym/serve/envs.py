@@ -27,7 +27,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import CoevoError, EnvBackendError, ResetNeeded
 from coevo_gym.core.seams import Later, Ticket
-from coevo_gym.core.trajectory import EndReason, Trajectory
+from coevo_gym.curricula.session.calls import AnswerT, SessionCall, TaskSession
 from coevo_gym.serve.client_env import ActionOrder, ClientEnv, ResetOrder
 from coevo_gym.serve.limits import ServerLimits
 from coevo_gym.serve.session import JournaledSession
@@ -38,11 +38,10 @@ PATIENCE_S = 3600.0
 POLL_S = 0.5
 
 
-class LocalSession:
-    """An adapter that lets envs in this process use a session.
+class LocalSession(TaskSession):
+    """A session for envs in this process; taking a ticket waits for the initial tasks.
 
-    Episodes end with the process, so their tickets are returned when the session is opened again.
-    The session runs its evolution rounds by itself; :meth:`take` waits for the initial tasks.
+    Episodes end with the process, so their tickets are given back when the session is opened again.
 
     Args:
         session: session that provides the tasks.
@@ -51,11 +50,24 @@ class LocalSession:
 
     def __init__(self, session: JournaledSession, stop: threading.Event) -> None:
         self._session, self._stop = session, stop
+        self.lease_s = session.lease_s
 
-    @property
-    def lease_s(self) -> float:
-        """Seconds after which a ticket expires unless it is renewed."""
-        return self._session.lease_s
+    def apply(self, call: SessionCall[AnswerT]) -> AnswerT:
+        """Execute a call and return its answer.
+
+        Raises:
+            EnvBackendError: if no ticket is available in time, or the wait is stopped.
+        """
+        begun = time.monotonic()
+        while True:
+            answer = self._session.apply(call, mine=True)
+            if not isinstance(answer, Later):
+                return answer
+            waited = time.monotonic() - begun
+            if waited >= PATIENCE_S or self._stop.wait(POLL_S):
+                raise EnvBackendError(
+                    f"No episode became available within {round(waited)} s. {answer.reason}"
+                )
 
     @property
     def evolving(self) -> bool:
@@ -80,44 +92,8 @@ class LocalSession:
         """Return an env seed for a ticket's episode."""
         return self._session.seed_of(ticket)
 
-    def take(
-        self, *, policy_version: int = 0, slot: str | None = None, request: str | None = None
-    ) -> Ticket:
-        """Take a ticket for one episode, waiting until one is available.
-
-        Raises:
-            EnvBackendError: if no ticket is available in time, or the wait is stopped.
-        """
-        begun = time.monotonic()
-        while True:
-            found = self._session.take(
-                policy_version=policy_version, slot=slot, request=request, mine=True
-            )
-            if not isinstance(found, Later):
-                return found
-            waited = time.monotonic() - begun
-            if waited >= PATIENCE_S or self._stop.wait(POLL_S):
-                raise EnvBackendError(
-                    f"No episode became available within {round(waited)} s. {found.reason}"
-                )
-
-    def report(self, ticket_id: str, trajectory: Trajectory) -> None:
-        """Report an episode."""
-        self._session.report(ticket_id, trajectory)
-
-    def give_back(self, ticket_id: str, reason: EndReason) -> None:
-        """Hand back the ticket of an episode that will not be finished."""
-        self._session.give_back(ticket_id, reason)
-
-    def renew(self, ticket_id: str) -> bool:
-        """Renew a ticket's lease; return True if the ticket is still outstanding."""
-        return self._session.renew(ticket_id)
-
     def close_spent_step(self) -> None:
-        """Do nothing, because the next :meth:`take` closes the step."""
-
-    def evolve(self) -> None:
-        """Do nothing; the session runs its rounds in a separate thread."""
+        """Do nothing, because the next ``take`` closes the step."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the session's complete state as JSON."""

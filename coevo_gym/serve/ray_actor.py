@@ -16,9 +16,8 @@ from types import ModuleType
 from typing import Any, cast
 
 from coevo_gym.core.arithmetic import inherited
-from coevo_gym.core.evolution import RoundResult
-from coevo_gym.core.seams import Later, Ticket
-from coevo_gym.core.trajectory import EndReason, Group, Trajectory
+from coevo_gym.core.seams import Ticket
+from coevo_gym.curricula.session.calls import AnswerT, SessionCall, TaskSession
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.provision import extra_advice
 
@@ -27,7 +26,7 @@ _CALLS_AT_ONCE = 64  # an evolution round occupies one call while it runs
 _started: dict[str, Any] = {}  # Ray stops an actor that has no references
 
 
-class RaySession:
+class RaySession(TaskSession):
     """A client that forwards each call to a session in a named Ray actor.
 
     It can be pickled, and created in any process in the cluster.
@@ -70,34 +69,13 @@ class RaySession:
         """Return an env seed for a ticket's episode."""
         return cast(int, self._call("seed_of", ticket))
 
-    def take(
-        self, *, policy_version: int = 0, slot: str | None = None, request: str | None = None
-    ) -> Ticket | Later:
-        """Take a ticket for one episode."""
-        return cast(
-            "Ticket | Later",
-            self._call("take", policy_version=policy_version, slot=slot, request=request),
-        )
-
-    def report(self, ticket_id: str, trajectory: Trajectory) -> Group | None:
-        """Report an episode, and return the group if the episode completes it."""
-        return cast("Group | None", self._call("report", ticket_id, trajectory))
-
-    def give_back(self, ticket_id: str, reason: EndReason) -> Group | None:
-        """Hand back an unfinished episode's ticket. Return the group if it is now complete."""
-        return cast("Group | None", self._call("give_back", ticket_id, reason))
-
-    def renew(self, ticket_id: str) -> bool:
-        """Renew a ticket's lease; return True if the ticket is still outstanding."""
-        return cast(bool, self._call("renew", ticket_id))
+    def apply(self, call: SessionCall[AnswerT]) -> AnswerT:
+        """Execute a call in the actor and return its answer."""
+        return cast("AnswerT", self._ray.get(self._actor.apply.remote(call)))
 
     def close_spent_step(self) -> None:
         """Close the current step if it was opened automatically and has no tickets left."""
         self._call("close_spent_step")
-
-    def evolve(self) -> RoundResult | None:
-        """Run the next evolution round if one is due, or wait for the round in progress."""
-        return cast("RoundResult | None", self._call("evolve"))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the session's complete state as JSON."""
@@ -110,8 +88,8 @@ class RaySession:
     def __reduce__(self) -> tuple[Any, ...]:
         return RaySession, (self.name, self.namespace)
 
-    def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
-        return self._ray.get(self._actor.call.remote(method, *arguments, **named))
+    def _call(self, method: str, *arguments: Any) -> Any:
+        return self._ray.get(self._actor.call.remote(method, *arguments))
 
     def _read(self, attribute: str) -> Any:
         return self._ray.get(self._actor.read.remote(attribute))
@@ -127,9 +105,13 @@ class SessionActor:
     def __init__(self, make: Callable[[], CurriculumSession]) -> None:
         self._session = make()
 
-    def call(self, method: str, *arguments: Any, **named: Any) -> Any:
+    def apply(self, call: SessionCall[AnswerT]) -> AnswerT:
+        """Execute a call of the session."""
+        return self._session.apply(call)
+
+    def call(self, method: str, *arguments: Any) -> Any:
         """Call the session's method with the given name."""
-        return getattr(self._session, method)(*arguments, **named)
+        return getattr(self._session, method)(*arguments)
 
     def read(self, attribute: str) -> Any:
         """Read an attribute of the session."""

@@ -1,7 +1,7 @@
 """A curriculum session with a journal of all its calls.
 
 Each call is executed, recorded and answered, in that order. All changes of the session are made in
-:meth:`Recorded._carry_out`, both live and during replay.
+:meth:`Recorded._apply`, both live and during replay.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError
-from coevo_gym.core.evolution import Round, RoundResult
-from coevo_gym.core.seams import Evolver, Ticket
-from coevo_gym.core.trajectory import EndReason
-from coevo_gym.core.trajectory_json import trajectory_from_json
+from coevo_gym.core.seams import Ticket
+from coevo_gym.curricula.session.calls import (
+    CALLS,
+    AnswerT,
+    SessionCall,
+    call_from_json,
+    call_name,
+    call_to_json,
+)
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.serve.journal import Journal, JournalCall
 
@@ -39,7 +44,7 @@ class Recorded:
     from its journal. The session is then broken, and every later call raises an error.
 
     Args:
-        make: function that creates a session with a new curriculum, given an evolver and a clock.
+        make: function that creates a session with a new curriculum, given a clock.
         journal: journal that stores the calls.
         recover: if a call cannot be replayed, continue from the state before it.
 
@@ -57,13 +62,12 @@ class Recorded:
 
     def __init__(
         self,
-        make: Callable[[Evolver, Callable[[], float]], CurriculumSession],
+        make: Callable[[Callable[[], float]], CurriculumSession],
         journal: Journal,
         *,
         recover: bool = False,
     ) -> None:
-        self._found = _Found()
-        self._new: Callable[[], CurriculumSession] = lambda: make(self._found, lambda: self.now)
+        self._new: Callable[[], CurriculumSession] = lambda: make(lambda: self.now)
         self._journal = journal
         self._snapshot_bytes = 0
         self.session = self._new()
@@ -81,21 +85,21 @@ class Recorded:
 
     def do(
         self,
-        what: str,
-        body: dict[str, Any],
+        call: SessionCall[AnswerT],
         *,
-        changes: Callable[[Any], bool] = lambda _: True,
-        given: Any = None,
+        body: Mapping[str, Any] | None = None,
+        mine: bool = False,
+        changes: Callable[[AnswerT], bool] = lambda _: True,
         mark: Callable[[], object] = object,
-    ) -> Any:
+    ) -> AnswerT:
         """Execute a call, append it to the journal on disk, and return the call's result.
 
         Args:
-            what: name of the call.
-            body: arguments of the call, as they are stored.
+            call: the call.
+            body: the call's fields as JSON, if the caller has them already.
+            mine: True if the episode of a taken ticket runs in this process.
             changes: function that returns True if a call with the given answer has changed
                 anything and must be stored.
-            given: an argument that does not need to be read from the body.
             mark: function whose value differs once the call has changed anything. A
                 :class:`CoevoError` that leaves the value unchanged is a rejection. By default, no
                 error is a rejection.
@@ -105,15 +109,16 @@ class Recorded:
             StoreError: if the call failed in any other way, which breaks the session.
         """
         self.check_sound()
+        name = call_name(call)
         calls: list[JournalCall] = []
         answer, refusal = None, None
-        with self.breaking(what):
-            if self.session.take_in_lapsed():
+        with self.breaking(name):
+            if self.session.sweep():
                 calls.append(JournalCall(self.now, "sweep", {}))
                 self.session.plan()
             before = mark()
             try:
-                answer = self._carry_out(what, body, given)
+                answer = self._apply(call, mine=mine)
             except CoevoError as error:
                 if mark() != before:
                     raise
@@ -121,13 +126,14 @@ class Recorded:
             else:
                 self.session.plan()  # the order of random draws is part of what is replayed
                 if changes(answer):
-                    if what == "take":
-                        body = {**body, "ticket": answer.id, "task": answer.task.id}
-                    calls.append(JournalCall(self.now, what, body))
+                    body = call_to_json(call) if body is None else body
+                    if isinstance(answer, Ticket):
+                        body = {**body, "mine": mine, "ticket": answer.id, "task": answer.task.id}
+                    calls.append(JournalCall(self.now, name, body))
             self._keep(calls)
         if refusal is not None:
             raise refusal
-        return answer
+        return cast("AnswerT", answer)
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Write a state to disk, then replace the session with a new session in that state.
@@ -188,30 +194,11 @@ class Recorded:
             logger.exception("session broken call=%s", what)
             raise StoreError(f"{self.broken} {_RESTART}") from error
 
-    def _carry_out(self, what: str, body: Mapping[str, Any], given: Any = None) -> Any:
+    def _apply(self, call: SessionCall[AnswerT], *, mine: bool) -> AnswerT:
         """Apply a call to the session; replaying the same calls recreates the same session."""
-        session = self.session
-        answer: Any = None
-        if what == "take":
-            named = {"policy_version": body["version"], "slot": body["slot"]}
-            answer = session.take(**named, request=body["request"])
-            if isinstance(answer, Ticket) and body["mine"]:
-                self.mine.add(answer.id)
-        elif what == "report":
-            if given is None and body["trajectory"]:
-                given = trajectory_from_json(body["trajectory"])
-            answer = session.report(body["ticket"], given)
-        elif what == "give_back":
-            answer = session.give_back(body["ticket"], EndReason(body["reason"]))
-        elif what == "renew":
-            answer = session.renew(body["ticket"])
-        elif what == "landed":
-            self._found.result = RoundResult.model_validate(body["result"])
-            answer = session.evolve()
-        elif what == "sweep":
-            session.take_in_lapsed()
-        else:
-            raise StoreError(f"the call {what!r} does not exist")
+        answer = self.session.apply(call)
+        if mine and isinstance(answer, Ticket):
+            self.mine.add(answer.id)
         return answer
 
     # Opening a journal.
@@ -274,7 +261,7 @@ class Recorded:
             for call in islice(self._journal.calls(), n_calls):
                 doing = f"{call.what} {call.body.get('ticket', '')}".strip()
                 self.now = call.at
-                answer = self._carry_out(call.what, call.body)
+                answer = self._apply(_read_call(call), mine=call.body.get("mine", False))
                 self.session.plan()
                 if call.what == "take":
                     _check_ticket(answer, call.body)
@@ -322,20 +309,23 @@ class Recorded:
         self._snapshot_bytes = self._journal.put_snapshot(self.now, state)
 
 
-class _Found:
-    """An evolver that returns the result of a round that has already run.
+_FORMER_NAMES = {"landed": "evolve"}
+"""Names of calls in journals from before calls were messages."""
 
-    Attributes:
-        result: result of the round.
+
+def _read_call(row: JournalCall) -> SessionCall[Any]:
+    """Return the call in a journal's row.
+
+    Raises:
+        StoreError: if no call has this name.
     """
-
-    def __init__(self) -> None:
-        self.result: RoundResult | None = None
-
-    def run(self, round: Round) -> RoundResult:
-        """Return the stored result instead of running the round."""
-        assert self.result is not None
-        return self.result
+    name, body = _FORMER_NAMES.get(row.what, row.what), dict(row.body)
+    if name not in CALLS:
+        raise StoreError(f"the call {row.what!r} does not exist")
+    if name == "take":  # the other fields of the row are the answer
+        version = body["version"] if "version" in body else body["policy_version"]
+        body = {"policy_version": version, "slot": body["slot"], "request": body["request"]}
+    return call_from_json(name, body)
 
 
 def _check_ticket(answer: object, body: Mapping[str, Any]) -> None:

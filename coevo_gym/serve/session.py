@@ -16,34 +16,32 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
-
-from pydantic import ValidationError
+from typing import Any, Self, cast
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.seams import Curriculum, Evolver, Later, Ticket
 from coevo_gym.core.task import FrozenDict, Task
-from coevo_gym.core.trajectory import EndReason, Trajectory
-from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
+from coevo_gym.core.trajectory import EndReason, Group, Trajectory
+from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.curricula.pool.pool import require_practised
 from coevo_gym.curricula.saved import MOST
+from coevo_gym.curricula.session.calls import (
+    AnswerT,
+    Evolve,
+    GiveBack,
+    Renew,
+    Report,
+    SessionCall,
+    Sweep,
+    Take,
+    TaskSession,
+    read_trajectory,
+)
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.serve.journal import Journal
 from coevo_gym.serve.recorded import Recorded
-
-
-def read_trajectory(data: dict[str, Any]) -> Trajectory:
-    """Parse an episode from its JSON.
-
-    Raises:
-        TaskError: if the JSON does not describe an episode.
-    """
-    try:
-        return trajectory_from_json(data)
-    except (ValidationError, ValueError, TypeError, RecursionError) as error:
-        raise TaskError(f"This is not valid trajectory JSON: {error}") from error
 
 
 def check_report(episode: Trajectory, body: Mapping[str, Any], task: Task) -> None:
@@ -78,7 +76,7 @@ logger = logging.getLogger(__name__)
 LONGEST_PAUSE_S = 60.0
 
 
-class JournaledSession:
+class JournaledSession(TaskSession):
     """A :class:`~coevo_gym.curricula.session.session.CurriculumSession` that survives crashes.
 
     Each call that changes something is written to a journal with its time before it is answered.
@@ -147,8 +145,8 @@ class JournaledSession:
         self._monotonic = monotonic
         self.lease_s = lease_s
 
-        def new(found: Evolver, clock: Callable[[], float]) -> CurriculumSession:
-            return CurriculumSession(make(), found, **made_with, clock=clock)
+        def new(clock: Callable[[], float]) -> CurriculumSession:
+            return CurriculumSession(make(), evolver, **made_with, clock=clock)
 
         self._round: Round | None = None
         self._failures, self._why_failed = 0, ""
@@ -202,34 +200,59 @@ class JournaledSession:
             return {**self._session.metrics(), **counts, "tickets_out": out, **rounds}
 
     def seed_of(self, ticket: Ticket) -> int:
-        """Return a ticket's env seed. It depends on the ticket's stream, group and position."""
+        """Return a ticket's env seed; see :meth:`TaskSession.seed_of`."""
         return self._session.seed_of(ticket)
 
-    def take(
-        self,
-        *,
-        policy_version: int = 0,
-        slot: str | None = None,
-        request: str | None = None,
-        mine: bool = False,
-    ) -> Ticket | Later:
-        """Take a ticket for one episode; see :meth:`CurriculumSession.take`.
+    def apply(self, call: SessionCall[AnswerT], *, mine: bool = False) -> AnswerT:
+        """Execute a call; its answer is on disk when this returns.
+
+        Rounds run by themselves in a thread of their own, so ``Evolve`` does nothing here.
 
         Args:
-            policy_version: version of the policy that will act.
-            slot: id shared by the copies of one row.
-            request: a unique name for this call, so that it can be retried safely.
-            mine: True if the episode runs in this process. If the process ends, the episode is
-                lost, and the ticket is returned as soon as the journal is opened again.
+            call: the call.
+            mine: True if the episode of a taken ticket runs in this process. If the process ends,
+                the episode is lost, and the ticket is given back as soon as the journal is opened
+                again.
         """
-        body = {"version": policy_version, "slot": slot, "request": request, "mine": mine}
+        answer: Any
+        match call:
+            case Take():
+                answer = self._take(call, mine=mine)
+            case Report():
+                answer = self._report(call)
+            case GiveBack():
+                own = replace(call, ticket=self._own(call.ticket))
+                with self._lock:
+                    out = self._ticket(own.ticket) is not None
+                    answer = self._do(own, changes=lambda _: out)
+            case Renew():
+                with self._lock:
+                    answer = self._do(replace(call, ticket=self._own(call.ticket)), changes=bool)
+            case Sweep():
+                with self._lock:
+                    answer = self._do(call, changes=lambda _: False)
+            case Evolve():
+                answer = None
+            case _:
+                raise TypeError(f"A session has no call {type(call).__name__}.")
+        return cast("AnswerT", answer)
+
+    def ended(self, ticket_id: str) -> str:
+        """Return how a ticket ended; see :meth:`CurriculumSession.ended`.
+
+        ``"reported"`` means that its episode counts, once, however often it was reported; ``"given
+        back"`` or ``"lapsed"`` that a report came too late.
+        """
+        return self._session.ended(self._own(ticket_id))
+
+    def _take(self, call: Take, *, mine: bool) -> Ticket | Later:
         with self._lock:
-            taken = self.counts["taken"]  # a retried call takes no new ticket
+            n_taken = self.counts["taken"]  # a retried call takes no new ticket
             try:
-                found = self._do(
-                    "take",
-                    body,
-                    changes=lambda _: self.counts["taken"] > taken,
+                answer = self._do(
+                    call,
+                    mine=mine,
+                    changes=lambda _: self.counts["taken"] > n_taken,
                     # Within a step, a take can only fail after it has started to close that step.
                     mark=lambda: object() if self._session.in_step else None,
                 )
@@ -237,59 +260,25 @@ class JournaledSession:
                 if self._round is None:
                     raise
                 return Later(self._why_later())
-            return self._out(found) if isinstance(found, Ticket) else found
+            return self._out(answer) if isinstance(answer, Ticket) else answer
 
-    def report(self, ticket_id: str, trajectory: Trajectory | dict[str, Any]) -> str:
-        """Report an episode; see :meth:`CurriculumSession.report`.
-
-        Args:
-            ticket_id: id of the episode's ticket.
-            trajectory: the episode, or its JSON as written by ``trajectory_to_json``.
-
-        Returns:
-            The ticket's final status, also for repeated reports: ``"reported"``; ``"given back"``
-            or ``"lapsed"`` if the episode came too late and was dropped; "" for an unknown ticket.
-
-        Raises:
-            TaskError: if the trajectory is invalid, does not match the ticket, or could not be
-                recorded with its group. The ticket stays outstanding.
-        """
-        id = self._own(ticket_id)
-        episode: Trajectory | None = None
+    def _report(self, call: Report) -> Group | None:
+        id, episode = self._own(call.ticket), call.trajectory
         body: dict[str, Any] = {}
         ticket = self._ticket(id)
         if ticket is not None:  # otherwise the report is dropped without reading it
-            if isinstance(trajectory, Trajectory):
-                trajectory = trajectory_to_json(trajectory)
-            body = trajectory
+            body = episode if isinstance(episode, dict) else trajectory_to_json(episode)
             episode = read_trajectory(body)  # in the form in which a restart reads it
             check_report(episode, body, ticket.task)
         with self._lock:
-            self._do(
-                "report",
-                {"ticket": id, "trajectory": body},
-                given=episode,
+            return self._do(
+                Report(id, episode),
+                body={"ticket": id, "trajectory": body},
                 mark=lambda: self._ticket(id),  # the ticket is removed first
             )
-            return self._session.ended(id)
 
-    def give_back(self, ticket_id: str, reason: EndReason) -> str:
-        """Release an unfinished episode's ticket and return the ticket's final status."""
-        id = self._own(ticket_id)
-        with self._lock:
-            out = self._ticket(id) is not None
-            self._do("give_back", {"ticket": id, "reason": str(reason)}, changes=lambda _: out)
-            return self._session.ended(id)
-
-    def renew(self, ticket_id: str) -> bool:
-        """Renew a ticket's lease; return False if its episode is no longer needed."""
-        with self._lock:
-            return bool(self._do("renew", {"ticket": self._own(ticket_id)}, changes=bool))
-
-    def take_in_lapsed(self) -> None:
-        """Reclaim tickets whose leases have expired; call this periodically."""
-        with self._lock:
-            self._do("sweep", {}, changes=lambda _: False)
+    def close_spent_step(self) -> None:
+        """Do nothing, because the next ``take`` closes the step."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the session's state for a checkpoint. Issued tickets are invalid in this state."""
@@ -324,12 +313,12 @@ class JournaledSession:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _do(self, what: str, body: dict[str, Any], **named: Any) -> Any:
+    def _do(self, call: SessionCall[AnswerT], **named: Any) -> AnswerT:
         """Execute a call; see :meth:`Recorded.do`."""
         kept = self._kept
         kept.now = max(kept.now, self._base + self._monotonic())
         try:
-            return kept.do(what, body, **named)
+            return kept.do(call, **named)
         finally:
             self._begin_due()
 
@@ -392,7 +381,7 @@ class JournaledSession:
                 return  # due again when the journal is opened, or cancelled by a load
             for task in result.accepted:
                 require_practised(task, "add to the pool")
-            self._do("landed", {"result": result.model_dump(mode="json")})
+            self._do(Evolve(result))
             logger.info("round applied round=%s accepted=%d", result.round_id, len(result.accepted))
             self._failures, self._round = 0, None
             self._begin_due()

@@ -6,9 +6,10 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -16,70 +17,38 @@ from starlette.routing import Route
 from coevo_gym.core.errors import CoevoError, StoreError
 from coevo_gym.core.seams import Later, Ticket
 from coevo_gym.core.trajectory import EndReason
+from coevo_gym.curricula.session.calls import GiveBack, Name, Renew, Report, Take
 from coevo_gym.serve.session import JournaledSession
 
 RETRY_AFTER_S = 0.5
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-Lost = Literal["abandoned", "worker_lost", "model_lost"]
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class TakeByName(Take):
+    """A :class:`Take` whose ``request`` is required, so that a client can retry it safely."""
+
+    request: Name = field()
 
 
-class Nothing(_Message):
+@dataclass(frozen=True, kw_only=True)
+class GiveBackLost(GiveBack):
+    """A :class:`GiveBack` with one of the reasons that a client can have."""
+
+    reason: Literal[EndReason.ABANDONED, EndReason.WORKER_LOST, EndReason.MODEL_LOST] = (
+        EndReason.ABANDONED
+    )
+    lost: Literal[True] = True
+
+
+@dataclass(frozen=True)
+class Nothing:
     """An empty message."""
 
-
-class Take(_Message):
-    """A request for a ticket.
-
-    Attributes:
-        request: a unique name, so that the call can be retried safely.
-        policy_version: version of the policy that will act.
-        slot: id shared by the copies of one row; None for the next position in any group.
-    """
-
-    request: Name
-    policy_version: int = Field(default=0, ge=0)
-    slot: Name | None = None
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
 
-class Report(_Message):
-    """A request to report an episode.
-
-    Attributes:
-        ticket: id of the ticket.
-        trajectory: the episode, as written by ``trajectory_to_json``.
-    """
-
-    ticket: Name
-    trajectory: dict[str, Any]
-
-
-class GiveBack(_Message):
-    """A request to return a ticket whose episode will not be finished.
-
-    Attributes:
-        ticket: id of the ticket.
-        reason: reason for the return.
-    """
-
-    ticket: Name
-    reason: Lost = "abandoned"
-
-
-class Renew(_Message):
-    """A request to renew a ticket's lease.
-
-    Attributes:
-        ticket: id of the ticket.
-    """
-
-    ticket: Name
-
-
-class Load(_Message):
+@dataclass(frozen=True)
+class Load(Nothing):
     """A request to restore a state returned by ``save``.
 
     Attributes:
@@ -92,37 +61,33 @@ class Load(_Message):
 def tickets_face(session: JournaledSession) -> list[Route]:
     """Return the routes of the tickets API; see docs/serve.md for its messages."""
 
-    def take(message: Take) -> dict[str, Any]:
-        found = session.take(
-            request=message.request, policy_version=message.policy_version, slot=message.slot
-        )
-        if isinstance(found, Later):
-            return {"later": found.reason, "retry_after_s": RETRY_AFTER_S}
-        return {"ticket": ticket_to_json(found, session.seed_of(found))}
+    def take(call: TakeByName) -> dict[str, Any]:
+        answer = session.apply(call)
+        if isinstance(answer, Later):
+            return {"later": answer.reason, "retry_after_s": RETRY_AFTER_S}
+        return {"ticket": ticket_to_json(answer, session.seed_of(answer))}
 
-    def report(message: Report) -> dict[str, Any]:
-        return {"ended": session.report(message.ticket, message.trajectory)}
+    def end(call: Report | GiveBackLost) -> dict[str, Any]:
+        session.apply(call)
+        return {"ended": session.ended(call.ticket)}
 
-    def give_back(message: GiveBack) -> dict[str, Any]:
-        return {"ended": session.give_back(message.ticket, EndReason(message.reason))}
+    def renew(call: Renew) -> dict[str, Any]:
+        return {"out": session.apply(call), "lease_s": session.lease_s}
 
-    def renew(message: Renew) -> dict[str, Any]:
-        return {"out": session.renew(message.ticket), "lease_s": session.lease_s}
-
-    def save(message: Nothing) -> dict[str, Any]:
+    def save(_: Nothing) -> dict[str, Any]:
         return {"state": session.state_dict()}
 
     def load(message: Load) -> dict[str, Any]:
         session.load_state_dict(message.state)
         return {}
 
-    def metrics(message: Nothing) -> dict[str, Any]:
+    def metrics(_: Nothing) -> dict[str, Any]:
         return {"metrics": session.metrics()}
 
-    calls: dict[str, tuple[type[_Message], Callable[[Any], dict[str, Any]]]] = {
-        "take": (Take, take),
-        "report": (Report, report),
-        "give_back": (GiveBack, give_back),
+    answers: dict[str, tuple[type[Any], Callable[[Any], dict[str, Any]]]] = {
+        "take": (TakeByName, take),
+        "report": (Report, end),
+        "give_back": (GiveBackLost, end),
         "renew": (Renew, renew),
         "save": (Nothing, save),
         "load": (Load, load),
@@ -131,8 +96,8 @@ def tickets_face(session: JournaledSession) -> list[Route]:
     # One thread is enough and cheapest, because the session handles calls one after the other.
     thread = ThreadPoolExecutor(1, thread_name_prefix="tickets")
     return [
-        Route(f"/tickets/{name}", _endpoint(message, call, thread), methods=["POST"])
-        for name, (message, call) in calls.items()
+        Route(f"/tickets/{name}", _endpoint(TypeAdapter(message), answer, thread), methods=["POST"])
+        for name, (message, answer) in answers.items()
     ]
 
 
@@ -150,15 +115,15 @@ def ticket_to_json(ticket: Ticket, seed: int) -> dict[str, Any]:
 
 
 def _endpoint(
-    message: type[_Message], call: Callable[[Any], Mapping[str, Any]], thread: Executor
+    message: TypeAdapter[Any], answer: Callable[[Any], Mapping[str, Any]], thread: Executor
 ) -> Callable[[Request], Any]:
-    def answer(body: bytes) -> Response:
+    def respond(path: str, body: bytes) -> Response:
         """Return the response to a request. It runs in a thread because it waits for the disk."""
         try:
-            return JSONResponse(call(message.model_validate_json(body or b"{}")))
+            return JSONResponse(answer(message.validate_json(body or b"{}")))
         except ValidationError as error:
             problems = json.loads(error.json(include_url=False, include_input=False))
-            return _problem("ValidationError", f"{message.__name__}: {problems}", 422)
+            return _problem("ValidationError", f"{path}: {problems}", 422)
         except StoreError as error:
             return _problem("StoreError", str(error), 503)
         except CoevoError as error:
@@ -166,7 +131,9 @@ def _endpoint(
 
     async def endpoint(request: Request) -> Response:
         body = await request.body()
-        return await asyncio.get_running_loop().run_in_executor(thread, answer, body)
+        return await asyncio.get_running_loop().run_in_executor(
+            thread, respond, request.url.path, body
+        )
 
     return endpoint
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from coevo_gym.core.seams import Agent, Ticket
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.stream import TaskStream
 from coevo_gym.episodes.episode import Finished, TrainingEpisode
 from coevo_gym.episodes.pool import EnvPool
@@ -14,7 +14,7 @@ from coevo_gym.episodes.runner import Mode, Runner
 
 
 def practise(
-    session: SessionFace,
+    session: TaskSession,
     agent: Agent,
     envs: EnvPool,
     *,

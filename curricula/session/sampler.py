@@ -15,7 +15,7 @@ from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.seams import Curriculum, Evolver, Ticket
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.guiding import GuidedEpisode, MethodParts
-from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import (
     DEFAULT_EVERY,
@@ -86,7 +86,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
         evolve_every_groups: int = DEFAULT_EVERY,
         seed: int = 0,
         evolver: Evolver | None = None,
-        session: SessionFace | None = None,
+        session: TaskSession | None = None,
         method: MethodParts | None = None,
     ) -> None:
         named = isinstance(curriculum, str | None)
@@ -143,7 +143,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
         Args:
             seed: env seed; None to derive the seed from the stream's seed.
             options: ``"slot"`` is the name shared by the copies of a row, and ``"policy_version"``
-                is the version of the policy that will act (see ``CurriculumSession.take``). All
+                is the version of the policy that will act (see ``TaskSession.take``). All
                 other options are passed to the env. With ``"task"`` or ``"task_id"``, it is not
                 recorded.
 

@@ -13,7 +13,7 @@ import logging
 import threading
 import zlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.random import SeedSequence
@@ -22,9 +22,21 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import ClosedStep, Curriculum, Evolver, Later, Ticket
-from coevo_gym.core.trajectory import EndReason, Group, Trajectory
+from coevo_gym.core.trajectory import EndReason, Group
 from coevo_gym.curricula.saved import all_or_nothing
 from coevo_gym.curricula.session.callers import Callers, Clock, Recent
+from coevo_gym.curricula.session.calls import (
+    AnswerT,
+    Evolve,
+    GiveBack,
+    Renew,
+    Report,
+    SessionCall,
+    Sweep,
+    Take,
+    TaskSession,
+    read_trajectory,
+)
 from coevo_gym.curricula.session.groups import GroupLedger
 from coevo_gym.curricula.session.rounds import Rounds
 from coevo_gym.envs.checks import is_positive_int
@@ -57,7 +69,7 @@ class Seeds(NamedTuple):
 logger = logging.getLogger(__name__)
 
 
-class CurriculumSession:
+class CurriculumSession(TaskSession):
     """A session that issues a curriculum's tasks as tickets, records episodes and runs rounds.
 
     All methods are thread-safe, and every call may be repeated. Only one thread at a time calls the
@@ -217,33 +229,36 @@ class CurriculumSession:
 
     # Tickets.
 
-    def take(
-        self, *, policy_version: int = 0, slot: str | None = None, request: str | None = None
-    ) -> Ticket | Later:
-        """Take a ticket for one more episode.
+    def apply(self, call: SessionCall[AnswerT]) -> AnswerT:
+        """Execute a call and return its answer; :class:`TaskSession` describes the calls."""
+        answer: Any
+        match call:
+            case Take():
+                answer = self._take(call)
+            case Report():
+                answer = self._report(call)
+            case GiveBack():
+                answer = self._give_back(call)
+            case Renew():
+                answer = self._renew(call)
+            case Evolve():
+                round = self.plan()
+                answer = None if round is None else self._rounds.run(round, call.result)
+            case Sweep():
+                with self._lock:
+                    answer = self._take_in_lapsed()
+            case _:
+                raise TypeError(f"A session has no call {type(call).__name__}.")
+        return cast("AnswerT", answer)
 
-        Args:
-            policy_version: version of the policy that will act.
-            slot: name shared by the copies of a row; None for the next place in any group without a
-                slot.
-            request: unique name for this call. A repeated call with the same name returns the same
-                ticket until the ticket's lease expires.
-
-        Returns:
-            A ticket, or the reason why no ticket is available yet: all tickets of the open step
-            have been issued, or the pool is empty and a round that finds tasks is running.
-
-        Raises:
-            ConfigError: if the curriculum has no tasks.
-            SplitLeakError: if the curriculum returns a task that is not a training task.
-        """
+    def _take(self, call: Take) -> Ticket | Later:
         with self._lock:
             self._take_in_lapsed()
-            known = self._callers.known(request)
+            known = self._callers.known(call.request)
             if known is not None:
                 return known
             try:
-                if not self._ledger.can_issue(slot):
+                if not self._ledger.can_issue(call.slot):
                     if self.groups_per_step > 1:
                         self._ledger.close_step()
                         self._ledger.open_step(self.groups_per_step)
@@ -252,83 +267,43 @@ class CurriculumSession:
                             "All tickets for the open step are out: open_step(n) draws more "
                             "groups, close_step() ends the step."
                         )
-                ticket = self._ledger.issue(policy_version=policy_version, slot=slot)
+                ticket = self._ledger.issue(policy_version=call.policy_version, slot=call.slot)
             except ConfigError:
                 if self._rounds.under_way is None:
                     raise
                 return Later("A round of evolution that looks for tasks is under way.")
-            self._callers.begin(ticket, slot, request)
+            self._callers.begin(ticket, call.slot, call.request)
             return ticket
 
-    def report(self, ticket_id: str, trajectory: Trajectory) -> Group | None:
-        """Report a finished episode.
-
-        Args:
-            ticket_id: id of the ticket. If the ticket is not outstanding, the episode is dropped
-                and counted (see :attr:`counts`).
-            trajectory: the episode's trajectory.
-
-        Returns:
-            The group if this episode closes it. The curriculum has already recorded it, or will at
-            the end of the step.
-
-        Raises:
-            TaskError: if the trajectory belongs to another task or group, or if its end reason
-                marks it as lost. The ticket stays outstanding.
-            SplitLeakError: if the trajectory is not a training trajectory.
-        """
+    def _report(self, call: Report) -> Group | None:
         with self._lock:
             self._take_in_lapsed()
-            ticket = self._ledger.ticket(ticket_id)
+            ticket = self._ledger.ticket(call.ticket)
             if ticket is None:
-                why = self._callers.drop(ticket_id)
-                logger.warning("report dropped ticket=%s: %s", ticket_id, why)
+                why = self._callers.drop(call.ticket)
+                logger.warning("report dropped ticket=%s: %s", call.ticket, why)
                 return None
-            closed = self._ledger.finish(ticket, trajectory)
-            self._end(ticket_id, "reported")
+            closed = self._ledger.finish(ticket, read_trajectory(call.trajectory))
+            self._end(call.ticket, "reported")
             return closed
 
-    def give_back(self, ticket_id: str, reason: EndReason, *, lost: bool = True) -> Group | None:
-        """Give back a ticket whose episode will not finish. This does not count as a failure.
-
-        Args:
-            ticket_id: id of the ticket; ignored if the ticket is no longer outstanding.
-            reason: the reason, such as ``EndReason.WORKER_LOST`` or ``EndReason.ABANDONED``.
-            lost: True to count it as a loss; False if the episode was only cancelled.
-
-        Returns:
-            The broken group if this closes it.
-        """
+    def _give_back(self, call: GiveBack) -> Group | None:
         with self._lock:
             self._take_in_lapsed()
-            ticket = self._ledger.ticket(ticket_id)
+            ticket = self._ledger.ticket(call.ticket)
             if ticket is None:
                 return None
-            closed = self._ledger.give_back(ticket, reason, lost=lost)
-            self._end(ticket_id, "given back")
+            closed = self._ledger.give_back(ticket, call.reason, lost=call.lost)
+            self._end(call.ticket, "given back")
             return closed
 
-    def renew(self, ticket_id: str) -> bool:
-        """Renew a ticket's lease.
-
-        Returns:
-            True if the ticket is still outstanding; otherwise, the episode does not have to finish.
-        """
+    def _renew(self, call: Renew) -> bool:
         with self._lock:
             self._take_in_lapsed()
-            out = self._ledger.ticket(ticket_id) is not None
+            out = self._ledger.ticket(call.ticket) is not None
             if out:
-                self._callers.leases.begin(ticket_id)
+                self._callers.leases.begin(call.ticket)
             return out
-
-    def take_in_lapsed(self) -> int:
-        """Reclaim tickets and slots whose leases have expired; most other calls do this first.
-
-        Returns:
-            Number of expired leases.
-        """
-        with self._lock:
-            return self._take_in_lapsed()
 
     # Steps.
 
@@ -425,11 +400,6 @@ class CurriculumSession:
     def call_off_round(self) -> None:
         """Wait until no round is running, and discard any result that has not been applied."""
         self._rounds.call_off()
-
-    def evolve(self) -> RoundResult | None:
-        """Run the round that is due, or await a running one. Return None if there is no round."""
-        round = self.plan()
-        return None if round is None else self.run_round(round)
 
     # State.
 

@@ -25,7 +25,7 @@ from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.guiding import GroupStudies, GuidedEpisode, Guiding, MethodParts
 from coevo_gym.curricula.saved import all_or_nothing, read
-from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.episode import episode_of, trajectory_of
@@ -56,7 +56,7 @@ class TaskStream:
 
     def __init__(
         self,
-        session: SessionFace,
+        session: TaskSession,
         evolve: EvolveMode,
         clock: Callable[[], float] = time.monotonic,
         method: MethodParts | None = None,
@@ -264,7 +264,7 @@ class StreamSampler:
     def session(self) -> CurriculumSession:
         """The session that issues tasks and records episodes.
 
-        A remote session only has the members of ``SessionFace``.
+        A remote session only has the members of ``TaskSession``.
         """
         return cast(CurriculumSession, self._stream.session)
 
@@ -289,7 +289,7 @@ class StreamSampler:
 
 def session_of(
     env: TaskEnv,
-    session: SessionFace | None,
+    session: TaskSession | None,
     curriculum: Curriculum | str | None,
     *,
     group_size: int,
@@ -298,7 +298,7 @@ def session_of(
     seed: int,
     evolver: Evolver | None,
     method: MethodParts | None = None,
-) -> SessionFace:
+) -> TaskSession:
     """Return the given session, or create a session for a sampler.
 
     Raises:

@@ -14,7 +14,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Curriculum, Evolver, Ticket
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.guiding import GuidedEpisode, MethodParts
-from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.stream import (
     DEFAULT_EVERY,
     EvolveMode,
@@ -69,7 +69,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
         evolve_every_groups: int = DEFAULT_EVERY,
         seed: int = 0,
         evolver: Evolver | None = None,
-        session: SessionFace | None = None,
+        session: TaskSession | None = None,
         method: MethodParts | None = None,
     ) -> None:
         super().__init__(env)

@@ -26,7 +26,7 @@ from skyrl_gym.envs.registration import register
 from coevo_gym import CurriculumSession
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.curricula.by_name import make_curriculum
-from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.prompts import PromptTemplate
 from coevo_gym.trainers.adapters.chat_rollout import ChatRollout, chat
@@ -42,7 +42,7 @@ class CurriculumText(BaseTextEnv):  # type: ignore[misc, unused-ignore]
     """
 
     env_id: ClassVar[str] = "CoEvolve-WebShop-v0"
-    session: ClassVar[SessionFace]
+    session: ClassVar[TaskSession]
     prompt: ClassVar[PromptTemplate | None] = None
     _idle: ClassVar[list[ChatRollout]] = []  # reused, because starting an engine is slow
 

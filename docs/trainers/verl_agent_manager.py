@@ -27,7 +27,7 @@ from coevo_gym import CurriculumSession
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.by_name import make_curriculum
-from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.prompts import PromptTemplate
 from coevo_gym.trainers.adapters.chat_rollout import ChatRollout
@@ -51,7 +51,7 @@ class CurriculumManager:
     def __init__(
         self,
         env_id: str,
-        session: SessionFace,
+        session: TaskSession,
         *,
         n_rows: int,
         group_size: int = 1,

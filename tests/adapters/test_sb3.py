@@ -10,7 +10,7 @@ import gymnasium as gym
 import pytest
 
 from coevo_gym.core.errors import ConfigError, SplitLeakError
-from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.envs.wrappers import ChooseAction, HashText
 from coevo_gym.trainers.adapters.sb3 import make_envs, with_curriculum
 
@@ -51,7 +51,7 @@ def test_two_thousand_steps_of_ppo_without_a_curriculum(
     assert env.action_space.contains(int(action))
 
 
-def session_of(envs: Any) -> SessionFace:
+def session_of(envs: Any) -> TaskSession:
     sessions = envs.get_attr("session")
     assert all(session is sessions[0] for session in sessions)
     return sessions[0]  # type: ignore[no-any-return]

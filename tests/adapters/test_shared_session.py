@@ -15,7 +15,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Act
 from coevo_gym.core.trajectory import View
-from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.practice import practise
 from coevo_gym.curricula.session.stream import TaskStream, scripted_evolver
 from coevo_gym.episodes.pool import EnvPool
@@ -51,7 +51,7 @@ def make_session(clock: Clock | None = None, lease_s: float | None = None) -> Cu
 
 
 def test_sessions_and_their_proxies_have_all_members_that_samplers_use() -> None:
-    members = {name for name in vars(SessionFace) if not name.startswith("_")}
+    members = {name for name in vars(TaskSession) if not name.startswith("_")}
     assert {"take", "report", "evolving", "state_dict"} <= members
     for session in (make_session(), Passed(make_session())):
         assert all(hasattr(session, name) for name in members)
@@ -90,10 +90,10 @@ def test_leases_are_renewed_while_an_episode_is_stepped(
             envs.step(["look"] * 2)
         else:
             env.step("look")
-        assert session.take_in_lapsed() == 0
+        assert session.sweep() == 0
     assert session.outstanding == out
     clock.now += 101
-    assert session.take_in_lapsed() == len(out)
+    assert session.sweep() == len(out)
 
 
 def test_a_worker_practises_what_a_session_gives_out() -> None:

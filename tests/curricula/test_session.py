@@ -570,7 +570,7 @@ def test_tickets_that_are_out_go_on_in_another_process() -> None:
     assert second.renew("") is False
     assert second.outstanding == (slotted,)
     later.now += 1.0
-    assert second.take_in_lapsed() == 2  # the slot's place, and the slot
+    assert second.sweep() == 2  # the slot's place, and the slot
     assert second.ended(slotted.id) == "lapsed"
 
 
@@ -583,7 +583,7 @@ def test_a_request_is_forgotten_with_the_end_of_its_ticket(
     old = take(first, request="old")
     if how == "lapsed":
         clock.now += 60.0
-        assert first.take_in_lapsed() == 1
+        assert first.sweep() == 1
     else:
         report(first, old)
     for _ in range(2):

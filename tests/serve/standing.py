@@ -16,6 +16,7 @@ import uvicorn
 
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.serve.app import make_app
 from coevo_gym.serve.envs import EnvsFace
@@ -122,3 +123,14 @@ def standing(
         assert not thread.is_alive()
         shelf.close()
         listening.close()
+
+
+def status(
+    session: JournaledSession, ticket_id: str, episode: Trajectory | dict[str, Any] | None = None
+) -> str:
+    """Report an episode, or give its ticket back, and return how the ticket ended."""
+    if episode is None:
+        session.give_back(ticket_id, EndReason.ABANDONED)
+    else:
+        session.report(ticket_id, episode)
+    return session.ended(ticket_id)

@@ -23,6 +23,7 @@ from coevo_gym.serve.server import ServedCurriculum
 from coevo_gym.serve.session import JournaledSession
 from tests.curricula.episodes import trajectory
 from tests.processes import Forked
+from tests.serve.standing import status
 
 K, STEPS = 2, 2
 WAIT_S = 120
@@ -63,7 +64,7 @@ def check_kill(name: str, n_writes: int, when: str, groups_per_step: int) -> Non
         with closing(practice.open(Path(folder) / "a.db")) as session:
             assert len(acknowledged) <= session.counts["reported"] <= len(sent)
             for ticket, body in sent.items():
-                assert session.report(ticket, body) == "reported"
+                assert status(session, ticket, body) == "reported"
             assert session.counts["reported"] == len(sent)
             n_reported = len(sent) + finish(session, K * groups_per_step, len(sent))
             metrics = session.metrics()
@@ -84,7 +85,7 @@ def finish(session: JournaledSession, a_step: int, n: int) -> int:
     while waiting or n % a_step:
         found = waiting.pop() if waiting else session.take()
         if isinstance(found, Ticket):
-            assert session.report(found.id, played(found.task, n)) == "reported"
+            assert status(session, found.id, played(found.task, n)) == "reported"
             n += 1
         else:
             assert session.evolving  # the round that finds the first tasks

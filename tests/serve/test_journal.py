@@ -13,7 +13,7 @@ import pytest
 from coevo_gym.core.errors import StoreError
 from coevo_gym.serve.journal import Journal, JournalCall
 from coevo_gym.serve.server import ServedCurriculum
-from tests.serve.standing import opened
+from tests.serve.standing import opened, status
 from tests.serve.test_journaled_session import killed, played, take
 
 ABOUT = {"group_size": 2, "benchmark": "toy"}
@@ -106,7 +106,7 @@ def test_a_server_may_be_told_to_recover(tmp_path: Path) -> None:
     practice = ServedCurriculum(benchmark="toy", curriculum="coevolve", initial_size=2)
     path = tmp_path / "a.db"
     first = practice.open(path)
-    assert first.report("group-0/0@nowhere", {}) == ""
+    assert status(first, "group-0/0@nowhere", {}) == ""
     killed(first)
     with closing(sqlite3.connect(path)) as db:
         db.execute("UPDATE calls SET at = at + 1 WHERE number = 1")

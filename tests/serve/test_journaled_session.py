@@ -21,16 +21,17 @@ from coevo_gym.core.seams import Later, Ticket
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_to_json
+from coevo_gym.curricula.session.calls import Take
 from coevo_gym.envs.webshop import WebShopBenchmark
 from coevo_gym.methods.coevolve import CoEvolve
 from coevo_gym.serve import recorded
 from coevo_gym.serve.session import JournaledSession
 from tests.curricula.episodes import TRAIN, trajectory
-from tests.serve.standing import CONFIG, Clock, FindsTasks, opened
+from tests.serve.standing import CONFIG, Clock, FindsTasks, opened, status
 
 
-def take(session: JournaledSession, **fields: Any) -> Ticket:
-    found = session.take(**fields)
+def take(session: JournaledSession, *, mine: bool = False, **fields: Any) -> Ticket:
+    found = session.apply(Take(**fields), mine=mine)
     assert isinstance(found, Ticket)
     return found
 
@@ -49,15 +50,15 @@ def killed(session: JournaledSession) -> None:
 def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     first = opened(tmp_path / "a.db")
     done, out = take(first), take(first, request="mine", policy_version=3)
-    assert first.report(done.id, played(done)) == "reported"
+    assert status(first, done.id, played(done)) == "reported"
     killed(first)
     with opened(tmp_path / "a.db") as second:
         assert second.replayed
         assert second.outstanding == (out,)
         assert second.take(request="mine") == out
-        assert second.report(done.id, played(done)) == "reported"
+        assert status(second, done.id, played(done)) == "reported"
         assert second.counts["double"] == 1
-        assert second.report(out.id, played(out)) == "reported"
+        assert status(second, out.id, played(out)) == "reported"
         assert second.metrics()["groups"] == 1
 
 
@@ -94,16 +95,16 @@ def test_leases_go_on_with_what_was_left(tmp_path: Path) -> None:
     killed(first)
     clock.now = 1e6  # the time in between does not count
     with opened(tmp_path / "a.db", monotonic=clock) as second:
-        second.take_in_lapsed()
+        second.sweep()
         assert second.outstanding == (old, young)
         clock.now += 20.0
-        second.take_in_lapsed()
+        second.sweep()
         assert second.outstanding == (young,)
         assert second.renew(old.id) is False
         assert second.renew(young.id) is True
         clock.now += 59.0
-        assert second.report(old.id, played(old)) == "lapsed"
-        assert second.report(young.id, played(young)) == "reported"
+        assert status(second, old.id, played(old)) == "lapsed"
+        assert status(second, young.id, played(young)) == "reported"
         assert second.counts["late"] == 1
 
 
@@ -200,7 +201,7 @@ def test_a_load_makes_earlier_tickets_void_for_ever(tmp_path: Path) -> None:
         new = take(session)
         assert (old.task, old.group_id, old.index) == (new.task, new.group_id, new.index)
         assert old.id != new.id
-        assert session.report(old.id, played(old)) == ""
+        assert status(session, old.id, played(old)) == ""
         assert session.counts["unknown"] == 1
         assert session.outstanding == (new,)
         with pytest.raises(ConfigError, match="cannot be loaded"):
@@ -208,7 +209,7 @@ def test_a_load_makes_earlier_tickets_void_for_ever(tmp_path: Path) -> None:
         assert session.outstanding == (new,)
     with opened(tmp_path / "a.db") as second:
         assert second.outstanding == (new,)
-        assert second.give_back(new.id, EndReason.ABANDONED) == "given back"
+        assert status(second, new.id) == "given back"
 
 
 def test_an_episode_may_come_as_json(tmp_path: Path) -> None:
@@ -220,8 +221,8 @@ def test_an_episode_may_come_as_json(tmp_path: Path) -> None:
             session.report(ticket.id, trajectory_to_json(trajectory(TRAIN[20])))
         assert session.outstanding == (ticket,)
         body = json.loads(json.dumps(trajectory_to_json(played(ticket))))
-        assert session.report(ticket.id, body) == "reported"
-        assert session.report(ticket.id, {"task_id": 3}) == "reported"
+        assert status(session, ticket.id, body) == "reported"
+        assert status(session, ticket.id, {"task_id": 3}) == "reported"
 
 
 def test_a_full_disk_stops_it_before_it_answers(
@@ -241,7 +242,7 @@ def test_a_full_disk_stops_it_before_it_answers(
     killed(first)
     with opened(tmp_path / "a.db") as second:
         assert second.outstanding == (ticket,)
-        assert second.report(ticket.id, played(ticket)) == "reported"
+        assert status(second, ticket.id, played(ticket)) == "reported"
 
 
 @pytest.mark.parametrize("name", ["a.db", "a.db-wal"])
@@ -266,7 +267,7 @@ def test_a_file_that_is_deleted_in_use_is_noticed_and_kept(
             session.take()
         session.close()
     with opened(tmp_path / "a.db.copy-1") as again:
-        assert again.report(done.id, played(done)) == "reported"
+        assert status(again, done.id, played(done)) == "reported"
         assert again.counts["reported"] == 1 + (call == "report")
 
 
@@ -280,7 +281,7 @@ def test_a_file_that_is_moved_in_use_goes_on_where_it_is_put_back(tmp_path: Path
     killed(session)
     elsewhere.rename(here)
     with opened(here / "a.db") as again:
-        assert again.report(ticket.id, played(ticket)) == "reported"
+        assert status(again, ticket.id, played(ticket)) == "reported"
         assert again.counts["reported"] == 1
 
 
@@ -319,18 +320,18 @@ def test_a_call_that_fails_half_way_stops_the_session(
     monkeypatch.setattr(Breaks, "error", error)
     first = breaking(tmp_path / "a.db")
     done, last = take(first), take(first)
-    assert first.report(done.id, played(done)) == "reported"
+    assert status(first, done.id, played(done)) == "reported"
     told = StoreError if issubclass(error, Exception) else error
     with pytest.raises(told, match="tuple index out of range"):
         first.report(last.id, played(last))
-    for call in (first.take, first.metrics, first.state_dict, first.take_in_lapsed):
+    for call in (first.take, first.metrics, first.state_dict, first.sweep):
         with pytest.raises(StoreError, match=r"has stopped.*tuple index out of range.*Restart"):
             call()
     first.close()
     monkeypatch.setattr(Breaks, "broken", False)
     with breaking(tmp_path / "a.db") as second:
         assert second.outstanding == (last,)
-        assert second.report(last.id, played(last)) == "reported"
+        assert status(second, last.id, played(last)) == "reported"
         assert (second.counts["reported"], second.metrics()["groups"]) == (2, 1)
 
 
@@ -342,7 +343,7 @@ def test_a_report_that_could_not_be_recorded_is_refused(
         for _ in range(2):  # a step without calls is odd, and can be recorded
             ticket = take(session)
             odd = replace(played(ticket), steps=(Step("", "", "search[mug]"),))
-            assert session.report(ticket.id, odd) == "reported"
+            assert status(session, ticket.id, odd) == "reported"
         assert session.metrics()["groups"] == 1
         ticket = take(session)
         endless = (Step("", "", "buy", reward=math.nan),)
@@ -355,7 +356,7 @@ def test_a_report_that_could_not_be_recorded_is_refused(
         with pytest.raises(TaskError, match="policy version"):
             session.report(ticket.id, replace(played(ticket), policy_version=10**30))
         assert session.outstanding == (ticket,)
-        assert session.report(ticket.id, played(ticket)) == "reported"
+        assert status(session, ticket.id, played(ticket)) == "reported"
 
 
 def test_a_call_that_cannot_be_replayed_is_told_and_may_be_left_out(
@@ -386,7 +387,7 @@ def test_a_call_that_cannot_be_replayed_is_told_and_may_be_left_out(
         assert "Dropped the last 8 calls (4 reports)" in second.recovered
         assert second.state_dict() == state
         assert second.counts["reported"] == 1
-        assert second.report(out.id, played(out)) == ""  # its id may be another ticket's by now
+        assert status(second, out.id, played(out)) == ""  # its id may be another ticket's by now
     monkeypatch.setattr(Breaks, "broken", False)
     with breaking(tmp_path / "a.db.copy-1") as whole:
         assert whole.counts["reported"] == 5
@@ -426,7 +427,7 @@ def test_a_round_that_cannot_be_applied_stops_the_session(tmp_path: Path) -> Non
 
     make = partial(Unable, CONFIG)
     session = JournaledSession(make, FindsTasks(), tmp_path / "a.db", lease_s=60.0)
-    with pytest.raises(StoreError, match=r"has stopped.*'landed' was not recorded: KeyError"):
+    with pytest.raises(StoreError, match=r"has stopped.*'evolve' was not recorded: KeyError"):
         waiting(session)
     session.close()
     with JournaledSession(

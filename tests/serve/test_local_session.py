@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import pytest
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.curricula.session.calls import SessionCall
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.methods.coevolve import CoEvolve
 from coevo_gym.serve import envs
@@ -69,14 +71,14 @@ def test_it_waits_for_the_first_tasks(tmp_path: Path, monkeypatch: pytest.Monkey
     with JournaledSession(
         lambda: CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0
     ) as session:
-        take = session.take
+        apply = session.apply
 
-        def noted(**named: object) -> object:
-            found = take(**named)  # type: ignore[arg-type]
+        def apply_and_tell(call: SessionCall[Any], **options: bool) -> object:
+            answer = apply(call, **options)
             asked.set()
-            return found
+            return answer
 
-        monkeypatch.setattr(session, "take", noted)
+        monkeypatch.setattr(session, "apply", apply_and_tell)
         env = sampler(session, threading.Event())
         thread = threading.Thread(target=env.reset, daemon=True)
         thread.start()

@@ -17,7 +17,7 @@ from coevo_gym.core.errors import EnvBackendError, ResetNeeded
 from coevo_gym.core.seams import Message
 from coevo_gym.core.task import Split, Task, parse_split
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.prompts import PromptTemplate, load_prompt
@@ -63,7 +63,7 @@ class ChatRollout:
     def __init__(
         self,
         env_id: str,
-        session: SessionFace,
+        session: TaskSession,
         *,
         prompt: PromptTemplate | None = None,
         arguments: Mapping[str, Any] | None = None,

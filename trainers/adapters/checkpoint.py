@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 from coevo_gym.core.errors import StoreError
-from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.store.folder import read_json, write_atomic
 
 FILE = "curriculum.json"
 
 
-def save_session(session: SessionFace, checkpoint: Path | str) -> Path:
+def save_session(session: TaskSession, checkpoint: Path | str) -> Path:
     """Write a session's state atomically to a file in a checkpoint's folder; return its path.
 
     The folder is created if missing.
@@ -26,7 +26,7 @@ def save_session(session: SessionFace, checkpoint: Path | str) -> Path:
     return path
 
 
-def load_session(session: SessionFace, checkpoint: Path | str) -> None:
+def load_session(session: TaskSession, checkpoint: Path | str) -> None:
     """Restore the state that :func:`save_session` wrote.
 
     Raises:

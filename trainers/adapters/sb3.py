@@ -20,7 +20,7 @@ import gymnasium as gym
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Split
-from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.envs.wrappers import ChooseAction, HashText
 from coevo_gym.trainers.adapters.trainer import import_trainer
@@ -114,9 +114,9 @@ def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
     return cast("type[AlgorithmT]", Practising)
 
 
-def _session_of(envs: VecEnv | None) -> SessionFace | None:
+def _session_of(envs: VecEnv | None) -> TaskSession | None:
     """Return the session that training envs share, or None for other envs."""
     try:
-        return None if envs is None else cast(SessionFace, envs.get_attr("session")[0])
+        return None if envs is None else cast(TaskSession, envs.get_attr("session")[0])
     except AttributeError:
         return None

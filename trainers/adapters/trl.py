@@ -29,7 +29,7 @@ import gymnasium as gym
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Curriculum
 from coevo_gym.core.task import Split, parse_split
-from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import DEFAULT_EVERY, require_train_env, session_of
 from coevo_gym.prompts import PromptTemplate
@@ -77,7 +77,7 @@ class TRLPlug:
     def __init__(
         self,
         env_id: str,
-        session: SessionFace | None = None,
+        session: TaskSession | None = None,
         *,
         curriculum: Curriculum | str | None = None,
         group_size: int = 8,

@@ -30,7 +30,7 @@ from verl.experimental.agent_loop.agent_loop import (
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.thoughts import opened_thought
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.prompts import load_prompt
 from coevo_gym.serve.ray_actor import RaySession
 from coevo_gym.trainers.adapters.chat_rollout import ChatRollout, chat
@@ -40,11 +40,11 @@ MAX_TRIES = 3
 _PROMPT_END = 16
 """Tokens at the end of a prompt that may open a thought."""
 
-_here: dict[str, SessionFace] = {}
+_here: dict[str, TaskSession] = {}
 _idle: dict[tuple[str, str], list[ChatRollout]] = {}  # rollouts to reuse, to avoid creating envs
 
 
-def practise(session: SessionFace, name: str) -> None:
+def practise(session: TaskSession, name: str) -> None:
     """Make a session available by name to the agent loops in this process."""
     _here[name] = session
 
@@ -162,5 +162,5 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
         )
 
 
-def _session(name: str) -> SessionFace:
+def _session(name: str) -> TaskSession:
     return _here[name] if name in _here else RaySession(name)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.trainers.adapters.checkpoint import load_session, save_session
 
 
-def with_curriculum(trainer: type[Any], session: SessionFace) -> type[Any]:
+def with_curriculum(trainer: type[Any], session: TaskSession) -> type[Any]:
     """Return a trainer class that saves and restores a session with its checkpoints.
 
     Args:

@@ -1,0 +1,286 @@
+"""The calls of a curriculum session, as messages that can be sent, stored and repeated.
+
+    session.apply(Take(policy_version=3))       # what session.take(policy_version=3) does
+
+A session, its journal, the routes of a server and an actor's proxy carry the same messages, and
+each of them has one method, :meth:`TaskSession.apply`, that handles all of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError
+
+from coevo_gym.core.errors import TaskError
+from coevo_gym.core.evolution import RoundResult
+from coevo_gym.core.seams import Later, Ticket
+from coevo_gym.core.trajectory import EndReason, Group, Trajectory
+from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
+
+AnswerT = TypeVar("AnswerT")
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+@dataclass(frozen=True)
+class SessionCall(Generic[AnswerT]):
+    """A call that may change a session; its answer has the type ``AnswerT``."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True)
+class Take(SessionCall[Ticket | Later]):
+    """A request for a ticket for one more episode.
+
+    Attributes:
+        policy_version: version of the policy that will act.
+        slot: name shared by the copies of a row; None for the next place in any group without a
+            slot.
+        request: unique name for this call. A repeated call with the same name returns the same
+            ticket until the ticket's lease expires.
+    """
+
+    policy_version: Annotated[int, Field(ge=0)] = 0
+    slot: Name | None = None
+    request: Name | None = None
+
+
+@dataclass(frozen=True)
+class Report(SessionCall[Group | None]):
+    """A report of a finished episode.
+
+    Attributes:
+        ticket: id of the episode's ticket.
+        trajectory: the episode, or its JSON as written by ``trajectory_to_json``.
+    """
+
+    ticket: Name
+    trajectory: InstanceOf[Trajectory] | dict[str, Any]
+
+
+@dataclass(frozen=True)
+class GiveBack(SessionCall[Group | None]):
+    """A return of a ticket whose episode will not be finished.
+
+    Attributes:
+        ticket: id of the ticket.
+        reason: the reason, such as ``EndReason.WORKER_LOST``.
+        lost: True to count it as a loss; False if the episode was only cancelled.
+    """
+
+    ticket: Name
+    reason: EndReason = EndReason.ABANDONED
+    lost: bool = True
+
+
+@dataclass(frozen=True)
+class Renew(SessionCall[bool]):
+    """A request to renew a ticket's lease.
+
+    Attributes:
+        ticket: id of the ticket.
+    """
+
+    ticket: Name
+
+
+@dataclass(frozen=True)
+class Evolve(SessionCall[RoundResult | None]):
+    """A request to run the round that is due and to apply its result.
+
+    Attributes:
+        result: the round's result if it has already been run elsewhere; None to run it.
+    """
+
+    result: RoundResult | None = None
+
+
+@dataclass(frozen=True)
+class Sweep(SessionCall[int]):
+    """A request to reclaim the tickets and slots whose leases have expired."""
+
+
+CALLS: Mapping[str, type[SessionCall[Any]]] = {
+    "take": Take,
+    "report": Report,
+    "give_back": GiveBack,
+    "renew": Renew,
+    "evolve": Evolve,
+    "sweep": Sweep,
+}
+"""The messages by name, as in a journal and in the paths of the tickets API."""
+_NAMES = {message: name for name, message in CALLS.items()}
+
+
+def call_name(call: SessionCall[Any]) -> str:
+    """Return a message's name."""
+    return next(_NAMES[message] for message in type(call).__mro__ if message in _NAMES)
+
+
+def call_to_json(call: SessionCall[Any]) -> dict[str, Any]:
+    """Return a message's fields as JSON."""
+    body: dict[str, Any] = {field.name: getattr(call, field.name) for field in fields(call)}
+    if isinstance(call, Report) and isinstance(call.trajectory, Trajectory):
+        body["trajectory"] = trajectory_to_json(call.trajectory)
+    elif isinstance(call, Evolve) and call.result is not None:
+        body["result"] = call.result.model_dump(mode="json")
+    return body
+
+
+def call_from_json(name: str, body: Mapping[str, Any]) -> SessionCall[Any]:
+    """Return the message with a name and the fields that :func:`call_to_json` wrote.
+
+    Raises:
+        KeyError: if there is no message with this name.
+        pydantic.ValidationError: if the fields are invalid.
+    """
+    return _READERS[name].validate_python(body)
+
+
+def read_trajectory(episode: Trajectory | dict[str, Any]) -> Trajectory:
+    """Return an episode that may be given as its JSON.
+
+    Raises:
+        TaskError: if the JSON does not describe an episode.
+    """
+    if not isinstance(episode, dict):
+        return episode
+    try:
+        return trajectory_from_json(episode)
+    except (ValidationError, ValueError, TypeError, RecursionError) as error:
+        raise TaskError(f"This is not valid trajectory JSON: {error}") from error
+
+
+_READERS: dict[str, TypeAdapter[SessionCall[Any]]] = {
+    name: TypeAdapter(message) for name, message in CALLS.items()
+}
+
+
+class TaskSession(ABC):
+    """The interface of a curriculum session, shared by local sessions and proxies for remote ones.
+
+    A proxy may be used in any process, including worker processes. The methods are the calls of
+    this module. Every call may be repeated.
+
+    Attributes:
+        lease_s: the lease time of a ticket in seconds, or None for no limit.
+    """
+
+    lease_s: float | None
+
+    @abstractmethod
+    def apply(self, call: SessionCall[AnswerT]) -> AnswerT:
+        """Execute a call and return its answer."""
+
+    def take(
+        self, *, policy_version: int = 0, slot: str | None = None, request: str | None = None
+    ) -> Ticket | Later:
+        """Take a ticket for one more episode.
+
+        Args:
+            policy_version: version of the policy that will act.
+            slot: name shared by the copies of a row; None for the next place in any group without a
+                slot.
+            request: unique name for this call. A repeated call with the same name returns the same
+                ticket until the ticket's lease expires.
+
+        Returns:
+            A ticket, or the reason why no ticket is available yet: all tickets of the open step
+            have been issued, or the pool is empty and a round that finds tasks is running.
+
+        Raises:
+            ConfigError: if the curriculum has no tasks.
+            SplitLeakError: if the curriculum returns a task that is not a training task.
+        """
+        return self.apply(Take(policy_version, slot, request))
+
+    def report(self, ticket_id: str, trajectory: Trajectory | dict[str, Any]) -> Group | None:
+        """Report a finished episode.
+
+        Args:
+            ticket_id: id of the ticket. If the ticket is not outstanding, the episode is dropped
+                and counted (see :attr:`counts`).
+            trajectory: the episode, or its JSON as written by ``trajectory_to_json``.
+
+        Returns:
+            The group if this episode closes it. The curriculum has already recorded it, or will at
+            the end of the step.
+
+        Raises:
+            TaskError: if the trajectory is invalid, belongs to another task or group, or if its end
+                reason marks it as lost. The ticket stays outstanding.
+            SplitLeakError: if the trajectory is not a training trajectory.
+        """
+        return self.apply(Report(ticket_id, trajectory))
+
+    def give_back(self, ticket_id: str, reason: EndReason, *, lost: bool = True) -> Group | None:
+        """Give back a ticket whose episode will not finish. This does not count as a failure.
+
+        Args:
+            ticket_id: id of the ticket; ignored if the ticket is no longer outstanding.
+            reason: the reason, such as ``EndReason.WORKER_LOST`` or ``EndReason.ABANDONED``.
+            lost: True to count it as a loss; False if the episode was only cancelled.
+
+        Returns:
+            The broken group if this closes it.
+        """
+        return self.apply(GiveBack(ticket_id, reason, lost))
+
+    def renew(self, ticket_id: str) -> bool:
+        """Renew a ticket's lease.
+
+        Returns:
+            True if the ticket is still outstanding; otherwise, the episode does not have to finish.
+        """
+        return self.apply(Renew(ticket_id))
+
+    def evolve(self) -> RoundResult | None:
+        """Run the round that is due, or await a running one. Return None if there is no round."""
+        return self.apply(Evolve())
+
+    def sweep(self) -> int:
+        """Reclaim tickets and slots whose leases have expired, as most other calls do first.
+
+        Returns:
+            Number of expired leases.
+        """
+        return self.apply(Sweep())
+
+    @property
+    @abstractmethod
+    def evolving(self) -> bool:
+        """True if a round is running or waiting to be applied."""
+
+    @property
+    @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """Number of tickets taken, and number of tickets closed for each reason."""
+
+    @property
+    @abstractmethod
+    def outstanding(self) -> tuple[Ticket, ...]:
+        """The tickets that have been neither reported nor returned, oldest first."""
+
+    @abstractmethod
+    def metrics(self) -> dict[str, float]:
+        """Return the curriculum's metrics."""
+
+    @abstractmethod
+    def seed_of(self, ticket: Ticket) -> int:
+        """Return the env seed of a ticket, from its stream, its group and its position."""
+
+    @abstractmethod
+    def close_spent_step(self) -> None:
+        """Close an automatically opened step that has no tickets left."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return the full state of the stream as JSON."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state from :meth:`state_dict`; earlier tickets become invalid."""

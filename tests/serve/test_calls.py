@@ -1,0 +1,131 @@
+"""Calls as messages: one `apply` for sessions, journals, routes and proxies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from coevo_gym.core.evolution import RoundResult
+from coevo_gym.core.seams import Ticket
+from coevo_gym.core.trajectory import EndReason
+from coevo_gym.curricula.session import calls
+from coevo_gym.curricula.session.calls import (
+    CALLS,
+    Evolve,
+    GiveBack,
+    Renew,
+    Report,
+    SessionCall,
+    Sweep,
+    Take,
+    TaskSession,
+    call_from_json,
+    call_name,
+    call_to_json,
+)
+from coevo_gym.remote import TicketClient
+from coevo_gym.serve.envs import LocalSession
+from coevo_gym.serve.ray_actor import RaySession
+from coevo_gym.serve.session import JournaledSession
+from coevo_gym.serve.tickets import GiveBackLost, TakeByName
+from tests.curricula.episodes import TRAIN, trajectory
+from tests.serve.standing import Clock, opened
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "journal"
+"""A journal with every kind of call, and the state it leads to, before calls were messages."""
+
+NAMES = st.text(min_size=1, max_size=200)
+MESSAGES = st.one_of(
+    st.builds(Take, st.integers(0, 2**40), st.none() | NAMES, st.none() | NAMES),
+    st.builds(Report, NAMES, st.just(trajectory(TRAIN[0], 1.0))),
+    st.builds(GiveBack, NAMES, st.sampled_from(EndReason), st.booleans()),
+    st.builds(Renew, NAMES),
+    st.builds(Evolve, st.just(RoundResult(round_id="round-0", accepted=TRAIN[:2]))),
+    st.just(Sweep()),
+)
+
+
+@given(MESSAGES)
+def test_a_message_survives_json(call: SessionCall[Any]) -> None:
+    body = json.loads(json.dumps(call_to_json(call)))
+    loaded = call_from_json(call_name(call), body)
+    assert type(loaded) is type(call)
+    assert call_to_json(loaded) == body
+
+
+def test_every_message_has_one_name() -> None:
+    messages = {m for m in vars(calls).values() if isinstance(m, type)} & set(
+        SessionCall.__subclasses__()
+    )
+    assert set(CALLS.values()) == messages
+    assert call_name(TakeByName(request="a")) == "take"
+    assert call_name(GiveBackLost(ticket="a")) == "give_back"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_unknown_fields_are_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match="polcy_version"):
+        call_from_json(name, {"ticket": "a", "trajectory": {}, "polcy_version": 3})
+
+
+def test_a_message_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Take().policy_version = 3  # type: ignore[misc]
+
+
+def test_a_session_refuses_what_is_no_call(tmp_path: Path) -> None:
+    class Unknown(SessionCall[None]):
+        pass
+
+    with opened(tmp_path / "a.db") as session, pytest.raises(TypeError, match="no call Unknown"):
+        session.apply(Unknown())
+
+
+@pytest.mark.parametrize("session", [JournaledSession, LocalSession, RaySession])
+def test_proxies_spell_no_call_themselves(session: type[TaskSession]) -> None:
+    spelled = {"take", "report", "give_back", "renew", "evolve", "sweep"} & vars(session).keys()
+    assert not spelled
+    assert "apply" in vars(session)
+
+
+def test_a_client_without_the_package_sends_the_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies: dict[str, dict[str, Any]] = {}
+
+    def send(_: TicketClient, name: str, data: bytes) -> tuple[int, dict[str, Any]]:
+        bodies[name] = json.loads(data)
+        return 200, {"ticket": {}, "ended": "", "out": True}
+
+    monkeypatch.setattr(TicketClient, "_send", send)
+    client = TicketClient("http://127.0.0.1:1")
+    client.take(policy_version=3, slot="row")
+    client.report("a", {"task_id": "b"})
+    client.give_back("a", "worker_lost")
+    client.renew("a")
+    for name, body in bodies.items():
+        message = call_from_json(name, body)
+        required = {field.name for field in fields(message)} - {"lost"}
+        assert body.keys() == required, name
+
+
+def test_a_journal_from_before_calls_were_messages_opens(tmp_path: Path) -> None:
+    expected = json.loads((GOLDEN / "session.json").read_text())
+    path = tmp_path / "session.db"
+    shutil.copy(GOLDEN / "session.db", path)
+    with opened(path, tasks=(), monotonic=Clock()) as session:
+        counts = dict(expected["counts"])
+        # The ticket that its own process had taken is given back when the journal opens.
+        assert expected["outstanding"] == ["group-0/0#1"]
+        assert session.counts == {**counts, "given_back": counts["given_back"] + 1}
+        assert not session.outstanding
+        assert session.metrics()["pool_size"] == 4
+        ticket = session.take()
+        assert isinstance(ticket, Ticket)
+        assert ticket.group_id == "group-0"
