@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from coevo_gym.agents.scripted import ScriptedAgent
@@ -94,6 +94,7 @@ def misspelt(draw: st.DrawFn) -> str:
 
 
 @given(misspelt(), st.sampled_from(FORMS))
+@example("0ls", "end {0}()")
 def test_a_misspelt_function_takes_no_step(name: str, form: str) -> None:
     found = meant(form.format(name), OFFERED)
     assert isinstance(found, RefusedAction)

@@ -128,7 +128,7 @@ def meant(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
 
 
 _END = re.compile(r"end(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)
-_NAME = re.compile(r"[\[\s]*([^\W\d][\w.]*)(\s*\()?")
+_NAME = re.compile(r"[\[\s]*(\w[\w.]*)(\s*\()?")
 _FEW_WORDS = 5
 """Minimum number of words in a sentence that may begin with a function's name."""
 
