@@ -18,13 +18,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from numpy.random import Generator
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from coevo_gym.core.errors import CoevoError, ConfigError, SplitLeakError
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.kinds import kinds
 from coevo_gym.core.notes import Notes
+from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import Growth, Selector
+from coevo_gym.core.sections import nested, overlay
 from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.growth.signal_growth import GrowthConfig, NoGrowth, SignalGrowth
@@ -365,3 +367,38 @@ class CurriculumConfig(GrowthConfig):
         growth = SignalGrowth(self, cap=self.cap, native=native)
         selector = self.selector.make() if selector is None else selector
         return PoolCurriculum(tasks, selector=selector, growth=growth, cap=self.cap)
+
+
+def make_curriculum(
+    name: str,
+    *,
+    tasks: Sequence[Task] = (),
+    native: Sequence[Task] | None = None,
+    grows: bool = True,
+    **settings: Any,
+) -> PoolCurriculum:
+    """Create a method's curriculum.
+
+    Args:
+        name: name of the method; ``METHODS.names()`` lists all names.
+        tasks: training tasks to start with.
+        native: training tasks to plan targets from; see :meth:`CurriculumConfig.make`.
+        grows: False for a task set that does not grow.
+        **settings: other fields of :class:`CurriculumConfig`.
+
+    Raises:
+        ConfigError: if the name is unknown, or a setting is out of bounds.
+
+    Example:
+        >>> make_curriculum("plr").metrics()["pool_size"]
+        0.0
+    """
+    own = nested(METHODS.load(name).sets).get("curriculum", {})
+    try:
+        base = CurriculumConfig(**settings).model_dump()
+        config = CurriculumConfig(**overlay(CurriculumConfig, base, own))
+    except ValidationError as error:
+        raise ConfigError(f"Invalid settings for the curriculum {name!r}: {error}") from error
+    if not grows:
+        config = config.model_copy(update={"growth": NoGrowth()})
+    return config.make(tasks, native=native)

@@ -1,4 +1,4 @@
-"""Parsing and rendering of prompt files with a TOML header and Jinja2 blocks.
+"""Parsing and rendering of prompt files with a TOML header and Jinja2 blocks, such as cues.
 
 Values are inserted unchanged: text from other sources is never read as a template, and nothing is
 escaped.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from jinja2 import StrictUndefined, Template, TemplateError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -27,6 +27,8 @@ from coevo_gym.core.task import FrozenModel, freeze
 FOLDER = Path(__file__).parent
 """The folder of the prompts that are included in coevo_gym."""
 
+CUE = "cue"
+"""The only block of a prompt file for a cue."""
 _HEADER = re.compile(r"\A\{#-?(.*?)-?#\}", re.DOTALL)
 
 
@@ -226,6 +228,55 @@ def write_block(text: str, block: str, values: Mapping[str, Any], source: str, a
         raise ConfigError(
             f"Cannot render block {block!r} of the prompt {source!r}: {error}. {advice}"
         ) from error
+
+
+class CueHeader(PromptHeader):
+    """The header of a prompt file for a cue (guidance for an agent).
+
+    Attributes:
+        kind: the kind of prompt.
+    """
+
+    kind: Literal["cue"]
+
+
+class CuePrompt(PromptFile[CueHeader]):
+    """A prompt file for a cue (guidance for an agent)."""
+
+    def write(self, inputs: Mapping[str, Any]) -> str:
+        """Fill in the inputs and return the cue's text; see :meth:`PromptFile.fill`."""
+        return self.fill(CUE, inputs)
+
+
+def load_cue(name: str) -> CuePrompt:
+    """Load a cue's prompt file; see :func:`read_prompt`.
+
+    Raises:
+        ConfigError: if the file does not exist or is invalid.
+    """
+    return parse_cue(*read_prompt(name))
+
+
+def parse_cue(text: str, source: str = "the prompt") -> CuePrompt:
+    """Parse the text of a cue file.
+
+    A cue file begins with a Jinja comment that contains TOML, and has one block::
+
+        {#
+        kind = "cue"
+        name = "kettle/guide"
+        version = 1
+        inputs = ["reason"]
+        #}
+        {% block cue %}You are here because of {{ reason }}.{% endblock %}
+
+    Raises:
+        ConfigError: if the header, the block or the inputs are invalid. The message names the file
+            as ``source``.
+    """
+    header = read_header(text, CueHeader, source)
+    check_body(text, header.inputs, (CUE,), source)
+    return CuePrompt(header, text)
 
 
 @lru_cache(maxsize=1)

@@ -27,7 +27,7 @@ from coevo_gym.core.thoughts import without_thoughts
 from coevo_gym.core.trajectory import CuePlace, View
 from coevo_gym.prompts import AnswerStyle, PromptTemplate
 from coevo_gym.prompts.answers import answer_of
-from coevo_gym.prompts.cue import load_cue
+from coevo_gym.prompts.template import load_cue
 
 MAX_RECALLED = 160
 """Maximum characters of an action in a memory message."""

@@ -11,13 +11,13 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from coevo_gym import __version__
-from coevo_gym.cli.installing import installing
 from coevo_gym.cli.output import (
     FAILED,
     MISSING,
     AsJson,
     console,
     errors,
+    installing,
     print_json,
     print_table,
     say,

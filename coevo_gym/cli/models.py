@@ -9,8 +9,7 @@ import typer
 from rich.markup import escape
 
 from coevo_gym.agents.lm.models import fetch_model, known_model, list_models
-from coevo_gym.cli.installing import installing
-from coevo_gym.cli.output import AsJson, busy, console, print_json, say
+from coevo_gym.cli.output import AsJson, busy, console, installing, print_json, say
 from coevo_gym.cli.sources import RunName
 from coevo_gym.provision import models_home
 from coevo_gym.store.folder import RunFolder

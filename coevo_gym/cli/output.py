@@ -1,4 +1,4 @@
-"""Consoles, tables, JSON output and exit codes of commands."""
+"""Consoles, tables, JSON output, spinners and exit codes of commands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,9 @@ from rich.markup import escape, render
 from rich.table import Column, Table
 
 from coevo_gym.core.spaces import HIDDEN, visible
-from coevo_gym.runs.display import SafeConsole
+from coevo_gym.core.waiting import followed_by
+from coevo_gym.runs.display import PLAIN_LINES, SafeConsole
+from coevo_gym.runs.progress import ProgressFile, ProgressSink
 
 if TYPE_CHECKING:
     from coevo_gym.runs.planning.cost import CostEstimate
@@ -198,3 +201,56 @@ def busy(what: str) -> Iterator[Callable[[str], None]]:
         return
     with errors.status(f"{what} ...") as status:
         yield lambda now: status.update(f"{now} ...")
+
+
+@contextmanager
+def installing(what: str, folder: Path) -> Iterator[Callable[[str], None]]:
+    """Show a spinner and write ``progress.json`` during an installation.
+
+    Yields:
+        A function that reports the current activity.
+    """
+    with (
+        busy(f"installing {what}") as tell,
+        ProgressFile(_Spinning(tell), folder, "install", what) as told,
+        followed_by(_Following(told)),
+    ):
+        told.phase(f"installing {what}", 0)
+        yield lambda now: told.phase(now, 0)
+
+
+class _Following:
+    """A log handler that reports progress messages as phases of the command."""
+
+    def __init__(self, progress: ProgressFile) -> None:
+        self._progress, self._what = progress, ""
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if what != self._what:
+            self._what = what
+            self._progress.phase(what, total, done)
+        self._progress.update(done)
+
+
+class _Spinning(ProgressSink):
+    """A progress display: a spinner on a terminal, otherwise about ten lines per phase."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell, self._name, self._total, self._shown = tell, "", 0, 0
+
+    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
+        """Report the start of a phase."""
+        if self._name:  # the context manager has started its own phase
+            self._tell(name)
+        self._name, self._total, self._shown = name, total, 0
+
+    def update(self, done: int, **facts: str) -> None:
+        """Update the progress of the phase."""
+        portion = done * PLAIN_LINES // max(1, self._total)
+        if portion > self._shown:
+            self._shown = portion
+            self._tell(f"{self._name}: {done} of {self._total}")
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self._tell(text)

@@ -206,4 +206,4 @@ SINKS = Registry(
     default="coevo_gym.runs.sinks:DEFAULT",
     group="coevo_gym.runs.sinks",
 )
-"""Sinks that can receive a run's metrics; see ``coevo_gym/runs/sinks``."""
+"""Sinks that can receive a run's metrics; see ``coevo_gym/runs/sinks.py``."""

@@ -5,25 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+_HOMES = {
+    "coevolve": "coevolve static random_append signal_blind static_band shuffled coevolve_rbc",
+    "seal.method": "seal",
+    "role_agent.method": "role_agent",
+    "agentevolver.method": "agentevolver",
+    "baselines": "curriculum adarft plr learnable progress sec rest ppo rloo gigpo",
+}
+"""The names that each module in this folder defines."""
+
 NAMES: Mapping[str, str] = MappingProxyType(
     {
-        "coevolve": "coevo_gym.methods.coevolve:coevolve",
-        "static": "coevo_gym.methods.coevolve:static",
-        "random_append": "coevo_gym.methods.coevolve:random_append",
-        "signal_blind": "coevo_gym.methods.coevolve:signal_blind",
-        "static_band": "coevo_gym.methods.rbc:static_band",
-        "shuffled": "coevo_gym.methods.rbc:shuffled",
-        "coevolve_rbc": "coevo_gym.methods.rbc:coevolve_rbc",
-        "seal": "coevo_gym.methods.seal.method:seal",
-        "role_agent": "coevo_gym.methods.role_agent.method:role_agent",
-        "agentevolver": "coevo_gym.methods.agentevolver.method:agentevolver",
-        **{
-            name: f"coevo_gym.methods.baselines:{name}"
-            for name in ("curriculum", "adarft", "plr", "learnable", "progress", "sec")
-        },
-        **{
-            name: f"coevo_gym.methods.baselines:{name}" for name in ("rest", "ppo", "rloo", "gigpo")
-        },
+        name: f"coevo_gym.methods.{module}:{name}"
+        for module, names in _HOMES.items()
+        for name in names.split()
     }
 )
 """The ``"module:object"`` path of each method, by name."""

@@ -4,6 +4,10 @@ The pool starts from unguided exploration. While the agent trains on its tasks, 
 and rare signals are detected in the rollouts. After a fixed number of groups, these signals become
 the contexts of an evolution round, whose proven tasks join the pool. The paper's baselines and
 controls use the same parts with another kind of growth.
+
+``coevolve_rbc`` draws tasks of suitable difficulty: the selector ``band`` skips tasks that are
+mastered, out of reach or used up. A round is due when the pool has too few tasks to learn from, and
+looks for kinds of tasks that are rare in the pool. Its settings are for groups of 8.
 """
 
 from __future__ import annotations
@@ -95,4 +99,26 @@ signal_blind = coevolve.preset(
     "signal_blind",
     "Explore around trained tasks, regardless of their outcomes.",
     curriculum={"growth": {"kind": "blind"}},
+)
+
+static_band = static.preset(
+    "static_band",
+    "Train on the initial tasks, but skip tasks that always or never succeed.",
+    curriculum={"selector": {"kind": "band", "cap": None}},
+)
+shuffled = random_append.preset(
+    "shuffled",
+    "Control for the value of outcomes: like coevolve_rbc, but with shuffled outcomes.",
+    curriculum={
+        "growth": {"when": "reserve"},
+        "selector": {"kind": "band", "shuffled": True},
+    },
+)
+coevolve_rbc = coevolve.preset(
+    "coevolve_rbc",
+    "Choose tasks and start rounds by outcomes, and look for kinds of tasks that are rare.",
+    curriculum={
+        "growth": {"kind": "coverage", "when": "reserve"},
+        "selector": {"kind": "band"},
+    },
 )

@@ -18,7 +18,7 @@ from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import digest
 from coevo_gym.core.task import Task
 from coevo_gym.methods.plugins import folder_hashes
-from coevo_gym.prompts.cue import load_cue
+from coevo_gym.prompts.template import load_cue
 from coevo_gym.runs.config import ArmConfig, Resolved, RunConfig, arm_configs
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.planning.device import device_here

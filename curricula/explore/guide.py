@@ -19,7 +19,7 @@ from coevo_gym.core.trajectory import Cue, View
 from coevo_gym.curricula.growth.evidence import evidence_cut
 from coevo_gym.curricula.signals import UNGUIDED
 from coevo_gym.envs.tags import kind_of_tag, value_of_tag
-from coevo_gym.prompts.cue import CuePrompt, load_cue
+from coevo_gym.prompts.template import CuePrompt, load_cue
 
 PREFERENCE = 4.0
 """Factor by which each target word in a choice increases the choice's probability."""

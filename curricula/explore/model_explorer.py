@@ -29,8 +29,8 @@ from coevo_gym.curricula.explore.summarise import Summarise
 from coevo_gym.curricula.explore.walks import MakeEnv, Walked, Walks, WalkStart
 from coevo_gym.curricula.growth.evidence import exchanges_of, opening_of
 from coevo_gym.curricula.signals import UNGUIDED
-from coevo_gym.prompts.cue import CuePrompt, load_cue
 from coevo_gym.prompts.inquiry import InquiryPrompt, load_inquiry
+from coevo_gym.prompts.template import CuePrompt, load_cue
 
 SAMPLING = Sampling(temperature=0.7, max_tokens=2_048)
 """Default sampling settings for summaries and proposals."""

@@ -16,7 +16,7 @@ from coevo_gym.curricula.gates.candidate import Candidate, Rejected
 from coevo_gym.curricula.gates.settings import SolveConfig
 from coevo_gym.episodes import EnvPool, Finished, Runner, TrainingEpisode
 from coevo_gym.episodes.runner import episode_seed
-from coevo_gym.prompts.cue import load_cue
+from coevo_gym.prompts.template import load_cue
 
 TIP = "coevolve/tip"
 """Name of the prompt file that shows the reference solution to a solver."""

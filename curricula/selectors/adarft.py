@@ -13,7 +13,7 @@ from pydantic import Field
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.pool.table import Numbers
 from coevo_gym.curricula.saved import Finite, read
-from coevo_gym.curricula.selectors.rated import RatedSelector
+from coevo_gym.curricula.selectors.base import RatedSelector
 
 
 def next_target(

@@ -14,7 +14,7 @@ from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import Numbers
 from coevo_gym.curricula.saved import Finite, read
-from coevo_gym.curricula.selectors.rated import RatedSelector
+from coevo_gym.curricula.selectors.base import RatedSelector
 
 EPS = 1e-6
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.pool.table import Numbers, falling
-from coevo_gym.curricula.selectors.rated import RatedSelector
+from coevo_gym.curricula.selectors.base import RatedSelector
 
 
 def stage_members(

@@ -1,4 +1,4 @@
-"""The episode stream that connects a sampler's envs to a session."""
+"""The episode stream that connects a sampler's envs, or a rollout process, to a session."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError, 
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.registry import METHODS
-from coevo_gym.core.seams import Curriculum, Evolver, Later, Ticket
+from coevo_gym.core.seams import Agent, Curriculum, Evolver, Later, Ticket
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason, Group
-from coevo_gym.curricula.by_name import make_curriculum
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.guiding import GroupStudies, GuidedEpisode, Guiding, MethodParts
+from coevo_gym.curricula.pool_curriculum import make_curriculum
 from coevo_gym.curricula.saved import all_or_nothing, read
 from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.episodes.episode import episode_of, trajectory_of
+from coevo_gym.episodes.episode import Finished, TrainingEpisode, episode_of, trajectory_of
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.runner import Mode, Runner
 
 logger = logging.getLogger(__name__)
 
@@ -399,3 +401,52 @@ def require_train_env(env: object) -> TaskEnv:
             "on an env without a sampler."
         )
     return env
+
+
+def practise(
+    session: TaskSession,
+    agent: Agent,
+    envs: EnvPool,
+    *,
+    episodes: int,
+    policy_version: Callable[[], int] = lambda: 0,
+    mode: Mode = "lock_step",
+) -> int:
+    """Run episodes for a session, ``envs.max_envs`` at a time.
+
+    The session runs due rounds while other workers continue. Leases are renewed whenever an episode
+    ends, so a lease should last longer than an episode.
+
+    Args:
+        session: supplies tasks and records episodes.
+        agent: the agent that acts.
+        envs: envs with the training split.
+        episodes: number of episodes to run, including failed episodes.
+        policy_version: returns the current policy version.
+        mode: see :class:`~coevo_gym.episodes.runner.Runner`.
+
+    Returns:
+        Number of reported episodes; all others failed and were given back.
+    """
+    stream, runner, reported = TaskStream(session, "inline"), Runner(envs, mode), 0
+    for begun in range(0, episodes, envs.max_envs):
+        tickets = [stream.take() for _ in range(min(envs.max_envs, episodes - begun))]
+        out = dict(enumerate(tickets))
+        version = policy_version()
+        try:
+            for outcome in runner.run([_episode(t, stream, version) for t in tickets], agent):
+                ticket = out.pop(outcome.index)
+                if isinstance(outcome, Finished):
+                    session.report(ticket.id, outcome.record)
+                    reported += 1
+                else:
+                    session.give_back(ticket.id, outcome.reason)
+                stream.renew(list(out.values()))
+        finally:
+            for ticket in out.values():
+                session.give_back(ticket.id, EndReason.ABANDONED)
+    return reported
+
+
+def _episode(ticket: Ticket, stream: TaskStream, version: int) -> TrainingEpisode:
+    return TrainingEpisode(ticket.task, stream.seed_of(ticket), ticket.group_id, version)

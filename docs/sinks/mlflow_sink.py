@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from coevo_gym.runs.sinks.sink import SinkArm
+    from coevo_gym.runs.sinks import SinkArm
 
 MARK = "coevo_gym.arm"
 """Tag that identifies an arm's MLflow run when the arm is resumed."""

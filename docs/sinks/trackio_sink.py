@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from coevo_gym.runs.sinks.sink import SinkArm
+    from coevo_gym.runs.sinks import SinkArm
 
 
 class TrackioSink:

@@ -36,7 +36,7 @@ from starlette.routing import Route
 
 from coevo_gym import CurriculumSession, tasks
 from coevo_gym.core.errors import CoevoError, EnvBackendError
-from coevo_gym.curricula.by_name import make_curriculum
+from coevo_gym.curricula.pool_curriculum import make_curriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.prompts import PromptTemplate
 from coevo_gym.trainers.adapters.chat_rollout import ChatRollout, chat

@@ -23,7 +23,7 @@ from torch.distributions import Categorical
 
 from coevo_gym import EvolvingVectorSampler
 from coevo_gym.core.benchmark import get_benchmark
-from coevo_gym.curricula.by_name import make_curriculum
+from coevo_gym.curricula.pool_curriculum import make_curriculum
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--env-id", default="CoEvolve-WebShop-v0")

@@ -16,7 +16,7 @@ import torch
 from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.evaluation import evaluate_policy
 
-from coevo_gym.curricula.by_name import make_curriculum
+from coevo_gym.curricula.pool_curriculum import make_curriculum
 from coevo_gym.trainers.adapters.sb3 import make_envs, with_curriculum
 
 parser = argparse.ArgumentParser()

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from coevo_gym import CurriculumSession
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.by_name import make_curriculum
+from coevo_gym.curricula.pool_curriculum import make_curriculum
 from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.prompts import PromptTemplate

@@ -16,8 +16,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Act
 from coevo_gym.core.trajectory import View
 from coevo_gym.curricula.session.calls import TaskSession
-from coevo_gym.curricula.session.practice import practise
-from coevo_gym.curricula.session.stream import TaskStream, scripted_evolver
+from coevo_gym.curricula.session.stream import TaskStream, practise, scripted_evolver
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.faults import BreaksOn

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from coevo_gym.core.errors import ConfigError, SplitLeakError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Group
-from coevo_gym.curricula.by_name import make_curriculum
+from coevo_gym.curricula.pool_curriculum import make_curriculum
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import HELD_OUT, TRAIN, group
 

@@ -17,10 +17,9 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, ResetNeeded, SplitLeakError
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.by_name import make_curriculum
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.growth.signal_growth import SignalGrowth
-from coevo_gym.curricula.pool_curriculum import PoolCurriculum
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum, make_curriculum
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.base import TaskEnv

@@ -44,7 +44,7 @@ from coevo_gym.methods.contract import kit_of
 from coevo_gym.methods.kit import EXPLORE, Kit, WalkHistory
 from coevo_gym.methods.method import Method, NoSettings
 from coevo_gym.prompts import PromptTemplate, load_prompt
-from coevo_gym.prompts.cue import load_cue
+from coevo_gym.prompts.template import load_cue
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import ExplorerSettings, arm_configs, load_config
 from coevo_gym.runs.evolving.models import AskedExplorer, Models

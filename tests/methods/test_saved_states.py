@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from coevo_gym import EvolvingTaskSampler
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.registry import METHODS
-from coevo_gym.curricula.by_name import make_curriculum
+from coevo_gym.curricula.pool_curriculum import make_curriculum
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import ArmConfig, arm_configs, load_config
 from tests.runs.conftest import TOY

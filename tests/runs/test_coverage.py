@@ -14,11 +14,10 @@ import coevo_gym
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.task import Task
-from coevo_gym.curricula.by_name import make_curriculum
-from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum, make_curriculum
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
+from coevo_gym.methods.coevolve import coevolve_rbc
 from coevo_gym.methods.contract import assert_method_contract
-from coevo_gym.methods.rbc import coevolve_rbc
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig, load_config
 from coevo_gym.runs.tasks.listing import evolved_tasks, run_rows

@@ -18,7 +18,7 @@ from coevo_gym.core.spend import Usage
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.core.task import Split
 from coevo_gym.episodes.runner import episode_seed
-from coevo_gym.prompts.cue import load_cue
+from coevo_gym.prompts.template import load_cue
 from coevo_gym.runs import progress as run_progress
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals import job

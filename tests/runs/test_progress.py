@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from coevo_gym.cli.installing import installing
+from coevo_gym.cli.output import installing
 from coevo_gym.core.spend import Cost, Usage
 from coevo_gym.core.waiting import Pace, acted, duration, how_far
 from coevo_gym.runs.display import RunProgress

@@ -42,7 +42,7 @@ from coevo_gym.methods.agentevolver.replays import (
     most_replays,
     unlabelled,
 )
-from coevo_gym.methods.records import StepRecord
+from coevo_gym.methods.method import StepRecord
 from coevo_gym.trainers.credit import Outcome
 
 logger = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from coevo_gym.methods.agentevolver.credit import AttributionCredit
 from coevo_gym.methods.agentevolver.experience import MAX_QUESTIONS
 from coevo_gym.methods.agentevolver.questions import judge_score
 from coevo_gym.methods.agentevolver.replays import affordable
-from coevo_gym.methods.records import StepRecord
+from coevo_gym.methods.method import StepRecord
 from coevo_gym.trainers.credit import GroupRelative, LeaveOneOut, StateGrouped
 
 JUDGE = "judge"

@@ -25,7 +25,7 @@ from coevo_gym.curricula.selectors.base import TableSelector
 from coevo_gym.envs.profile import EnvProfile, PreferenceSettings, profiled
 from coevo_gym.methods.agentevolver.questions import mixture
 from coevo_gym.methods.kit import UNGUIDED_TEMPERATURE, ExplorerModel, Kit, WalkHistory
-from coevo_gym.prompts.cue import load_cue
+from coevo_gym.prompts.template import load_cue
 from coevo_gym.trainers.token_advantages import mapped
 
 PROMPTS = "agentevolver"

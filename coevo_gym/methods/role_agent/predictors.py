@@ -17,7 +17,7 @@ from coevo_gym.core.trajectory import Cue, Group, TokenDecision, Trajectory
 from coevo_gym.envs.diagnosis import texts_after
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.methods.role_agent.foresight import FORESIGHT, clean
-from coevo_gym.prompts.cue import load_cue
+from coevo_gym.prompts.template import load_cue
 from coevo_gym.trainers.similarity import MAX_CHARACTERS
 
 MAX_TRANSITIONS = 5_000

@@ -14,7 +14,7 @@ from coevo_gym.core.stats import point_biserial
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.envs.diagnosis import texts_after
-from coevo_gym.methods.records import StepRecord
+from coevo_gym.methods.method import StepRecord
 from coevo_gym.methods.role_agent.foresight import FORESIGHT, bonus, clean, likenesses
 from coevo_gym.methods.role_agent.predictors import Predictions, Predictor
 from coevo_gym.trainers.credit import Outcome

@@ -12,7 +12,7 @@ import ray
 from ray.rllib.algorithms.ppo import PPOConfig
 
 from coevo_gym import CurriculumSession
-from coevo_gym.curricula.by_name import make_curriculum
+from coevo_gym.curricula.pool_curriculum import make_curriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.serve.ray_actor import start_session, stop_session
 from coevo_gym.trainers.adapters.rllib import on_curriculum

@@ -18,7 +18,7 @@ from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import Found, ScriptedExplorer, fittest
 from coevo_gym.curricula.explore.guide import Aim, Guide, is_open, opened_for
 from coevo_gym.envs.tags import tags_of
-from coevo_gym.prompts.cue import load_cue
+from coevo_gym.prompts.template import load_cue
 from coevo_gym.testing.models import HostilePolicy
 from tests.curricula.episodes import HELD_OUT, TRAIN
 from tests.curricula.explore.presser import TOY_PROMPT, Presser

@@ -20,8 +20,8 @@ from coevo_gym.curricula.explore.guide import MAX_CHARS, Guide, listed
 from coevo_gym.curricula.explore.summarise import BriefAnswer, Summarise, retold
 from coevo_gym.curricula.explore.walks import Walked, Walks, WalkStart
 from coevo_gym.curricula.growth.contexts import context_of
-from coevo_gym.prompts.cue import load_cue, parse_cue
 from coevo_gym.prompts.inquiry import load_inquiry
+from coevo_gym.prompts.template import load_cue, parse_cue
 from tests.curricula.episodes import TRAIN, trajectory
 from tests.curricula.explore.presser import BRIEF
 from tests.faults import break_engines

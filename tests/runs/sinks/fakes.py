@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coevo_gym.runs.sinks.sink import SinkArm
+from coevo_gym.runs.sinks import SinkArm
 
 MADE: list[Kept] = []
 

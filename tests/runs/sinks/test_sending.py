@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.sinks.sink import ArmSinks, check_sinks, find_sink
+from coevo_gym.runs.sinks import ArmSinks, check_sinks, find_sink
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.train import resume, train
 from coevo_gym.store.folder import RunFolder, in_use, read_json, read_lines
@@ -147,7 +147,7 @@ def test_a_name_that_there_is_not_is_refused_before_a_run_begins(
         check_sinks(["nosuch_module:thing"])
     with pytest.raises(ConfigError, match="is not callable"):
         check_sinks(["tests.runs.sinks.fakes:no_sink"])
-    monkeypatch.setattr("coevo_gym.runs.sinks.sink.find_spec", lambda name: None)
+    monkeypatch.setattr("coevo_gym.runs.sinks.find_spec", lambda name: None)
     with pytest.raises(
         ImportError, match=r"needs a package that is not installed\. Run `pip install .*\[wandb\]"
     ):

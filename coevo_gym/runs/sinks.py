@@ -1,8 +1,13 @@
-"""The interface for sinks, the lookup of sinks by name, and the delivery of metrics to sinks."""
+"""Sinks: destinations for the metrics of a training run, looked up by name.
+
+A built-in sink has the name of the package it needs, which is also the name of the extra that
+installs it.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +23,14 @@ from coevo_gym.provision import extra_advice
 from coevo_gym.store.folder import RunFolder, read_json, write_json
 
 logger = logging.getLogger(__name__)
+
+NAMES: Mapping[str, str] = {
+    "tensorboard": "coevo_gym.runs.sinks:TensorBoardSink",
+    "wandb": "coevo_gym.runs.sinks:WandbSink",
+}
+DEFAULT = ""
+WANDB_PROJECT = "coevo_gym"
+"""The wandb project for runs if the environment variable ``WANDB_PROJECT`` is not set."""
 
 _GROUPS = {"step": "train", "round": "evolution"}
 """The default metric group for each event."""
@@ -79,6 +92,79 @@ class Sink(Protocol):
     def close(self) -> None:
         """Save all metrics received so far. This process sends no more after that."""
         ...
+
+
+class TensorBoardSink:
+    """A sink that writes event files to ``tensorboard/ARM`` in the run's folder.
+
+    ``tensorboard --logdir runs`` then shows the arms of all runs side by side.
+
+    Raises:
+        ImportError: if TensorBoard is not installed.
+    """
+
+    def __init__(self, arm: SinkArm) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(arm.folder / "tensorboard" / arm.arm))
+
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
+        """Write the metrics to disk; see :class:`Sink`."""
+        for name, value in numbers.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the file; see :class:`Sink`."""
+        self._writer.close()
+
+
+class WandbSink:
+    """A sink that sends an arm's metrics to a wandb run, grouped with the runs of the other arms.
+
+    wandb's own environment variables set the destination: ``WANDB_PROJECT``, ``WANDB_ENTITY``, and
+    ``WANDB_MODE=offline`` to write files into the run's folder that ``wandb sync`` uploads later.
+    Apart from metrics, the sink sends the settings without secrets. It sends no data about the
+    machine, the command or the code.
+
+    Raises:
+        ImportError: if wandb is not installed.
+        wandb.Error: if no user is logged in, or the service is unreachable.
+    """
+
+    def __init__(self, arm: SinkArm) -> None:
+        import wandb
+
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT") or WANDB_PROJECT,
+            group=arm.run,
+            name=f"{arm.run}/{arm.arm}",
+            id=arm.id,
+            resume="allow",
+            reinit="create_new",
+            dir=str(arm.folder),
+            config=dict(arm.config),
+            settings=wandb.Settings(
+                console="off",
+                disable_code=True,
+                disable_git=True,
+                disable_job_creation=True,
+                login_timeout=60,  # an unanswered login prompt must not block the run
+                save_code=False,
+                x_disable_machine_info=True,
+                x_disable_meta=True,
+                x_disable_stats=True,
+                x_save_requirements=False,
+            ),
+        )
+
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
+        """Send the metrics; see :class:`Sink`."""
+        self._run.log(dict(numbers), step=step)
+
+    def close(self) -> None:
+        """Finish the wandb run; see :class:`Sink`."""
+        self._run.finish()
 
 
 MakeSink = Callable[[SinkArm], Sink]
