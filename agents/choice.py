@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from coevo_gym.core.errors import TaskError
 from coevo_gym.core.seams import Act, Choice, Completion, Finish, Policy, Sampling
 from coevo_gym.core.trajectory import ChoiceDecision, EndReason, View
 
 
+@dataclass(frozen=True)
 class ChoiceAgent:
     """An agent that turns views into choices for a policy, and the policy's answers into actions.
 
     It ignores the cues of a view, because a policy that scores candidates reads no advice.
 
-    Args:
+    Attributes:
         policy: policy that makes the choices.
         choices: function that returns the candidates of a view, such as ``benchmark.choices``.
         sampling: sampling settings; temperature 0 is greedy.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        choices: Callable[[View], tuple[str, ...]],
-        sampling: Sampling | None = None,
-    ) -> None:
-        self.policy = policy
-        self.choices = choices
-        self.sampling = sampling or Sampling()
+    policy: Policy
+    choices: Callable[[View], tuple[str, ...]]
+    sampling: Sampling = field(default_factory=Sampling)
 
     def greedy(self) -> ChoiceAgent:
         """Return a deterministic version of this agent for evaluation."""

@@ -16,7 +16,6 @@ from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
     as_text,
-    ask_to_permit,
     errors,
     print_json,
     print_numbers,
@@ -24,9 +23,8 @@ from coevo_gym.cli.output import (
     say_aside,
     say_block,
 )
-from coevo_gym.cli.settings import Card, IgnoreMemory, Sets, Yes, plan_of, print_rows
+from coevo_gym.cli.settings import Card, IgnoreMemory, Sets, Yes, plan_of, prepare, print_rows
 from coevo_gym.cli.sources import benchmarks, completing, tables
-from coevo_gym.core.arithmetic import use_arithmetic
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.display import RunProgress, telling
 from coevo_gym.runs.stop import Stopped, StopRequest
@@ -199,15 +197,9 @@ def experiment(
 
 def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
     """Run an experiment's missing cells, write the result files, and print their location."""
-    from coevo_gym.runs.config import approve_settings
-    from coevo_gym.runs.planning.memory import require_memory
-
     for cell in chosen.cells():
         if cell.state != "finished":
-            approve_settings(cell.config, None if yes else ask_to_permit)
-            use_arithmetic(cell.config.arithmetic)  # before PyTorch is imported
-            if not ignore_memory:
-                require_memory(cell.config)
+            prepare(cell.config, yes=yes, ignore_memory=ignore_memory)
     from coevo_gym.runs.experiments.making import make
 
     with (

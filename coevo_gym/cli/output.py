@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape, render
 from rich.table import Column, Table
 
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.spaces import HIDDEN, visible
 from coevo_gym.core.waiting import followed_by
 from coevo_gym.runs.display import PLAIN_LINES, SafeConsole
@@ -186,6 +187,16 @@ def ask_to_permit(missing: Sequence[Demand]) -> None:
         require(*missing)
     say_aside(in_words(missing))
     typer.confirm("Permit this?", err=True, abort=True)
+
+
+def require_writable(file: Path | None) -> None:
+    """Check that a file can be created, before the work that it is for.
+
+    Raises:
+        ConfigError: if ``file`` is a folder, or its folder does not exist.
+    """
+    if file is not None and (file.is_dir() or not file.parent.is_dir()):
+        raise ConfigError(f"Cannot write to {file}. Specify a file in an existing folder.")
 
 
 @contextmanager

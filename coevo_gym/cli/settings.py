@@ -10,8 +10,17 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from coevo_gym.cli.output import AsJson, as_text, print_json, print_table, say_aside, say_wrapped
+from coevo_gym.cli.output import (
+    AsJson,
+    as_text,
+    ask_to_permit,
+    print_json,
+    print_table,
+    say_aside,
+    say_wrapped,
+)
 from coevo_gym.cli.sources import cards, completing, presets
+from coevo_gym.core.arithmetic import use_arithmetic
 from coevo_gym.core.waiting import only_looking
 
 if TYPE_CHECKING:
@@ -96,6 +105,22 @@ def print_rows(rows: Sequence[tuple[str, str]], title: str | None = None) -> Non
     for quantity, value in rows:
         table.add_row(quantity, escape(value))
     print_table(table)
+
+
+def prepare(config: RunConfig, *, yes: bool, ignore_memory: bool) -> None:
+    """Prepare this process for a run, after asking the user to permit what its settings ask for.
+
+    Raises:
+        ConfigError: if the user must be asked, but there is no terminal, or if the language model
+            does not fit in memory.
+    """
+    from coevo_gym.runs.config import approve_settings
+    from coevo_gym.runs.planning.memory import require_memory
+
+    approve_settings(config, None if yes else ask_to_permit)
+    use_arithmetic(config.arithmetic)  # before PyTorch is imported
+    if not ignore_memory:
+        require_memory(config)
 
 
 app = typer.Typer(help="Print the settings of a preset or .toml file.", no_args_is_help=True)

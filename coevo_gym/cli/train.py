@@ -14,17 +14,16 @@ from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
     agree,
-    ask_to_permit,
     console,
     print_json,
     print_numbers,
+    require_writable,
     say,
     say_aside,
     say_block,
 )
-from coevo_gym.cli.settings import Card, IgnoreMemory, Sets, Yes, plan_of, print_rows
+from coevo_gym.cli.settings import Card, IgnoreMemory, Sets, Yes, plan_of, prepare, print_rows
 from coevo_gym.cli.sources import RunName, completing, presets
-from coevo_gym.core.arithmetic import use_arithmetic
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
 from coevo_gym.runs.display import RunProgress, telling
 from coevo_gym.runs.stop import Stopped, StopRequest
@@ -76,7 +75,7 @@ def train(
 
       coevo train webshop_llm --set explorer.model.endpoint.model=gpt-4.1-mini
     """
-    from coevo_gym.runs.config import approve_settings, load_config
+    from coevo_gym.runs.config import load_config
 
     if listing:
         _list_presets(as_json)
@@ -100,17 +99,11 @@ def train(
         raise ConfigError("--card selects the GPU to plan for, so it needs --dry-run.")
     if as_json:
         raise ConfigError("--json prints a plan or a list, so it needs --dry-run or --list.")
-    approve_settings(resolved.config, None if yes else ask_to_permit)
-    use_arithmetic(resolved.config.arithmetic)  # before PyTorch is imported
-    if not ignore_memory:
-        from coevo_gym.runs.planning.memory import require_memory
-
-        require_memory(resolved.config)
+    prepare(resolved.config, yes=yes, ignore_memory=ignore_memory)
+    from coevo_gym.runs.planning.cost import estimates
     from coevo_gym.runs.train import train as train_run
 
     folder = RunFolder(RUNS / resolved.config.name)
-    from coevo_gym.runs.planning.cost import estimates
-
     agreed = yes or agree(estimates(resolved.config))
     _finish(
         folder,
@@ -140,9 +133,7 @@ def resume(
 
     For example: coevo resume quickstart
     """
-    from coevo_gym.runs.config import approve_settings
     from coevo_gym.runs.manifest import read_manifest
-    from coevo_gym.runs.planning.memory import require_memory
 
     folder = RunFolder.of(run)
     if folder.summary.is_file():
@@ -151,11 +142,7 @@ def resume(
         say(f"{folder.path.name} is finished. `coevo train … --name NAME` starts another run.")
         _end(folder, RunSummary.read(folder))
         return
-    config = read_manifest(folder)[1]
-    approve_settings(config, None if yes else ask_to_permit)
-    use_arithmetic(config.arithmetic)  # before PyTorch is imported
-    if not ignore_memory:
-        require_memory(config)
+    prepare(read_manifest(folder)[1], yes=yes, ignore_memory=ignore_memory)
     from coevo_gym.runs.train import resume as resume_run
 
     _finish(
@@ -198,8 +185,7 @@ def report(
     from coevo_gym.view.export.write import write_picture, write_report
 
     for target in (output, picture):
-        if target is not None and (target.is_dir() or not target.parent.is_dir()):
-            raise ConfigError(f"Cannot write to {target}. Specify a file in an existing folder.")
+        require_writable(target)
     try:
         say(f"Report: {write_report(folder, output)}")
     except StoreError as error:

@@ -12,52 +12,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-PAPERS = ("coevolve", "role_agent", "agentevolver")
-"""The papers that :func:`differences` accepts."""
-
 _MODELS = ("Qwen3-4B-Instruct-2507", "Qwen2.5-7B-Instruct", "Qwen3-30B-A3B-Instruct-2507")
 """The model releases that CoEvolve's paper uses."""
-_SETTINGS: Mapping[str, Any] = {
-    "policy.model.lora_rank": 0,
-    "policy.model.max_context": 25_580,
-    "policy.chat.temperature": 0.9,
-    "policy.chat.thinking": False,
-    "policy.chat.max_answer_tokens": 4096,
-    "policy.chat.max_episode_tokens": None,
-    "warmup.n_tasks": 0,
-    "explorer.kind": "model",
-    "explorer.model.kind": "openai",
-    "explorer.model.endpoint.model": "qwen3-max",
-    "curriculum.initial_size": 100,
-    "curriculum.growth.every_groups": 320,
-    "rollout.group_size": 8,
-    "learner.lr": 1e-6,
-    "learner.epochs": 1,
-    "learner.minibatches": 4,
-    "learner.clip_low": 0.20,
-    "learner.clip_high": 0.28,
-    "learner.kl_coef": 1e-3,
-    "loop.max_steps": 120,
-    "loop.groups_per_step": 32,
-    "loop.evolve_every_steps": 10,
-    "evaluation.temperature": 0.0,
-}
-_OF_BENCHMARK: Mapping[str, Mapping[str, Any]] = {
-    "alfworld": {"benchmark.max_steps": 15, "evaluation.final": ["test"]},
-    "appworld": {
-        "benchmark.max_steps": 30,
-        "evaluation.final": ["test_normal", "test_challenge"],
-    },
-    "bfcl": {
-        "benchmark.subset": "base",
-        "benchmark.max_steps": 30,
-        "evaluation.final": ["base"],
-    },
-    "webshop": {"benchmark.max_steps": 15, "evaluation.final": ["test"]},
-}
-
-
-_ROLE_AGENT: Mapping[str, Any] = {
+_IN_ALL: Mapping[str, Any] = {
     "policy.model.lora_rank": 0,
     "policy.chat.temperature": 0.9,
     "policy.chat.max_answer_tokens": 4096,
@@ -67,67 +24,93 @@ _ROLE_AGENT: Mapping[str, Any] = {
     "learner.clip_low": 0.20,
     "learner.clip_high": 0.28,
     "learner.kl_coef": 1e-3,
-    "learner.states": "similar",
-    "loop.max_steps": 150,
-    "loop.groups_per_step": 16,
-    "evaluation.temperature": 0.0,
-    "evaluation.n_tasks": 128,
-    "analyst.temperature": 0.5,
-    "method.questions": 128,
 }
-_ROLE_AGENT_OF_BENCHMARK: Mapping[str, Mapping[str, Any]] = {
-    "alfworld": {"benchmark.max_steps": 50},
-    "webshop": {"benchmark.max_steps": 15},
-}
-_AGENTEVOLVER: Mapping[str, Any] = {
-    "policy.model.lora_rank": 0,
+"""Settings of every paper, unless the paper's own settings below say otherwise."""
+_WITH_EXPLORER: Mapping[str, Any] = {
     "policy.model.max_context": 25_580,
-    "policy.chat.temperature": 0.9,
-    "policy.chat.max_answer_tokens": 4096,
-    "policy.chat.max_episode_tokens": 21_580,
-    "warmup.n_tasks": 0,
     "explorer.kind": "model",
-    "explorer.max_steps": 30,
     "explorer.model.kind": "openai",
-    "explorer.model.endpoint.model": "qwen-plus",
-    "analyst.model.endpoint.model": "qwen-plus",
     "curriculum.initial_size": 100,
-    "method.native": False,
-    "method.reward": "judge",
-    "method.judge_reference": True,
-    "method.breadth_steps": 3,
-    "method.depth_window": 17,
-    "method.experiences": 5,
-    "method.guided_share": 0.5,
-    "method.alpha": 0.1,
-    "rollout.group_size": 8,
-    "learner.lr": 1e-6,
     "learner.epochs": 1,
     "learner.minibatches": 4,
-    "learner.clip_low": 0.28,
-    "learner.clip_high": 0.28,
-    "learner.kl_coef": 1e-3,
     "loop.groups_per_step": 32,
 }
-_AGENTEVOLVER_OF_BENCHMARK: Mapping[str, Mapping[str, Any]] = {
-    "appworld": {
-        "benchmark.max_steps": 30,
-        "loop.max_steps": 113,
-        "evaluation.final": ["test_normal"],
+"""Settings of the papers in which a model explores."""
+_OF_PAPER: Mapping[str, Mapping[str, Any]] = {
+    "coevolve": {
+        **_IN_ALL,
+        **_WITH_EXPLORER,
+        "policy.chat.thinking": False,
+        "policy.chat.max_episode_tokens": None,
+        "explorer.model.endpoint.model": "qwen3-max",
+        "curriculum.growth.every_groups": 320,
+        "loop.max_steps": 120,
+        "loop.evolve_every_steps": 10,
+        "evaluation.temperature": 0.0,
     },
-    "bfcl": {
-        "benchmark.subset": "base",
-        "benchmark.max_steps": 30,
-        "method.depth_window": 27,
+    "role_agent": {
+        **_IN_ALL,
+        "learner.states": "similar",
         "loop.max_steps": 150,
-        "evaluation.final": ["base"],
+        "loop.groups_per_step": 16,
+        "evaluation.temperature": 0.0,
+        "evaluation.n_tasks": 128,
+        "analyst.temperature": 0.5,
+        "method.questions": 128,
+    },
+    "agentevolver": {
+        **_IN_ALL,
+        **_WITH_EXPLORER,
+        "policy.chat.max_episode_tokens": 21_580,
+        "explorer.max_steps": 30,
+        "explorer.model.endpoint.model": "qwen-plus",
+        "analyst.model.endpoint.model": "qwen-plus",
+        "method.native": False,
+        "method.reward": "judge",
+        "method.judge_reference": True,
+        "method.breadth_steps": 3,
+        "method.depth_window": 17,
+        "method.experiences": 5,
+        "method.guided_share": 0.5,
+        "method.alpha": 0.1,
+        "learner.clip_low": 0.28,
     },
 }
-_OF_PAPER = {
-    "coevolve": (_SETTINGS, _OF_BENCHMARK),
-    "role_agent": (_ROLE_AGENT, _ROLE_AGENT_OF_BENCHMARK),
-    "agentevolver": (_AGENTEVOLVER, _AGENTEVOLVER_OF_BENCHMARK),
+_OF_BENCHMARK: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "coevolve": {
+        "alfworld": {"benchmark.max_steps": 15, "evaluation.final": ["test"]},
+        "appworld": {
+            "benchmark.max_steps": 30,
+            "evaluation.final": ["test_normal", "test_challenge"],
+        },
+        "bfcl": {
+            "benchmark.subset": "base",
+            "benchmark.max_steps": 30,
+            "evaluation.final": ["base"],
+        },
+        "webshop": {"benchmark.max_steps": 15, "evaluation.final": ["test"]},
+    },
+    "role_agent": {
+        "alfworld": {"benchmark.max_steps": 50},
+        "webshop": {"benchmark.max_steps": 15},
+    },
+    "agentevolver": {
+        "appworld": {
+            "benchmark.max_steps": 30,
+            "loop.max_steps": 113,
+            "evaluation.final": ["test_normal"],
+        },
+        "bfcl": {
+            "benchmark.subset": "base",
+            "benchmark.max_steps": 30,
+            "method.depth_window": 27,
+            "loop.max_steps": 150,
+            "evaluation.final": ["base"],
+        },
+    },
 }
+PAPERS = tuple(_OF_PAPER)
+"""The papers that :func:`differences` accepts."""
 
 
 def follows_the_paper(benchmark: str, model: str, methods: Collection[str]) -> bool:
@@ -139,7 +122,7 @@ def follows_the_paper(benchmark: str, model: str, methods: Collection[str]) -> b
         methods: names of the run's methods; with a method of another paper, the run follows that.
     """
     ours, others = {"static", "coevolve"}, {*PAPERS} - {"coevolve"}
-    known = benchmark in _OF_BENCHMARK and Path(model).name in _MODELS
+    known = benchmark in _OF_BENCHMARK["coevolve"] and Path(model).name in _MODELS
     return known and bool(ours & {*methods}) and not others & {*methods}
 
 
@@ -158,8 +141,7 @@ def differences(
         >>> differences("appworld", {"benchmark.max_steps": 30, "learner.lr": 1e-5})
         {'learner.lr': "1e-05, the paper's 1e-06"}
     """
-    everywhere, of_benchmark = _OF_PAPER[paper]
-    papers = {**everywhere, **of_benchmark.get(benchmark, {})}
+    papers = {**_OF_PAPER[paper], **_OF_BENCHMARK[paper].get(benchmark, {})}
     return {
         key: f"{_text(settings[key])}, the paper's {_text(value)}"
         for key, value in papers.items()

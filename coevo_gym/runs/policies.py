@@ -12,7 +12,8 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Agent, Policy, Sampling
 from coevo_gym.core.trajectory import Decision, View
 from coevo_gym.prompts import PromptTemplate, load_prompt
-from coevo_gym.runs.config import PolicySettings, demand_of
+from coevo_gym.runs.config import demand_of
+from coevo_gym.runs.config.sections import PolicySettings
 from coevo_gym.store.approvals import require
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def make_agent(
     """
     prompt = prompt_of(settings, benchmark.name)
     if prompt is None:
-        sampling = None if temperature is None else Sampling(temperature)
+        sampling = Sampling() if temperature is None else Sampling(temperature)
         return ChoiceAgent(policy, benchmark.choices, sampling)
     chat = settings.chat
     if temperature is not None:

@@ -76,6 +76,7 @@ class _Progress:
         return verdict
 
 
+@dataclass(eq=False)
 class GatedEvolver:
     """An evolver that explores a round's contexts and checks the resulting drafts with gates.
 
@@ -84,7 +85,7 @@ class GatedEvolver:
     second time if ``scope`` replays a tape. If ``run`` raises an exception because of a stop or a
     failed engine, the next ``run`` of that round in that process resumes after the last draft.
 
-    Args:
+    Attributes:
         benchmark: the benchmark that builds and replays drafts.
         explorer: the explorer.
         gates_of: creates the gates for a round.
@@ -96,24 +97,14 @@ class GatedEvolver:
             each draft (``round-3/draft-17``). It reports the cost of model calls in the round.
     """
 
-    def __init__(
-        self,
-        benchmark: Benchmark,
-        explorer: Explorer,
-        *,
-        gates_of: GatesOf = default_gates,
-        native: Sequence[Task] | None = None,
-        on_verdict: Callable[[Verdict], None] | None = None,
-        scope: Scope = no_scope,
-    ) -> None:
-        self.benchmark = benchmark
-        self.explorer = explorer
-        self.gates_of = gates_of
-        self.native = native
-        self.on_verdict = on_verdict
-        self.scope = scope
-        self._progress: _Progress | None = None
-        self._tags: dict[str, Sequence[str]] = {}
+    benchmark: Benchmark
+    explorer: Explorer
+    gates_of: GatesOf = default_gates
+    native: Sequence[Task] | None = None
+    on_verdict: Callable[[Verdict], None] | None = None
+    scope: Scope = no_scope
+    _progress: _Progress | None = field(default=None, init=False)
+    _tags: dict[str, Sequence[str]] = field(default_factory=dict, init=False)
 
     def run(self, round: Round) -> RoundResult:
         """Run an evolution round.

@@ -147,28 +147,22 @@ def drawn_evenly(choices: Sequence[str], rng: Generator) -> str:
     return choices[int(rng.integers(len(choices)))]
 
 
+@dataclass(frozen=True)
 class Walker:
     """A scripted agent that follows a given path for a while, then acts at random.
 
     It abandons a walk when no actions are available.
 
-    Args:
+    Attributes:
         choices: returns the actions available in a view, such as ``benchmark.choices``.
         lead: the agent's first actions.
         draw: draws one of the available actions; uniform by default.
     """
 
-    def __init__(
-        self,
-        choices: Callable[[View], Sequence[str]],
-        lead: Sequence[str],
-        rng: Generator,
-        draw: Callable[[Sequence[str], Generator], str] = drawn_evenly,
-    ) -> None:
-        self._choices = choices
-        self._lead = lead
-        self._rng = rng
-        self._draw = draw
+    choices: Callable[[View], Sequence[str]]
+    lead: Sequence[str]
+    rng: Generator
+    draw: Callable[[Sequence[str], Generator], str] = drawn_evenly
 
     def act(self, views: Sequence[View]) -> list[Act]:
         """Return one action for each view; abandon a walk if its view offers no choices."""
@@ -176,12 +170,13 @@ class Walker:
 
     def _next(self, view: View) -> Act:
         step = len(view.history)
-        choices = self._lead[step : step + 1] or self._choices(view)
+        choices = self.lead[step : step + 1] or self.choices(view)
         if not choices:
             return Act("", said="There is nothing to choose from.", end=EndReason.ABANDONED)
-        return Act(self._draw(choices, self._rng))
+        return Act(self.draw(choices, self.rng))
 
 
+@dataclass(frozen=True)
 class ScriptedExplorer:
     """A scripted explorer that repeats part of the agent's path, then acts at random.
 
@@ -194,7 +189,7 @@ class ScriptedExplorer:
     towards a target starts from the context's opened task, which has no goal, and prefers choices
     that mention the target (:class:`Aim`).
 
-    Args:
+    Attributes:
         benchmark: the benchmark whose tasks are explored.
         rounds: walks per context without a target.
         max_steps: maximum steps per walk without a target; the env's own limit also applies.
@@ -203,18 +198,10 @@ class ScriptedExplorer:
 
     concurrency = 1
 
-    def __init__(
-        self,
-        benchmark: Benchmark,
-        *,
-        rounds: int = 2,
-        max_steps: int = 18,
-        make_env: MakeEnv | None = None,
-    ) -> None:
-        self.benchmark = benchmark
-        self.rounds = rounds
-        self.max_steps = max_steps
-        self.make_env = make_env or (lambda: gym.make(benchmark.env_id))
+    benchmark: Benchmark
+    rounds: int = 2
+    max_steps: int = 18
+    make_env: MakeEnv | None = None
 
     def explore(
         self, contexts: Sequence[Context], rngs: Sequence[Generator]
@@ -228,9 +215,10 @@ class ScriptedExplorer:
         steps = 0
         task = opened_for(self.benchmark, context)
         far, walks = self.max_steps, self.rounds
+        make_env = self.make_env or (lambda: gym.make(self.benchmark.env_id))
         if context.target:
             far, walks = max(1, far // 2), 1
-        with closing(EnvPool(lambda: shortened(self.make_env(), far), max_envs=1)) as envs:
+        with closing(EnvPool(lambda: shortened(make_env(), far), max_envs=1)) as envs:
             for _ in range(walks):
                 walk = TrainingEpisode(task, seed=int(rng.integers(2**31)))
                 found = run_one(walk, self._walker(context, rng), envs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol, cast
 
@@ -44,6 +45,7 @@ def breakable(benchmark: Benchmark) -> Breakable:
     return cast(Breakable, benchmark)
 
 
+@dataclass(frozen=True)
 class UnprovenEvolver:
     """An evolver that supplies unchecked training tasks, some of which cannot be solved.
 
@@ -55,7 +57,7 @@ class UnprovenEvolver:
     :data:`TRIES` times, and the tasks solved most often are used unbroken. These attempts belong to
     the experiment and are not charged to any arm.
 
-    Args:
+    Attributes:
         benchmark: the benchmark that the tasks belong to.
         native: the training tasks to draw from.
         broken: share of the tasks, except the easy tasks, that cannot be solved, in [0, 1].
@@ -67,26 +69,20 @@ class UnprovenEvolver:
         ConfigError: if there are no tasks to draw from, or the benchmark cannot break tasks.
     """
 
-    def __init__(
-        self,
-        benchmark: Benchmark,
-        native: Sequence[Task],
-        *,
-        broken: float,
-        steps_each: int,
-        easy: float = 0.0,
-        solver: Solver | None = None,
-    ) -> None:
-        if not len(native):
-            raise ConfigError(f"{benchmark.name} has no training tasks for the noisy explorer.")
-        if broken:
-            breakable(benchmark)
-        self.benchmark = benchmark
-        self.native = native
-        self.broken = broken
-        self.steps_each = steps_each
-        self.easy = easy
-        self.solver = solver
+    benchmark: Benchmark
+    native: Sequence[Task]
+    broken: float
+    steps_each: int
+    easy: float = 0.0
+    solver: Solver | None = None
+
+    def __post_init__(self) -> None:
+        if not len(self.native):
+            raise ConfigError(
+                f"{self.benchmark.name} has no training tasks for the noisy explorer."
+            )
+        if self.broken:
+            breakable(self.benchmark)
 
     def run(self, round: Round) -> RoundResult:
         """Run a deterministic round; see :class:`~coevo_gym.core.seams.Evolver`.

@@ -50,6 +50,7 @@ class Walked(NamedTuple):
     unsent: bool = False
 
 
+@dataclass(frozen=True)
 class Walks:
     """A runner for concurrent exploration walks that uses the same code as training.
 
@@ -58,18 +59,17 @@ class Walks:
     model does not answer; the trajectory up to that point is kept. An engine failure raises an
     error, and the caller must then repeat all walks.
 
-    Args:
+    Attributes:
         agent: the agent that acts.
         make_env: creates a new env.
         max_steps: maximum steps per walk; the env's own limit also applies.
         max_envs: maximum number of concurrent walks.
     """
 
-    def __init__(self, agent: Agent, make_env: MakeEnv, *, max_steps: int, max_envs: int) -> None:
-        self.agent = agent
-        self.make_env = make_env
-        self.max_steps = max_steps
-        self.max_envs = max_envs
+    agent: Agent
+    make_env: MakeEnv
+    max_steps: int
+    max_envs: int
 
     def run(self, starts: Sequence[WalkStart], agent: Agent | None = None) -> list[Walked]:
         """Run one exploration walk per starting point, and return the results in order.

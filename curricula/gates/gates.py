@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -33,7 +33,6 @@ from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.curricula.gates.candidate import Candidate, Gate, HoldTask, Rejected, oversized
 from coevo_gym.curricula.gates.judge import JudgeGate, ask_judge
 from coevo_gym.curricula.gates.minimise import minimised
-from coevo_gym.curricula.gates.settings import OPTIONAL as OPTIONAL
 from coevo_gym.curricula.gates.settings import GatesConfig, HoldConfig, not_optional
 from coevo_gym.curricula.gates.solve import SolveGate, Solver, try_task
 from coevo_gym.curricula.gates.sources import stands_in, tells_of
@@ -74,9 +73,6 @@ class HoldGate:
                 yield f"it holds {found[0]!r:.100}"
 
 
-CONFIDENCE = 0.7
-
-
 @dataclass(frozen=True, slots=True)
 class DraftGate:
     """A gate that turns a model's proposal into a draft and rejects invalid Unicode."""
@@ -105,7 +101,7 @@ class DraftGate:
 class ConfidenceGate:
     """A gate that rejects proposals if the model's confidence is too low."""
 
-    threshold: float = CONFIDENCE
+    threshold: float
     name: str = "confidence"
 
     def check(self, candidate: Candidate) -> Candidate:
@@ -477,7 +473,6 @@ def default_gates(
     known: KnownTasks | Iterable[Task] = (),
     *,
     min_steps: int = MIN_STEPS,
-    off: Collection[str] = (),
     settings: GatesConfig = _SETTINGS,
     solver: Solver | None = None,
     advisor: Advisor | None = None,
@@ -489,17 +484,16 @@ def default_gates(
         known: known tasks, such as the pool, for the duplicate checks. Pass a :class:`KnownTasks`
             if you want to add tasks as they are accepted.
         min_steps: minimum number of actions in a reference.
-        off: names of gates from :data:`OPTIONAL` to turn off, in addition to ``settings.off``.
-        settings: the optional gates to add and the thresholds.
+        settings: the gates to turn off, the optional gates to add, and the thresholds.
         solver: solver that tries new tasks; required if ``settings`` enables such a gate.
         advisor: model that judges new tasks; required if ``settings`` enables such a gate.
 
     Raises:
-        ConfigError: if ``off`` names a required gate, or a required solver or advisor is missing.
+        ConfigError: if ``settings.off`` names a required gate, or a required solver or advisor is
+            missing.
     """
     known = known if isinstance(known, KnownTasks) else KnownTasks(known)
-    off = {*off, *settings.off}
-    if problem := not_optional(off):
+    if problem := not_optional(settings.off):
         raise ConfigError(problem)
     split_leak = SplitLeakGate(benchmark)
     gates: tuple[Gate, ...] = (
@@ -528,25 +522,21 @@ def default_gates(
             PrefixGate(),
             EmptyAgentGate(benchmark),
             SubstanceGate(benchmark),
-            *_asking(benchmark, settings, off, solver, advisor),
+            *_asking(benchmark, settings, solver, advisor),
         )
     gates += (HoldGate(benchmark, known, settings.hold),)
-    return tuple(gate for gate in gates if settings.has(gate.name) and gate.name not in off)
+    return tuple(gate for gate in gates if settings.has(gate.name))
 
 
 def _asking(
-    benchmark: Benchmark,
-    settings: GatesConfig,
-    off: Collection[str],
-    solver: Solver | None,
-    advisor: Advisor | None,
+    benchmark: Benchmark, settings: GatesConfig, solver: Solver | None, advisor: Advisor | None
 ) -> Iterator[Gate]:
     """Yield the enabled gates that query a model."""
-    if settings.has("solve") and "solve" not in off:
+    if settings.has("solve"):
         if solver is None:
             raise ConfigError("gates.solve needs a solver to try new tasks: pass a solver.")
         yield SolveGate(solver, settings.solve)
-    if settings.has("judge") and "judge" not in off:
+    if settings.has("judge"):
         if advisor is None:
             raise ConfigError("gates.judge needs a model to judge new tasks: pass an advisor.")
         yield JudgeGate(benchmark, advisor)

@@ -176,7 +176,7 @@ class TestAssembly:
         pool.admit(Experience(when_to_use=task.instruction, content="-", task_id="", source="rule"))
         found, told = [], []
         for step in range(6):
-            if rules._due():  # type: ignore[attr-defined]
+            if rules.due():  # type: ignore[attr-defined]
                 found.append(step)
             assert method.coach is not None
             tickets = [Ticket(str(place), task, "g", place) for place in range(4)]

@@ -46,7 +46,8 @@ from coevo_gym.methods.method import Method, NoSettings
 from coevo_gym.prompts import PromptTemplate, load_prompt
 from coevo_gym.prompts.template import load_cue
 from coevo_gym.runs.assembly import Assembly
-from coevo_gym.runs.config import ExplorerSettings, arm_configs, load_config
+from coevo_gym.runs.config import arm_configs, load_config
+from coevo_gym.runs.config.sections import ExplorerSettings
 from coevo_gym.runs.evolving.models import AskedExplorer, Models
 from coevo_gym.runs.evolving.rounds import carried_out_by
 from coevo_gym.runs.planning.cost import estimates

@@ -592,8 +592,8 @@ class TestAssembly:
         kit = replace(kit_of(role_agent, "toy"), language_model=True)
         study = role_agent(few, kit).studies[-1]
         assert isinstance(study, Foresight)
-        assert isinstance(study._predictor, PolicyPredictor)
-        assert study._predictor._max_tokens == 10
+        assert isinstance(study.predictor, PolicyPredictor)
+        assert study.predictor._max_tokens == 10
 
     def test_with_all_of_it(self) -> None:
         method = made()

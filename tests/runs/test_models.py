@@ -31,7 +31,8 @@ from coevo_gym.methods.kit import SOLVE
 from coevo_gym.prompts import load_prompt
 from coevo_gym.prompts.template import FOLDER
 from coevo_gym.runs.assembly import Assembly
-from coevo_gym.runs.config import ExplorerSettings, arm_configs, load_config
+from coevo_gym.runs.config import arm_configs, load_config
+from coevo_gym.runs.config.sections import ExplorerSettings
 from coevo_gym.runs.evolving import models
 from coevo_gym.runs.evolving.answers import warnings
 from coevo_gym.runs.evolving.rounds import carried_out_by

@@ -9,14 +9,15 @@ from typing import Any, NamedTuple, cast
 
 import gymnasium as gym
 import pytest
+from pydantic import ValidationError
 
 import coevo_gym
 from coevo_gym.core.benchmark import get_benchmark
-from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
 from coevo_gym.curricula.gates.candidate import Candidate, Rejected
-from coevo_gym.curricula.gates.gates import OPTIONAL, SubstanceGate, default_gates, run_gates
+from coevo_gym.curricula.gates.gates import SubstanceGate, default_gates, run_gates
+from coevo_gym.curricula.gates.settings import OPTIONAL, GatesConfig
 from coevo_gym.envs.alfworld.goals import plan, words
 from coevo_gym.envs.appworld.moves import FINISH, LOOKS, act_code, look_code, sign_in
 from coevo_gym.envs.webshop.world import WebShopVerifier
@@ -289,10 +290,10 @@ def test_a_reference_is_too_short_without_what_it_does_not_need() -> None:
 def test_substance_cannot_be_turned_off() -> None:
     webshop = get_benchmark("webshop")
     for name in ("substance", "length", "build"):
-        with pytest.raises(ConfigError, match=f"'{name}' cannot be turned off"):
-            default_gates(webshop, off=[name])
-    with pytest.raises(ConfigError, match="Unknown gate 'nosuch'"):
-        default_gates(webshop, off=["nosuch"])
-    names = [gate.name for gate in default_gates(webshop, off=OPTIONAL)]
+        with pytest.raises(ValidationError, match=f"'{name}' cannot be turned off"):
+            GatesConfig(off=(name,))
+    with pytest.raises(ValidationError, match="Unknown gate 'nosuch'"):
+        GatesConfig(off=("nosuch",))
+    names = [gate.name for gate in default_gates(webshop, settings=GatesConfig(off=(*OPTIONAL,)))]
     assert names[-1] == "substance"
     assert not OPTIONAL & {*names}

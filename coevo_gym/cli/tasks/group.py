@@ -10,7 +10,17 @@ import typer
 from rich.table import Table
 from typer.core import TyperGroup
 
-from coevo_gym.cli.output import FAILED, AsJson, busy, cell, print_json, print_table, say, say_aside
+from coevo_gym.cli.output import (
+    FAILED,
+    AsJson,
+    busy,
+    cell,
+    print_json,
+    print_table,
+    require_writable,
+    say,
+    say_aside,
+)
 from coevo_gym.cli.sources import BenchmarkOrRun, NativeSplit, completing, runs
 from coevo_gym.cli.tasks.review import review
 from coevo_gym.cli.tasks.tell import tell
@@ -241,8 +251,7 @@ def import_tasks(
     """
     if out is not None and run is not None:
         raise ConfigError("Pass --out or --run, not both.")
-    if out is not None and (out.is_dir() or not out.parent.is_dir()):
-        raise ConfigError(f"Cannot write to {out}. Specify a file in an existing folder.")
+    require_writable(out)
     folder = RunFolder.of(run) if run is not None else None
     judged: list[ImportedLine] = []
     try:

@@ -6,6 +6,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal
 
@@ -51,6 +52,7 @@ _SAME_OUTCOME = 1e-9
 _NAMES = {GOOD: "good", BAD: "bad"}
 
 
+@dataclass(frozen=True)
 class Attribution:
     """A study that labels steps as good or bad by replaying episodes without those steps.
 
@@ -64,7 +66,7 @@ class Attribution:
     trajectory that was not lost has step -1. Its label is the result (``examined``, ``left_out``,
     ``unlike`` or ``fault``), its value is the outcome, and its evidence contains the ``labels``.
 
-    Args:
+    Attributes:
         benchmark: replays actions.
         outcome: returns a trajectory's reward.
         hindsight: True to label all unneeded steps as bad.
@@ -73,33 +75,25 @@ class Attribution:
 
     kind = ATTRIBUTION
 
-    def __init__(
-        self,
-        benchmark: Benchmark,
-        *,
-        outcome: Outcome | None = None,
-        hindsight: bool = False,
-        max_replays: int = MAX_REPLAYS,
-    ) -> None:
-        self._benchmark, self._outcome = benchmark, outcome or Outcome()
-        self._hindsight, self._max_replays = hindsight, max_replays
+    benchmark: Benchmark
+    outcome: Outcome = field(default_factory=Outcome)
+    hindsight: bool = False
+    max_replays: int = MAX_REPLAYS
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Label the groups' steps by replaying them; see :class:`~coevo_gym.core.seams.Study`."""
         costs = [sum(map(most_replays, group.trajectories)) for group in groups]
         notes: list[Note] = []
         env_steps = 0
-        for group, replayed in zip(groups, affordable(costs, self._max_replays), strict=True):
+        for group, replayed in zip(groups, affordable(costs, self.max_replays), strict=True):
             for index, trajectory in enumerate(group.trajectories):
                 if trajectory.end_reason.lost:
                     continue
                 found = unlabelled(trajectory)
                 if replayed:
-                    found = judged(
-                        self._benchmark, group.task, trajectory, hindsight=self._hindsight
-                    )
+                    found = judged(self.benchmark, group.task, trajectory, hindsight=self.hindsight)
                 env_steps += found.env_steps
-                outcome = self._outcome(trajectory)
+                outcome = self.outcome(trajectory)
                 notes += label_notes(self.kind, group, index, outcome, found, "replay")
         return Findings(tuple(notes), env_steps=env_steps)
 
@@ -229,6 +223,7 @@ class StepLabels(BaseModel):
     steps: list[Any] = Field(min_length=1)
 
 
+@dataclass(frozen=True)
 class ModelAttribution:
     """A study that asks a model to label the steps of episodes.
 
@@ -238,7 +233,7 @@ class ModelAttribution:
     both ways; labels of steps that were not shown are ignored. The notes have the same format as in
     :class:`Attribution`; a trajectory without a usable answer has the label ``no_answer``.
 
-    Args:
+    Attributes:
         analyst: returns the model to query.
         outcome: returns a trajectory's reward.
         skip: groups to skip.
@@ -249,18 +244,11 @@ class ModelAttribution:
     Source: AgentEvolver (arXiv 2511.10395), 5.1; the limits and the answer format are ours.
     """
 
-    def __init__(
-        self,
-        analyst: Callable[[], Analyst],
-        *,
-        outcome: Outcome | None = None,
-        skip: Skip = "nothing",
-        most: int = MAX_QUESTIONS,
-        kind: str = ATTRIBUTION,
-    ) -> None:
-        self.kind = kind
-        self._analyst, self._outcome = analyst, outcome or Outcome()
-        self._skip, self._most = skip, most
+    analyst: Callable[[], Analyst]
+    outcome: Outcome = field(default_factory=Outcome)
+    skip: Skip = "nothing"
+    most: int = MAX_QUESTIONS
+    kind: str = ATTRIBUTION
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Use the model to label the groups' steps; see :class:`~coevo_gym.core.seams.Study`."""
@@ -269,7 +257,7 @@ class ModelAttribution:
             for group in groups
         ]
         sizes = [0 if self._skips(each) else len(each) for each in kept]
-        fits = affordable(sizes, self._most)
+        fits = affordable(sizes, self.most)
         asked = {
             (group.id, index): _Shown(group.task.instruction, trajectory)
             for group, each, size, asks in zip(groups, kept, sizes, fits, strict=True)
@@ -281,13 +269,13 @@ class ModelAttribution:
         for group, each in zip(groups, kept, strict=True):
             for index, trajectory in each:
                 labels = answers.get((group.id, index), unlabelled(trajectory))
-                outcome = self._outcome(trajectory)
+                outcome = self.outcome(trajectory)
                 notes += label_notes(self.kind, group, index, outcome, labels, "model")
         return Findings(tuple(notes), usage)
 
     def _skips(self, kept: Sequence[tuple[int, Trajectory]]) -> bool:
-        outcomes = {self._outcome(trajectory) for _, trajectory in kept}
-        return self._skip == "flat" and len(outcomes) < 2
+        outcomes = {self.outcome(trajectory) for _, trajectory in kept}
+        return self.skip == "flat" and len(outcomes) < 2
 
     def _ask(
         self, groups: Sequence[Group], asked: Mapping[tuple[str, int], _Shown]
@@ -295,7 +283,7 @@ class ModelAttribution:
         """Query the model and return its labels and their cost."""
         if not asked:
             return {}, FrozenDict()
-        analyst = self._analyst()
+        analyst = self.analyst()
         with analyst.studying(self.kind, groups) as spent:
             answers = analyst.advisor.ask(
                 [each.inquiry(self.kind, analyst.sampling) for each in asked.values()]

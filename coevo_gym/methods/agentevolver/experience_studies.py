@@ -40,6 +40,7 @@ _FAILED = "!"
 """The symbol of a step that had no effect."""
 
 
+@dataclass(frozen=True)
 class RuleExperiences:
     """A study that derives experiences from the steps that were needed to solve tasks.
 
@@ -48,7 +49,7 @@ class RuleExperiences:
     describe when the advice applies. The rule is deliberately coarse: it is a control for
     model-written advice, and lets the user try the other parts without a model.
 
-    Args:
+    Attributes:
         benchmark: replays actions and names the effects of steps.
         due: returns True if experiences should be written in the current learner step.
         max_replays: maximum replays per learner step; the longest successes are skipped.
@@ -56,14 +57,13 @@ class RuleExperiences:
 
     kind = EXPERIENCE
 
-    def __init__(
-        self, benchmark: Benchmark, due: Callable[[], bool], *, max_replays: int = MAX_REPLAYS
-    ) -> None:
-        self._benchmark, self._due, self._max_replays = benchmark, due, max_replays
+    benchmark: Benchmark
+    due: Callable[[], bool]
+    max_replays: int = MAX_REPLAYS
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Replay each group's first success; see :class:`~coevo_gym.core.seams.Study`."""
-        if not self._due():
+        if not self.due():
             return Findings()
         solved = [
             (group, index, trajectory)
@@ -73,12 +73,12 @@ class RuleExperiences:
         costs = [most_replays(trajectory) for *_, trajectory in solved]
         notes: list[Note] = []
         env_steps = 0
-        for group, index, trajectory in compress(solved, affordable(costs, self._max_replays)):
-            found = judged(self._benchmark, group.task, trajectory)
+        for group, index, trajectory in compress(solved, affordable(costs, self.max_replays)):
+            found = judged(self.benchmark, group.task, trajectory)
             env_steps += found.env_steps
             needed = [label == GOOD for label in found.labels]
-            if made := rule_experience(self._benchmark, group.task, trajectory, needed):
-                notes.append(experience_note(self._benchmark, group, index, made, "rule"))
+            if made := rule_experience(self.benchmark, group.task, trajectory, needed):
+                notes.append(experience_note(self.benchmark, group, index, made, "rule"))
         return Findings(tuple(notes), env_steps=env_steps)
 
 
@@ -199,6 +199,7 @@ def batches(group: Group, most: int = MAX_ATTEMPTS) -> list[EpisodeBatch]:
     ]
 
 
+@dataclass(frozen=True)
 class ModelExperiences:
     """A study that asks a model to derive experiences from each group's rollouts.
 
@@ -210,7 +211,7 @@ class ModelExperiences:
     The model sees the task, the steps (on WebShop with the final score), and whether the rollouts
     succeeded, but not the goal, the solution or the grader's report.
 
-    Args:
+    Attributes:
         benchmark: provides the answers, to check experiences for leaks.
         due: returns True if experiences should be written in the current learner step.
         analyst: returns the model to query.
@@ -223,27 +224,21 @@ class ModelExperiences:
 
     kind = EXPERIENCE
 
-    def __init__(
-        self,
-        benchmark: Benchmark,
-        due: Callable[[], bool],
-        analyst: Callable[[], Analyst],
-        *,
-        check: bool = False,
-        most: int = MAX_QUESTIONS,
-    ) -> None:
-        self._benchmark, self._due, self._analyst = benchmark, due, analyst
-        self._check, self._most = check, most
+    benchmark: Benchmark
+    due: Callable[[], bool]
+    analyst: Callable[[], Analyst]
+    check: bool = False
+    most: int = MAX_QUESTIONS
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Prompt the model to summarize experiences; see :class:`~coevo_gym.core.seams.Study`."""
-        if not self._due():
+        if not self.due():
             return Findings()
         found = [batch for group in groups for batch in batches(group)]
-        found = sorted(found, key=lambda batch: _ORDER.index(batch.source))[: self._most]
+        found = sorted(found, key=lambda batch: _ORDER.index(batch.source))[: self.most]
         if not found:
             return Findings()
-        analyst = self._analyst()
+        analyst = self.analyst()
         with analyst.studying(self.kind, groups) as spent:
             more = {"most": MAX_LESSONS}
             answers = analyst.advisor.ask(
@@ -253,7 +248,7 @@ class ModelExperiences:
                 self._notes(batch, answer.value)
                 for batch, answer in zip(found, answers, strict=True)
             ]
-            if self._check:
+            if self.check:
                 made = self._checked(found, made, analyst)
             usage = spent()
         return Findings(tuple(chain.from_iterable(made)), usage)
@@ -264,7 +259,7 @@ class ModelExperiences:
         made = {one.id: one for one in read if one is not None}
         index = batch.indices[0]
         return [
-            experience_note(self._benchmark, batch.group, index, one, "model")
+            experience_note(self.benchmark, batch.group, index, one, "model")
             for one in [*made.values()][:MAX_LESSONS]
         ]
 

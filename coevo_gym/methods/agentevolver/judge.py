@@ -57,6 +57,7 @@ class ScoreAnswer(BaseModel):
     score: float | None = None
 
 
+@dataclass(frozen=True)
 class JudgeStudy:
     """A study that asks a model to score each rollout of an evolved task.
 
@@ -64,7 +65,7 @@ class JudgeStudy:
     the reward, in [0, 1]. If the label is ``no_verdict``, there is no reward, because the model
     gave no usable answer, contradicted itself, or was not asked. Native tasks keep their verifiers.
 
-    Args:
+    Attributes:
         benchmark: provides all texts that a task shows to the agent.
         analyst: returns the model to query.
         reference: True to show the judge the actions that are known to solve the task.
@@ -75,16 +76,10 @@ class JudgeStudy:
 
     kind = JUDGE
 
-    def __init__(
-        self,
-        benchmark: Benchmark,
-        analyst: Callable[[], Analyst],
-        *,
-        reference: bool = True,
-        most: int = MAX_QUESTIONS,
-    ) -> None:
-        self._benchmark, self._analyst = benchmark, analyst
-        self._reference, self._most = reference, most
+    benchmark: Benchmark
+    analyst: Callable[[], Analyst]
+    reference: bool = True
+    most: int = MAX_QUESTIONS
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Judge the rollouts of evolved tasks; see :class:`~coevo_gym.core.seams.Study`."""
@@ -92,13 +87,13 @@ class JudgeStudy:
             [(group, i, t) for i, t in enumerate(group.trajectories) if not t.end_reason.lost]
             for group in filter(is_judged, groups)
         ]
-        fits = affordable([len(each) for each in rollouts], self._most)
+        fits = affordable([len(each) for each in rollouts], self.most)
         asked = [one for each in compress(rollouts, fits) for one in each]
         left_out = [one for each in compress(rollouts, map(not_, fits)) for one in each]
         notes = [_note(*each, None, "The limit of questions was reached.") for each in left_out]
         if not asked:
             return Findings(tuple(notes))
-        analyst = self._analyst()
+        analyst = self.analyst()
         with analyst.studying(self.kind, groups) as spent:
             answers = analyst.advisor.ask(
                 [self._inquiry(group, rollout, analyst) for group, _, rollout in asked]
@@ -111,11 +106,11 @@ class JudgeStudy:
 
     def _inquiry(self, group: Group, rollout: Trajectory, analyst: Analyst) -> Inquiry[ScoreAnswer]:
         task = group.task
-        reference = task.solution if self._reference else ()
+        reference = task.solution if self.reference else ()
 
         def inputs(cap: int) -> Mapping[str, Any]:
             return {
-                "request": self._benchmark.evidence(task).said,
+                "request": self.benchmark.evidence(task).said,
                 "reference": [clean_text(action, _MOST_CHARS) for action in reference],
                 **retraced(_ungraded(rollout), cap),
             }

@@ -195,6 +195,7 @@ class FailureModes:
         ]
 
 
+@dataclass(frozen=True)
 class SimilarFailures:
     """A study that finds other tasks likely to share a step's failure modes.
 
@@ -202,7 +203,7 @@ class SimilarFailures:
     shown the mode, as many as fit into the prompt. The note's evidence contains the chosen ids as
     ``tasks``. Without a choice, there is no note.
 
-    Args:
+    Attributes:
         failures: the study that finds the step's modes, which must run before this study.
         most: maximum number of modes per learner step to ask about, the most common ones first.
         candidates: maximum number of tasks to choose from.
@@ -212,27 +213,21 @@ class SimilarFailures:
 
     kind = SIMILAR_FAILURE
 
-    def __init__(
-        self,
-        failures: FailureModes,
-        memory: FailureMemory,
-        analyst: Callable[[], Analyst],
-        *,
-        most: int,
-        candidates: int,
-    ) -> None:
-        self._failures, self._memory, self._analyst = failures, memory, analyst
-        self._most, self._most_candidates = most, candidates
+    failures: FailureModes
+    memory: FailureMemory
+    analyst: Callable[[], Analyst]
+    most: int
+    candidates: int
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Find other tasks likely to fail in the same ways as recent failures; see ``Study``."""
-        found = self._failures.latest
+        found = self.failures.latest
         counts = Counter(note.label for note in found)
-        candidates = {mode: self._candidates(mode) for mode, _ in counts.most_common(self._most)}
+        candidates = {mode: self._candidates(mode) for mode, _ in counts.most_common(self.most)}
         asked = [mode for mode, tasks in candidates.items() if tasks]
         if not asked:
             return Findings()
-        analyst = self._analyst()
+        analyst = self.analyst()
         with analyst.studying(self.kind, groups) as spent:
             answers = analyst.advisor.ask(
                 [self._inquiry(mode, candidates[mode], analyst) for mode in asked]
@@ -259,15 +254,15 @@ class SimilarFailures:
 
     def _candidates(self, mode: str) -> list[str]:
         """Return the ids of candidate tasks, starting with the tasks that failed most recently."""
-        shown = {note.task_id for note in self._failures.latest if note.label == mode}
-        shown |= self._memory.buckets.get(mode, {}).keys()
+        shown = {note.task_id for note in self.failures.latest if note.label == mode}
+        shown |= self.memory.buckets.get(mode, {}).keys()
         found: list[str] = []
         room = EVIDENCE_CHARS
-        for task, lesson in reversed(self._memory.lessons.items()):
+        for task, lesson in reversed(self.memory.lessons.items()):
             if task in shown:
                 continue
             room -= sum(map(len, lesson))
-            if room < 0 or len(found) == self._most_candidates:
+            if room < 0 or len(found) == self.candidates:
                 break
             found.append(task)
         return found
@@ -277,10 +272,10 @@ class SimilarFailures:
     ) -> Inquiry[Retrieved]:
         told = [
             {name: note.evidence.get(name, "") for name in ("detail", "lesson", "query")}
-            for note in self._failures.latest
+            for note in self.failures.latest
             if note.label == mode and note.source == "model"
         ]
-        lessons = [self._memory.lessons[task] for task in candidates]
+        lessons = [self.memory.lessons[task] for task in candidates]
 
         def inputs(n: int) -> Mapping[str, Any]:
             return {

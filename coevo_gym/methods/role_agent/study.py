@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from statistics import fmean
 from typing import Literal
@@ -27,6 +28,7 @@ _NOTED_CHARS = 300
 """Maximum number of characters of each prediction in a note, for display to users."""
 
 
+@dataclass(frozen=True)
 class Foresight:
     """A study that records the accuracy of the agent's predictions.
 
@@ -35,7 +37,7 @@ class Foresight:
     similarity between the current and the next observation, which predicting no change would have
     earned; ``expected``, the shortened predictions; and ``success``, the episode's outcome.
 
-    Args:
+    Attributes:
         gamma: discount per observation.
         measure: the similarity measure; see :data:`~coevo_gym.trainers.similarity.Measure`.
 
@@ -44,17 +46,11 @@ class Foresight:
 
     kind = FORESIGHT
 
-    def __init__(
-        self,
-        predictor: Predictor,
-        *,
-        gamma: float = 0.95,
-        measure: Measure = "lcs",
-        outcome: Outcome | None = None,
-        predict: Predicted = "rewarded",
-    ) -> None:
-        self._predictor, self._gamma = predictor, gamma
-        self._measure, self._outcome, self._predict = measure, outcome or Outcome(), predict
+    predictor: Predictor
+    gamma: float = 0.95
+    measure: Measure = "lcs"
+    outcome: Outcome = field(default_factory=Outcome)
+    predict: Predicted = "rewarded"
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Compare predictions with observations; see :class:`~coevo_gym.core.seams.Study`."""
@@ -64,7 +60,7 @@ class Foresight:
             for index, trajectory in enumerate(group.trajectories)
             if self._asks(trajectory)
         ]
-        made = self._predictor.predict([trajectory for *_, trajectory in asked], groups)
+        made = self.predictor.predict([trajectory for *_, trajectory in asked], groups)
         notes = tuple(
             note
             for one, predictions in zip(asked, made.predictions, strict=True)
@@ -76,7 +72,7 @@ class Foresight:
     def _asks(self, trajectory: Trajectory) -> bool:
         if trajectory.end_reason.lost:
             return False
-        return self._predict == "all" or self._outcome(trajectory) > 0.0
+        return self.predict == "all" or self.outcome(trajectory) > 0.0
 
     def _notes(
         self, group: Group, index: int, trajectory: Trajectory, predictions: Predictions
@@ -84,7 +80,7 @@ class Foresight:
         before = [clean(step.observation) for step in trajectory.steps]
         after = [clean(text) for text in texts_after(trajectory)]
         states = [*before, *after[-1:]] or [""]
-        rows = likenesses(predictions, states, self._predictor.horizon, self._measure)
+        rows = likenesses(predictions, states, self.predictor.horizon, self.measure)
         return [
             Note(
                 kind=self.kind,
@@ -92,15 +88,15 @@ class Foresight:
                 group_id=group.id,
                 index=index,
                 step=step,
-                value=bonus(row, self._gamma),
+                value=bonus(row, self.gamma),
                 evidence=FrozenDict(
                     likeness=tuple(row),
                     predicted=bool(predicted and predicted[0].strip()),
-                    floor=likeness(before[step], after[step], self._measure),
+                    floor=likeness(before[step], after[step], self.measure),
                     success=trajectory.success,
-                    **_noted(predicted, states[step + 1 :], self._predictor.horizon),
+                    **_noted(predicted, states[step + 1 :], self.predictor.horizon),
                 ),
-                source=self._predictor.source,
+                source=self.predictor.source,
             )
             for step, (row, predicted) in enumerate(zip(rows, predictions, strict=True))
         ]

@@ -382,6 +382,7 @@ class InterfaceCoach:
         return [guidance] * len(tickets)
 
 
+@dataclass(frozen=True)
 class InterfaceVersions:
     """A study that records the first trajectory produced with each version of the agent interface.
 
@@ -392,8 +393,8 @@ class InterfaceVersions:
 
     kind = INTERFACE
 
-    def __init__(self, *, schema_notes: bool, error_hints: bool) -> None:
-        self._schema_notes, self._error_hints = schema_notes, error_hints
+    schema_notes: bool
+    error_hints: bool
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Write notes on the agent interfaces used; see :class:`~coevo_gym.core.seams.Study`."""
@@ -405,7 +406,7 @@ class InterfaceVersions:
         return Findings(tuple(found.values()))
 
     def _note(self, group: Group, index: int, trajectory: Trajectory) -> Note:
-        shown = FailureInterface(self._schema_notes, self._error_hints, trajectory.cue_ids)
+        shown = FailureInterface(self.schema_notes, self.error_hints, trajectory.cue_ids)
         return Note(
             kind=self.kind,
             task_id=group.task.id,
@@ -416,7 +417,7 @@ class InterfaceVersions:
                 version=trajectory.interface,
                 says=shown.says,
                 cues=FrozenDict({cue.id: cue.text for cue in shown.cues}),
-                schema_notes=self._schema_notes,
-                error_hints=self._error_hints,
+                schema_notes=self.schema_notes,
+                error_hints=self.error_hints,
             ),
         )

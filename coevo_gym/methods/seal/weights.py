@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -240,10 +241,11 @@ class Weighing:
         self._forget()
 
 
+@dataclass(frozen=True)
 class Reweighted:
     """A transform that multiplies each trajectory's advantages by the trajectory's weight.
 
-    Args:
+    Attributes:
         profile: provides the labels' moving utilities for ``ema``.
         weighing: records the weights.
         utility: the kind of label utilities.
@@ -255,23 +257,17 @@ class Reweighted:
         the authors' code.
     """
 
-    def __init__(
-        self,
-        profile: FailureProfile,
-        weighing: Weighing,
-        *,
-        utility: Utility = "fixed",
-        clip: Clip = CLIP,
-        apply_to: ApplyTo = "all",
-        budget: WeightLimits | None = None,
-    ) -> None:
-        self._profile, self._weighing = profile, weighing
-        self._utility, self._clip, self._apply_to, self._budget = utility, clip, apply_to, budget
+    profile: FailureProfile
+    weighing: Weighing
+    utility: Utility = "fixed"
+    clip: Clip = CLIP
+    apply_to: ApplyTo = "all"
+    budget: WeightLimits | None = None
 
     @property
     def utilities(self) -> Mapping[str, float]:
         """Return the current utilities, keyed by label."""
-        return self._profile.utilities if self._utility == "ema" else UTILITIES
+        return self.profile.utilities if self.utility == "ema" else UTILITIES
 
     def __call__(
         self, groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]
@@ -288,12 +284,12 @@ class Reweighted:
             for index in range(len(group.trajectories))
         ]
         utilities = self.utilities
-        weights = weights_of(labels, utilities=utilities, clip=self._clip, budget=self._budget)
-        found = weighed(judged, weights, self._apply_to)
+        weights = weights_of(labels, utilities=utilities, clip=self.clip, budget=self.budget)
+        found = weighed(judged, weights, self.apply_to)
         asked = [trajectory_weight(each, utilities, _UNCLIPPED) for each in labels]
-        low, high = self._clip
+        low, high = self.clip
         clipped = sum(not low <= weight <= high for weight in asked)
-        self._weighing.add(weights, [_mean(each) for each in found], clipped)
+        self.weighing.add(weights, [_mean(each) for each in found], clipped)
         return found
 
 

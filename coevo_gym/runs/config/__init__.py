@@ -14,43 +14,14 @@ from coevo_gym.runs.config.arms import (
     demand_of,
     demands,
 )
-from coevo_gym.runs.config.sections import (
-    AnalystSettings,
-    ArmSettings,
-    BenchmarkSettings,
-    EvaluationSettings,
-    EvolverSettings,
-    ExplorerModelSettings,
-    ExplorerSettings,
-    PluginSettings,
-    PolicySettings,
-    RolloutSettings,
-    StoreSettings,
-    TapeSettings,
-    WarmupSettings,
-)
 from coevo_gym.runs.config.sources import Resolved, Sets, about_preset, load_config, preset_names
-from coevo_gym.runs.config.tree import DEFAULT_ENV_STEPS, RunConfig
+from coevo_gym.runs.config.tree import RunConfig
 
 __all__ = [
-    "DEFAULT_ENV_STEPS",
-    "AnalystSettings",
     "ArmConfig",
-    "ArmSettings",
-    "BenchmarkSettings",
-    "EvaluationSettings",
-    "EvolverSettings",
-    "ExplorerModelSettings",
-    "ExplorerSettings",
-    "PluginSettings",
-    "PolicySettings",
     "Resolved",
-    "RolloutSettings",
     "RunConfig",
     "Sets",
-    "StoreSettings",
-    "TapeSettings",
-    "WarmupSettings",
     "about_preset",
     "approve_settings",
     "arm_configs",

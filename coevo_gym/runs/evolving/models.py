@@ -20,12 +20,12 @@ from coevo_gym.core.seams import Agent, Completion, Policy, Request
 from coevo_gym.core.spend import FREE, Caps, Meter
 from coevo_gym.methods.kit import EXPLORE, WalkHistory
 from coevo_gym.prompts import PromptTemplate
-from coevo_gym.runs.config import (
+from coevo_gym.runs.config import RunConfig
+from coevo_gym.runs.config.sections import (
     AnalystSettings,
     ExplorerModelSettings,
     ExplorerSettings,
     PolicySettings,
-    RunConfig,
 )
 from coevo_gym.runs.policies import make_policy
 from coevo_gym.runs.stop import Stopped

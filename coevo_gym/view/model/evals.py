@@ -14,7 +14,7 @@ from coevo_gym.core.task import thaw
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.episodes.evaluation import by_task, by_type, pass_at, rate_of
-from coevo_gym.runs.config import PolicySettings
+from coevo_gym.runs.config.sections import PolicySettings
 from coevo_gym.runs.folders.listing import evaluation_on_disk
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EvalLine
