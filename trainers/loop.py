@@ -24,7 +24,7 @@ from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.protocols import Events, Landings, Learner, LoopConfig, LoopState, Metrics
-from coevo_gym.trainers.rollouts import Gathered, GroupStream, gather, success_of
+from coevo_gym.trainers.rollouts import Gathered, GroupStream, RolloutParts, gather, success_of
 
 __all__ = ["Events", "Learner", "Loop", "LoopConfig", "LoopState", "Metrics"]
 
@@ -136,10 +136,19 @@ class Loop:
 
     def _gather(self) -> Gathered:
         """Run a step's episodes and let the curriculum record their groups."""
-        parts = (self.config, self.session, self.agent, self.envs, self.state, self.learner)
+        parts = RolloutParts(
+            self.config,
+            self.session,
+            self.agent,
+            self.envs,
+            self.state,
+            self.learner,
+            self.guiding,
+            self.seed,
+        )
         if self.config.rollout == "lock_step":
-            return gather(*parts, self.guiding, self.seed)
-        self._stream = self._stream or GroupStream(*parts, self.guiding, self.seed)
+            return gather(parts)
+        self._stream = self._stream or GroupStream(parts)
         return self._stream.gather()
 
     def _study(self, groups: Sequence[Group]) -> Notes:

@@ -24,6 +24,24 @@ from coevo_gym.trainers.protocols import Learner, LoopConfig, LoopState, Metrics
 from coevo_gym.trainers.token_advantages import teaches
 
 
+@dataclass(frozen=True)
+class RolloutParts:
+    """The parts of a training loop that take part in its rollouts.
+
+    The learner provides the policy version and selects useful groups. The cost of episodes and of
+    their guidance is added to the loop's state.
+    """
+
+    config: LoopConfig
+    session: CurriculumSession
+    agent: Agent
+    envs: EnvPool
+    state: LoopState
+    learner: Learner
+    guiding: Guiding
+    seed: int  # for the envs
+
+
 class Gathered(NamedTuple):
     """The groups of one step: all recorded groups, and the groups to learn from."""
 
@@ -73,16 +91,7 @@ def answer_metrics(answers: Sequence[AnswerCounts]) -> Metrics:
     }
 
 
-def gather(
-    config: LoopConfig,
-    session: CurriculumSession,
-    agent: Agent,
-    envs: EnvPool,
-    state: LoopState,
-    learner: Learner,
-    guiding: Guiding,
-    seed: int,
-) -> Gathered:
+def gather(parts: RolloutParts) -> Gathered:
     """Run the episodes of one loop step, and let the curriculum record them as one batch.
 
     With ``max_resamples`` (dynamic sampling, DAPO, arXiv 2503.14476), a group that teaches nothing
@@ -93,19 +102,17 @@ def gather(
     Raises:
         EnvBackendError: if all episodes failed.
     """
+    config, session = parts.config, parts.session
     kept: list[Group] = []
     answers: list[AnswerCounts] = []
-    draws, resamples = 0, 0 if config.only_studies(state) else config.max_resamples
+    draws, resamples = 0, 0 if config.only_studies(parts.state) else config.max_resamples
     try:
         while draws == 0 or (draws <= resamples and len(kept) < config.groups_per_step):
             session.open_step(config.groups_per_step - len(kept))
-            version = learner.version
-            found = collect(
-                session, agent, envs, state, policy_version=version, seed=seed, guiding=guiding
-            )
+            found = collect(parts)
             answers += found.answers
             whole = [group for group in found.groups if group.whole]
-            kept += teaching(whole, learner) if resamples else whole
+            kept += teaching(whole, parts.learner) if resamples else whole
             draws += 1
     finally:
         recorded = session.close_step()
@@ -121,40 +128,32 @@ def gather(
     return Gathered(recorded, kept, metrics)
 
 
-def collect(
-    session: CurriculumSession,
-    agent: Agent,
-    envs: EnvPool,
-    state: LoopState,
-    *,
-    policy_version: int,
-    seed: int,
-    guiding: Guiding,
-) -> Collected:
-    """Run an episode for every available ticket, and add the cost to the loop's state.
+def collect(parts: RolloutParts) -> Collected:
+    """Run an episode for every available ticket.
 
     Episodes lost to a fault are retried up to the session's limit.
 
     Raises:
         EnvBackendError: if all episodes failed.
     """
+    session, version = parts.session, parts.learner.version
     groups: list[Group] = []
     answers: list[AnswerCounts] = []
     finished = 0
     while n_ready := session.n_ready:
-        taken = [session.take(policy_version=policy_version) for _ in range(n_ready)]
+        taken = [session.take(policy_version=version) for _ in range(n_ready)]
         tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]
         if not tickets:  # other clients of the session have taken them in the meantime
             break
         result = rollout(
             tickets,
-            agent,
-            envs,
-            policy_version=policy_version,
-            seed=seed,
-            guidance=guiding.guide(tickets),
+            parts.agent,
+            parts.envs,
+            policy_version=version,
+            seed=parts.seed,
+            guidance=parts.guiding.guide(tickets),
         )
-        state.env_steps += result.env_steps
+        parts.state.env_steps += result.env_steps
         answers += result.answers
         for index, (ticket, trajectory) in enumerate(
             zip(tickets, result.trajectories, strict=True)
@@ -168,7 +167,7 @@ def collect(
         if not finished:
             fault = result.lost[0].error
             raise all_lost(len(tickets), fault) from fault
-    state.episodes += finished
+    parts.state.episodes += finished
     return Collected(groups, answers)
 
 
@@ -186,26 +185,12 @@ class GroupStream:
     ends when the last of them closes. Tasks are drawn one step's worth at a time, as late as
     possible.
 
-    The learner provides the policy version and selects useful groups. An episode's
-    guidance is fixed when the episode starts, and its cost is added to the loop's state.
-
-    Call :meth:`close` when done.
+    An episode's guidance is fixed when the episode starts. Call :meth:`close` when done.
     """
 
-    def __init__(
-        self,
-        config: LoopConfig,
-        session: CurriculumSession,
-        agent: Agent,
-        envs: EnvPool,
-        state: LoopState,
-        learner: Learner,
-        guiding: Guiding,
-        seed: int,
-    ) -> None:
-        self._config, self._session, self._state, self._learner = config, session, state, learner
-        self._guiding, self._seed = guiding, seed
-        self._stream = EpisodeStream[Trajectory](envs, agent)
+    def __init__(self, parts: RolloutParts) -> None:
+        self._parts, self._config, self._session = parts, parts.config, parts.session
+        self._stream = EpisodeStream[Trajectory](parts.envs, parts.agent)
         self._out: dict[int, Ticket] = {}
         self._n_begun = 0
 
@@ -219,9 +204,11 @@ class GroupStream:
         Raises:
             EnvBackendError: if ``groups_per_step`` groups fail and no episode has finished.
         """
-        version, busy_s = self._learner.version, self._stream.busy_s
-        resamples = 0 if self._config.only_studies(self._state) else self._config.max_resamples
-        step = _Step(self._config, self._learner, resamples)
+        version, busy_s = self._parts.learner.version, self._stream.busy_s
+        resamples = (
+            0 if self._config.only_studies(self._parts.state) else self._config.max_resamples
+        )
+        step = _Step(self._config, self._parts.learner, resamples)
         try:
             self._draw(step)
             while step.n_wanted > 0:
@@ -266,27 +253,27 @@ class GroupStream:
 
     def _fill(self, step: _Step) -> None:
         """Start episodes while envs are free and tickets are available."""
-        version = self._learner.version
+        version = self._parts.learner.version
         while self._stream.has_room and (self._session.n_ready or self._draw(step)):
             ticket = self._session.take(policy_version=version)
             if not isinstance(ticket, Ticket):
                 return
             self._out[self._n_begun] = ticket
-            (guidance,) = self._guiding.guide([ticket])
-            seed = episode_seed(self._seed, ticket.id)
+            (guidance,) = self._parts.guiding.guide([ticket])
+            seed = episode_seed(self._parts.seed, ticket.id)
             self._stream.begin(self._n_begun, episode_of(ticket, seed, version, guidance))
             self._n_begun += 1
 
     def _take_in(self, outcome: Outcome[Trajectory], step: _Step) -> Group | None:
         """Report an episode's outcome and return the group that it closes, if any."""
         ticket = self._out.pop(outcome.index)
-        self._state.env_steps += outcome.env_steps
+        self._parts.state.env_steps += outcome.env_steps
         if isinstance(outcome, Lost):
             step.lost.append(outcome)
             return self._session.give_back(ticket.id, outcome.reason)
         step.n_finished += 1
         step.answers += [outcome.answers] if outcome.usage.calls else []
-        self._state.episodes += 1
+        self._parts.state.episodes += 1
         return self._session.report(ticket.id, outcome.record)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module, Parameter
 
-    from coevo_gym.agents.value_head import ValueHead
+    from coevo_gym.agents.nets import ValueHead
 
 logger = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ class LanguageModel:
 
     def value_head(self) -> ValueHead:
         """Create a head that estimates a token's value from the hidden state before the token."""
-        from coevo_gym.agents.value_head import ValueHead
+        from coevo_gym.agents.nets import ValueHead
 
         return ValueHead(self.model.config.get_text_config().hidden_size, self.device)
 

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module, Parameter
 
-    from coevo_gym.agents.tiny.net import CandidateBatch
-    from coevo_gym.agents.value_head import ValueHead
+    from coevo_gym.agents.nets import CandidateBatch, ValueHead
 
 
 class TinyConfig(FrozenModel):
@@ -62,12 +61,12 @@ class TinyPolicy:
         with explaining("The tiny policy needs PyTorch.", "train"):
             import torch
 
-            from coevo_gym.agents.tiny import net as tiny_net
+            from coevo_gym.agents import nets
         self.config = config or TinyConfig()
         self.version = 0
         self._torch = torch
-        self._collate = tiny_net.collate
-        self._net = tiny_net.Scorer(
+        self._collate = nets.collate
+        self._net = nets.Scorer(
             buckets=self.config.buckets,
             dim=self.config.dim,
             hidden=self.config.hidden,
@@ -122,7 +121,7 @@ class TinyPolicy:
 
     def value_head(self) -> ValueHead:
         """Create a head that estimates a decision's value from the mean state of its candidates."""
-        from coevo_gym.agents.value_head import ValueHead
+        from coevo_gym.agents.nets import ValueHead
 
         return ValueHead(self.config.hidden)
 

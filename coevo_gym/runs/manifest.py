@@ -185,8 +185,8 @@ def check_unchanged(
                 "data or a task file named in the settings has changed. Restore the old data (see "
                 "`coevo doctor`), or start a new run."
             )
-    now, arithmetic = versions(config), arithmetic_in(manifest)
-    harmless = {"python"} if arithmetic is not None and arithmetic.kind == "portable" else {}
+    now = versions(config)
+    harmless = {"python"} if arithmetic_in(manifest).kind == "portable" else {}
     changes = [
         f"{package} was {before} and is now {now.get(package, 'missing')}, so results may differ."
         for package, before in manifest["versions"].items()

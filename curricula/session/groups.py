@@ -42,13 +42,7 @@ class GroupLedger:
     takes one ticket. Lost places are therefore not issued again: the group is broken at once, and
     closes when the other copies have ended.
 
-    Args:
-        curriculum: supplies tasks and records closed groups.
-        group_size: K, episodes per group.
-        seed: seed of the generator that the curriculum draws tasks with.
-        max_reissues: maximum number of further attempts per place in a group.
-        max_staleness: maximum number of policy versions that a group's episodes may span or lag
-            behind and still be comparable.
+    The arguments are those of the session; ``seed`` is for drawing tasks.
 
     Raises:
         ConfigError: if ``group_size`` is below 1, or ``max_staleness`` below 0.
@@ -85,7 +79,7 @@ class GroupLedger:
         self._out: dict[str, Ticket] = {}
         self._returned: deque[tuple[str, int]] = deque()
         self._n_groups = 0
-        self._in_step = False
+        self.in_step = False
         self._version = 0
 
     @property
@@ -108,11 +102,6 @@ class GroupLedger:
     def n_open(self) -> int:
         """Number of groups that have been drawn but not recorded."""
         return len(self._groups)
-
-    @property
-    def in_step(self) -> bool:
-        """True if a learner step is open."""
-        return self._in_step
 
     @property
     def all_over(self) -> bool:
@@ -138,21 +127,21 @@ class GroupLedger:
         if n_groups < 1:
             raise ConfigError(f"n_groups must be at least 1, got {n_groups}.")
         self._draw(n_groups, in_step=True)
-        self._in_step = True
+        self.in_step = True
 
     def close_step(self, *, policy_version: int = 0) -> ClosedStep:
         """Record the closed groups as one batch.
 
         See :meth:`~coevo_gym.curricula.session.session.CurriculumSession.close_step`.
         """
-        if not self._in_step:
+        if not self.in_step:
             return ClosedStep((), ())
         self._version = max(self._version, policy_version)
         closed = tuple(self._closed(g) for g in self._groups.values() if g.over)
         signals = tuple(self.curriculum.record(closed)) if closed else ()
         for group in closed:
             del self._groups[group.id]
-        self._in_step = False
+        self.in_step = False
         return ClosedStep(closed, signals)
 
     def issue(self, *, policy_version: int = 0, slot: str | None = None) -> Ticket:
@@ -262,7 +251,7 @@ class GroupLedger:
             "group_size": self.group_size,
             "n_groups": self._n_groups,
             "rng": self._rng.bit_generator.state,
-            "in_step": self._in_step,
+            "in_step": self.in_step,
             "policy_version": self._version,
             "groups": [group.to_json() for group in self._groups.values()],
             "returned": [list(place) for place in (*waiting, *self._returned)],
@@ -288,7 +277,7 @@ class GroupLedger:
             )
         self._groups = saved.open_groups()
         self._returned, self._out = deque(), {}
-        self._n_groups, self._in_step = saved.n_groups, saved.in_step
+        self._n_groups, self.in_step = saved.n_groups, saved.in_step
         self._version = saved.policy_version
         self._rng.bit_generator.state = saved.rng
         for id, group_id, index, version in saved.out:
@@ -320,7 +309,7 @@ class GroupLedger:
             return self._groups[id], index
         group = self._first_unbegun() if slot is None else self._group_of_slot(slot)
         if group is None:
-            if self._in_step:
+            if self.in_step:
                 raise TaskError(
                     "All tickets for the open step have been issued. Call open_step(n) to add "
                     "groups, or close_step() once the episodes have finished."
@@ -390,7 +379,7 @@ class GroupLedger:
         if not group.over:
             return None
         closed = self._closed(group)
-        if not (self._in_step or group.in_step):
+        if not (self.in_step or group.in_step):
             del self._groups[group.id]
             self.curriculum.record([closed])
         return closed

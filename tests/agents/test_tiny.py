@@ -252,7 +252,7 @@ def test_importing_it_does_not_import_torch() -> None:
 
 
 def test_missing_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "coevo_gym.agents.tiny.net", raising=False)
+    monkeypatch.delitem(sys.modules, "coevo_gym.agents.nets", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError, match=r"pip install .*\[train\]"):
         TinyPolicy(SMALL)

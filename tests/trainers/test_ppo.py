@@ -14,8 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from coevo_gym.agents.choice import ChoiceAgent  # noqa: E402
+from coevo_gym.agents.nets import ValueHead  # noqa: E402
 from coevo_gym.agents.tiny.policy import TinyConfig, TinyPolicy  # noqa: E402
-from coevo_gym.agents.value_head import ValueHead  # noqa: E402
 from coevo_gym.core.errors import ConfigError  # noqa: E402
 from coevo_gym.core.seams import Ticket  # noqa: E402
 from coevo_gym.core.task import Split, Task  # noqa: E402

@@ -1,4 +1,4 @@
-"""The tiny policy's network. Import it through ``TinyPolicy``, because it requires PyTorch."""
+"""Small networks that require PyTorch: the tiny policy's, and the value head of all policies."""
 
 from __future__ import annotations
 
@@ -122,3 +122,16 @@ class Scorer(nn.Module):
             return values
         keep = torch.rand(values.shape, generator=self.noise) >= self.dropout
         return values * keep / (1.0 - self.dropout)
+
+
+class ValueHead(nn.Module):
+    """A linear fp32 layer with one output. Its initial weights are zero."""
+
+    def __init__(self, width: int, device: torch.device | str = "cpu") -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width, device=device))
+        self.bias = nn.Parameter(torch.zeros((), device=device))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return fp32 value estimates for (..., width) hidden states of any precision."""
+        return hidden.float() @ self.weight + self.bias
