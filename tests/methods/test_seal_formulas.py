@@ -17,6 +17,7 @@ from coevo_gym.methods.seal.profile import (
     CLIP,
     FAILURES,
     UTILITIES,
+    ProfileConfig,
     Window,
     WindowLabel,
     cues_on,
@@ -309,7 +310,7 @@ windows = st.dictionaries(
 
 @given(windows, st.lists(st.sampled_from(FAILURES)), st.integers(0, 5))
 def test_cues_are_of_failures_that_were_seen_often(window: Window, on: list[str], top: int) -> None:
-    found = cues_on(window, on, top=top)
+    found = cues_on(window, on, ProfileConfig(top=top))
     assert len(found) == len(set(found)) <= top
     failures = sum(seen.turns for label, seen in window.items() if label not in NO_FAILURES)
     for label in found:
@@ -322,7 +323,7 @@ def test_cues_are_of_failures_that_were_seen_often(window: Window, on: list[str]
 
 def test_equally_urgent_cues_keep_the_order_of_their_utilities() -> None:
     even = {label: WindowLabel(10, 0.5) for label in reversed(FAILURES)}
-    assert cues_on(even, top=20) == tuple(FAILURES)
+    assert cues_on(even, config=ProfileConfig(top=20)) == tuple(FAILURES)
     assert cues_on({}, FAILURES) == ()
 
 

@@ -9,6 +9,7 @@ from coevo_gym.envs.diagnosis import TurnFacts, position, turn_label
 from coevo_gym.methods.seal.interface import schema_note
 from coevo_gym.methods.seal.profile import (
     UTILITIES,
+    ProfileConfig,
     Window,
     WindowLabel,
     cues_on,
@@ -37,19 +38,20 @@ def _transform(v: Inputs) -> Any:
 
 
 def _dynamic(v: Inputs) -> Any:
-    settings = {name: v[name] for name in ("alpha", "beta", "confident")}
+    config = ProfileConfig(**{name: v[name] for name in ("alpha", "beta", "confident")})
     found, utilities = [], dict(UTILITIES)
     for window in _windows(v):
-        utilities = moved_utilities(utilities, window, **settings, clip=tuple(v["clip"]))
+        utilities = moved_utilities(utilities, window, config, clip=tuple(v["clip"]))
         found.append(utilities)
     return found
 
 
 def _evolve(v: Inputs) -> Any:
-    settings = {name: v[name] for name in ("count", "prevalence", "keep", "reward", "top")}
+    names = ("count", "prevalence", "keep", "reward", "top")
+    config = ProfileConfig(**{name: v[name] for name in names})
     found: list[tuple[str, ...]] = []
     for window in _windows(v):
-        found.append(cues_on(window, found[-1] if found else (), **settings))
+        found.append(cues_on(window, found[-1] if found else (), config))
     return found
 
 

@@ -86,92 +86,6 @@ def trajectory_weight(
     return clipped(sum(counted) / len(counted), clip) if counted else 1.0
 
 
-def moved_utilities(
-    utilities: Mapping[str, float],
-    window: Window,
-    *,
-    alpha: float = 1.0,
-    beta: float = 0.25,
-    confident: int = 32,
-    clip: Clip = CLIP,
-) -> dict[str, float]:
-    """Return each label's training weight (utility), updated with recent label statistics.
-
-    A failure's utility moves by ``beta`` towards
-    clip(rho (1 + alpha s (1 - r) min(1, n / confident))) with its fixed utility rho, its share s of
-    all turns in the window, its mean success r and its count n. It therefore moves back to rho if
-    the window does not contain the failure. Utilities of other labels do not change.
-
-    Args:
-        utilities: the utilities before the window.
-        window: the labels in the window.
-        alpha: maximum distance of a target from the fixed utility.
-        beta: share of the distance to the target by which a utility moves.
-        confident: minimum count at which a label's statistics have their full effect.
-        clip: lowest and highest target.
-
-    Returns:
-        The utility of each label that counts.
-
-    Source: SEAL's code; the paper says that utilities are fixed.
-    """
-    turns = sum(seen.turns for seen in window.values())
-    found = dict(utilities)
-    for label in FAILURES:
-        target = UTILITIES[label]
-        if (seen := window.get(label)) and turns:
-            sure = min(1.0, seen.turns / confident)
-            target *= 1.0 + alpha * seen.turns / turns * (1.0 - seen.mean) * sure
-        found[label] = (1.0 - beta) * utilities[label] + beta * clipped(target, clip)
-    return found
-
-
-def cues_on(
-    window: Window,
-    on: Collection[str] = (),
-    *,
-    count: int = 8,
-    prevalence: float = 0.1,
-    keep: float | None = 0.05,
-    reward: float = 0.6,
-    top: int = 3,
-) -> tuple[str, ...]:
-    """Return the labels whose cues become or stay active, most urgent first.
-
-    A label is activated if it was seen often enough, is common among the failures, and its episodes
-    have low success. It stays active while it was seen often enough and is not rare. The most
-    urgent labels have the highest share x (1 - mean success).
-
-    Args:
-        window: the labels in the window.
-        on: the labels whose cues are active now.
-        count: minimum number of turns with a label.
-        prevalence: minimum share of the failures for a label to be activated.
-        keep: minimum share of the failures for a label to stay active; None to use ``prevalence``.
-        reward: mean success below which a label is activated.
-        top: maximum number of active cues.
-
-    Source: Eq. 15 with the thresholds of the authors' code; ``keep`` is ours.
-    """
-    failures = {label: window[label] for label in FAILURES if label in window}
-    turns = sum(seen.turns for seen in failures.values())
-
-    def urgency(label: str) -> float:
-        return failures[label].turns / turns * (1.0 - failures[label].mean)
-
-    def eligible(label: str, seen: WindowLabel) -> bool:
-        share = seen.turns / turns if seen.turns >= max(count, 1) else 0.0
-        stays = keep is not None and label in on and share >= keep
-        return share > 0.0 and (stays or (share >= prevalence and seen.mean < reward))
-
-    found = [label for label, seen in failures.items() if eligible(label, seen)]
-    return tuple(sorted(found, key=urgency, reverse=True)[:top])  # ties keep the order of FAILURES
-
-
-TURN_LABEL = "turn_label"
-"""The kind of note that stores the label of a user turn."""
-
-
 class ProfileConfig(FrozenModel):
     """Settings for activating cues and for updating the training weights of failure labels."""
 
@@ -193,6 +107,85 @@ class ProfileConfig(FrozenModel):
     """Share of the distance to its target by which a utility moves."""
     confident: int = Field(default=32, ge=1)
     """Minimum count at which a label's statistics have their full effect on its utility."""
+
+
+PROFILE = ProfileConfig()
+"""The default settings."""
+
+
+def moved_utilities(
+    utilities: Mapping[str, float],
+    window: Window,
+    config: ProfileConfig = PROFILE,
+    *,
+    clip: Clip = CLIP,
+) -> dict[str, float]:
+    """Return each label's training weight (utility), updated with recent label statistics.
+
+    A failure's utility moves by ``beta`` towards
+    clip(rho (1 + alpha s (1 - r) min(1, n / confident))) with its fixed utility rho, its share s of
+    all turns in the window, its mean success r and its count n. It therefore moves back to rho if
+    the window does not contain the failure. Utilities of other labels do not change.
+
+    Args:
+        utilities: the utilities before the window.
+        window: the labels in the window.
+        config: alpha, beta and ``confident``.
+        clip: lowest and highest target.
+
+    Returns:
+        The utility of each label that counts.
+
+    Source: SEAL's code; the paper says that utilities are fixed.
+    """
+    turns = sum(seen.turns for seen in window.values())
+    found = dict(utilities)
+    for label in FAILURES:
+        target = UTILITIES[label]
+        if (seen := window.get(label)) and turns:
+            sure = min(1.0, seen.turns / config.confident)
+            target *= 1.0 + config.alpha * seen.turns / turns * (1.0 - seen.mean) * sure
+        kept = (1.0 - config.beta) * utilities[label]
+        found[label] = kept + config.beta * clipped(target, clip)
+    return found
+
+
+def cues_on(
+    window: Window, on: Collection[str] = (), config: ProfileConfig = PROFILE
+) -> tuple[str, ...]:
+    """Return the labels whose cues become or stay active, most urgent first.
+
+    A label is activated if it was seen often enough, is common among the failures, and its episodes
+    have low success. It stays active while it was seen often enough and is not rare. The most
+    urgent labels have the highest share x (1 - mean success).
+
+    Args:
+        window: the labels in the window.
+        on: the labels whose cues are active now.
+        config: the thresholds.
+
+    Source: Eq. 15 with the thresholds of the authors' code; ``keep`` is ours.
+    """
+    failures = {label: window[label] for label in FAILURES if label in window}
+    turns = sum(seen.turns for seen in failures.values())
+
+    def urgency(label: str) -> float:
+        return failures[label].turns / turns * (1.0 - failures[label].mean)
+
+    def eligible(label: str, seen: WindowLabel) -> bool:
+        share = seen.turns / turns if seen.turns >= config.count else 0.0
+        stays = config.keep is not None and label in on and share >= config.keep
+        begins = share >= config.prevalence and seen.mean < config.reward
+        return share > 0.0 and (stays or begins)
+
+    found = [label for label, seen in failures.items() if eligible(label, seen)]
+    return tuple(
+        sorted(found, key=urgency, reverse=True)[: config.top]
+    )  # ties keep the order of FAILURES
+
+
+TURN_LABEL = "turn_label"
+"""The kind of note that stores the label of a user turn."""
 
 
 def turn_notes(
@@ -285,8 +278,8 @@ class FailureProfile:
     Source: C_t in SEAL (arXiv 2605.24426), Eq. 14.
     """
 
-    def __init__(self, config: ProfileConfig | None = None, *, clip: Clip = CLIP) -> None:
-        self.config, self.clip = config or ProfileConfig(), clip
+    def __init__(self, config: ProfileConfig = PROFILE, *, clip: Clip = CLIP) -> None:
+        self.config, self.clip = config, clip
         self.on: tuple[str, ...] = ()
         self.utilities: dict[str, float] = dict(UTILITIES)
         self.evolutions = 0
@@ -315,23 +308,8 @@ class FailureProfile:
 
     def _evolve(self) -> None:
         seen, config = self.window, self.config
-        self.on = cues_on(
-            seen,
-            self.on,
-            count=config.count,
-            prevalence=config.prevalence,
-            keep=config.keep,
-            reward=config.reward,
-            top=config.top,
-        )
-        self.utilities = moved_utilities(
-            self.utilities,
-            seen,
-            alpha=config.alpha,
-            beta=config.beta,
-            confident=config.confident,
-            clip=self.clip,
-        )
+        self.on = cues_on(seen, self.on, config)
+        self.utilities = moved_utilities(self.utilities, seen, config, clip=self.clip)
         self._window, self._steps = _Tally(), 0
         self.evolutions += 1
 
