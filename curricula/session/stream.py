@@ -48,7 +48,6 @@ class TaskStream:
         session: issues the tickets, in this process or remotely.
         evolve: ``"inline"`` runs a due round before the next ticket unless another thread is
             already running it; ``"manual"`` runs rounds only in :meth:`evolve`.
-        clock: returns the time in seconds, for leases.
         method: guides the episodes and studies their groups; None for no guidance and studies. It
             requires a session in this process that uses the method's curriculum.
 
@@ -60,14 +59,13 @@ class TaskStream:
         self,
         session: TaskSession,
         evolve: EvolveMode,
-        clock: Callable[[], float] = time.monotonic,
         method: MethodParts | None = None,
     ) -> None:
         if evolve not in ("inline", "manual"):
             raise ConfigError(f"evolve must be 'inline' or 'manual', got {evolve!r}.")
         self.session = session
         self._inline = evolve == "inline"
-        self._clock, self._renewed = clock, clock()
+        self._renewed = time.monotonic()
         self._renew_s = None if session.lease_s is None else session.lease_s / 4
         self._first_round: Round | None = None
         self._studies: GroupStudies | None = None
@@ -142,8 +140,8 @@ class TaskStream:
 
     def renew(self, tickets: Sequence[Ticket]) -> None:
         """Renew the leases of running episodes if a quarter of the lease time has passed."""
-        if self._renew_s is not None and self._clock() - self._renewed >= self._renew_s:
-            self._renewed = self._clock()
+        if self._renew_s is not None and time.monotonic() - self._renewed >= self._renew_s:
+            self._renewed = time.monotonic()
             for ticket in tickets:
                 self.session.renew(ticket.id)
 

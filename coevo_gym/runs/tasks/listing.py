@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from coevo_gym.core.errors import TaskError
@@ -60,18 +60,13 @@ def evolved_rows(benchmark: str) -> list[dict[str, Any]]:
     Raises:
         TaskError: if there is no run of the benchmark.
     """
-    rows, found = list[dict[str, Any]](), False
-    for name in RunFolder.names():
-        folder = RunFolder.of(name)
-        if read_manifest(folder)[1].benchmark.name == benchmark and folder.database.is_file():
-            found = True
-            rows += [{"run": name, **row} for row in run_rows(folder, evolved=True)]
-    if not found:
+    runs = list(_runs_of(benchmark))
+    if not runs:
         raise TaskError(
             f"runs/ contains no run of {benchmark}, so there are no evolved tasks. Start a run "
             "with `coevo train`, or pass the path to a run folder."
         )
-    return rows
+    return [{"run": name, **row} for name, run in runs for row in run_rows(run, evolved=True)]
 
 
 def evolved_tasks(folder: RunFolder) -> Sequence[Task]:
@@ -104,13 +99,16 @@ def find_run_task(folder: RunFolder, name_or_id: str) -> Task:
 
 def run_that_found(benchmark: str, name_or_id: str) -> str | None:
     """Return the name of a run under ``runs/`` that contains a task, or None."""
+    runs = _runs_of(benchmark)
+    return next((name for name, run in runs if RunReader(run.database).task_id(name_or_id)), None)
+
+
+def _runs_of(benchmark: str) -> Iterator[tuple[str, RunFolder]]:
+    """Yield the name and folder of each run of a benchmark under ``runs/`` that stores tasks."""
     for name in RunFolder.names():
         folder = RunFolder.of(name)
-        if not folder.database.is_file() or read_manifest(folder)[1].benchmark.name != benchmark:
-            continue
-        if RunReader(folder.database).task_id(name_or_id):
-            return name
-    return None
+        if folder.database.is_file() and read_manifest(folder)[1].benchmark.name == benchmark:
+            yield name, folder
 
 
 def matching(rows: Sequence[dict[str, Any]], search: str) -> list[dict[str, Any]]:
