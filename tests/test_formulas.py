@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.testing.formulas import FORMULAS, check, equal, main, read_vectors
+from tests.formulas.by_name import FORMULAS, check, equal, main, read_vectors
 
 RIGHT = {"id": "rloo#0", "formula": "rloo", "inputs": {"R": [1, 0, 0]}, "expected": [1, -0.5, -0.5]}
 WRONG = RIGHT | {"id": "rloo#1", "expected": [1, -0.5, -0.4]}
@@ -166,7 +166,7 @@ def test_what_is_equal(found: Any, expected: Any, same: bool) -> None:
 def test_the_command(tmp_path: Path) -> None:
     path = tmp_path / "numbers.json"
     path.write_text(json.dumps([RIGHT]))
-    command = [sys.executable, "-m", "coevo_gym.testing.formulas", str(path)]
+    command = [sys.executable, "-m", "tests.formulas.by_name", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("rloo: 1 agree")

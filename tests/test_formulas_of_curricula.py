@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.testing.formulas import CURRICULA, FORMULAS, equal
+from tests.formulas.by_name import CURRICULA, FORMULAS, equal
 
 POINTS = {"X": [[1, 0], [0, 1], [-1, 0], [0.6, 0.8]], "covered": [[1, 0]], "k": 3}
 NUMBERS: dict[str, tuple[dict[str, Any], Any]] = {

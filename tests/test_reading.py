@@ -17,7 +17,7 @@ from coevo_gym.runs.config import load_config
 from coevo_gym.runs.tasks.importing import Importer
 from coevo_gym.serve.tokens import Tokens
 from coevo_gym.store.answers import AnswerFile
-from coevo_gym.testing.formulas import read_vectors
+from tests.formulas.by_name import read_vectors
 
 READERS: list[Callable[[Path], object]] = [
     read_tasks,

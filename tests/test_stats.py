@@ -25,7 +25,7 @@ from coevo_gym.core.stats import (
     sign_test,
     student_t_quantile,
 )
-from coevo_gym.testing.formulas import FORMULAS, STATISTICS, equal
+from tests.formulas.by_name import FORMULAS, STATISTICS, equal
 
 NUMBERS: dict[str, tuple[dict[str, Any], Any]] = {
     "stats.paired": (

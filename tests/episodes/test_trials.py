@@ -29,8 +29,8 @@ from coevo_gym.episodes.trials import (
     run_trials,
     solved_by,
 )
-from coevo_gym.testing.formulas import FORMULAS, equal
 from tests.faults import BreaksOn
+from tests.formulas.by_name import FORMULAS, equal
 from tests.toy import BENCHMARK
 
 VAL = [  # without an action twice in a row, at which an episode would be cut

@@ -27,10 +27,10 @@ from coevo_gym.methods.role_agent.foresight import bonus, horizon
 from coevo_gym.methods.seal.profile import FailureProfile, trajectory_weight
 from coevo_gym.methods.seal.weights import weighed
 from coevo_gym.store.eval_folder import EvalLine
-from coevo_gym.testing.formulas import FORMULAS
 from coevo_gym.trainers.advantages import gae, relative_to_group, returns
 from coevo_gym.trainers.rest import kept
 from coevo_gym.trainers.similarity import likeness
+from tests.formulas.by_name import FORMULAS
 from tests.methods.test_seal_profile import told
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())["vectors"]

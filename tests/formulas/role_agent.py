@@ -1,4 +1,4 @@
-"""Role-Agent's formulas, keyed by name, for tests; see ``coevo_gym.testing.formulas``."""
+"""Role-Agent's formulas, keyed by name; see ``tests/formulas/by_name.py``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """This package's formulas, by name, for checking values computed by other programs.
 
 ```bash
-python -m coevo_gym.testing.formulas numbers.json --only rloo,ppo
+python -m tests.formulas.by_name numbers.json --only rloo,ppo
 ```
 
 A file of numbers is JSON: a list, or an object with the list ``vectors``. Each entry contains the
@@ -10,7 +10,7 @@ name of a formula, its inputs and the expected output:
     {"id": "rloo#1", "formula": "rloo", "inputs": {"R": [1, 0, 0]}, "expected": [1, -0.5, -0.5]}
 
 An adapter passes the inputs to the same function that training calls and returns its result; there
-is no second implementation. Adapters import late, so that formulas that do not need PyTorch run
+is no second implementation. Adapters import PyTorch late, so that formulas that do not need it run
 without it.
 """
 
@@ -22,7 +22,6 @@ import math
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,6 +56,9 @@ from coevo_gym.trainers.advantages import (
 )
 from coevo_gym.trainers.segments import Snapshot, merged
 from coevo_gym.trainers.similarity import group_states, likeness
+from tests.formulas.agentevolver import AGENTEVOLVER
+from tests.formulas.role_agent import ROLE
+from tests.formulas.seal import SEAL
 
 Inputs = Mapping[str, Any]
 Formula = Callable[[Inputs], Any]
@@ -375,63 +377,14 @@ CURRICULA: Mapping[str, Formula] = {
 }
 
 
-_PLACES = {
-    "coevo_gym.methods.seal.formulas:SEAL": (
-        "seal.turn_label",
-        "seal.trajectory_weight",
-        "seal.transform",
-        "seal.dynamic",
-        "seal.evolve",
-        "seal.schema_note",
-        "seal.position",
-        "seal.task_target",
-    ),
-    "coevo_gym.methods.role_agent.formulas:ROLE": (
-        "role.horizon",
-        "role.foresight",
-        "role.advantages",
-        "role.mode_counts",
-        "role.mode_weights",
-        "role.rule_modes",
-        "role.empirical",
-    ),
-    "coevo_gym.methods.agentevolver.formulas:AGENTEVOLVER": (
-        "adca",
-        "adca.allocation",
-        "adca.sign_trap",
-        "attribution.elimination",
-        "exp.retrieve",
-        "exp.admit",
-        "exp.utility",
-        "exp.places",
-        "exp.selective_boost",
-        "question.window",
-        "question.mixture",
-        "question.judge_score",
-    ),
-}
-"""Names of formulas in the methods, by ``"module:mapping"``, which is imported on demand."""
-
-
-def _lent(place: str, name: str) -> Formula:
-    def formula(v: Inputs) -> Any:
-        module, _, mapping = place.partition(":")
-        return getattr(import_module(module), mapping)[name](v)
-
-    return formula
-
-
-METHODS: Mapping[str, Formula] = {
-    name: _lent(place, name) for place, names in _PLACES.items() for name in names
-}
-
-
 FORMULAS: Mapping[str, Formula] = {
     **LEARNING,
     **CURRICULA,
     **STATISTICS,
     **TRIALS,
-    **METHODS,
+    **SEAL,
+    **ROLE,
+    **AGENTEVOLVER,
 }
 """All formulas, keyed by name."""
 
@@ -439,7 +392,7 @@ FORMULAS: Mapping[str, Formula] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Verify the values in a file, print the results, and return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m coevo_gym.testing.formulas",
+        prog="python -m tests.formulas.by_name",
         description="Compare the numbers in a file with the results of the formulas. Exits with 0 "
         "if at least one entry was selected and all selected entries agree.",
     )

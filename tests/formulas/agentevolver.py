@@ -1,8 +1,8 @@
-"""AgentEvolver's formulas, keyed by name, for use in tests; see ``coevo_gym.testing.formulas``."""
+"""AgentEvolver's formulas, keyed by name; see ``tests/formulas/by_name.py``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,9 @@ from coevo_gym.methods.agentevolver.experience_studies import difference
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.questions import judge_score, mixture, shown
 from coevo_gym.methods.agentevolver.replays import eliminated
-from coevo_gym.testing.formulas import Formula, Inputs
+
+Inputs = Mapping[str, Any]
+Formula = Callable[[Inputs], Any]
 
 
 def _adca(v: Inputs) -> list[list[float]]:

@@ -1,4 +1,4 @@
-"""SEAL's formulas, keyed by name, for tests; see ``coevo_gym.testing.formulas``."""
+"""SEAL's formulas, keyed by name; see ``tests/formulas/by_name.py``."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Formulas by name, which call the functions that training calls."""
