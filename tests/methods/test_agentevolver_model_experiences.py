@@ -26,8 +26,9 @@ from coevo_gym.methods.agentevolver.experience_studies import (
 )
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
 from coevo_gym.methods.contract import kit_of
-from coevo_gym.testing.models import HostilePolicy, ScriptedPolicy
+from coevo_gym.testing.models import ScriptedPolicy
 from tests.curricula.episodes import TRAIN
+from tests.hostile import HostilePolicy
 from tests.methods.test_agentevolver_navigating import experience, pool_of, tickets
 from tests.methods.test_role_agent_modes import Answers, analyst, says
 from tests.toy import BENCHMARK, ToyBenchmark

@@ -25,7 +25,8 @@ from coevo_gym.core.seams import (
 )
 from coevo_gym.core.trajectory import TokenDecision, View
 from coevo_gym.store.answers import AnswerFile, AnswerTable
-from coevo_gym.testing.models import HOSTILE, HostilePolicy, ScriptedPolicy
+from coevo_gym.testing.models import ScriptedPolicy
+from tests.hostile import HOSTILE, HostilePolicy
 
 StoreOf = Callable[[], AnswerStore]
 
@@ -242,7 +243,7 @@ def test_whatever_was_said_comes_back_to_the_letter(
     store: StoreOf, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = HostilePolicy(7)
-    monkeypatch.setattr("coevo_gym.testing.models.HOSTILE", {kind: HOSTILE[kind]})
+    monkeypatch.setattr("tests.hostile.HOSTILE", {kind: HOSTILE[kind]})
     asked = [prompt(str(i)) for i in range(4)]
     recorded = tape(bad, store(), "record").generate(asked)
     replayed = tape(None, store(), "replay").generate(asked)

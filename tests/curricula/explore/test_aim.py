@@ -19,9 +19,9 @@ from coevo_gym.curricula.explore.explorer import Found, ScriptedExplorer, fittes
 from coevo_gym.curricula.explore.guide import Aim, Guide, is_open, opened_for
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.prompts.template import load_cue
-from coevo_gym.testing.models import HostilePolicy
 from tests.curricula.episodes import HELD_OUT, TRAIN
 from tests.curricula.explore.presser import TOY_PROMPT, Presser
+from tests.hostile import HostilePolicy
 from tests.quick import slow_for
 from tests.tapes.pipeline import pipeline
 from tests.toy import BENCHMARK, ToyBenchmark
