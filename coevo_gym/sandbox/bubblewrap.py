@@ -17,7 +17,6 @@ from functools import cache
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.sandbox import cgroup, seccomp
-from coevo_gym.sandbox.hidden import inside
 from coevo_gym.sandbox.level import DEVICES, SYSTEM, Finding, Level
 from coevo_gym.sandbox.process import (
     PATIENCE_S,
@@ -122,7 +121,7 @@ def _options(program: Program) -> Iterator[str]:
     yield from ("--size", str(program.limits.scratch_bytes), "--tmpfs", _SCRATCH)
     named = {str(path) for path in program.readable}
     shown = {*(path for path in SYSTEM if not os.path.islink(path)), *named}
-    covered = {path for root in shown for path in inside(root, program.hidden)} - named
+    covered = {path for root in shown for path in program.hidden_in(root)} - named
     for path in sorted(named | covered):
         if path in covered:
             yield from ("--size", "65536", "--tmpfs", path)

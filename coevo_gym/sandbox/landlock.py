@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from coevo_gym.sandbox import cgroup, confine, seccomp
-from coevo_gym.sandbox.hidden import inside, without
 from coevo_gym.sandbox.level import DEVICES, SYSTEM, Finding, Level
 from coevo_gym.sandbox.process import Program, Sandboxed, start
 
@@ -40,7 +41,7 @@ def finding() -> Finding:
 def launch(program: Program, *, confined: bool) -> Sandboxed:
     """Start a program under Landlock. Without ``confined``, apply only resource limits."""
     roots = [*SYSTEM, *map(str, program.readable)]
-    parts = [without(root, inside(root, program.hidden)) for root in roots]
+    parts = [_without(root, program.hidden_in(root)) for root in roots]
     order = {
         "parent": os.getpid(),
         "filter": seccomp.program(namespaces=False, processes=False).hex() if confined else "",
@@ -55,3 +56,28 @@ def launch(program: Program, *, confined: bool) -> Sandboxed:
 
     level = Level.LANDLOCK if confined else Level.NONE
     return start(level, program, wrapped, opening=json.dumps(order).encode())
+
+
+class _Parts(NamedTuple):
+    """The parts of a folder that stay visible when some of its subfolders are hidden.
+
+    ``whole`` are files and folders that contain nothing hidden. ``opened`` are folders that contain
+    something hidden; only their names stay visible.
+    """
+
+    whole: tuple[str, ...]
+    opened: tuple[str, ...]
+
+
+def _without(root: str, hidden: Sequence[str]) -> _Parts:
+    """Return the visible paths under ``root``; see :meth:`Program.hidden_in` for ``hidden``."""
+    if root in hidden:
+        return _Parts((), ())
+    if not any(Path(root) in Path(path).parents for path in hidden):
+        return _Parts((root,), ())
+    paths = [os.path.join(root, name) for name in sorted(os.listdir(root))]
+    parts = [_without(path, hidden) for path in paths if not os.path.islink(path)]
+    return _Parts(
+        tuple(path for part in parts for path in part.whole),
+        (root, *(path for part in parts for path in part.opened)),
+    )

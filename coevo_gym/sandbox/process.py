@@ -48,6 +48,13 @@ class Program(NamedTuple):
     environment: Mapping[str, str] = {}
     limits: ResourceLimits = DEFAULT_LIMITS
 
+    def hidden_in(self, root: str) -> tuple[str, ...]:
+        """Return the paths of the hidden folders inside a root folder. They begin with ``root``."""
+        real = Path(root).resolve()
+        found = (path.resolve() for path in self.hidden if path.is_dir())
+        within = (path.relative_to(real) for path in found if real in path.parents)
+        return tuple(sorted({str(Path(root) / path) for path in within}))
+
 
 class Sandboxed:
     """A program that runs in a sandbox, created by :func:`coevo_gym.sandbox.launch`.

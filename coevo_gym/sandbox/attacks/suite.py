@@ -11,14 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from coevo_gym.sandbox import Finding
-from coevo_gym.sandbox.attacks import (
-    files,
-    kernel,
-    metadata,
-    network,
-    processes,
-    resources,
-)
+from coevo_gym.sandbox.attacks import files, kernel, network, processes
 from coevo_gym.sandbox.attacks.host import HostSetup
 from coevo_gym.sandbox.attacks.payload import AttackRow, AttackVerdict, Suite
 
@@ -27,11 +20,9 @@ def generic_suite() -> Suite:
     """Return attacks on the host's files, processes, kernel, networks and resources."""
     payloads = (
         *files.PAYLOADS,
-        *metadata.PAYLOADS,
         *processes.PAYLOADS,
         *kernel.PAYLOADS,
         *network.PAYLOADS,
-        *resources.PAYLOADS,
     )
     return Suite("generic", payloads, lambda level: nullcontext(HostSetup(level)))
 
