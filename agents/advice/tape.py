@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from coevo_gym.core.errors import AnswerMissing, ConfigError
 from coevo_gym.core.inquiry import AnswerStore, StoredAnswer
-from coevo_gym.core.scopes import Scopes
 from coevo_gym.core.seams import Choice, Completion, Finish, Message, Policy, Prompt, Request
+from coevo_gym.core.spend import Scopes
 from coevo_gym.core.task import canonical_json, thaw
 
 TapeMode = Literal["off", "record", "replay", "fill"]

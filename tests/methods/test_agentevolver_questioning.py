@@ -20,9 +20,8 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.inquiry import Advisor, Scope
 from coevo_gym.core.notes import NO_NOTES
-from coevo_gym.core.scopes import Scopes
 from coevo_gym.core.seams import Agent, Message, Prompt
-from coevo_gym.core.spend import Caps, Meter
+from coevo_gym.core.spend import Caps, Meter, Scopes
 from coevo_gym.core.task import NATIVE_SPLITS, Split, Task
 from coevo_gym.core.trajectory import Cue, PastStep, View
 from coevo_gym.curricula.explore.walks import Phase, PhasedAgent

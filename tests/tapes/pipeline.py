@@ -10,9 +10,8 @@ from coevo_gym.agents.advice.tape import Tape, TapeMode
 from coevo_gym.agents.chat import ChatAgent, ChatConfig
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.inquiry import Advisor, AnswerStore
-from coevo_gym.core.scopes import Scopes
 from coevo_gym.core.seams import Agent, Policy
-from coevo_gym.core.spend import Caps, Meter
+from coevo_gym.core.spend import Caps, Meter, Scopes
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
 from coevo_gym.prompts import PromptTemplate, load_prompt

@@ -12,7 +12,6 @@ import pytest
 from coevo_gym.agents.advice.tape import Tape, TapeMode
 from coevo_gym.core.errors import AnswerMissing, ConfigError
 from coevo_gym.core.inquiry import AnswerStore
-from coevo_gym.core.scopes import Scopes
 from coevo_gym.core.seams import (
     Choice,
     Completion,
@@ -23,6 +22,7 @@ from coevo_gym.core.seams import (
     Request,
     Sampling,
 )
+from coevo_gym.core.spend import Scopes
 from coevo_gym.core.trajectory import TokenDecision, View
 from coevo_gym.store.answers import AnswerFile, AnswerTable
 from coevo_gym.testing.models import ScriptedPolicy

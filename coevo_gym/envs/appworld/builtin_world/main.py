@@ -44,8 +44,7 @@ def main() -> None:
     from .ask_music import MUSIC
     from .ask_venmo import VENMO
     from .ask_words import WORDS
-    from .build import build_api_docs, build_base
-    from .tasks import write_task
+    from .tasks import build_api_docs, build_base, write_task
 
     data = root / "data"
     set_random_seed(100)
