@@ -63,8 +63,7 @@ class ProposableFolder:
     """A benchmark that is implemented in one folder and can be explored by models.
 
     A subclass adds ``name``, ``env_id``, ``subsets`` and ``symbol`` to make it a
-    :class:`~coevo_gym.core.benchmark.Proposable`. It overrides ``tags`` if it can describe a task
-    by more than its scenario.
+    :class:`~coevo_gym.core.benchmark.Proposable`.
 
     Args:
         tasks: the folder's ``tasks`` module.
@@ -138,8 +137,13 @@ class ProposableFolder:
         return self._choices(view)
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Return a task's default tags. They name only the scenario; subclasses may add tags."""
-        return scenario_tags(task)
+        """Return a task's tags.
+
+        They come from a function ``tags_of`` in the benchmark's ``tasks.py``, if it has one.
+        Otherwise a single tag names the scenario.
+        """
+        tags: tuple[str, ...] = getattr(self._tasks, "tags_of", scenario_tags)(task)
+        return tags
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
         """Return a demonstration for imitation learning. The default is the task's solution."""

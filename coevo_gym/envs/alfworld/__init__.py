@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from coevo_gym.core.evolution import Draft, Walk
-from coevo_gym.core.task import Split, Task
-from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
-from coevo_gym.envs.alfworld import builder, proposals, tasks
+from coevo_gym.core.trajectory import Step
+from coevo_gym.envs.alfworld import builder, diagnosis, proposals, tasks
 from coevo_gym.envs.alfworld.choices import choices
-from coevo_gym.envs.alfworld.diagnosis import MODES, diagnose
-from coevo_gym.envs.alfworld.tasks import tags_of
-from coevo_gym.envs.diagnosis import Diagnosis
 from coevo_gym.envs.folder import ProposableFolder
 from coevo_gym.provision import data_folder
 
@@ -24,7 +17,9 @@ class ALFWorldBenchmark(ProposableFolder):
 
     name = "alfworld"
     env_id = "CoEvolve-ALFWorld-v0"
-    modes = MODES
+    modes = diagnosis.MODES
+    diagnose = staticmethod(diagnosis.diagnose)
+    restrictions = staticmethod(proposals.restrictions)
 
     @property
     def subsets(self) -> tuple[str, ...]:
@@ -39,20 +34,6 @@ class ALFWorldBenchmark(ProposableFolder):
         verb = "!" if step.error_kind else verb_of(next(iter(step.calls), ""))
         first = step.observation.startswith(_BEGINNING)
         return f"{step.extras.get('alfworld.task_type', '')} {verb}".strip() if first else verb
-
-    def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Return tags for the scene, the kind of goal and the type of object."""
-        return tags_of(task)
-
-    def restrictions(
-        self, task: Task, walks: Sequence[Walk], split_of: Callable[[str], Split]
-    ) -> tuple[str, ...]:
-        """Return a rule about the goals that are met at the start; see ``proposals.py``."""
-        return proposals.restrictions(task, walks, split_of)
-
-    def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
-        """Label an episode based on its commands and its goal; see ``diagnosis.py``."""
-        return diagnose(episode)
 
 
 def verb_of(action: str) -> str:

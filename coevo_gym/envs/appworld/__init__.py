@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
-from coevo_gym.envs.appworld import builder, proposals, tasks
+from coevo_gym.core.trajectory import Step
+from coevo_gym.envs.appworld import builder, diagnosis, proposals, tasks
 from coevo_gym.envs.appworld.choices import choices
-from coevo_gym.envs.appworld.diagnosis import MODES, diagnose
 from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.appworld.moves import LOOKS
-from coevo_gym.envs.appworld.tasks import tags_of
-from coevo_gym.envs.diagnosis import Diagnosis
 from coevo_gym.envs.folder import ProposableFolder
 from coevo_gym.provision import data_folder
 
@@ -23,7 +19,8 @@ class AppWorldBenchmark(ProposableFolder):
 
     name = "appworld"
     env_id = "CoEvolve-AppWorld-v0"
-    modes = MODES
+    modes = diagnosis.MODES
+    diagnose = staticmethod(diagnosis.diagnose)
 
     @property
     def subsets(self) -> tuple[str, ...]:
@@ -38,10 +35,6 @@ class AppWorldBenchmark(ProposableFolder):
         """Return the apps called by the step's code, in order of appearance, or "!" on failure."""
         return "!" if step.error_kind else " ".join(apps_of(step.action))
 
-    def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Return tags for the apps mentioned and the kind of request (question or change)."""
-        return tags_of(task)
-
     def operations(self, task: Task) -> tuple[str, ...]:
         """Return the APIs that list the user's items or act on them."""
         calls = (
@@ -50,10 +43,6 @@ class AppWorldBenchmark(ProposableFolder):
             for call in (look.call, *(act.call for act in look.acts))
         )
         return tuple(dict.fromkeys(calls))
-
-    def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
-        """Label an episode based on errors, calls and tests; see ``diagnosis.py``."""
-        return diagnose(episode)
 
 
 def apps_of(action: str) -> list[str]:

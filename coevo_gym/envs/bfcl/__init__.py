@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.bfcl import builder, proposals, tasks
 from coevo_gym.envs.bfcl.choices import choices, single_calls
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES
-from coevo_gym.envs.bfcl.tasks import tags_of
 from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.diagnosis import (
     FAILING,
@@ -42,10 +40,6 @@ class BFCLBenchmark(ProposableFolder):
         owners = functions_of()
         classes = [owners[name] for name in step.calls if name in owners]
         return " ".join(classes) or ("!" if step.error_kind else "")
-
-    def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Return tags for the available backends and the number of user turns."""
-        return tags_of(task)
 
     def operations(self, task: Task) -> tuple[str, ...]:
         """Return the functions that the task's backends provide."""
