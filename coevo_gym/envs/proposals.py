@@ -1,4 +1,4 @@
-"""Shared code for model-driven exploration: tasks to explore, and drafts from proposals.
+"""Shared code for exploration: tasks to explore, drafts from proposals, and tasks from drafts.
 
 A proposal consists of a model's own words, so nothing in it is trusted. A proposal that cannot
 become a draft raises :class:`~coevo_gym.core.errors.BuildError`; the error states the reason that
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from coevo_gym.core.errors import BuildError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal
-from coevo_gym.core.task import OPEN, NothingAsked, Split, Task, World, strictest
+from coevo_gym.core.task import OPEN, NothingAsked, Split, Task, Verifier, World, strictest
 from coevo_gym.envs.base import ACTION_CAP
 
 MAX_ACTIONS = 100
@@ -127,6 +127,31 @@ def draft_of(
         )
     except ValidationError as error:
         raise BuildError(f"the draft is not valid: {error.errors()[0]['msg']}") from error
+
+
+def built_task(
+    draft: Draft, split: Split, verifier: Verifier, solution: Sequence[str] | None = None
+) -> Task:
+    """Create the task that running a draft's actions has proven.
+
+    Args:
+        draft: the draft.
+        split: split of the draft's scenario.
+        verifier: verifier that expects what the actions achieve.
+        solution: actions of the reference solution; None for the draft's actions.
+    """
+    return Task(
+        benchmark=draft.benchmark,
+        split=split,
+        subset="evolved",
+        scenario=draft.scenario,
+        instruction=draft.instruction,
+        world=draft.world,
+        verifier=verifier,
+        solution=draft.solution if solution is None else tuple(solution),
+        origin="evolved",
+        parents=draft.parents,
+    )
 
 
 def check_context(benchmark: str, context: Context) -> None:

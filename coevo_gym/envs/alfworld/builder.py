@@ -44,7 +44,7 @@ from coevo_gym.envs.alfworld.tasks import (
 )
 from coevo_gym.envs.alfworld.trial import Trial, try_out
 from coevo_gym.envs.alfworld.world import ALFWorldVerifier, ALFWorldWorld
-from coevo_gym.envs.proposals import draft_of
+from coevo_gym.envs.proposals import built_task, draft_of
 
 if TYPE_CHECKING:
     from coevo_gym.envs.alfworld.engine.game import Game
@@ -89,18 +89,7 @@ def build(draft: Draft) -> Task:
     _check_place(draft.scenario, world)
     check_words(draft.instruction, world.goal)
     _check_won(try_out(*problem, draft.solution), draft.solution)
-    return Task(
-        benchmark="alfworld",
-        split=split_of(draft.scenario),
-        subset="evolved",
-        scenario=draft.scenario,
-        instruction=draft.instruction,
-        world=world,
-        verifier=ALFWorldVerifier(),
-        solution=draft.solution,
-        origin="evolved",
-        parents=draft.parents,
-    )
+    return built_task(draft, split_of(draft.scenario), ALFWorldVerifier())
 
 
 def _check_place(scenario: str, world: ALFWorldWorld) -> None:

@@ -31,7 +31,7 @@ from coevo_gym.envs.appworld.moves import (
 )
 from coevo_gym.envs.appworld.tasks import root_of_world, scenario_of, split_of
 from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
-from coevo_gym.envs.proposals import draft_of
+from coevo_gym.envs.proposals import built_task, draft_of
 
 MAX_ACTS = 2
 """Maximum number of actions on list rows in a draft made from an exploration walk."""
@@ -64,18 +64,7 @@ def build(draft: Draft) -> Task:
     verifier = AppWorldVerifier(changes=end.changes, answer=answer)
     if compared(verifier, {}, None, completed=True).success:
         raise BuildError("an agent that does nothing would pass")
-    return Task(
-        benchmark="appworld",
-        split=split_of(draft.scenario),
-        subset="evolved",
-        scenario=draft.scenario,
-        instruction=draft.instruction,
-        world=world,
-        verifier=verifier,
-        solution=draft.solution,
-        origin="evolved",
-        parents=draft.parents,
-    )
+    return built_task(draft, split_of(draft.scenario), verifier)
 
 
 def _check_place(scenario: str, world: AppWorldWorld) -> None:

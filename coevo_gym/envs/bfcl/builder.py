@@ -31,7 +31,7 @@ from coevo_gym.envs.bfcl.judge import Judge
 from coevo_gym.envs.bfcl.tasks import CLOSING, solution_of, split_of, starts_in
 from coevo_gym.envs.bfcl.words import Known, default, purpose, request, tells
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
-from coevo_gym.envs.proposals import draft_of
+from coevo_gym.envs.proposals import built_task, draft_of
 
 DRAFTS_PER_TRACE = 2
 MAX_TURNS, MAX_CALLS_PER_TURN, MAX_SPELLING = 2, 2, 500
@@ -68,18 +68,8 @@ def build(draft: Draft) -> Task:
     outputs = _run(world, turns)
     truth = tuple(tuple(map(python, turn)) for turn in turns)
     _check_known(world, turns, outputs)
-    return Task(
-        benchmark="bfcl",
-        split=split_of(draft.scenario),
-        subset="evolved",
-        scenario=draft.scenario,
-        instruction=world.turns[0],
-        world=world,
-        verifier=BFCLVerifier(turns=truth),
-        solution=solution_of(truth),
-        origin="evolved",
-        parents=draft.parents,
-    )
+    verifier = BFCLVerifier(turns=truth)
+    return built_task(draft, split_of(draft.scenario), verifier, solution_of(truth))
 
 
 def _world(draft: Draft) -> BFCLWorld:

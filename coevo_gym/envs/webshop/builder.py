@@ -14,7 +14,7 @@ from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Trajectory
-from coevo_gym.envs.proposals import draft_of
+from coevo_gym.envs.proposals import built_task, draft_of
 from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.goals import NO_CAP
@@ -81,23 +81,13 @@ def build(draft: Draft) -> Task:
     cap = price_cap(wanted)
     if product.price > cap:
         raise BuildError(f"the product costs {product.price:.2f}, more than the cap of {cap:.2f}")
-    return Task(
-        benchmark="webshop",
-        split=split_of(product.asin),
-        subset="evolved",
-        scenario=product.asin,
-        instruction=draft.instruction,
-        world=world,
-        verifier=WebShopVerifier(
-            asin=product.asin,
-            attributes=attributes,
-            options=tuple(session.options.items()),
-            price_cap=cap,
-        ),
-        solution=draft.solution,
-        origin="evolved",
-        parents=draft.parents,
+    verifier = WebShopVerifier(
+        asin=product.asin,
+        attributes=attributes,
+        options=tuple(session.options.items()),
+        price_cap=cap,
     )
+    return built_task(draft, split_of(product.asin), verifier)
 
 
 def _run(draft: Draft, catalogue: Catalogue) -> Session:

@@ -11,7 +11,7 @@ from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Trajectory
-from coevo_gym.envs.proposals import draft_of
+from coevo_gym.envs.proposals import built_task, draft_of
 
 from .engine import Room
 from .env import grade
@@ -59,17 +59,8 @@ def build(draft: Draft) -> Task:
         raise BuildError("the actions must put something into a box and end with done")
     if Room(world).lies_in(*last):
         raise BuildError(f"the {last[0]} is in the {last[1]} box from the start")
-    return Task(
-        benchmark="newbench",
-        split=split_of(draft.scenario),
-        scenario=draft.scenario,
-        instruction=draft.instruction,
-        world=world,
-        verifier=NewbenchVerifier(thing=last[0], box=last[1]),
-        solution=draft.solution,
-        origin="evolved",
-        parents=draft.parents,
-    )
+    verifier = NewbenchVerifier(thing=last[0], box=last[1])
+    return built_task(draft, split_of(draft.scenario), verifier)
 
 
 def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
