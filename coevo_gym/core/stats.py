@@ -27,7 +27,7 @@ EXACT = 16
 """Maximum number of differences for enumerating every assignment of signs."""
 SOLVED = 0.5
 """Minimum share of a task's episodes that must succeed for the task to count as solved."""
-_CHUNK = 4096
+_SAMPLES, _CHUNK = 100_000, 4096
 
 
 def wilson_interval(successes: float, n: int) -> tuple[float, float]:
@@ -212,10 +212,10 @@ def sign_test(differences: Sequence[float]) -> float:
     return min(1.0, 2 * tail / (1 << n))
 
 
-def sign_flip(differences: Sequence[float], *, n_samples: int = 100_000, seed: int = 0) -> float:
+def sign_flip(differences: Sequence[float]) -> float:
     """Run a two-sided sign-flip test for a mean difference of 0, and return the p-value.
 
-    For up to 16 differences, all assignments of signs are enumerated. For more, ``n_samples``
+    For up to 16 differences, all assignments of signs are enumerated. For more, 100,000
     assignments are drawn, and the observed assignment is added.
 
     Raises:
@@ -235,12 +235,12 @@ def sign_flip(differences: Sequence[float], *, n_samples: int = 100_000, seed: i
     if n <= EXACT:
         flips = np.arange(2**n)[:, None] >> np.arange(n) & 1
         return float(np.mean(np.abs((1 - 2 * flips) @ sizes) >= observed))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     as_large = 0
-    for start in range(0, n_samples, _CHUNK):
-        flips = rng.integers(2, size=(min(_CHUNK, n_samples - start), n))
+    for start in range(0, _SAMPLES, _CHUNK):
+        flips = rng.integers(2, size=(min(_CHUNK, _SAMPLES - start), n))
         as_large += int(np.sum(np.abs((1 - 2 * flips) @ sizes) >= observed))
-    return (1 + as_large) / (1 + n_samples)
+    return (1 + as_large) / (1 + _SAMPLES)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

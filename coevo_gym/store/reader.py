@@ -267,14 +267,11 @@ class RunReader:
         rows = self._rows(query, arm, kind)
         return [StoredNote(row[-1], self._note(row[:-1])) for row in rows]
 
-    def note_counts(self, arm: str | None = None) -> list[NoteCount]:
-        """Count the notes of one arm or of all arms by step, kind and label."""
+    def note_counts(self) -> list[NoteCount]:
+        """Count the notes of all arms by arm, step, kind and label."""
         which = "arm, step, kind, label"
-        query = (
-            f"SELECT {which}, count(*) FROM notes WHERE ? IS NULL OR arm = ? "  # noqa: S608
-            f"GROUP BY {which} ORDER BY {which}"
-        )
-        return [NoteCount(*row) for row in self._rows(query, arm, arm)]
+        query = f"SELECT {which}, count(*) FROM notes GROUP BY {which} ORDER BY {which}"  # noqa: S608
+        return [NoteCount(*row) for row in self._rows(query)]
 
     def task_counts(self, task_id: str | None = None) -> list[TaskCount]:
         """Return how often each arm trained on each task, optionally limited to one task."""

@@ -103,10 +103,11 @@ def test_only_a_large_catalogue_is_announced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     _write(tmp_path, items=handmade.ITEMS, attributes=handmade.ATTRIBUTES)
-    load_official(tmp_path, name="small")
+    load_official(tmp_path)
     assert not caplog.messages
     monkeypatch.setattr(official, "_LARGE_MB", 0)
-    load_official(tmp_path, name="large")
+    _write(tmp_path, prices={"M000000002": 10})
+    load_official(tmp_path)
     assert caplog.messages == ["Reading WebShop's products (0 MB), once per process ..."]
 
 

@@ -206,12 +206,11 @@ def test_colours_and_similarity() -> None:
     assert not similar("heavy duty", "light weight")
 
 
-def test_named_options_are_compared_as_pairs_unless_fixed() -> None:
+def test_named_options_are_compared_as_pairs() -> None:
     mug = SHOP["M000000001"]
     goal = handmade.goal(SHOP, options={"color": "navyish"}, attributes=["heavy duty"])
     chosen = {"color": "navyish"}
     assert score(goal, mug, chosen, 12.5).r_option == 0.0
-    assert score(goal, mug, chosen, 12.5, fixed_options=True).reward == 1.0
 
 
 def test_the_parts_of_a_score() -> None:

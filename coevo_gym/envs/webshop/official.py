@@ -31,14 +31,13 @@ class _Files(NamedTuple):
     prices: str
 
 
-def load_official(folder: str | Path, *, name: str | None = None, seed: int = 0) -> Catalogue:
+def load_official(folder: str | Path) -> Catalogue:
     """Read the official catalogue, or reuse the cached catalogue if its files are unchanged.
 
     Requires ``items_shuffle*.json`` and ``items_ins_v2*.json``. Also reads
     ``items_human_ins.json``, ``title_nouns*.json`` (ASIN to the tagged nouns of the title, which
     makes the reward exact) and ``prices*.json`` (ASIN to price), if they exist. If there are
-    several sizes, ``_1000`` is used. The catalogue's default name is its size, such as ``1k``; for
-    ``seed``, see ``Catalogue.from_items``.
+    several sizes, ``_1000`` is used. The catalogue's name is its size, such as ``1k``.
 
     Raises:
         BenchmarkNotInstalled: if the folder or a required file is missing.
@@ -46,7 +45,7 @@ def load_official(folder: str | Path, *, name: str | None = None, seed: int = 0)
     """
     files = _files(Path(folder).expanduser())
     stamps = tuple(_stamp(Path(path)) for path in files if path)
-    return _load(files, stamps, name, seed)
+    return _load(files, stamps)
 
 
 def official_files(folder: str | Path) -> list[Path]:
@@ -71,9 +70,7 @@ def _files(root: Path) -> _Files:
 
 
 @lru_cache(maxsize=4)
-def _load(
-    files: _Files, stamps: tuple[tuple[int, int], ...], name: str | None, seed: int
-) -> Catalogue:
+def _load(files: _Files, stamps: tuple[tuple[int, int], ...]) -> Catalogue:
     """Read the catalogue's files. Their timestamps are cache keys: changed files are read again."""
     megabytes = sum(Path(path).stat().st_size for path in files if path) // 1_000_000
     if megabytes >= _LARGE_MB:
@@ -94,13 +91,12 @@ def _load(
     _check_values(files.prices, prices, (int, float), "a number")
     try:
         return Catalogue.from_items(
-            name or _size_name(len(items)),
+            _size_name(len(items)),
             items,
             attributes,
             human=human,
             title_nouns=nouns,
             prices=prices,
-            seed=seed,
         )
     except DataError as error:
         raise DataError(f"{files.items}: {error}") from error

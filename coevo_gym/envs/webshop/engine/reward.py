@@ -53,25 +53,18 @@ class Score:
     category_match: bool
 
 
-def score(
-    goal: ShoppingGoal,
-    product: Product,
-    options: Mapping[str, str],
-    price: float,
-    *,
-    fixed_options: bool = False,
-) -> Score:
+def score(goal: ShoppingGoal, product: Product, options: Mapping[str, str], price: float) -> Score:
     """Score a purchase, given the selected options (name to value) and the price in dollars.
 
-    ``fixed_options`` reduces the goal's named option values to their colour, like the selected
-    values. The original does not do this, so some of its goals can never be met.
+    The goal's named option values are not reduced to their colour, unlike the selected values. The
+    original does the same, so some of its goals can never be met.
     """
     query_match = product.query == goal.product.query
     category_match = _category_match(product.product_category, goal.product.product_category)
     title_score = _title_score(product.nouns, goal.product.nouns)
     r_type = _type_score(query_match or category_match, title_score)
     attributes = _count_attributes(product, goal.attributes)
-    matched = _count_options(options.values(), goal.options, fixed=fixed_options)
+    matched = _count_options(options.values(), goal.options)
     r_price = price <= goal.price_cap
     wanted = len(goal.attributes) + len(goal.options) + 1
     return Score(
@@ -134,21 +127,21 @@ def _count_attributes(product: Product, wanted: Iterable[str]) -> int:
     )
 
 
-def _count_options(chosen: Iterable[str], wanted: Iterable[tuple[str, str]], *, fixed: bool) -> int:
+def _count_options(chosen: Iterable[str], wanted: Iterable[tuple[str, str]]) -> int:
     colours = [normalise_colour(value) for value in chosen]
     return sum(
         any(similar(colour, target) for colour in colours)
-        for target in (_option_target(name, value, fixed=fixed) for name, value in wanted)
+        for target in (_option_target(name, value) for name, value in wanted)
     )
 
 
-def _option_target(name: str, value: str, *, fixed: bool) -> str:
+def _option_target(name: str, value: str) -> str:
     """Convert a requested option to the form that the original WebShop uses in comparisons.
 
     The original treats a named option as a pair of name and value. If an element of the pair is
     exactly a colour word, the pair is reduced to that word; any other pair is compared as its text.
     """
-    if not name or fixed:
+    if not name:
         return normalise_colour(value)
     exact = _COLOUR_SET.intersection((name, value))
     return min(exact) if exact else str((name, value))
