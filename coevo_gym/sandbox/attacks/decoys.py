@@ -40,7 +40,6 @@ class Decoys:
         victim: a process with the secret in its memory, environment and arguments.
         address: address of the secret in the victim's memory.
         descriptor: the victim's descriptor of the file with the secret.
-        inherited: this process's descriptor of the secret, which a careless start would pass on.
         listeners: sockets that wait for connections or messages.
         handed: pairs of sockets, one stream and one datagram; the second end of each is passed to
             the payload.
@@ -54,7 +53,6 @@ class Decoys:
     victim: subprocess.Popen[bytes]
     address: int
     descriptor: int
-    inherited: int
     listeners: dict[str, socket.socket]
     handed: dict[str, tuple[socket.socket, socket.socket]]
     before: dict[Path, tuple[int, ...]]
@@ -127,6 +125,7 @@ def decoys() -> Iterator[Decoys]:
         victim = scope.enter_context(_victim(secret, token))
         assert victim.stdout is not None
         address, descriptor = map(int, victim.stdout.readline().split())
+        # A careless start would pass this descriptor on.
         inherited = os.open(secret, os.O_RDONLY)
         scope.callback(os.close, inherited)
         os.set_inheritable(inherited, True)
@@ -143,7 +142,6 @@ def decoys() -> Iterator[Decoys]:
             victim=victim,
             address=address,
             descriptor=descriptor,
-            inherited=inherited,
             listeners=_listeners(scope, folder, token),
             handed=handed,
             before={path: _status(path) for path in (secret, folder / "given" / "text")},

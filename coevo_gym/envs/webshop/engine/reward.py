@@ -39,8 +39,6 @@ class Score:
         r_option: share of the goal's options matched, nan if the goal has none.
         r_price: True if the price is within the cap.
         title_score: share of the goal's title nouns that the bought title contains.
-        query_match: True if both products are listed under the same search words.
-        category_match: True if their category paths share two parts.
     """
 
     reward: float
@@ -49,8 +47,6 @@ class Score:
     r_option: float
     r_price: bool
     title_score: float
-    query_match: bool
-    category_match: bool
 
 
 def score(goal: ShoppingGoal, product: Product, options: Mapping[str, str], price: float) -> Score:
@@ -74,8 +70,6 @@ def score(goal: ShoppingGoal, product: Product, options: Mapping[str, str], pric
         r_option=_share(matched, len(goal.options)),
         r_price=r_price,
         title_score=title_score,
-        query_match=query_match,
-        category_match=category_match,
     )
 
 
