@@ -1,35 +1,50 @@
-"""The complete server for a benchmark, with its session, envs and listening socket."""
+"""The complete server for a benchmark: its session, its ASGI app and its listening socket."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
-from collections.abc import Callable, Collection
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import gymnasium as gym
 
 from coevo_gym.core.benchmark import Benchmark, get_benchmark
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.seams import Curriculum
 from coevo_gym.curricula.pool_curriculum import make_curriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.provision import extra_advice
+from coevo_gym.provision import explaining
 from coevo_gym.serve.limits import ServerLimits, connection_bounds
 from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.shelf import EnvShelf
+from coevo_gym.serve.tokens import Tokens
 
-if TYPE_CHECKING:
+NEEDS = ("`coevo serve` needs extra packages: starlette, uvicorn and websockets.", "serve")
+
+with explaining(*NEEDS):
+    import uvicorn
+    from anyio.lowlevel import checkpoint
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
     from starlette.types import ASGIApp
 
-    from coevo_gym.serve.tokens import Tokens
+    from coevo_gym.serve.envs import EnvsFace
+    from coevo_gym.serve.guard import Guard
+    from coevo_gym.serve.tickets import tickets_face
 
 logger = logging.getLogger(__name__)
+
+SWEEP_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -111,6 +126,64 @@ class ServedCurriculum:
         )
 
 
+def make_app(
+    session: JournaledSession,
+    envs: EnvsFace,
+    *,
+    tokens: Tokens = Tokens(),  # noqa: B008 (frozen)
+    hosts: Collection[str] = (),
+    limits: ServerLimits = ServerLimits(),  # noqa: B008 (frozen)
+) -> ASGIApp:
+    """Create the ASGI app that serves a session.
+
+    Args:
+        session: session to serve; the app closes it on shutdown.
+        envs: the envs API.
+        tokens: secrets that grant access.
+        hosts: host names of the server.
+        limits: limits on the resources that clients may use.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await checkpoint()  # import what threads need while files can still be opened
+        sweeping = asyncio.create_task(_sweep(session))
+        try:
+            yield
+        finally:
+            sweeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await sweeping
+            envs.close()
+            await run_in_threadpool(session.close)
+
+    app = Starlette(
+        routes=[*tickets_face(session), *envs.routes],
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _told},
+    )
+    return Guard(app, tokens=tokens, hosts=hosts, body_bytes=limits.body_bytes)
+
+
+async def _sweep(session: JournaledSession) -> None:
+    """Reclaim expired tickets at regular intervals, even without client requests."""
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        try:
+            await run_in_threadpool(session.sweep)
+        except StoreError as error:
+            logger.error("%s", error)
+            return  # every call reports this error from now on
+
+
+async def _told(request: Request, error: Exception) -> Any:
+    """Return an HTTP error in the same JSON format as all other errors."""
+    assert isinstance(error, HTTPException)
+    what = {404: f"There is no {request.url.path} here.", 405: "Send a POST."}
+    message = what.get(error.status_code, error.detail)
+    return JSONResponse({"error": "Refused", "message": message}, error.status_code)
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Create a listening socket; port 0 selects a free port.
 
@@ -155,10 +228,10 @@ def serve(
         ConfigError: if a setting is invalid.
         StoreError: if the file cannot be used or replayed, or belongs to another session.
     """
-    uvicorn = _uvicorn()
     from coevo_gym import __version__
-    from coevo_gym.serve.app import make_app
-    from coevo_gym.serve.envs import EnvsFace
+
+    with explaining(*NEEDS):
+        import websockets  # noqa: F401
 
     opened = practice.open(path, recover=recover)
     with closing(opened) as session, closing(EnvShelf(practice.make_env)) as shelf:
@@ -188,7 +261,7 @@ def uvicorn_config(app: ASGIApp, limits: ServerLimits) -> Any:
         app: the app.
         limits: limits on the resources that clients may use.
     """
-    config = _uvicorn().Config(
+    config = uvicorn.Config(
         app,
         log_level="warning",
         access_log=False,
@@ -210,14 +283,3 @@ def _shorten(record: logging.LogRecord) -> bool:
     if record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError):
         record.exc_info = None
     return True
-
-
-def _uvicorn() -> Any:
-    try:
-        import starlette  # noqa: F401
-        import uvicorn
-        import websockets  # noqa: F401
-    except ImportError as error:
-        advice = extra_advice("serve")
-        raise ImportError(f"`coevo serve` needs extra packages: {error}. {advice}.") from error
-    return uvicorn

@@ -18,10 +18,9 @@ from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
-from coevo_gym.serve.app import make_app
 from coevo_gym.serve.envs import EnvsFace
 from coevo_gym.serve.limits import ServerLimits
-from coevo_gym.serve.server import listen, uvicorn_config
+from coevo_gym.serve.server import listen, make_app, uvicorn_config
 from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.shelf import EnvShelf
 from coevo_gym.serve.tokens import Tokens

@@ -22,9 +22,9 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.envs.wrappers import ChooseAction, HashText
 from coevo_gym.remote import RemoteChoiceEnv, RemoteError, RemoteTaskEnv, TicketClient
-from coevo_gym.serve.app import make_app
 from coevo_gym.serve.envs import EnvsFace
 from coevo_gym.serve.limits import ServerLimits
+from coevo_gym.serve.server import make_app
 from coevo_gym.serve.shelf import EnvShelf
 from coevo_gym.serve.tokens import Tokens
 from tests.curricula.episodes import TRAIN, trajectory
