@@ -244,7 +244,7 @@ def serve(
         face = EnvsFace(practice.bench, shelf, session, limits, about)
         app = make_app(session, face, tokens=tokens, hosts=hosts, limits=limits)
 
-        class Server(uvicorn.Server):  # type: ignore[misc, name-defined]
+        class Server(uvicorn.Server):
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
                 face.close()  # before clients are disconnected
                 super().handle_exit(sig, frame)
