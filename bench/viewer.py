@@ -2,8 +2,8 @@
 
 The run is generated, with the format and texts of a real run: two arms on the built-in shop, groups
 of 8, pages as long as the shop's, with choices and advantages. All requests go to a served viewer
-over HTTP, as from a browser, and each time is the slowest of several answers. "First view" starts
-without an index, and loads the page's files, the list of runs and the run itself.
+over HTTP, as from a browser, and each time is the slowest of several answers. "First view" is the
+first request of a new viewer, and loads the page's files, the list of runs and the run itself.
 
 Run: python bench/viewer.py                      # 50,000 trajectories in a temporary folder
      python bench/viewer.py --episodes 5000      # fewer trajectories
@@ -149,12 +149,11 @@ class Viewer(NamedTuple):
 
 
 @contextmanager
-def viewing(cwd: Path, home: Path) -> Iterator[Viewer]:
+def viewing(cwd: Path) -> Iterator[Viewer]:
     """Start a viewer, and stop it on exit."""
     command = [sys.executable, "-m", "coevo_gym.cli", "view", "--port", "0", "--no-browser"]
-    env = {**os.environ, "COEVO_HOME": str(home)}
     process = subprocess.Popen(
-        command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     try:
         assert process.stdout is not None
@@ -199,28 +198,21 @@ def main() -> None:
             print(f"made in {made:.0f} s, {run.database.stat().st_size / 1e6:.0f} MB")
         today, load = datetime.now(UTC).date(), os.getloadavg()[0]
         print(f"{today}, {platform.machine()}, {os.cpu_count()} cores, load {load:.1f}")
-        measure(folder, Path(temporary))
+        measure(folder)
 
 
-def measure(folder: Path, temporary: Path) -> None:
+def measure(folder: Path) -> None:
     """Print the time of each request."""
     at = "api/runs/many/trajectories"
     firsts, cpu = list[float](), list[float]()
-    for number in range(3):
-        with viewing(folder, temporary / f"home-{number}") as viewer:
+    for _ in range(3):
+        with viewing(folder) as viewer:
             before = viewer.cpu_s()
             firsts.append(seconds(lambda client=viewer.client: first_view(client, "many")))
             cpu.append(viewer.cpu_s() - before)
-    print(f"first view, no index    {_told(firsts)} (at most {FIRST_S:g} s), CPU {max(cpu):.2f} s")
-    with viewing(folder, temporary / "home-0") as viewer:
+    print(f"first view              {_told(firsts)} (at most {FIRST_S:g} s), CPU {max(cpu):.2f} s")
+    with viewing(folder) as viewer:
         client = viewer.client
-        again = seconds(lambda: first_view(client, "many"))
-        print(f"first view, with index  {_told([again])}")
-        started = time.perf_counter()
-        while (found := client.get(f"{at}?per_page=1").json())["read"] < 1:
-            time.sleep(0.2)
-        print(f"{found['total']:,} episodes are indexed for searching actions in "
-              f"{time.perf_counter() - started:.0f} s more, while pages answer")  # fmt: skip
         row = client.get(f"{at}?success=true").json()["rows"][0]
         asked = {
             "no filter": at,

@@ -18,7 +18,6 @@ from coevo_gym.store.progress import WorkProgress
 
 if TYPE_CHECKING:
     from coevo_gym.runs.folders.listing import TableOfRuns
-    from coevo_gym.runs.folders.removing import Freeable
     from coevo_gym.view.model.evals import EvalRow
     from coevo_gym.view.model.runs import RunRow
 
@@ -27,7 +26,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 Yes = Annotated[bool, typer.Option("--yes", help="Delete without asking.")]
-_UNUSED_DAYS = 7
 _STYLES = {"running": "cyan", "finished": "green", "stopped": "yellow", "damaged": "red"}
 
 
@@ -140,16 +138,15 @@ def free_space(
 
       coevo runs gc --yes
     """
-    from coevo_gym.runs.folders.removing import freeable
+    from coevo_gym.runs.folders.removing import free, freeable
 
-    indexes = _indexes()
-    items = [*freeable(), *indexes]
+    items = freeable()
     if as_json:
         if not dry_run and not yes:
             raise ConfigError(
                 "With --json, the command cannot ask for confirmation. Add --dry-run or --yes."
             )
-        freed = 0 if dry_run else _free(items, indexes)
+        freed = 0 if dry_run else free(items)
         rows = [{"path": str(i.path), "why": i.why, "size": i.size} for i in items]
         print_json({"items": rows, "size": sum(item.size for item in items), "freed": freed})
         return
@@ -164,28 +161,7 @@ def free_space(
     if dry_run:
         return
     _agree("Delete it?", yes)
-    say(f"Freed: {_size(_free(items, indexes))}.")
-
-
-def _indexes() -> list[Freeable]:
-    """Return the viewer's unused index files. The viewer rebuilds an index if needed."""
-    from coevo_gym.runs.folders.removing import Freeable
-    from coevo_gym.view.index.schema import unused
-
-    why = f"a viewer index for a run that was deleted, or not viewed for {_UNUSED_DAYS} days"
-    return [Freeable(file, why, file.parent, file.stat().st_size) for file in unused(_UNUSED_DAYS)]
-
-
-def _free(items: list[Freeable], indexes: list[Freeable]) -> int:
-    """Delete files and return their total size in bytes."""
-    from coevo_gym.runs.folders.removing import free
-    from coevo_gym.view.index.schema import remove
-
-    for index in indexes:
-        remove(index.path)
-    return sum(index.size for index in indexes) + free(
-        [item for item in items if item not in indexes]
-    )
+    say(f"Freed: {_size(free(items))}.")
 
 
 def _agree(question: str, yes: bool) -> None:

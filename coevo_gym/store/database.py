@@ -18,9 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from coevo_gym.core.advice import AdviceState
+from coevo_gym.core.advice import AdviceState, advised
 from coevo_gym.core.errors import StoreError
-from coevo_gym.core.evolution import Round, RoundResult, Signal, digest
+from coevo_gym.core.evolution import Round, RoundResult, Signal, asked_for, digest
 from coevo_gym.core.notes import Note
 from coevo_gym.core.reading import check_plain
 from coevo_gym.core.seams import Advantage
@@ -29,7 +29,7 @@ from coevo_gym.core.trajectory import EvalTrajectory, Group, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_to_json, trajectory_to_json
 from coevo_gym.store.folder import identity, open_to_write, storing, transaction
 from coevo_gym.store.reader import SCHEMA_VERSION, Evaluated, EvaluatedTask, RunReader
-from coevo_gym.store.rows import Decision, note_to_row
+from coevo_gym.store.rows import Decision, StoredRound, names_to_row, note_to_row
 from coevo_gym.store.sampled import (
     Spell,
     advantage_to_json,
@@ -40,7 +40,9 @@ from coevo_gym.store.sampled import (
 
 Record = Literal["signals", "all", "none"]
 _LONG = 64
-_SCHEMA = """
+MAX_WORDS = 4000
+"""Maximum number of characters of an episode's actions that can be searched."""
+SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
     id TEXT PRIMARY KEY, name TEXT, origin TEXT, split TEXT, subset TEXT, scenario TEXT,
     instruction TEXT, body BLOB, checksum INTEGER);
@@ -48,23 +50,27 @@ CREATE TABLE IF NOT EXISTS results (
     key TEXT PRIMARY KEY, round_id TEXT, body BLOB, checksum INTEGER);
 CREATE TABLE IF NOT EXISTS rounds (
     arm TEXT, round_id TEXT, step INTEGER, arm_env_steps INTEGER, pool_size INTEGER, key TEXT,
-    body BLOB, checksum INTEGER, PRIMARY KEY (arm, round_id));
+    first INTEGER, counts TEXT, body BLOB, checksum INTEGER, PRIMARY KEY (arm, round_id));
 CREATE TABLE IF NOT EXISTS verdicts (
     arm TEXT, round_id TEXT, position INTEGER, draft_id TEXT, context_id TEXT, accepted INTEGER,
-    gate TEXT, reason TEXT, task_id TEXT, checksum INTEGER, PRIMARY KEY (arm, round_id, position));
+    gate TEXT, reason TEXT, task_id TEXT, kind TEXT, instruction TEXT, checksum INTEGER,
+    PRIMARY KEY (arm, round_id, position));
 CREATE TABLE IF NOT EXISTS lineage (
     arm TEXT, round_id TEXT, task_id TEXT, parent_id TEXT, checksum INTEGER,
     PRIMARY KEY (arm, round_id, task_id, parent_id));
 CREATE TABLE IF NOT EXISTS groups (
     arm TEXT, id TEXT, step INTEGER, task_id TEXT, size INTEGER, episodes INTEGER,
-    successes INTEGER, score REAL, checksum INTEGER, PRIMARY KEY (arm, id));
+    successes INTEGER, score REAL, kinds TEXT, checksum INTEGER, PRIMARY KEY (arm, id));
 CREATE TABLE IF NOT EXISTS signals (
     arm TEXT, group_id TEXT, kind TEXT, position INTEGER, step INTEGER, task_id TEXT,
     evidence TEXT, checksum INTEGER, PRIMARY KEY (arm, group_id, kind, position));
 CREATE TABLE IF NOT EXISTS trajectories (
     arm TEXT, group_id TEXT, position INTEGER, step INTEGER, task_id TEXT, policy_version INTEGER,
-    success INTEGER, score REAL, end_reason TEXT, steps INTEGER, body BLOB, checksum INTEGER,
-    PRIMARY KEY (arm, group_id, position));
+    success INTEGER, score REAL, end_reason TEXT, steps INTEGER, kinds TEXT, errors INTEGER,
+    advice TEXT, words TEXT, body BLOB, checksum INTEGER, PRIMARY KEY (arm, group_id, position));
+CREATE INDEX IF NOT EXISTS listed ON trajectories (
+    arm, step, group_id, position, task_id, policy_version, success, score, end_reason, steps,
+    kinds, errors, advice);
 CREATE TABLE IF NOT EXISTS sampled (
     arm TEXT, group_id TEXT, position INTEGER, step INTEGER, body BLOB, checksum INTEGER,
     PRIMARY KEY (arm, group_id, position));
@@ -93,6 +99,11 @@ CREATE TABLE IF NOT EXISTS evaluations (
     end_reason TEXT, steps INTEGER, body BLOB, checksum INTEGER,
     PRIMARY KEY (arm, step, task_id, sample));
 """
+"""SQL that creates the tables. ``kinds`` (of signals) and ``advice`` (ids) are lists that
+:func:`names_to_row` wrote. ``words`` is the text of an episode's actions in lower case, ``first``
+is true for the round that found D_0, ``counts`` is the JSON of :meth:`StoredRound.counts`, and
+``verdicts.kind`` is the kind of the draft's context. The index ``listed`` contains every column
+that lists of episodes filter and sort by, so that they do not read the bodies."""
 _OF_A_STEP = (
     "rounds", "groups", "signals", "trajectories", "sampled", "advantages", "notes", "advice",
     "evaluations",
@@ -130,7 +141,7 @@ class RunStore(RunReader):
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version != 0:
                 self._check_version(version)
-            self._db.executescript(_SCHEMA)
+            self._db.executescript(SCHEMA)
             with transaction(self._db):
                 self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
             self._identity = identity(path)
@@ -146,15 +157,20 @@ class RunStore(RunReader):
         self, arm: str, step: int, groups: Sequence[Group], signals: Sequence[Signal]
     ) -> None:
         """Store a step's groups and the signals that they emitted."""
-        fired = {signal.group_id for signal in signals}
+        signals = signals if self.record != "none" else ()
+        kinds: dict[str, list[tuple[int, str]]] = {}
+        for signal in signals:
+            kinds.setdefault(signal.group_id, []).append((signal.index, str(signal.kind)))
         with self._transaction():
             self._add_tasks(group.task for group in groups)
             for group in groups:
-                self._add_group(arm, step, group)
-                if self.record == "all" or (self.record == "signals" and group.id in fired):
+                emitted = kinds.get(group.id, [])
+                self._add_group(arm, step, group, sorted(kind for _, kind in emitted))
+                if self.record == "all" or (self.record == "signals" and emitted):
                     for position, trajectory in enumerate(group.trajectories):
-                        self._add_trajectory(arm, step, group, position, trajectory)
-            for signal in signals if self.record != "none" else ():
+                        mine = [kind for index, kind in emitted if index == position]
+                        self._add_trajectory(arm, step, group, position, trajectory, mine)
+            for signal in signals:
                 place = (arm, signal.group_id, str(signal.kind), signal.index)
                 evidence = canonical_json(signal.model_dump(mode="json")["evidence"])
                 self._insert("signals", *place, step, signal.task_id, evidence)
@@ -227,17 +243,23 @@ class RunStore(RunReader):
         """Record that a round was applied; see :class:`StoredRound`."""
         with self._transaction():
             key, body = _key(round, by), _pack(round.model_dump(mode="json"))
+            stored = StoredRound(arm, step, env_steps, pool_size, round, result)
+            counts = (int(stored.is_first), json.dumps(stored.counts()))
             self._insert("results", key, round.id, _pack(result.model_dump(mode="json")))
-            self._insert("rounds", arm, round.id, step, env_steps, pool_size, key, body)
+            self._insert("rounds", arm, round.id, step, env_steps, pool_size, key, *counts, body)
             self._add_tasks(context.task for context in round.contexts)
             self._add_tasks(result.accepted)
             for task in result.accepted:
                 for parent in task.parents or ("",):
                     self._insert("lineage", arm, round.id, task.id, parent)
+            explored = (one.context for one in result.explored)
+            kinds = {context.id: context.kind for context in (*round.contexts, *explored)}
             for position, verdict in enumerate(result.verdicts):
                 row = (verdict.draft_id, verdict.context_id, int(verdict.accepted))
                 end = (verdict.gate, verdict.reason, verdict.task_id)
-                self._insert("verdicts", arm, round.id, position, *row, *end)
+                asked = asked_for(verdict.draft, verdict.proposal)
+                draft = (kinds.get(verdict.context_id, ""), asked)
+                self._insert("verdicts", arm, round.id, position, *row, *end, *draft)
 
     def add_tasks(self, tasks: Iterable[Task]) -> None:
         """Store tasks, leaving tasks that are already stored unchanged."""
@@ -366,15 +388,21 @@ class RunStore(RunReader):
     def _eval_body(self, trajectory: EvalTrajectory) -> bytes:
         return _pack(self._without_texts(eval_trajectory_to_json(trajectory)))
 
-    def _add_group(self, arm: str, step: int, group: Group) -> None:
+    def _add_group(self, arm: str, step: int, group: Group, kinds: Sequence[str]) -> None:
         arrived = group.trajectories
         successes = sum(trajectory.success for trajectory in arrived)
         score = sum(trajectory.score for trajectory in arrived) / max(1, len(arrived))
         counts = (group.size, len(arrived), successes, score)
-        self._insert("groups", arm, group.id, step, group.task.id, *counts)
+        self._insert("groups", arm, group.id, step, group.task.id, *counts, names_to_row(kinds))
 
     def _add_trajectory(
-        self, arm: str, step: int, group: Group, position: int, trajectory: Trajectory
+        self,
+        arm: str,
+        step: int,
+        group: Group,
+        position: int,
+        trajectory: Trajectory,
+        kinds: Sequence[str],
     ) -> None:
         sampled = sampled_to_json(trajectory, self._kept, self.spell)
         if sampled is not None:
@@ -385,10 +413,13 @@ class RunStore(RunReader):
         )
         body = _pack(self._without_texts(trajectory_to_json(bare)))
         outcome = (int(trajectory.success), trajectory.score, str(trajectory.end_reason))
+        errors = sum(bool(step.error_kind) for step in trajectory.steps)
+        actions = " ".join(step.action for step in trajectory.steps)[:MAX_WORDS]
         self._insert(
             "trajectories",
             *(arm, group.id, position, step, group.task.id, trajectory.policy_version),
-            *(*outcome, len(trajectory.steps), body),
+            *(*outcome, len(trajectory.steps), names_to_row(kinds), errors),
+            *(names_to_row(advised(trajectory.cue_ids)), actions.lower(), body),
         )
 
     def _without_texts(self, trajectory: dict[str, Any]) -> dict[str, Any]:

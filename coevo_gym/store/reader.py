@@ -19,6 +19,7 @@ from coevo_gym.core.trajectory_json import eval_trajectory_from_json, trajectory
 from coevo_gym.store.folder import DAMAGED, decoding, open_to_read, storing
 from coevo_gym.store.rows import (
     COLUMNS,
+    HOLD,
     Decision,
     HeldTask,
     NoteCount,
@@ -69,10 +70,8 @@ class EvaluatedTask(NamedTuple):
     tags: tuple[str, ...]
 
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of the schema."""
-HOLD = "hold"
-"""Name of the gate that holds tasks until the user has reviewed them."""
 
 
 class RunReader:

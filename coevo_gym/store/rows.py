@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.notes import EXPECTED, Note
+from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.task import Task, canonical_json
+
+HOLD = "hold"
+"""Name of the gate that holds tasks until the user has reviewed them."""
 
 
 class StoredRound(NamedTuple):
@@ -33,6 +39,28 @@ class StoredRound(NamedTuple):
     def is_first(self) -> bool:
         """True if this round produced the arm's initial tasks (D_0)."""
         return self.step == 0 and (self.round.n_enough > 0 or not self.round.contexts)
+
+    def counts(self) -> dict[str, Any]:
+        """Return the round's counts and costs as JSON, for lists of rounds."""
+        round, result = self.round, self.result
+        judged = [verdict for verdict in result.verdicts if verdict.draft_id]
+        gates = (v.gate for v in judged if not v.accepted and v.gate != HOLD)
+        spent = sum(result.usage.values(), NO_USAGE)
+        return {
+            "kinds": dict(Counter(context.kind for context in round.contexts)),
+            "contexts": len(round.contexts) or round.n_unguided,
+            "drafts": len(judged),
+            "accepted": len(result.accepted),
+            "held": len(result.held),
+            "rejected": dict(Counter(gates).most_common()),
+            "steps_spent": result.env_steps,
+            "gate_steps": result.gate_steps,
+            "seconds": result.seconds,
+            "calls": spent.requests,
+            "tokens": spent.tokens,
+            "usd": spent.usd,
+            "usage": {name: used.model_dump() for name, used in result.usage.items()},
+        }
 
 
 class TaskCount(NamedTuple):
@@ -125,6 +153,17 @@ class StoredNote(NamedTuple):
 
     at: int
     note: Note
+
+
+def names_to_row(names: Iterable[str]) -> str:
+    """Join distinct names into a string such as ``,a,b,``, in which SQL can find each name."""
+    distinct = ",".join(dict.fromkeys(names))
+    return f",{distinct}," if distinct else ""
+
+
+def names_from_row(text: str) -> tuple[str, ...]:
+    """Return the names in a string from :func:`names_to_row`."""
+    return tuple(name for name in text.split(",") if name)
 
 
 def note_to_row(note: Note, *, whole: bool = True) -> tuple[Any, ...]:

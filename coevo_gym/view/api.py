@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from urllib.parse import unquote
 
 from coevo_gym import __version__
@@ -138,5 +139,6 @@ def shape_of(shelf: Shelf, path: str, query: Query) -> Shape:
                 source = shelf.run(parts.pop("run"))
             elif "eval" in parts:
                 source = shelf.evaluation(parts.pop("eval"))
-            return make(source, *parts.values(), *([query] if queried else []))
+            with source.kept_open() if isinstance(source, ShownRun) else nullcontext():
+                return make(source, *parts.values(), *([query] if queried else []))
     raise NotFound(f"The path /api/{path[:200]} does not exist.")

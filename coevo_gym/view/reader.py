@@ -14,10 +14,12 @@ from coevo_gym.core.evolution import Signal
 from coevo_gym.core.notes import INTERFACE, Note
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json
+from coevo_gym.store.database import SCHEMA
 from coevo_gym.store.folder import decoding, open_to_read, storing
-from coevo_gym.store.reader import RunReader
+from coevo_gym.store.reader import SCHEMA_VERSION, RunReader
 from coevo_gym.store.rows import COLUMNS, StoredRound
 from coevo_gym.store.sampled import ChoicesMade, Sampled, sampled_from_json
+from coevo_gym.view.query import fold
 
 _AT_ONCE = 500
 
@@ -66,24 +68,33 @@ class ViewReader(RunReader):
     """A database reader for runs and evaluations. It keeps the file open between queries.
 
     One page needs many short queries, so the reader keeps the file open for its whole life: one
-    response, or one export. Between queries it holds no lock that could block a writer. Not
-    thread-safe.
+    response, or one export. Between queries it holds no lock that could block a writer. A file
+    that does not exist yet is read as an empty database. Not thread-safe.
     """
 
     def __init__(self, path: Path) -> None:
-        self._connection: sqlite3.Connection | None = None
+        self.path, self._checked = path, {}
         self._last_round: StoredRound | None = None
-        super().__init__(path)
+        with storing(path):
+            if path.is_file():
+                self._connection = open_to_read(path)
+            else:
+                self._connection = sqlite3.connect(":memory:", check_same_thread=False)
+                self._connection.executescript(f"{SCHEMA} PRAGMA user_version={SCHEMA_VERSION}")
+            self._connection.create_function("fold", 1, fold, deterministic=True)
+        self._check_version(self._rows("PRAGMA user_version")[0][0])
 
     def __del__(self) -> None:
-        if self._connection is not None:
+        if hasattr(self, "_connection"):
             self._connection.close()
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with storing(self.path):
-            if self._connection is None:
-                self._connection = open_to_read(self.path)
             return self._connection.execute(query, values).fetchall()
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run a query, which may call :func:`fold`, and return its rows."""
+        return self._rows(query, *values)
 
     def round(self, arm: str, round_id: str) -> StoredRound:
         """Return a stored round, and cache it so that its drafts can be read quickly."""
@@ -91,16 +102,6 @@ class ViewReader(RunReader):
         if last is None or (last.arm, last.round.id) != (arm, round_id):
             last = self._last_round = super().round(arm, round_id)
         return last
-
-    def counts(self) -> tuple[int, int]:
-        """Return the numbers of stored episodes and tasks."""
-        ((trajectories,),) = self._rows("SELECT count(*) FROM trajectories")
-        ((tasks,),) = self._rows("SELECT count(*) FROM tasks")
-        return trajectories, tasks
-
-    def instructions(self) -> dict[str, str]:
-        """Return the instructions of all tasks, keyed by task id."""
-        return dict(self._rows("SELECT id, instruction FROM tasks"))
 
     def kept(self) -> dict[str, bool]:
         """Report whether the run stores choices, tokens and advantages."""
@@ -119,11 +120,8 @@ class ViewReader(RunReader):
 
     def trajectory(self, arm: str, group: str, position: int) -> Trajectory | None:
         """Return an episode's trajectory, or None if the episode is not stored."""
-        rows = self._rows(
-            "SELECT body FROM trajectories WHERE arm = ? AND group_id = ? AND position = ?",
-            *(arm, group, position),
-        )
-        return trajectory_from_json(self._with_texts(self._unpack(rows[0][0]))) if rows else None
+        body = self._of_episode("trajectories", arm, group, position)
+        return body and trajectory_from_json(self._with_texts(self._unpack(body)))
 
     def signals_of(self, arm: str, group: str) -> list[Signal]:
         """Return the signals emitted for a group's episodes."""
@@ -184,16 +182,12 @@ class ViewReader(RunReader):
 
     def stores(self, arm: str, group: str, position: int) -> bool:
         """Return True if an episode is stored."""
-        query = "SELECT 1 FROM trajectories WHERE arm = ? AND group_id = ? AND position = ?"
-        return bool(self._rows(query, arm, group, position))
+        return self._of_episode("trajectories", arm, group, position) is not None
 
     def sampled(self, arm: str, group: str, position: int) -> Sequence[Sampled | None] | None:
         """Return the policy's stored decision at each step of an episode."""
-        rows = self._rows(
-            "SELECT body FROM sampled WHERE arm = ? AND group_id = ? AND position = ?",
-            *(arm, group, position),
-        )
-        return sampled_from_json(self._unpack(rows[0][0]), self._text) if rows else None
+        body = self._of_episode("sampled", arm, group, position)
+        return body and sampled_from_json(self._unpack(body), self._text)
 
     def token_texts(self, ids: Sequence[int]) -> Mapping[int, str]:
         """Return the text of each token, keyed by token id. Omit tokens without stored text."""
@@ -208,18 +202,22 @@ class ViewReader(RunReader):
 
     def advantages(self, arm: str, group: str, position: int) -> float | Sequence[float] | None:
         """Return an episode's stored advantage, or the advantages of its steps."""
-        rows = self._rows(
-            "SELECT body FROM advantages WHERE arm = ? AND group_id = ? AND position = ?",
-            *(arm, group, position),
-        )
+        body = self._of_episode("advantages", arm, group, position)
         with decoding(self.path):
-            found: float | Sequence[float] | None = json.loads(rows[0][0]) if rows else None
+            found: float | Sequence[float] | None = body and json.loads(body)
         return found
 
     def eval_episodes_kept(self, policy: str) -> set[tuple[str, int]]:
         """Return the task id and sample number of each evaluation episode with stored steps."""
         query = "SELECT task_id, sample FROM evaluations WHERE arm = ? AND body IS NOT NULL"
         return set(self._rows(query, policy))
+
+    def _of_episode(self, table: str, arm: str, group: str, position: int) -> Any:
+        """Return the body that a table contains for an episode, or None if there is none."""
+        place = "arm = ? AND group_id = ? AND position = ?"
+        query = f"SELECT body FROM {table} WHERE {place}"  # noqa: S608 (constants)
+        rows = self._rows(query, arm, group, position)
+        return rows[0][0] if rows else None
 
     def _text(self, value: Any) -> str:
         """Return the string that a JSON value contains, or that it refers to by hash."""

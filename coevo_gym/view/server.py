@@ -1,10 +1,18 @@
-"""The viewer's read-only server: pages, their JSON, and change notifications."""
+"""The viewer's read-only server: pages, their JSON, and change notifications.
+
+``/api/live`` sends a message for each changed run or evaluation, with ``{"run": id}`` or ``{"eval":
+id}`` as its data. The message contains nothing else; the page requests new data itself. A periodic
+comment reveals broken connections.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import unquote
 
@@ -17,17 +25,19 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from coevo_gym.store.progress import PROGRESS
 from coevo_gym.view.api import answer
-from coevo_gym.view.index.schema import remove_stale
-from coevo_gym.view.live import Reading, events
 from coevo_gym.view.refusals import ApiProblem, Refusal
-from coevo_gym.view.shelf import Shelf
+from coevo_gym.view.shelf import Shelf, Stamps, stamps
 from coevo_gym.view.shell import STATIC, guarded
 
 logger = logging.getLogger(__name__)
 
 _JSON = "application/json"
 _PREFIX = "/api/"
+EVERY_S = 1.0
+_COMMENT_S = 15.0
+State = Mapping[tuple[str, str], Stamps]
 
 
 def make_app(shelf: Shelf, stopping: threading.Event | None = None) -> ASGIApp:
@@ -36,14 +46,8 @@ def make_app(shelf: Shelf, stopping: threading.Event | None = None) -> ASGIApp:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        reading = Reading(shelf, stop)
-        await run_in_threadpool(remove_stale)
-        reading.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            await run_in_threadpool(reading.join)
+        yield
+        stop.set()
 
     async def page(_: Request) -> Response:
         return FileResponse(STATIC / "index.html", media_type="text/html")
@@ -91,3 +95,49 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 def _told(problem: ApiProblem, status: int) -> Response:
     return Response(problem.model_dump_json(), status, media_type=_JSON)
+
+
+def state_of(shelf: Shelf) -> State:
+    """Return modification times and sizes of run and evaluation files, to detect changes."""
+    runs = {
+        ("run", id): stamps(
+            *(run.metrics, run.database, run.summary, run.path / PROGRESS),
+            run.database.with_name(f"{run.database.name}-wal"),
+        )
+        for id, run in shelf.library.runs().items()
+    }
+    evals = {
+        ("eval", id): stamps(shown.results, shown.summary)
+        for id, shown in shelf.library.evals().items()
+    }
+    return {**runs, **evals}
+
+
+def changes(before: State, now: State) -> list[dict[str, str]]:
+    """Return the new, removed and changed runs and evaluations as event data."""
+    return [
+        {kind: id}
+        for kind, id in {**before, **now}
+        if before.get((kind, id)) != now.get((kind, id))
+    ]
+
+
+async def events(shelf: Shelf, stopping: threading.Event) -> AsyncIterator[bytes]:
+    """Yield the event stream of ``/api/live`` until ``stopping`` is set."""
+    known = await run_in_threadpool(state_of, shelf)
+    yield b"retry: 2000\n\n"
+    said = looked = time.monotonic()
+    while not stopping.is_set():
+        await asyncio.sleep(0.1)
+        now = time.monotonic()
+        if now - looked < EVERY_S:
+            continue
+        looked = now
+        state = await run_in_threadpool(state_of, shelf)
+        for change in changes(known, state):
+            yield f"data: {json.dumps(change)}\n\n".encode()
+            said = now
+        known = state
+        if now - said >= _COMMENT_S:
+            yield b": here\n\n"
+            said = now

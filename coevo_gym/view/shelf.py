@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,20 +10,30 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from coevo_gym.core.errors import CoevoError, StoreError
-from coevo_gym.core.reading import open_regular
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine
-from coevo_gym.store.folder import RunFolder, read_json
-from coevo_gym.view.index.index import Index, Stamps, stamps
+from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.view.library import OF_TABLE, Library, name_of
 from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import Damaged, NotFound
-from coevo_gym.view.rows import TaskBrief
 from coevo_gym.view.safe import Censor
 
 T = TypeVar("T")
 Line = Mapping[str, Any]
+Stamps = tuple[tuple[int, int, int], ...]
+
+
+def stamps(*files: Path) -> Stamps:
+    """Return each file's modification time, size and inode, to detect changes."""
+    found = []
+    for file in files:
+        try:
+            stat = file.stat()
+            found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        except OSError:
+            found.append((-1, -1, -1))
+    return tuple(found)
 
 
 class Shelf:
@@ -67,12 +76,6 @@ class Shelf:
         """Return all evaluations."""
         return list(starmap(self._eval, self.library.evals().items()))
 
-    def indexes(self) -> list[Index]:
-        """Return the indexes that have been opened."""
-        with self._lock:
-            shown = list(self._runs.values())
-        return [run.index for run in shown if run.indexed]
-
     def _run(self, id: str, folder: RunFolder) -> ShownRun:
         with self._lock:
             return self._runs.setdefault(folder.path, ShownRun(id, folder))
@@ -88,16 +91,11 @@ class ShownRun:
     Attributes:
         id: id of the run, used in paths.
         folder: folder of the run.
-        index: index of its episodes, groups, tasks and drafts.
     """
 
     def __init__(self, id: str, folder: RunFolder) -> None:
         self.id, self.folder = id, folder
-        self._lock = threading.Lock()
-        self._index: Index | None = None
-        self._manifest: tuple[Stamps, dict[str, Any], RunConfig] | None = None
-        self._lines = _Lines(folder.metrics)
-        self._reader: ViewReader | None = None
+        self._open = threading.local()
         self._kept: dict[str, tuple[object, Any]] = {}
 
     @property
@@ -107,40 +105,39 @@ class ShownRun:
         return f"{table}/{name}" if self.id == f"{table}{OF_TABLE}{name}" else name
 
     @property
-    def indexed(self) -> bool:
-        """Return True if the index has been opened."""
-        return self._index is not None
-
-    @property
-    def index(self) -> Index:
-        """Return the index, creating it on first use."""
-        with self._lock:
-            self._index = self._index or Index(self.folder)
-            return self._index
-
-    @property
     def reader(self) -> ViewReader:
         """Return a reader for the run's database.
 
         Raises:
-            NotFound: if there is no database yet.
             Damaged: if the database cannot be read.
         """
-        if self._reader is not None:
-            return self._reader
-        if not self.folder.database.is_file():
-            raise NotFound(f"{self.folder.path} contains no data yet, or its run.db is missing.")
+        readers: list[ViewReader] | None = getattr(self._open, "readers", None)
+        if readers:
+            return readers[0]
         with told_as_damaged():
-            return ViewReader(self.folder.database)
+            reader = ViewReader(self.folder.database)
+        if readers is not None:
+            readers.append(reader)
+        return reader
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
-        """Context manager that lets all responses share one database reader. Not thread-safe."""
-        self._reader = self.reader
+        """Context manager that lets this thread use one reader instead of one per query."""
+        outer = getattr(self._open, "readers", None)
+        self._open.readers = [] if outer is None else outer
         try:
             yield
         finally:
-            self._reader = None
+            self._open.readers = outer
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run a query on the run's database.
+
+        Raises:
+            Damaged: if the database cannot be read.
+        """
+        with told_as_damaged():
+            return self.reader.rows(query, *values)
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -162,8 +159,17 @@ class ShownRun:
 
     @property
     def lines(self) -> Sequence[Line]:
-        """Return the lines of the run's metrics file, in order."""
-        return self._lines.read()
+        """Return the complete lines of the run's metrics file, in order.
+
+        Raises:
+            Damaged: if the file cannot be read.
+        """
+
+        def read() -> Sequence[Line]:
+            with told_as_damaged():
+                return [line for line in read_lines(self.folder.metrics) if "event" in line]
+
+        return self.kept("lines", read, until=stamps(self.folder.metrics))
 
     def lines_of(self, arm: str, event: Literal["step", "eval"] = "step") -> dict[int, Line]:
         """Return the metrics of an arm's training steps or evaluations, keyed by step."""
@@ -204,31 +210,27 @@ class ShownRun:
         if arm not in arms and arm not in others:
             raise NotFound(f"{self.id} has no arm {arm[:60]!r}. Choose one of: {', '.join(arms)}.")
 
-    def brief_of(self, id: str) -> TaskBrief:
-        """Return a short description of a task. For an unknown task, it contains only the id."""
-        found = self.index.rows("SELECT name, instruction, origin FROM tasks WHERE id = ?", id)
-        name, instruction, origin = found[0] if found else ("", "", "")
-        return TaskBrief(id=id, name=name, instruction=instruction, origin=origin)
-
     def kept(self, name: str, make: Callable[[], T], *, until: object = None) -> T:
-        """Return the result of ``make()``, cached until the run's index changes.
+        """Return the result of ``make()``, cached until the run's database changes.
 
         If ``until`` is given, the result is cached until this value changes instead.
         """
-        with told_as_damaged():
-            revision = self.index.refresh() if until is None else until
+        database = self.folder.database
+        log = database.with_name(f"{database.name}-wal")
+        state = stamps(database, log) if until is None else until
         known = self._kept.get(name)
-        if known is None or known[0] != revision:
-            known = self._kept[name] = (revision, make())
+        if known is None or known[0] != state:
+            known = self._kept[name] = (state, make())
         found: T = known[1]
         return found
 
     def _read(self) -> tuple[dict[str, Any], RunConfig]:
-        stamp = stamps(self.folder.manifest)
-        if self._manifest is None or self._manifest[0] != stamp:
-            with told_as_damaged():
-                self._manifest = (stamp, *read_manifest(self.folder))
-        return self._manifest[1:]
+        with told_as_damaged():
+            return self.kept(
+                "manifest",
+                lambda: read_manifest(self.folder),
+                until=stamps(self.folder.manifest),
+            )
 
 
 class ShownEval:
@@ -266,11 +268,8 @@ class ShownEval:
         """Return a reader for the evaluation's episodes.
 
         Raises:
-            NotFound: if the episodes are not stored.
             Damaged: if the database cannot be read.
         """
-        if not self.folder.database.is_file():
-            raise NotFound(f"{self.folder.database}, which stores the episodes' steps, is missing.")
         with told_as_damaged():
             return ViewReader(self.folder.database)
 
@@ -293,41 +292,6 @@ class ShownEval:
                     raise StoreError(f"{self.folder.config} does not specify {missing[0]!r}.")
                 self._known = (stamp, config, self.folder.lines())
         return self._known[1:]
-
-
-class _Lines:
-    """An incremental reader for a growing JSON Lines file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._lock = path, threading.Lock()
-        self._lines: list[Line] = []
-        self._inode, self._end = -1, 0
-
-    def read(self) -> Sequence[Line]:
-        """Return all complete lines of the file."""
-        with self._lock:
-            try:
-                with open_regular(self._path) as file:
-                    self._read_on(file)
-            except OSError:
-                self._lines, self._inode, self._end = [], -1, 0
-            return tuple(self._lines)
-
-    def _read_on(self, file: Any) -> None:
-        ((_, _, inode),) = stamps(self._path)
-        size = file.seek(0, 2)
-        if inode != self._inode or size < self._end:  # the file was replaced
-            self._lines, self._inode, self._end = [], inode, 0
-        file.seek(self._end)
-        whole, newline, _ = file.read(size - self._end).rpartition(b"\n")
-        self._end += len(whole) + len(newline)
-        for text in whole.split(b"\n"):
-            try:
-                line = json.loads(text)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(line, dict) and "event" in line:
-                self._lines.append(line)
 
 
 @contextmanager

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -184,32 +182,6 @@ def test_what_nobody_needs_is_freed_and_nothing_else(coevo: Coevo) -> None:
     coevo("compare", "toy-run")
     coevo("resume", "cut")
     assert read_json(Path("runs/cut/summary.json")) == read_json(RUN / "summary.json")
-
-
-def test_indexes_that_nobody_uses_are_freed(
-    coevo: Coevo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from coevo_gym.view.index.schema import index_file
-
-    monkeypatch.setenv("COEVO_HOME", str(tmp_path / "home"))
-    coevo("runs", "gc", "--dry-run")
-    assert not (tmp_path / "home").exists()
-    files = {name: index_file(Path("runs") / name) for name in ("toy-run", "gone", "old")}
-    Path("runs/old").mkdir()
-    (Path("runs/old") / "thesis.tex").write_text("years")
-    for name, file in files.items():
-        with closing(sqlite3.connect(file)) as db:
-            db.execute("CREATE TABLE meta (key, value)")
-            path = str(Path("runs") / name)
-            db.execute("INSERT INTO meta VALUES ('path', ?)", (str(Path(path).resolve()),))
-            db.commit()
-    long_ago = files["old"].stat().st_mtime - 8 * 86_400
-    os.utime(files["old"], (long_ago, long_ago))
-    told = json.loads(coevo("runs", "gc", "--dry-run", "--json"))
-    indexes = {row["path"] for row in told["items"] if "index" in row["why"]}
-    assert indexes == {str(files["gone"]), str(files["old"])}
-    coevo("runs", "gc", "--yes")
-    assert [name for name, file in files.items() if file.exists()] == ["toy-run"]
 
 
 def test_an_older_checkpoint_stays_where_the_latest_is_damaged(coevo: Coevo) -> None:

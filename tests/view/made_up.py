@@ -530,7 +530,7 @@ ANSWERS: dict[str, Any] = {
         "group": group_row(), "trajectories": [trajectory_row(n) for n in range(4)],
         "before": None, "after": "g18",
     },
-    f"{_AT}/trajectories": _paged([trajectory_row(n) for n in range(4)], read=1.0),
+    f"{_AT}/trajectories": _paged([trajectory_row(n) for n in range(4)]),
     **{f"{_AT}/trajectories/coevolve.g7.{n}": trajectory(n) for n in range(4)},
     f"{_AT}/tasks": _paged([task_row(), task_row(PARENT, round="")]),
     f"{_AT}/tasks/{TASK}": task(),
@@ -544,7 +544,7 @@ ANSWERS: dict[str, Any] = {
     "search": {
         "q": "jacket", "hits": [_hit("task", f"{_AT}/tasks/{TASK}"),
                                 _hit("trajectory", f"{_AT}/trajectories/coevolve.g7.1")],
-        "totals": {"task": 1, "trajectory": 1}, "read": 1.0,
+        "totals": {"task": 1, "trajectory": 1},
     },
 }  # fmt: skip
 """Answers by path."""

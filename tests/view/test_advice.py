@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.core.advice import AdviceOrigin, AdviceState
+from coevo_gym.core.advice import AdviceOrigin, AdviceState, advised
 from coevo_gym.core.notes import VERDICTS, Note
 from coevo_gym.core.task import FrozenDict, Split
 from coevo_gym.envs.webshop import BENCHMARK
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.rows import names_to_row
 from coevo_gym.view.api import answer
 from coevo_gym.view.export.gathering import answers, pages
 from coevo_gym.view.library import Library
@@ -44,8 +45,10 @@ def _tell(database: Path, group: str, position: int, cue: str) -> None:
         )
         episode = json.loads(zlib.decompress(body)) | {"cue_ids": [cue]}
         packed = zlib.compress(json.dumps(episode).encode())
+        advice = names_to_row(advised([cue]))
         db.execute(
-            f"UPDATE trajectories SET body = ? WHERE {place}", (packed, ARM, group, position)
+            f"UPDATE trajectories SET body = ?, advice = ? WHERE {place}",
+            (packed, advice, ARM, group, position),
         )
         db.commit()
 
@@ -91,12 +94,7 @@ def folder(sample_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture
 def shelf(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     monkeypatch.chdir(folder)
-    shelf = Shelf(Library())
-    index = shelf.run(RUN).index
-    index.refresh()
-    while index.read_on():
-        pass
-    return shelf
+    return Shelf(Library())
 
 
 def test_advice_has_its_text_its_origin_and_its_usefulness(shelf: Shelf) -> None:

@@ -40,8 +40,6 @@ def page(sample_folder: Path, coevo_home: Path, tmp_path_factory: pytest.TempPat
 
 def test_an_export_says_what_the_server_says(page: Path, beside: Path) -> None:
     data, shelf = data_in(page), Shelf(Library())
-    while shelf.run(RUN).index.read_on():
-        pass
     kinds = {re.sub(r"[0-9a-f]{16,}|\d+", "*", path) for path in data["answers"]}
     assert len(kinds) > 20
     seen = set()
@@ -54,7 +52,7 @@ def test_an_export_says_what_the_server_says(page: Path, beside: Path) -> None:
         told = json.loads(answer(shelf, path, "per_page=500" if is_list else ""))
         exported = whole(value, data["texts"])
         for one in (told, exported):
-            for paging in ("per_page", "pages", "read"):
+            for paging in ("per_page", "pages"):
                 one.pop(paging, None)
         assert exported == told, path
     told = json.loads(answer(shelf, "compare", f"a=runs/{RUN}/random&b=runs/{RUN}/static"))
@@ -250,8 +248,6 @@ def test_exported_pages_filter_as_the_server_does(page: Path, beside: Path, tmp_
     )
     assert done.returncode == 0, done.stderr
     shelf = Shelf(Library())
-    while shelf.run(RUN).index.read_on():
-        pass
     for (path, query), exported in zip(asked, json.loads(done.stdout), strict=True):
         pairs = [
             f"{name}={one}"

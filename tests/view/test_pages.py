@@ -398,7 +398,7 @@ def test_what_got_worse_after_a_round_is_listed(shared: Visit) -> None:
 
 
 def test_errors_and_empty_lists_say_what_to_do(chromium: Browser) -> None:
-    empty = {"rows": [], "total": 0, "page": 1, "pages": 1, "per_page": 50, "read": 1.0}
+    empty = {"rows": [], "total": 0, "page": 1, "pages": 1, "per_page": 50}
     answers = {
         "about": ANSWERS["about"],
         "runs": {"runs": [], "evals": []},

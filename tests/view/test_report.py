@@ -20,7 +20,7 @@ from coevo_gym.core.errors import StoreError
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.view.api import answer
 from coevo_gym.view.export import write
-from coevo_gym.view.export.plain import MOST_TASKS, plain_page
+from coevo_gym.view.export.gathering import MOST_TASKS, plain_page
 from coevo_gym.view.export.write import write_picture, write_report
 from coevo_gym.view.library import Library
 from coevo_gym.view.shelf import Shelf
@@ -201,7 +201,7 @@ def test_of_many_new_tasks_the_latest_are_listed(
     beside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert MOST_TASKS >= 100
-    monkeypatch.setattr("coevo_gym.view.export.plain.MOST_TASKS", 5)
+    monkeypatch.setattr("coevo_gym.view.export.gathering.MOST_TASKS", 5)
     html = plain_page(Shelf(Library([RUN])).runs()[0])
     assert html.count("<li><bdi>") == 5
     assert "the latest 5 are listed" in html

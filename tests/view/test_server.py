@@ -25,12 +25,11 @@ from coevo_gym.store.folder import RunFolder
 from coevo_gym.view import shell
 from coevo_gym.view.api import answer
 from coevo_gym.view.library import Library
-from coevo_gym.view.live import changes, events, state_of
-from coevo_gym.view.server import make_app
+from coevo_gym.view.server import changes, events, make_app, state_of
 from coevo_gym.view.shelf import Shelf
 from tests.runs.conftest import ROOT
 from tests.view.sample import EVAL, RUN
-from tests.view.test_index import fired, group
+from tests.view.test_lists import fired, group
 
 HERE = "http://127.0.0.1:8770"
 
@@ -134,7 +133,7 @@ def test_a_fault_of_ours_is_told_without_its_details(
 
 def test_pages_hear_of_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("coevo_gym.view.live.EVERY_S", 0.0)
+    monkeypatch.setattr("coevo_gym.view.server.EVERY_S", 0.0)
     folder = RunFolder(tmp_path / "runs" / "live")
     folder.path.mkdir(parents=True)
     folder.manifest.write_text("{}")

@@ -17,7 +17,7 @@ from coevo_gym.core.spaces import visible
 from coevo_gym.core.task import Task
 from coevo_gym.runs.display import SafeConsole
 from coevo_gym.runs.tasks.story import Story
-from coevo_gym.store.reader import HOLD
+from coevo_gym.store.rows import HOLD
 
 WIDEST = 110
 """Maximum text width in columns, even on a wider terminal."""

@@ -15,7 +15,8 @@ from coevo_gym.core.task import Task
 from coevo_gym.curricula.pool.pool import require_train
 from coevo_gym.provision import extra_advice
 from coevo_gym.store.folder import RunFolder, write_atomic
-from coevo_gym.store.reader import HOLD, RunReader
+from coevo_gym.store.reader import RunReader
+from coevo_gym.store.rows import HOLD
 
 
 class FileColumn(NamedTuple):

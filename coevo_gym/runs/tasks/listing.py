@@ -11,8 +11,8 @@ from coevo_gym.core.task import Task, parse_split
 from coevo_gym.envs.held_out import native_tasks
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.store.folder import RunFolder
-from coevo_gym.store.reader import HOLD, RunReader
-from coevo_gym.store.rows import StoredRound
+from coevo_gym.store.reader import RunReader
+from coevo_gym.store.rows import HOLD, StoredRound
 
 
 def native_rows(benchmark: str, split: str, subset: str | None) -> list[dict[str, Any]]:

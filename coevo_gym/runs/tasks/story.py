@@ -11,8 +11,8 @@ from coevo_gym.core.evolution import Context, Explored, Signal, Verdict
 from coevo_gym.core.task import Task
 from coevo_gym.curricula.signals import UNGUIDED
 from coevo_gym.store.folder import RunFolder
-from coevo_gym.store.reader import HOLD, RunReader
-from coevo_gym.store.rows import Decision, StoredRound, TaskCount, VerdictPlace
+from coevo_gym.store.reader import RunReader
+from coevo_gym.store.rows import HOLD, Decision, StoredRound, TaskCount, VerdictPlace
 
 FEWEST = 4
 """Minimum number of characters in an abbreviated id."""

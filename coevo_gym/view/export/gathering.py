@@ -1,17 +1,26 @@
-"""Functions that collect the API responses for an export."""
+"""The contents of an export: API responses, and plain HTML pages for readers without JavaScript."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import chain, permutations, zip_longest
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
+from coevo_gym.core.kinds import kind_of
+from coevo_gym.core.spaces import visible
 from coevo_gym.core.task import Split
 from coevo_gym.view.api import shape_of
+from coevo_gym.view.export.curve import Line, Point, draw
 from coevo_gym.view.filters import paging_of
 from coevo_gym.view.model.drafts import draft_rows
 from coevo_gym.view.model.evals import episode_rows
+from coevo_gym.view.model.runs import RunDetail, run_detail
 from coevo_gym.view.model.search import (
     KINDS,
     draft_hits,
@@ -23,13 +32,18 @@ from coevo_gym.view.model.search import (
 from coevo_gym.view.model.steps import group_rows
 from coevo_gym.view.model.tasks import task_rows
 from coevo_gym.view.model.trajectory_list import all_trajectories
+from coevo_gym.view.numbers import count, interval, percent
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import Refusal
 from coevo_gym.view.rows import ListRow
-from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
+from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun
 
 MOST_COMPARED = 12
 """Maximum number of arms and evaluations that an export compares in pairs."""
+MOST_RUNS = 20
+"""Maximum number of runs that an export shows as plain HTML."""
+MOST_TASKS = 200
+"""Maximum number of new tasks listed per run in plain HTML."""
 _WALKED = ("walks", "evidence", "contrast")
 """Fields that contain the steps of exploration walks and of the rollouts before these walks."""
 
@@ -60,14 +74,6 @@ class ExportedPage(NamedTuple):
     path: str
     of: str
     kind: str
-
-
-def read_all(shelf: Shelf) -> None:
-    """Add the actions of all episodes to the search index."""
-    for run in shelf.runs():
-        with suppress(Refusal), told_as_damaged():
-            while run.index.read_on():
-                pass
 
 
 def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Response]:
@@ -184,7 +190,7 @@ def _of_run(shelf: Shelf, run: ShownRun, *, episodes: bool) -> Iterator[Response
     yield _ask(shelf, f"{at}/measures")
     yield _ask(shelf, f"{at}/task-set")
     if episodes:
-        yield Response(f"{at}/trajectories", {**_listed(all_trajectories(run)), "read": 1.0})
+        yield Response(f"{at}/trajectories", _listed(all_trajectories(run)))
     yield Response(f"{at}/tasks", _listed(task_rows(run)))
     rejected = _ask(shelf, f"{at}/drafts").value
     yield Response(f"{at}/drafts", {**rejected, **_listed(draft_rows(run))})
@@ -251,3 +257,66 @@ def _hits(shelf: Shelf) -> Iterator[Json]:
 
 def _listed(rows: Sequence[ListRow]) -> Json:
     return {"rows": [row.exported() for row in rows], **paging_of(len(rows), 1, max(1, len(rows)))}
+
+
+def plain_pages(shelf: Shelf) -> Iterator[str]:
+    """Yield plain HTML pages for at most :data:`MOST_RUNS` readable runs."""
+    for run in shelf.runs()[:MOST_RUNS]:
+        try:
+            yield shelf.censor.clean(plain_page(run))
+        except Refusal:
+            continue
+
+
+def plain_page(run: ShownRun) -> str:
+    """Render a run as HTML that does not need JavaScript.
+
+    Raises:
+        Damaged: if the run cannot be read.
+    """
+    detail = run_detail(run)
+    found = [row for row in task_rows(run) if row.step]
+    return _template().render(
+        run=detail,
+        curve=success_curve(detail),
+        tasks=found[-MOST_TASKS:],
+        total=len(found),
+        interval=interval,
+        label=lambda kind: kind_of(kind).label,
+    )
+
+
+def success_curve(run: RunDetail, size: tuple[float, float] = (760.0, 300.0)) -> str:
+    """Return an SVG plot of each arm's held-out success rate, or "" if no rate is known."""
+    lines = [Line(arm.name, _points(run, arm.name)) for arm in run.arms if arm.trained]
+    lines = [line for line in lines if any(math.isfinite(point.y) for point in line.points)]
+    if not lines:
+        return ""
+    title = "Success on held-out tasks over env steps"
+    x_label = "env steps, including exploration and gates"
+    return draw(lines[::-1], title, x_label, "success", size=size)
+
+
+def _points(run: RunDetail, arm: str) -> Sequence[Point]:
+    def known(value: float | None) -> float:
+        return math.nan if value is None else value
+
+    return [
+        Point(one.env_steps, known(one.success), known(one.low), known(one.high))
+        for one in run.evaluations
+        if one.arm == arm
+    ]
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: visible(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": percent, "count": count}
+    return environment.get_template("plain.html")

@@ -30,8 +30,14 @@ from coevo_gym.store.folder import RunFolder, storing, write_atomic
 from coevo_gym.store.reader import RunReader
 from coevo_gym.view.api import about
 from coevo_gym.view.export.curve import picture
-from coevo_gym.view.export.gathering import Response, answers, page_of, pages, read_all
-from coevo_gym.view.export.plain import plain_pages, success_curve
+from coevo_gym.view.export.gathering import (
+    Response,
+    answers,
+    page_of,
+    pages,
+    plain_pages,
+    success_curve,
+)
 from coevo_gym.view.filters import LISTS
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.runs import run_detail
@@ -287,8 +293,6 @@ def export_pages(
         )
     as_file = _is_file(target)
     shelf = Shelf(library)
-    tell("reading episodes")
-    read_all(shelf)
     export = _Export(shelf, held_out=episodes, tell=tell)
     with ExitStack() as reading:
         for run in shelf.runs():

@@ -30,7 +30,7 @@ same paths. Every response is one of these models; unknown numbers are ``null``.
 | ``evals/{name}/episodes/{id}`` | :class:`~coevo_gym.view.model.trajectories.TrajectoryDetail` |
 | ``compare?a=&b=`` | :class:`~coevo_gym.view.model.comparing.Compared` |
 | ``search?q=`` | :class:`~coevo_gym.view.model.search.SearchResult` |
-| ``live`` | server-sent events, see :mod:`coevo_gym.view.live`; not in an export |
+| ``live`` | server-sent events, see :mod:`coevo_gym.view.server`; not in an export |
 
 Lists accept filters as query parameters; the docstring of the row model lists them. Lists also
 accept ``page`` (from 1) and ``per_page`` (50; at most 500). A row must match all parameters; if a

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from coevo_gym.core.errors import ConfigError
@@ -130,22 +131,16 @@ def _brief(tasks: Iterable[ChangedTask]) -> tuple[ChangedTask, ...]:
 
 def _places(shelf: Shelf, found: Comparison) -> list[str]:
     """Return the arms and evaluations that can be compared with each other."""
-    places = []
+    places, wanted = [], (found.benchmark, found.split)
     for run in shelf.runs():
-        try:
+        with suppress(Damaged):  # the list of runs shows the problem
             config = run.config
-            same = (config.benchmark.name, config.evaluation.split)
-            if same == (found.benchmark, found.split):
+            if (config.benchmark.name, config.evaluation.split) == wanted:
                 kept = run.reader
                 names = (RANDOM, WARMUP, *config.arms)
                 places += [f"runs/{run.id}/{arm}" for arm in names if kept.evaluation_steps(arm)]
-        except (Damaged, NotFound):
-            continue  # the list of runs shows the problem
     for shown in shelf.evals():
-        try:
-            config_: Mapping[str, object] = shown.config
-            if (config_["benchmark"], config_["split"]) == (found.benchmark, found.split):
+        with suppress(Damaged):
+            if (shown.config["benchmark"], shown.config["split"]) == wanted:
                 places.append(f"evals/{shown.id}")
-        except Damaged:
-            continue
     return places

@@ -19,11 +19,11 @@ from coevo_gym.core.evolution import (
     asked_for,
 )
 from coevo_gym.core.task import thaw
+from coevo_gym.curricula.signals import UNGUIDED
 from coevo_gym.runs.tasks.story import Story, find_story
 from coevo_gym.store.rows import Decision
 from coevo_gym.view.filters import DRAFTS, select
-from coevo_gym.view.index.filling import between
-from coevo_gym.view.query import Query
+from coevo_gym.view.query import Query, fold
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import ListRow, Paged, Shape, SignalView, TaskBrief, brief
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
@@ -181,9 +181,12 @@ class GateView(Shape):
 
 _EXAMPLES = 5
 _QUERY = (
-    "SELECT d.arms, d.round_id, d.step, d.first, d.position, d.id, d.accepted, d.gate, d.reason, "
-    "d.kind, d.context_id, d.instruction, d.text, k.id, k.name, k.instruction, k.origin "
-    "FROM drafts AS d LEFT JOIN tasks AS k ON k.id = d.task_id AND d.task_id <> '' "
+    "SELECT r.key, r.arm, r.round_id, r.step, r.first, position, draft_id, accepted, gate, "
+    "reason, "
+    "CASE WHEN kind = '' AND json_extract(r.counts, '$.kinds') = '{}' THEN ? ELSE kind END, "
+    "context_id, verdicts.instruction, k.id, k.name, k.instruction, k.origin "
+    "FROM rounds AS r JOIN verdicts USING (arm, round_id) "
+    "LEFT JOIN tasks AS k ON k.id = task_id WHERE draft_id <> '' ORDER BY r.rowid, position"
 )
 
 
@@ -216,7 +219,16 @@ def draft_rows(run: ShownRun) -> list[DraftRow]:
     """Return all drafts in a run as rows for lists."""
 
     def read() -> list[DraftRow]:
-        return list(map(_row, run.index.rows(f"{_QUERY} ORDER BY d.number")))
+        shared: dict[str, list[str]] = {}
+        first = "SELECT key, arm FROM rounds WHERE first ORDER BY rowid"
+        for key, arm in run.rows(first):
+            shared.setdefault(key, []).append(arm)
+        found = []
+        for key, arm, *row in run.rows(_QUERY, UNGUIDED):
+            arms = shared.get(key, [arm])
+            if arm == arms[0]:
+                found.append(_row(arms, row))
+        return found
 
     return run.kept("drafts", read)
 
@@ -311,14 +323,13 @@ def _row_of(run: ShownRun, story: Story) -> DraftRow:
     )
 
 
-def _row(row: Sequence[Any]) -> DraftRow:
-    arms, round_id, step, first, position, id, accepted, gate, reason, kind, *rest = row
-    context, asked, words, task_id, name, instruction, origin = rest
-    names = between(arms)
+def _row(arms: Sequence[str], row: Sequence[Any]) -> DraftRow:
+    round_id, step, first, position, id, accepted, gate, reason, kind, *rest = row
+    context, asked, task_id, name, instruction, origin = rest
     return DraftRow(
         id=id,
-        arm=names[0] if names else "",
-        arms=names,
+        arm=arms[0],
+        arms=tuple(arms),
         round=round_id,
         step=step,
         first=bool(first),
@@ -328,11 +339,11 @@ def _row(row: Sequence[Any]) -> DraftRow:
         reason=reason,
         signal=kind,
         context=context,
-        task=TaskBrief(id=task_id, name=name, instruction=instruction, origin=origin)
+        task=TaskBrief(id=task_id, name=name, instruction=brief(instruction), origin=origin)
         if task_id
         else None,
-        instruction=asked,
-        words=words,
+        instruction=brief(asked),
+        words=fold(f"{id} {gate} {reason} {asked}"),
     )
 
 

@@ -454,8 +454,6 @@ def _row(shown: ShownEval) -> EvalRow:
 
 def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, int]]]:
     """Return the evaluated tasks, keyed by id, and the keys of the stored episodes."""
-    if not shown.folder.database.is_file():
-        return {}, set()
     with told_as_damaged():
         reader = shown.reader
         tasks = {task.id: task for task in reader.evaluated_tasks()}

@@ -195,9 +195,7 @@ def unused_answers(usage: Sequence[PurposeUsage]) -> Iterator[str]:
 
 
 def _arms(run: ShownRun, rounds: Mapping[str, Sequence[RoundRow]]) -> Iterator[ArmMeasures]:
-    with told_as_damaged():
-        run.index.refresh()
-        fired = dict(run.index.rows("SELECT arm, sum(count) FROM signals GROUP BY arm"))
+    fired = dict(run.rows("SELECT arm, count(*) FROM signals GROUP BY arm"))
     for arm, rows in rounds.items():
         steps = list(run.lines_of(arm).values())
         if not steps:
@@ -255,8 +253,6 @@ def _final(run: ShownRun) -> dict[str, dict[str, float]]:
 
 
 def _lengths(run: ShownRun) -> Iterator[Lengths]:
-    if not run.folder.database.is_file():
-        return
     with told_as_damaged():
         reader = run.reader
         for policy in (RANDOM, WARMUP, *run.config.arms):
@@ -286,8 +282,6 @@ def task_set(run: ShownRun) -> TaskSet:
     Raises:
         Damaged: if the run cannot be read.
     """
-    if not run.folder.database.is_file():
-        return TaskSet(arms=(), similarity=())
 
     def compare() -> TaskSet:
         arms = _found_by_arm(run)
@@ -298,13 +292,13 @@ def task_set(run: ShownRun) -> TaskSet:
 
 def _found_by_arm(run: ShownRun) -> dict[str, list[list[AskedTasks]]]:
     """Return each evolving arm's tasks: the first task set, then the new tasks of each round."""
-    texts = run.reader.instructions()
-    rounds = "SELECT arm, id FROM rounds ORDER BY number"
+    texts = dict(run.rows("SELECT id, instruction FROM tasks"))
+    rounds = "SELECT arm, round_id FROM rounds ORDER BY rowid"
     found: dict[str, dict[str, list[AskedTasks]]] = {}
-    for arm, round_id in run.index.rows(rounds):
+    for arm, round_id in run.rows(rounds):
         found.setdefault(arm, {})[round_id] = []
     tasks = "SELECT DISTINCT arm, round_id, task_id FROM lineage"
-    for arm, round_id, id in run.index.rows(tasks):
+    for arm, round_id, id in run.rows(tasks):
         if id in texts and round_id in found.get(arm, {}):
             found[arm][round_id].append(AskedTasks(id, texts[id]))
     sets = {arm: list(of.values()) for arm, of in found.items()}

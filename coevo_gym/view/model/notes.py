@@ -169,10 +169,7 @@ def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
         Damaged: if the run cannot be read.
     """
     run.require_arm(arm)
-    if not run.folder.database.is_file():
-        return ArmNotes(arm=arm)  # nothing is stored yet
     with told_as_damaged():
-        run.index.refresh()
         reader = run.reader
         parts = [
             *_label_rows(reader, arm),

@@ -94,14 +94,23 @@ def round_list(run: ShownRun, arm: str) -> RoundList:
 
 def rounds_of(run: ShownRun, arm: str) -> tuple[RoundRow, ...]:
     """Return the rounds of an arm, in order."""
-    query = "SELECT id, step, env_steps, pool_size, body FROM rounds WHERE arm = ? ORDER BY number"
-    with told_as_damaged():
-        run.index.refresh()
-        rows = run.index.rows(query, arm)
-    return tuple(
-        RoundRow(id=id, arm=arm, step=step, env_steps=env_steps, pool_size=pool, **json.loads(body))
-        for id, step, env_steps, pool, body in rows
+    query = (
+        "SELECT round_id, step, arm_env_steps, pool_size, first, counts FROM rounds "
+        "WHERE arm = ? ORDER BY rowid"
     )
+    with told_as_damaged():
+        return tuple(
+            RoundRow(
+                id=id,
+                arm=arm,
+                step=step,
+                env_steps=env_steps,
+                pool_size=pool_size,
+                first=first,
+                **json.loads(counts),
+            )
+            for id, step, env_steps, pool_size, first, counts in run.rows(query, arm)
+        )
 
 
 def each_once(rounds: Mapping[str, Sequence[RoundRow]]) -> list[RoundRow]:

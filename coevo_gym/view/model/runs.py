@@ -182,6 +182,8 @@ def run_detail(run: ShownRun) -> RunDetail:
         Damaged: if the run cannot be read.
     """
     manifest, config = run.manifest, run.config
+    with told_as_damaged():
+        stores = run.reader.kept()
     table = _table(run)
     rounds = {arm: rounds_of(run, arm) for arm in config.arms}
     arms = _arms(run, table, rounds)
@@ -201,7 +203,7 @@ def run_detail(run: ShownRun) -> RunDetail:
         gates=_added(row.rejected for row in each_once(rounds)),
         signals=_added(arm.signals for arm in arms),
         record=config.store.record,
-        stores=_stores(run),
+        stores=stores,
         config=without_secrets(manifest["config"]),
         manifest=without_secrets({k: v for k, v in manifest.items() if k != "config"}),
         notes=(*unused_answers(usage_of(rounds)), *_notes(config, manifest)),
@@ -222,7 +224,9 @@ def _row(run: ShownRun) -> RunRow:
         manifest, config = run.manifest, run.config
         table = _table(run)
         last = next((row for row in reversed(table) if row.name in config.arms), None)
-        trajectories, tasks = _counts(run)
+        ((trajectories, tasks),) = run.rows(
+            "SELECT (SELECT count(*) FROM trajectories), (SELECT count(*) FROM tasks)"
+        )
         return RunRow(
             **known,
             benchmark=config.benchmark.name,
@@ -240,14 +244,6 @@ def _row(run: ShownRun) -> RunRow:
     except Damaged as error:
         progress = ProgressView(state="damaged", updated_at=written_at(run.folder.manifest))
         return RunRow(**known, progress=progress, problem=str(error))
-
-
-def _counts(run: ShownRun) -> tuple[int, int]:
-    """Count the stored episodes and tasks, without creating an index."""
-    if not run.folder.database.is_file():
-        return 0, 0
-    with told_as_damaged():
-        return run.reader.counts()
 
 
 def _table(run: ShownRun) -> list[TableRow]:
@@ -318,24 +314,21 @@ def _counts_of_arms(run: ShownRun) -> dict[str, dict[str, Any]]:
     def of(arm: str) -> dict[str, Any]:
         return found.setdefault(arm, {"groups": 0, "trajectories": 0, "signals": {}})
 
-    with told_as_damaged():
-        run.index.refresh()
-        for arm, n in run.index.rows("SELECT arm, count(*) FROM groups GROUP BY arm"):
-            of(arm)["groups"] = n
-        for arm, n in run.index.rows("SELECT arm, count(*) FROM trajectories GROUP BY arm"):
-            of(arm)["trajectories"] = n
-        query = "SELECT arm, kind, sum(count) FROM signals GROUP BY arm, kind ORDER BY kind"
-        for arm, kind, n in run.index.rows(query):
-            of(arm)["signals"][kind] = n
+    for arm, n in run.rows("SELECT arm, count(*) FROM groups GROUP BY arm"):
+        of(arm)["groups"] = n
+    for arm, n in run.rows("SELECT arm, count(*) FROM trajectories GROUP BY arm"):
+        of(arm)["trajectories"] = n
+    query = "SELECT arm, kind, count(*) FROM signals GROUP BY arm, kind ORDER BY kind"
+    for arm, kind, n in run.rows(query):
+        of(arm)["signals"][kind] = n
     return found
 
 
 def _evaluations(run: ShownRun, table: Sequence[TableRow]) -> Iterator[EvaluationPoint]:
     kept: dict[str, set[int]] = {}
     with told_as_damaged():
-        if run.folder.database.is_file():
-            for arm in (*run.config.arms, RANDOM, WARMUP):
-                kept[arm] = set(run.reader.evaluation_steps(arm))
+        for arm in (*run.config.arms, RANDOM, WARMUP):
+            kept[arm] = set(run.reader.evaluation_steps(arm))
     found = [(row, 0) for row in table if row.name in (RANDOM, WARMUP)]
     for arm in run.config.arms:
         lines = run.lines_of(arm, "eval")
@@ -372,13 +365,6 @@ def _added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for one in counts:
         total.update(one)
     return dict(total.most_common())
-
-
-def _stores(run: ShownRun) -> dict[str, bool]:
-    if not run.folder.database.is_file():
-        return dict.fromkeys(("choices", "tokens", "advantages"), False)
-    with told_as_damaged():
-        return run.reader.kept()
 
 
 def _notes(config: RunConfig, manifest: Mapping[str, Any]) -> tuple[str, ...]:

@@ -10,11 +10,11 @@ from typing import Literal
 from coevo_gym.view.model.drafts import draft_rows
 from coevo_gym.view.model.evals import episode_rows, eval_rows
 from coevo_gym.view.model.tasks import task_rows
-from coevo_gym.view.model.trajectory_list import TrajectoryRow, find_trajectories
+from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectory_page
 from coevo_gym.view.query import Query, fold
 from coevo_gym.view.refusals import BadRequest, Refusal
 from coevo_gym.view.rows import ListRow, Shape
-from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
+from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun
 
 
 class Hit(ListRow):
@@ -47,13 +47,11 @@ class SearchResult(Shape):
         q: the search words.
         hits: the results: tasks first, then trajectories, then all other kinds.
         totals: number of results by kind.
-        read: share of episodes whose actions are already searchable, in [0, 1].
     """
 
     q: str
     hits: tuple[Hit, ...]
     totals: dict[str, int]
-    read: float = 1.0
 
 
 KINDS = ("task", "trajectory", "draft", "eval", "episode", "run")
@@ -75,7 +73,6 @@ def search(shelf: Shelf, query: Query) -> SearchResult:
     wanted = query.all("run")
     hits: dict[str, list[Hit]] = {kind: [] for kind in KINDS}
     totals = Counter[str]()
-    read = [1.0]
 
     def take(found: Iterable[Hit]) -> None:
         for hit in found:
@@ -89,11 +86,9 @@ def search(shelf: Shelf, query: Query) -> SearchResult:
         with suppress(Refusal):
             take(task_hits(run))
             pairs = [("q", " ".join(words)), ("per_page", str(limit))]
-            with told_as_damaged():
-                page = find_trajectories(run.index, Query(pairs))
+            page = trajectory_page(run, Query(pairs))
             totals["trajectory"] += page.total
             hits["trajectory"] += [trajectory_hit(run, row) for row in page.rows]
-            read.append(page.read)
             take(draft_hits(run))
     for shown in shelf.evals():
         if not wanted or shown.id in wanted:
@@ -104,7 +99,6 @@ def search(shelf: Shelf, query: Query) -> SearchResult:
         q=" ".join(query.all("q")),
         hits=tuple(hit for kind in KINDS for hit in hits[kind][:limit]),
         totals={kind: n for kind, n in totals.items() if n},
-        read=min(read),
     )
 
 

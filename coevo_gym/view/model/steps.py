@@ -7,14 +7,18 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from coevo_gym.store.rows import names_from_row
 from coevo_gym.view.filters import GROUPS, select
-from coevo_gym.view.index.filling import between
 from coevo_gym.view.model.rounds import RoundRow, rounds_of
-from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
+from coevo_gym.view.model.trajectory_list import (
+    TASK_WORDS,
+    TrajectoryRow,
+    trajectories_where,
+)
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
-from coevo_gym.view.rows import ListRow, Paged, Shape, TaskBrief
-from coevo_gym.view.shelf import ShownRun, told_as_damaged
+from coevo_gym.view.rows import ListRow, Paged, Shape, TaskBrief, brief
+from coevo_gym.view.shelf import ShownRun
 
 
 class StepTable(Shape):
@@ -103,8 +107,10 @@ class GroupDetail(Shape):
 
 _ASIDE = frozenset({"event", "arm", "step", "env_steps"})
 _GROUP = (
-    "SELECT g.arm, g.id, g.step, g.task_id, g.size, g.episodes, g.successes, g.score, g.kinds, "
-    "g.stored, k.name, k.instruction, k.origin, k.text FROM groups AS g "
+    "SELECT g.arm, g.id, g.step, g.task_id, g.size, g.episodes, g.successes, g.score, "  # noqa: S608
+    "g.kinds, "
+    "EXISTS (SELECT 1 FROM trajectories AS t WHERE t.arm = g.arm AND t.group_id = g.id), "
+    f"k.name, k.instruction, k.origin, {TASK_WORDS} FROM groups AS g "
     "LEFT JOIN tasks AS k ON k.id = g.task_id "
 )
 
@@ -118,13 +124,11 @@ def step_table(run: ShownRun, arm: str) -> StepTable:
     """
     run.require_arm(arm)
     lines = run.lines_of(arm)
-    with told_as_damaged():
-        run.index.refresh()
-        groups = _by_step(
-            run, "step, count(*), sum(episodes), sum(successes) FROM groups", arm, "GROUP BY step"
-        )
-        stored = _by_step(run, "step, count(*) FROM trajectories", arm, "GROUP BY step")
-        fired = run.index.rows("SELECT kind, step, count FROM signals WHERE arm = ?", arm)
+    groups = _by_step(run, "count(*), sum(episodes), sum(successes) FROM groups", arm)
+    stored = _by_step(run, "count(*) FROM trajectories", arm)
+    fired = run.rows(
+        "SELECT kind, step, count(*) FROM signals WHERE arm = ? GROUP BY kind, step", arm
+    )
     steps = sorted({*lines, *groups})
     kinds = {
         kind: {s: n for k, s, n in fired if k == kind} for kind in sorted({k for k, *_ in fired})
@@ -169,8 +173,8 @@ def group_rows(run: ShownRun, arm: str) -> list[GroupRow]:
 
 
 def groups_where(run: ShownRun, condition: str, *values: Any) -> list[GroupRow]:
-    """Return the groups that satisfy an SQL condition, ordered by number."""
-    rows = run.index.rows(f"{_GROUP}WHERE {condition} ORDER BY g.number", *values)
+    """Return the groups that satisfy an SQL condition, in order."""
+    rows = run.rows(f"{_GROUP}WHERE {condition} ORDER BY g.rowid", *values)
     return list(itertools.starmap(_group, rows))
 
 
@@ -182,14 +186,12 @@ def group_detail(run: ShownRun, arm: str, id: str) -> GroupDetail:
         Damaged: if the run cannot be read.
     """
     run.require_arm(arm)
-    with told_as_damaged():
-        run.index.refresh()
-        found = groups_where(run, "g.arm = ? AND g.id = ?", arm, id)
-        if not found:
-            raise NotFound(f"{arm} of {run.id} has no group {id[:60]!r}.")
-        members = trajectories_where(run.index, "t.arm = ? AND t.group_id = ?", arm, id)
-        task = found[0].task.id
-        ids = [row.id for row in groups_where(run, "g.arm = ? AND g.task_id = ?", arm, task)]
+    found = groups_where(run, "g.arm = ? AND g.id = ?", arm, id)
+    if not found:
+        raise NotFound(f"{arm} of {run.id} has no group {id[:60]!r}.")
+    members = trajectories_where(run, "t.arm = ? AND t.group_id = ?", arm, id)
+    task = found[0].task.id
+    ids = [row.id for row in groups_where(run, "g.arm = ? AND g.task_id = ?", arm, task)]
     place = ids.index(id)
     return GroupDetail(
         group=found[0],
@@ -209,20 +211,20 @@ def _group(
         id=id,
         arm=arm,
         step=step,
-        task=TaskBrief(id=task_id, name=name, instruction=instruction, origin=origin),
+        task=TaskBrief(id=task_id, name=name, instruction=brief(instruction), origin=origin),
         size=size,
         episodes=episodes,
         successes=successes,
         score=score,
-        signals=between(kinds),
+        signals=names_from_row(kinds),
         stored=bool(stored),
         outcome=none_or_all if successes in (0, episodes) else "some",
         words=words,
     )
 
 
-def _by_step(run: ShownRun, what: str, arm: str, end: str) -> dict[int, tuple[Any, ...]]:
-    rows = run.index.rows(f"SELECT {what} WHERE arm = ? {end}", arm)
+def _by_step(run: ShownRun, what: str, arm: str) -> dict[int, tuple[Any, ...]]:
+    rows = run.rows(f"SELECT step, {what} WHERE arm = ? GROUP BY step", arm)
     return {step: tuple(rest) for step, *rest in rows}
 
 

@@ -9,14 +9,17 @@ from coevo_gym.core.notes import INTERFACE
 from coevo_gym.core.task import Task
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.view.filters import TASKS, select
-from coevo_gym.view.index.index import Index
-from coevo_gym.view.model.drafts import DraftDetail, decision_view, story_of
+from coevo_gym.view.model.drafts import DraftDetail, decision_view, draft_rows, story_of
 from coevo_gym.view.model.steps import GroupRow, groups_where
-from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
+from coevo_gym.view.model.trajectory_list import (
+    TASK_WORDS,
+    TrajectoryRow,
+    trajectories_where,
+)
 from coevo_gym.view.query import Query
 from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import NotFound
-from coevo_gym.view.rows import ListRow, Paged, Shape, TaskBrief
+from coevo_gym.view.rows import ListRow, Paged, Shape, TaskBrief, brief
 from coevo_gym.view.safe import withheld
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
@@ -308,7 +311,7 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
             pair
             for one in rows[id].practice
             if one.arm in run.kept("arms with interfaces", lambda: _with_interfaces(reader))
-            if (pair := _before_and_after(run.index, reader, one.arm, id))
+            if (pair := _before_and_after(run, reader, one.arm, id))
         )
     why = withheld(task, held_out)
     row = rows[id]
@@ -332,7 +335,7 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
 
 
 def _before_and_after(
-    index: Index, reader: ViewReader, arm: str, task_id: str
+    run: ShownRun, reader: ViewReader, arm: str, task_id: str
 ) -> BeforeAndAfter | None:
     """Find two stored episodes of a task, one before and one after an interface change.
 
@@ -340,7 +343,7 @@ def _before_and_after(
     forward from the first step to a failed episode, and backward from the last step to an episode
     that solved the task with another version.
     """
-    rows = trajectories_where(index, "t.arm = ? AND t.task_id = ?", arm, task_id)
+    rows = trajectories_where(run, "t.arm = ? AND t.task_id = ?", arm, task_id)
     early = next((row for row in rows[:MOST_READ] if not row.success), rows[0] if rows else None)
     if early is None:
         return None
@@ -376,26 +379,31 @@ def _held_out(reader: ViewReader) -> frozenset[str]:
 
 
 def _rows(run: ShownRun) -> list[TaskRow]:
-    index = run.index
-    family = Family(index.rows("SELECT arm, round_id, task_id, parent_id FROM lineage"))
-    steps = {(arm, id): step for arm, id, step in index.rows("SELECT arm, id, step FROM rounds")}
-    kinds = dict(
-        index.rows(
-            "SELECT task_id, kind FROM drafts WHERE task_id <> '' ORDER BY accepted, number DESC"
-        )
+    family = Family(
+        run.rows("SELECT arm, round_id, task_id, parent_id FROM lineage ORDER BY rowid")
     )
+    rounds = run.rows("SELECT arm, round_id, step FROM rounds")
+    steps = {(arm, id): step for arm, id, step in rounds}
+    kinds = {
+        row.task.id: row.signal
+        for row in sorted(reversed(draft_rows(run)), key=lambda row: row.accepted)
+        if row.task
+    }
     practice: dict[str, list[TaskPractice]] = {}
     query = (
         "SELECT task_id, arm, count(*), sum(episodes), sum(successes) FROM groups "
-        "GROUP BY task_id, arm ORDER BY min(number)"
+        "GROUP BY task_id, arm ORDER BY min(rowid)"
     )
-    for id, arm, groups, episodes, successes in index.rows(query):
+    for id, arm, groups, episodes, successes in run.rows(query):
         practice.setdefault(id, []).append(
             TaskPractice(arm=arm, groups=groups, episodes=episodes, successes=successes)
         )
     found = []
-    tasks = "SELECT id, name, instruction, origin, split, text FROM tasks ORDER BY number"
-    for id, name, instruction, origin, split, text in index.rows(tasks):
+    tasks = (
+        f"SELECT id, name, instruction, origin, split, {TASK_WORDS} FROM tasks AS k "  # noqa: S608
+        "ORDER BY rowid"
+    )
+    for id, name, instruction, origin, split, text in run.rows(tasks):
         arm, round_id = family.found_by.get(id, ("", ""))
         mine = practice.get(id, [])
         episodes, successes = sum(p.episodes for p in mine), sum(p.successes for p in mine)
@@ -403,7 +411,7 @@ def _rows(run: ShownRun) -> list[TaskRow]:
         row = TaskRow(
             id=id,
             name=name,
-            instruction=instruction,
+            instruction=brief(instruction),
             origin=origin,
             split=split,
             arms=family.arms.get(id, ()),

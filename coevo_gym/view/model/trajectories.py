@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Any, Literal
 
 from pydantic import Field
@@ -126,8 +125,7 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
     """
     arm, group, position = _place(run, id)
     with told_as_damaged():
-        run.index.refresh()
-        here = trajectories_where(run.index, "t.arm = ? AND t.group_id = ?", arm, group)
+        here = trajectories_where(run, "t.arm = ? AND t.group_id = ?", arm, group)
         row = next((one for one in here if one.position == position), None)
         reader = run.reader
         episode = reader.trajectory(arm, group, position) if row is not None else None
@@ -144,9 +142,9 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         advantages = reader.advantages(arm, group, position)
         texts = reader.token_texts(_ids(sampled))
         before, after = _neighbours(run, arm, group, position)
-        ((size,),) = run.index.rows(
-            "SELECT size FROM groups WHERE arm = ? AND id = ?", arm, group
-        ) or [(len(here),)]
+        ((size,),) = run.rows("SELECT size FROM groups WHERE arm = ? AND id = ?", arm, group) or [
+            (len(here),)
+        ]
     behind = Behind(run.config.benchmark.name, sampled, advantages, texts, hidden=False)
     steps, last = steps_of(episode, behind)
     instruction = task.instruction if task else row.task.instruction
@@ -173,7 +171,7 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         signals=tuple(SignalView(kind=one.kind, evidence=one.evidence) for one in signals),
         siblings=tuple(here),
         policy_version=episode.policy_version,
-        advantage=row.advantage if advantages is None else _mean(advantages),
+        advantage=row.advantage,
         cue_ids=episode.cue_ids,
         advice=told,
         interface=version,
@@ -203,15 +201,15 @@ def _not_there(run: ShownRun, id: str) -> NotFound:
 def _neighbours(
     run: ShownRun, arm: str, group: str, position: int
 ) -> tuple[str | None, str | None]:
-    ((number,),) = run.index.rows(
-        "SELECT number FROM trajectories WHERE arm = ? AND group_id = ? AND position = ?",
+    ((number,),) = run.rows(
+        "SELECT rowid FROM trajectories WHERE arm = ? AND group_id = ? AND position = ?",
         *(arm, group, position),
     )
     found = []
     for sign, way in (("<", "DESC"), (">", "ASC")):
-        rows = run.index.rows(
+        rows = run.rows(
             "SELECT arm, group_id, position FROM trajectories "  # noqa: S608 (constants)
-            f"WHERE number {sign} ? ORDER BY number {way} LIMIT 1",
+            f"WHERE rowid {sign} ? ORDER BY rowid {way} LIMIT 1",
             number,
         )
         found.append(".".join(map(str, rows[0])) if rows else None)
@@ -231,12 +229,6 @@ def _grade(episode: Trajectory, task: Task | None) -> GradeView:
 
 def _ids(sampled: Sequence[Sampled | None] | None) -> list[int]:
     return [id for one in sampled or () if isinstance(one, TokensSampled) for id in one.ids]
-
-
-def _mean(advantages: float | Sequence[float]) -> float | None:
-    if isinstance(advantages, (int, float)):
-        return float(advantages)
-    return fmean(advantages) if advantages else None
 
 
 def _stored(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from coevo_gym.store.rows import names_from_row
 from coevo_gym.view.filters import TRAJECTORIES, Filter, paging_of
-from coevo_gym.view.index.filling import between
-from coevo_gym.view.index.index import Index
 from coevo_gym.view.query import Query, fold
-from coevo_gym.view.rows import ListRow, Paged, TaskBrief
-from coevo_gym.view.shelf import ShownRun, told_as_damaged
+from coevo_gym.view.rows import ListRow, Paged, TaskBrief, brief
+from coevo_gym.view.shelf import ShownRun
 
 
 class Sibling(ListRow):
@@ -52,8 +51,8 @@ class TrajectoryRow(Sibling):
         group: id of its group.
         task: the episode's task.
         policy_version: version of the policy at the start of the episode.
-        errors: number of actions that had no effect; null until the index has read the episode.
-        advice: ids of advice in the episode's cues; empty until the index has read the episode.
+        errors: number of actions that had no effect.
+        advice: ids of advice in the episode's cues.
         advantage: advantage used for learning, averaged over steps if it varies; null if
             not stored.
     """
@@ -63,21 +62,15 @@ class TrajectoryRow(Sibling):
     group: str
     task: TaskBrief
     policy_version: int
-    errors: int | None = None
+    errors: int
     advice: tuple[str, ...] = ()
     advantage: float | None = None
 
 
 class TrajectoryPage(Paged):
-    """A page of training episodes.
-
-    Attributes:
-        read: share of the run's episodes whose actions are already searchable, in [0, 1]. For the
-            other episodes, ``q`` matches only the task.
-    """
+    """A page of training episodes."""
 
     rows: tuple[TrajectoryRow, ...]
-    read: float = 1.0
 
 
 _COLUMNS: Mapping[str, str] = {
@@ -90,95 +83,83 @@ _COLUMNS: Mapping[str, str] = {
     "end_reason": "t.end_reason",
     "score": "t.score",
     "steps": "t.steps",
-    "policy_version": "t.version",
+    "policy_version": "t.policy_version",
     "errors": "t.errors",
     "advice": "t.advice",
-    "advantage": "t.advantage",
-    "_place": "t.number",
+    "advantage": "a.mean",
+    "_place": "t.rowid",
 }
 """SQL columns by field, for filtering and sorting lists of episodes."""
 
 _SELECTED = (
-    "SELECT t.number, t.arm, t.step, t.group_id, t.position, t.version, t.success, t.score, "
-    "t.end_reason, t.steps, t.kinds, t.errors, t.advice, t.advantage, t.task_id, k.name, "
+    "SELECT t.rowid, t.arm, t.step, t.group_id, t.position, t.policy_version, t.success, "
+    "t.score, t.end_reason, t.steps, t.kinds, t.errors, t.advice, a.mean, t.task_id, k.name, "
     "k.instruction, k.origin{} FROM trajectories AS t LEFT JOIN tasks AS k ON k.id = t.task_id "
+    "LEFT JOIN advantages AS a USING (arm, group_id, position) "
 )
+TASK_WORDS = "fold(k.name || ' ' || k.id || ' ' || k.instruction)"
+"""SQL for the text of a task in which words are searched."""
 _WORD = (
-    "(t.task_id IN (SELECT id FROM tasks WHERE instr(text, ?)) "
-    "OR instr(w.text, ?) OR instr(lower(t.arm || '.' || t.group_id || '.' || t.position), ?))"
+    f"(t.task_id IN (SELECT id FROM tasks AS k WHERE instr({TASK_WORDS}, ?)) "  # noqa: S608
+    "OR instr(t.words, ?) OR instr(lower(t.arm || '.' || t.group_id || '.' || t.position), ?))"
 )
 
 
 def trajectory_page(run: ShownRun, query: Query) -> TrajectoryPage:
-    """Return a page of a run's stored episodes.
-
-    Raises:
-        BadRequest: if a parameter is invalid.
-        Damaged: if the run cannot be read.
-    """
-    with told_as_damaged():
-        run.index.refresh()
-        return find_trajectories(run.index, query)
-
-
-def find_trajectories(index: Index, query: Query) -> TrajectoryPage:
-    """Return a page of the episodes that match a query's filters.
+    """Return a page of a run's stored episodes that match a query's filters.
 
     Raises:
         BadRequest: if a parameter is invalid or unknown.
+        Damaged: if the run cannot be read.
     """
     query.check_known(TRAJECTORIES.filters, paged=True)
     conditions, values = _where(query)
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
-    words = "LEFT JOIN words AS w ON w.number = t.number " if query.words() else ""
     name, largest_first = query.sort(tuple(TRAJECTORIES.sorts))
     column = _COLUMNS[TRAJECTORIES.sorts[name]]
-    order = f"ORDER BY {column} IS NULL, {column} {'DESC' if largest_first else 'ASC'}, t.number"
-    matching = index.rows(
-        f"SELECT t.number FROM trajectories AS t {words}{where}{order}",  # noqa: S608 (constants)
+    order = f"ORDER BY {column} IS NULL, {column} {'DESC' if largest_first else 'ASC'}, t.rowid"
+    advantages = "LEFT JOIN advantages AS a USING (arm, group_id, position) "
+    joined = advantages if name == "advantage" else ""
+    matching = run.rows(
+        f"SELECT t.rowid FROM trajectories AS t {joined}{where}{order}",  # noqa: S608 (constants)
         *values,
     )
     place = query.page(len(matching))
     shown = [number for (number,) in matching[place.first : place.first + place.per_page]]
     marks = ", ".join("?" * len(shown))
-    rows = index.rows(f"{_SELECTED.format('')}WHERE t.number IN ({marks})", *shown)
+    rows = run.rows(f"{_SELECTED.format('')}WHERE t.rowid IN ({marks})", *shown)
     found = {number: _row(*columns) for number, *columns in rows}
     return TrajectoryPage(
         rows=tuple(found[number] for number in shown if number in found),
-        read=index.read,
         **paging_of(len(matching), place.page, place.per_page),
     )
 
 
-def trajectories_where(index: Index, condition: str, *values: Any) -> list[TrajectoryRow]:
-    """Return the episodes that satisfy an SQL condition, ordered by number."""
-    query = f"{_SELECTED.format('')}WHERE {condition} ORDER BY t.number"
-    return [_row(*columns) for _, *columns in index.rows(query, *values)]
+def trajectories_where(run: ShownRun, condition: str, *values: Any) -> list[TrajectoryRow]:
+    """Return the episodes that satisfy an SQL condition, in order."""
+    query = f"{_SELECTED.format('')}WHERE {condition} ORDER BY t.rowid"
+    return [_row(*columns) for _, *columns in run.rows(query, *values)]
 
 
 def all_trajectories(run: ShownRun) -> list[TrajectoryRow]:
-    """Return all stored episodes with the search terms indexed so far.
+    """Return all stored episodes with their search terms.
 
     Raises:
         Damaged: if the run cannot be read.
     """
-    query = (
-        f"{_SELECTED.format(', k.text, w.text')}"
-        "LEFT JOIN words AS w ON w.number = t.number ORDER BY t.number"
-    )
     found = []
-    with told_as_damaged():
-        run.index.refresh()
-        for _, *columns, task, actions in run.index.rows(query):
-            row = _row(*columns)
-            words = f"{task or ''} {actions or ''} {fold(row.id)}"
-            found.append(row.model_copy(update={"words": words}))
+    for _, *columns, task, actions in run.rows(
+        f"{_SELECTED.format(f', {TASK_WORDS}, t.words')}ORDER BY t.rowid"
+    ):
+        row = _row(*columns)
+        words = f"{task or ''} {actions} {fold(row.id)}"
+        found.append(row.model_copy(update={"words": words}))
     return found
 
 
 def _row(
     arm: str, step: int, group: str, position: int, version: int, success: int, score: float,
-    end_reason: str, steps: int, kinds: str, errors: int | None, advice: str,
+    end_reason: str, steps: int, kinds: str, errors: int, advice: str,
     advantage: float | None, task: str, name: str | None, instruction: str | None,
     origin: str | None,
 ) -> TrajectoryRow:  # fmt: skip
@@ -190,7 +171,7 @@ def _row(
         group=group,
         position=position,
         task=TaskBrief(
-            id=task, name=name or "", instruction=instruction or "", origin=origin or ""
+            id=task, name=name or "", instruction=brief(instruction or ""), origin=origin or ""
         ),
         policy_version=version,
         success=bool(success),
@@ -198,8 +179,8 @@ def _row(
         end_reason=end_reason,
         steps=steps,
         errors=errors,
-        signals=between(kinds),
-        advice=between(advice),
+        signals=names_from_row(kinds),
+        advice=names_from_row(advice),
         advantage=advantage,
     )
 

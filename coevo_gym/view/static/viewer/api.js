@@ -195,16 +195,6 @@
     return useAnswer(parts, `${addressOf(parts, {})} rows`, all, run);
   };
 
-  /** Repeat the request of `found` while the index is still reading episodes. */
-  const useUntilRead = (found) => {
-    const reading = found.data && found.data.read < 1;
-    useEffect(() => {
-      if (!reading || found.loading) return undefined;
-      const timer = setTimeout(found.again, 1500);
-      return () => clearTimeout(timer);
-    }, [reading, found.loading]);
-  };
-
   /** The contents and the version of the viewer. */
   const useAbout = () => useData(["about"]).data;
 
@@ -216,5 +206,5 @@
     return kindsOf[1];
   };
 
-  Object.assign(coevo, { get, useData, useSeveral, useRows, useUntilRead, useLive, useAbout, useKinds, useMissing, isExport: () => Boolean(still()) });
+  Object.assign(coevo, { get, useData, useSeveral, useRows, useLive, useAbout, useKinds, useMissing, isExport: () => Boolean(still()) });
 })();

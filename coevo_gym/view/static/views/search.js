@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const { html, link, Words, Page, Loaded, Section, Table, Empty, count, percent } = coevo;
+  const { html, link, Words, Page, Loaded, Section, Table, Empty, count } = coevo;
 
   const NOUNS = { run: "Runs", task: "Tasks", trajectory: "Trajectories", draft: "Drafts", eval: "Evaluations", episode: "Evaluation episodes" };
 
@@ -26,12 +26,10 @@
   coevo.views.Search = ({ params }) => {
     const q = (params.q || "").trim();
     const found = coevo.useData(q ? ["search"] : null, { q, run: params.run });
-    coevo.useUntilRead(found);
     const title = q ? `Search: ${q}` : "Search";
     return html`<${Page} title=${title} run=${params.run || undefined} tab="search" wide>
       ${params.run && html`<p class="held"><span>In the run <b><${Words} text=${params.run} /></b></span> <a href=${link(["search"], { q })}>Search all runs</a></p>`}
       ${!q ? html`<${Empty} title="Enter words to search for."><p>Results contain all words in a task, an action or a gate's reason. Press <kbd>/</kbd> to type.</p><//>` : html`<${Loaded} of=${found}>${(result) => html`
-        ${result.read < 1 && html`<p class="note" role="status">${percent(result.read, 0)} of the episodes are indexed. For all other episodes, the search covers only the task.</p>`}
         ${result.hits.length === 0
           ? html`<${Empty} title="No results contain all of these words."><p>Try fewer words, or part of a word.</p><//>`
           : html`<${Hits} found=${result} run=${params.run} />`}`}<//>`}

@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const { html, link, Words, Page, Loaded, Table, Outcome, Kind, Select, TextFilter, Pager, Empty, decimal, count, percent } = coevo;
+  const { html, link, Words, Page, Loaded, Table, Outcome, Kind, Select, TextFilter, Pager, Empty, decimal, count } = coevo;
 
   /** Kinds of signals as options of a filter. */
   const firing = (kinds) => Object.values(kinds).filter((kind) => kind.fires).map((kind) => [kind.name, kind.label]);
@@ -51,7 +51,6 @@
   coevo.views.Trajectories = ({ run, params }) => {
     const kinds = coevo.useKinds();
     const found = coevo.useData(["runs", run, "trajectories"], params, { run });
-    coevo.useUntilRead(found);
     const detail = coevo.useData(["runs", run]).data;
     const arms = (detail ? detail.arms : []).filter((arm) => arm.trained).map((arm) => [arm.name, arm.name]);
     const fired = [["any", "any"], ["none", "none"], ...firing(kinds)];
@@ -67,7 +66,6 @@
       </form>
       <${Held} params=${params} names=${[["task", "task"], ["group", "group"], ["version", "policy version"], ["advice", "advice"]]} />
       <${Loaded} of=${found}>${(page) => html`
-        ${page.read < 1 && html`<p class="note" role="status">${percent(page.read, 0)} of the episodes are indexed. For all other episodes, the search covers only the task.</p>`}
         <${Table} label="Training episodes" rows=${page.rows} columns=${trajectoryColumns(kinds)} keyOf=${(row) => row.id}
           href=${(row) => link(["runs", run, "trajectories", row.id])}
           empty=${html`<${NoMatch} noun="episode"><p>By default, a run stores the episodes of groups with a signal. To store all episodes, train with <code>--set store.record=all</code>.</p><//>`} />

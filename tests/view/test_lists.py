@@ -1,4 +1,4 @@
-"""The index of a run: kept up while it is written, made anew when it was rewound or damaged."""
+"""Lists of a run's data: current while it is written, rewound or replaced."""
 
 from __future__ import annotations
 
@@ -14,37 +14,40 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import Signal
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
-from coevo_gym.store.database import RunStore
+from coevo_gym.store.database import MAX_WORDS, RunStore
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.view.api import answer
 from coevo_gym.view.filters import TRAJECTORIES, select
-from coevo_gym.view.index import schema
-from coevo_gym.view.index.index import Index
 from coevo_gym.view.library import Library
+from coevo_gym.view.model.steps import group_rows
 from coevo_gym.view.model.trajectory_list import (
     TrajectoryRow,
     all_trajectories,
-    find_trajectories,
+    trajectory_page,
 )
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import Damaged
-from coevo_gym.view.shelf import Shelf
+from coevo_gym.view.shelf import Shelf, ShownRun
 from tests.toy import BENCHMARK
 from tests.view.sample import EVAL, RUN
 
 TASKS = BENCHMARK.tasks("train")  # type: ignore[arg-type]
 
 
-def group(number: int, *, k: int = 2, success: bool = True) -> Group:
+def group(number: int, *, k: int = 2, success: bool = True, action: str = "") -> Group:
     task = TASKS[number % len(TASKS)]
     episodes = tuple(
         Trajectory(
             task_id=task.id,
             steps=(
-                Step("a room", "a room", f"tickle toe-{number}", error_kind="no_button" * place),
+                Step(
+                    "a room",
+                    "a room",
+                    action or f"tickle toe-{number}",
+                    error_kind="no_button" * place,
+                ),
             ),
             score=float(success),
             success=success,
@@ -74,130 +77,125 @@ def store(run: RunFolder) -> Iterator[RunStore]:
         yield opened
 
 
-def rows_of(index: Index, query: str = "") -> list[TrajectoryRow]:
-    return list(find_trajectories(index, Query.read(f"per_page=500&{query}")).rows)
+def shown(folder: RunFolder) -> ShownRun:
+    return ShownRun("run", folder)
 
 
-def test_what_a_run_writes_is_taken_in_while_it_does(run: RunFolder, store: RunStore) -> None:
-    index = Index(run)
-    assert index.refresh() >= 0
-    assert rows_of(index) == []
-    before = index.revision
+def rows_of(folder: RunFolder, query: str = "") -> list[TrajectoryRow]:
+    return list(trajectory_page(shown(folder), Query.read(f"per_page=500&{query}")).rows)
+
+
+def test_what_a_run_writes_is_listed_while_it_does(run: RunFolder, store: RunStore) -> None:
+    assert rows_of(run) == []
     for step in range(1, 4):
         number = 2 * step
         store.add_groups("a", step, [group(number), group(number + 1)], [fired(number)])
-        assert index.refresh() > before
-        before = index.revision
-        assert len(rows_of(index)) == 4 * step
-        assert [row.group for row in rows_of(index, "signal=boundary")] == [
+        assert len(rows_of(run)) == 4 * step
+        assert [row.group for row in rows_of(run, "signal=boundary")] == [
             f"group-{2 * one}" for one in range(1, step + 1)
         ]
-    assert index.refresh() == before  # nothing new
+    assert {row.advantage for row in rows_of(run)} == {None}
     store.add_advantages("a", 3, [group(6)], [[1.5, -0.5]])
-    index.refresh()
-    assert [row.advantage for row in rows_of(index, "group=group-6")] == [1.5, -0.5]
+    assert [row.advantage for row in rows_of(run, "group=group-6")] == [1.5, -0.5]
+    assert [row.advantage for row in rows_of(run, "sort=-advantage")][:3] == [1.5, -0.5, None]
+
+
+def test_rows_are_kept_until_the_run_writes(run: RunFolder, store: RunStore) -> None:
+    store.add_groups("a", 1, [group(1)], [fired(1)])
+    view = shown(run)
+
+    def rows() -> list[tuple[str, bool, tuple[str, ...]]]:
+        found = view.kept("groups", lambda: group_rows(view, "a"))
+        assert view.kept("groups", list) is found
+        return [(row.id, row.stored, row.signals) for row in found]
+
+    assert rows() == [("group-1", True, ("boundary",))]
+    store.add_groups("a", 2, [group(2)], [fired(2, "rare"), fired(2, place=1)])
+    assert rows()[1:] == [("group-2", True, ("boundary", "rare"))]
+    store.rewind("a", 0)
+    assert rows() == []
+
+
+def test_groups_without_a_signal_are_listed_without_episodes(run: RunFolder) -> None:
+    with closing(RunStore(run.database, record="signals")) as store:
+        store.add_groups("a", 1, [group(1), group(2)], [fired(2)])
+    assert [row.stored for row in group_rows(shown(run), "a")] == [False, True]
+    assert {row.group for row in rows_of(run)} == {"group-2"}
 
 
 def test_a_page_leaves_out_what_a_rewind_removes_meanwhile(
     run: RunFolder, store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add_groups("a", 1, [group(1)], [])
-    index = Index(run)
-    index.refresh()
-    read = index.rows
-    rewound = lambda *query: (read(*query), store.rewind("a", 0), index.refresh())[0]  # noqa: E731
-    monkeypatch.setattr(index, "rows", rewound)
-    assert rows_of(index) == []
+    view = shown(run)
+    read = view.rows
+    rewound = lambda *query: (read(*query), store.rewind("a", 0))[0]  # noqa: E731
+    monkeypatch.setattr(view, "rows", rewound)
+    assert trajectory_page(view, Query()).rows == ()
 
 
-def test_actions_are_read_little_by_little(run: RunFolder, store: RunStore) -> None:
+def test_actions_are_searchable(run: RunFolder, store: RunStore) -> None:
     store.add_groups("a", 1, [group(number) for number in range(5)], [])
-    index = Index(run)
-    index.refresh()
-    assert index.read == 0.0
-    assert rows_of(index, "q=tickle") == []
-    assert {row.errors for row in rows_of(index)} == {None}
-    assert index.read_on(3)
-    assert 0 < index.read < 1
-    while index.read_on(3):
-        pass
-    assert index.read == 1.0
-    assert len(rows_of(index, "q=TICKLE+TOE-3")) == 2
-    assert len(rows_of(index, "error=true")) == 5
-    store.add_groups("a", 2, [group(5)], [])
-    while index.read_on(3):
-        pass
-    assert len(rows_of(index, "q=tickle")) == 12
+    assert len(rows_of(run, "q=TICKLE+TOE-3")) == 2
+    assert len(rows_of(run, "q=group-3.1")) == 1
+    assert len(rows_of(run, "error=true")) == 5
+    assert [row.errors for row in rows_of(run, "group=group-4")] == [0, 1]
+
+
+def test_long_actions_are_searchable_up_to_a_limit(run: RunFolder, store: RunStore) -> None:
+    store.add_groups("a", 1, [group(1, action="Ä" * (MAX_WORDS - 2) + "In and out")], [])
+    assert len(rows_of(run, "q=äin")) == 2
+    assert rows_of(run, "q=out") == []
 
 
 def test_a_run_that_was_rewound_is_read_anew(run: RunFolder, store: RunStore) -> None:
     for step in (1, 2, 3):
         store.add_groups("a", step, [group(step)], [fired(step)])
-    index = Index(run)
-    index.refresh()
     store.rewind("a", 1)
-    assert index.refresh()
-    assert [row.step for row in rows_of(index)] == [1, 1]
+    assert [row.step for row in rows_of(run)] == [1, 1]
     for step in (2, 3, 4):  # others than before, with the numbers of rows that were there
         store.add_groups("a", step, [group(step + 10, success=False)], [])
-    index.refresh()
-    assert len(rows_of(index)) == 8
-    assert {row.group for row in rows_of(index, "step_from=2")} == {
+    assert len(rows_of(run)) == 8
+    assert {row.group for row in rows_of(run, "step_from=2")} == {
         "group-12",
         "group-13",
         "group-14",
     }
-    assert len(rows_of(index, "signal=any")) == 1
+    assert len(rows_of(run, "signal=any")) == 1
+    assert rows_of(run, "q=toe-3") == []
 
 
 def test_another_run_in_the_same_folder_is_another(run: RunFolder, store: RunStore) -> None:
     store.add_groups("a", 1, [group(1)], [])
-    index = Index(run)
-    index.refresh()
+    view = shown(run)
+    groups = lambda: [row.id for row in view.kept("x", lambda: group_rows(view, "a"))]  # noqa: E731
+    assert groups() == ["group-1"]
     store.close()
     for file in run.path.iterdir():
         file.unlink()
-    run.manifest.write_text('{"seed": 1}')
-    index.refresh()
-    assert rows_of(index) == []
+    assert groups() == []
     with closing(RunStore(run.database, record="all")) as new:
         new.add_groups("a", 1, [group(2)], [])
-        index.refresh()
-    assert [row.group for row in rows_of(index)] == ["group-2", "group-2"]
+        assert groups() == ["group-2"]
 
 
-def test_a_damaged_index_is_made_anew(run: RunFolder, store: RunStore) -> None:
-    store.add_groups("a", 1, [group(1)], [])
-    first = Index(run)
-    first.refresh()
-    for broken in (b"not a database at all" * 500, b""):
-        schema.remove(first.file)
-        first.file.write_bytes(broken)
-        index = Index(run)
-        index.refresh()
-        assert len(rows_of(index)) == 2
-    with closing(sqlite3.connect(first.file)) as db:
-        db.execute("PRAGMA user_version=99")
-    newer = Index(run)
-    newer.refresh()
-    assert len(rows_of(newer)) == 2
-
-
-def test_a_damaged_run_is_told_and_its_index_is_not_blamed(run: RunFolder) -> None:
+def test_a_damaged_run_is_told(run: RunFolder) -> None:
     run.database.write_bytes(b"no database" * 1000)
-    with pytest.raises(StoreError, match=r"run\.db"):
-        Index(run).refresh()
+    with pytest.raises(Damaged, match=r"run\.db"):
+        rows_of(run)
 
 
-def test_indexing_never_makes_a_writer_wait(run: RunFolder, store: RunStore) -> None:
+def test_reading_never_makes_a_writer_wait(run: RunFolder, store: RunStore) -> None:
     """It reads in mid-transaction, and a writer writes while it reads."""
     store.add_groups("a", 1, [group(1)], [])
-    index, stop, failed = Index(run), threading.Event(), list[BaseException]()
+    stop, failed = threading.Event(), list[BaseException]()
 
     def look() -> None:
+        view = shown(run)
         try:
             while not stop.is_set():
-                index.read_on(1)
+                with view.kept_open():
+                    trajectory_page(view, Query.read("q=tickle"))
         except BaseException as error:
             failed.append(error)
 
@@ -214,32 +212,34 @@ def test_indexing_never_makes_a_writer_wait(run: RunFolder, store: RunStore) -> 
         thread.join()
     assert not failed
     before = {file.name: file.stat().st_mtime_ns for file in run.path.iterdir()}
-    Index(run).refresh()
+    rows_of(run)
     assert {file.name: file.stat().st_mtime_ns for file in run.path.iterdir()} == before
 
 
-def test_indexes_of_runs_that_are_gone_are_removed(run: RunFolder, store: RunStore) -> None:
-    store.add_groups("a", 1, [group(1)], [])
-    index = Index(run)
-    index.refresh()
-    schema.remove_stale()
-    assert index.file.is_file()
-    store.close()
-    shutil.rmtree(run.path)
-    schema.remove_stale()
-    assert not index.file.exists()
+@pytest.mark.parametrize("query", ["success=false", "step_from=2&sort=-score", "error=true"])
+def test_lists_are_filtered_without_reading_bodies(
+    run: RunFolder, store: RunStore, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    """Every column that a filter or a sort needs is in the index ``listed``."""
+    view, plans = shown(run), list[str]()
+    read = view.rows
+
+    def explained(query: str, *values: object) -> list[tuple[object, ...]]:
+        plans.extend(row[-1] for row in read(f"EXPLAIN QUERY PLAN {query}", *values))
+        return read(query, *values)
+
+    monkeypatch.setattr(view, "rows", explained)
+    trajectory_page(view, Query.read(query))
+    assert "SCAN t USING COVERING INDEX listed" in plans
 
 
 @pytest.fixture(scope="module")
-def known(sample_folder: Path, coevo_home: Path) -> Iterator[tuple[Index, list[TrajectoryRow]]]:
-    """The index of the small run, and its rows as an export has them."""
+def known(sample_folder: Path) -> Iterator[tuple[ShownRun, list[TrajectoryRow]]]:
+    """The small run, and its rows as an export has them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COEVO_HOME", str(coevo_home))
         patch.chdir(sample_folder)
-        shown = Shelf(Library([RUN])).run(RUN)
-        while shown.index.read_on():
-            pass
-        yield shown.index, all_trajectories(shown)
+        view = Shelf(Library([RUN])).run(RUN)
+        yield view, all_trajectories(view)
 
 
 VALUES: dict[str, st.SearchStrategy[str]] = {
@@ -265,13 +265,13 @@ PAIRS = st.sampled_from([*VALUES]).flatmap(lambda n: st.tuples(st.just(n), VALUE
 
 @settings(max_examples=80)
 @given(pairs=st.lists(PAIRS, max_size=6))
-def test_the_index_filters_as_its_rows_do(
-    known: tuple[Index, list[TrajectoryRow]], pairs: list[tuple[str, str]]
+def test_sql_filters_as_the_rows_do(
+    known: tuple[ShownRun, list[TrajectoryRow]], pairs: list[tuple[str, str]]
 ) -> None:
-    index, rows = known
+    view, rows = known
     once = {name: (name, value) for name, value in pairs if name in ONCE}
     query = Query([*(pair for pair in pairs if pair[0] not in ONCE), *once.values()])
-    found = find_trajectories(index, query)
+    found = trajectory_page(view, query)
     expected = select(rows, TRAJECTORIES, query)
     assert found.model_dump(include={*expected.paging}) == expected.paging
     assert [row.id for row in found.rows] == [row.id for row in expected.rows]

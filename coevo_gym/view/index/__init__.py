@@ -1,1 +1,0 @@
-"""A search index of a run's episodes, groups, tasks and drafts."""
