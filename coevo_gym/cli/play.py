@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, cast
@@ -23,7 +24,7 @@ from coevo_gym.store.folder import RunFolder
 from coevo_gym.view.play.game import Played, PlayedGame
 from coevo_gym.view.play.scores import Scores, open_scores
 from coevo_gym.view.play.source import PlaySource, benchmark_source, run_source
-from coevo_gym.view.shell import LOOPBACK, listen_here, open_browser, require_server, serve
+from coevo_gym.view.shell import require_server, serve
 
 
 def play_in_browser(
@@ -52,23 +53,19 @@ def play_in_browser(
     _ = source.tasks  # reports a missing package here instead of on a page
     stopping = threading.Event()
     desk = Desk(source, demonstrations=demonstrations, scores=scores, first=first)
-    with listen_here(port) as listening:
-        url = f"http://{LOOPBACK}:{listening.getsockname()[1]}/"
 
-        def opened() -> None:
-            ready()
-            say(f"play {source.name} at {url}")
-            say_aside("reachable from this machine only · Ctrl-C stops it")
-            if browser:
-                threading.Thread(target=open_browser, args=(url,), daemon=True).start()
+    def opened(url: str) -> None:
+        ready()
+        say(f"play {source.name} at {url}")
+        say_aside("reachable from this machine only · Ctrl-C stops it")
 
-        def end() -> None:
-            stopping.wait()
-            desk.close()
+    def end() -> None:
+        stopping.wait()
+        desk.close()
 
-        # Engines stop at once instead of finishing an answer that may take a minute.
-        threading.Thread(target=end, daemon=True).start()
-        serve(make_app(PlayFace(desk)), listening, stopping=stopping, ready=opened)
+    # Engines stop at once instead of finishing an answer that may take a minute.
+    threading.Thread(target=end, daemon=True).start()
+    serve(make_app(PlayFace(desk)), port, stopping, opened, browser=browser)
 
 
 def play(
@@ -120,8 +117,7 @@ def play(
 
     You see what an agent sees, and typos do not cost a step. In the terminal, choose an action by
     its number or type it. Type three backticks on the line before and on the line after a
-    multi-line action. `coevo tasks` lists the tasks. --web opens a local page, such as a shop to
-    click through or a code editor.
+    multi-line action. `coevo tasks` lists the tasks. --web opens a local page.
 
     With --name, you play the same tasks as `coevo eval` in the same order, and only your first
     episode on each task counts. You can therefore compare the results in evals/NAME with those of
@@ -151,7 +147,7 @@ def play(
         if name is not None:
             opened = open_scores(name, source.benchmark, source.split)
             scores = closing_at_end.enter_context(opened)
-            source = source.made_by(scores.make_env)
+            source = replace(source, make_env=scores.make_env)
         if web:
             kept = keep or Path("demonstrations") / f"{source.benchmark}.jsonl"
             chosen = _chosen(source, task, seed)

@@ -15,9 +15,8 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import View
 from coevo_gym.view.grade import grade_of
 from coevo_gym.view.play.game import Played, PlayedGame, RefusedAction
-from coevo_gym.view.play.shop import read_shop
 from coevo_gym.view.play.tools import Tool, action_of, is_unfinished, message, read_tools, value_of
-from coevo_gym.view.shop import SEPARATOR
+from coevo_gym.view.shop import SEPARATOR, clicked, read_page
 
 Read = Callable[[], str]
 _SHOWN = 60
@@ -90,29 +89,32 @@ class ShopHand(Hand):
 
     def draw(self, view: View, choices: Sequence[str]) -> None:
         """Show a page of the shop."""
-        page = read_shop(view)
-        number = {action: place for place, action in enumerate(choices, start=1)}
-        wanted = page.actions if page and page.page in ("results", "item") else []
-        if page is None or not wanted or any(action not in number for action in wanted):
+        page = read_page(view.observation, view.info, choices)
+        number = {text: choices.index(action) + 1 for text, action in clicked(choices).items()}
+        values = [value for option in page.options for value in option.values]
+        texts = [*(item.asin for item in page.products), *values, *page.buttons]
+        if page.page not in ("results", "item") or {*map(str.lower, texts)} != {*number}:
             super().draw(view, choices)
             return
-        if page.listed:
+
+        def show(text: str, told: str) -> None:
+            self.show(f"  {_number(number[text.lower()])}  {told}")
+
+        if page.page == "results":
             self.show(f"Page {page.number or 0} (Total results: {page.found or 0})")
-            for item in page.listed:
-                told = f"{escape(item.asin)}  {escape(item.title)}  [bold]{escape(item.price)}[/]"
-                self.show(f"  {_number(number[item.action])}  {told}")
+            for item in page.products:
+                price = f"[bold]{escape(item.price)}[/]"
+                show(item.asin, f"{escape(item.asin)}  {escape(item.title)}  {price}")
         else:
             self.show(f"[bold]{escape(page.title)}[/]")
             self.show(f"Price: {escape(page.price)}")
-            for option in page.choices:
+            for option in page.options:
                 self.show(f"{escape(option.name)}:")
                 for value in option.values:
-                    mark = " [green](chosen)[/]" if value.chosen else ""
-                    told = f"{escape(value.label)}{mark}"
-                    self.show(f"  {_number(number[value.action])}  {told}")
-        for thing in page.things:
-            told = f"{_number(number[thing.action])}  [bold]{escape(thing.label)}[/]"
-            self.show(f"  {told}")
+                    mark = " [green](chosen)[/]" if value == option.chosen else ""
+                    show(value, f"{escape(value)}{mark}")
+        for name in page.buttons:
+            show(name, f"[bold]{escape(name)}[/]")
 
 
 class ToolsHand(Hand):
@@ -161,11 +163,7 @@ class ToolsHand(Hand):
             self.console.print(f"[yellow]There is no function {escape(repr(name[:80]))} here.[/]")
             return
         self.show(f"[bold cyan]{escape(found.signature)}[/]")
-        self.show(escape(found.about))
-        for parameter in found.parameters:
-            rest = "needed" if parameter.required else f"default {parameter.default or 'none'}"
-            told = f"{parameter.type}, {rest}. {parameter.about}"
-            self.show(f"  [bold]{escape(parameter.name)}[/]: {escape(told)}")
+        self.show(escape(found.text))
 
     def _filled_in(self, tool: Tool) -> str | None:
         """Ask for a call's arguments one by one, and return None if an argument is invalid."""
@@ -268,7 +266,7 @@ def play_episode(
         except EOFError:
             return game
         if meant is not None:
-            action = action_of(task.benchmark, view, meant)
+            action = action_of(view, meant)
             refusal = action if isinstance(action, RefusedAction) else game.act(action)
             if refusal is not None:
                 _explain(console, refusal)

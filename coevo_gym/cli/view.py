@@ -88,7 +88,7 @@ def view(
 
 
 def _serve(library: Library, port: int, *, browser: bool) -> None:
-    from coevo_gym.view.shell import LOOPBACK, listen_here, open_browser, require_server, serve
+    from coevo_gym.view.shell import require_server, serve
 
     require_server("coevo view")
     from coevo_gym.view.server import make_app
@@ -98,14 +98,10 @@ def _serve(library: Library, port: int, *, browser: bool) -> None:
     if not shown:
         say_aside("runs/ and evals/ are empty; new runs appear on the page as they start.")
     stopping = threading.Event()
-    with listen_here(port) as listening:
-        url = f"http://{LOOPBACK}:{listening.getsockname()[1]}/"
-        page = f"{url}#/{library.home}" if library.home else url
 
-        def ready() -> None:
-            say(f"viewing at {page}")
-            say_aside("reachable from this machine only, read-only · Ctrl-C stops it")
-            if browser:
-                threading.Thread(target=open_browser, args=(page,), daemon=True).start()
+    def ready(url: str) -> None:
+        say(f"viewing at {url}")
+        say_aside("reachable from this machine only, read-only · Ctrl-C stops it")
 
-        serve(make_app(Shelf(library), stopping), listening, stopping=stopping, ready=ready)
+    page = f"#/{library.home}" if library.home else ""
+    serve(make_app(Shelf(library), stopping), port, stopping, ready, page=page, browser=browser)

@@ -11,6 +11,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -82,20 +83,25 @@ def guarded(app: ASGIApp, *, body_bytes: int = 1024) -> ASGIApp:
 
 def serve(
     app: ASGIApp,
-    listening: socket.socket,
+    port: int,
+    stopping: threading.Event,
+    ready: Callable[[str], object],
     *,
-    stopping: threading.Event | None = None,
-    ready: Callable[[], None] = lambda: None,
+    page: str = "",
+    browser: bool,
 ) -> None:
-    """Serve an app until SIGINT or SIGTERM is received.
+    """Serve an app on the loopback interface until SIGINT or SIGTERM is received.
 
     Args:
         app: the app to serve, see :func:`guarded`.
-        listening: the socket, see :func:`listen_here`.
+        port: the port; 0 picks a free port.
         stopping: event that is set at shutdown, so that endless responses can finish.
-        ready: callback that is called once the server accepts connections.
+        ready: callback that gets the page's address once the server accepts connections.
+        page: fragment of the page's address.
+        browser: True to open the page in the user's browser.
 
     Raises:
+        ConfigError: if the port is in use.
         KeyboardInterrupt: after shutdown, if SIGINT caused it.
     """
     import uvicorn
@@ -104,13 +110,14 @@ def serve(
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            if stopping is not None:
-                stopping.set()
+            stopping.set()
             super().handle_exit(sig, frame)
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            ready()
+            ready(url)
+            if browser:
+                threading.Thread(target=open_browser, args=(url,), daemon=True).start()
 
     config = uvicorn.Config(
         app,
@@ -123,15 +130,15 @@ def serve(
         date_header=False,
         **connection_bounds(),
     )
-    Server(config).run(sockets=[listening])
+    with listen_here(port) as listening:
+        url = f"http://{LOOPBACK}:{listening.getsockname()[1]}/{page}"
+        Server(config).run(sockets=[listening])
 
 
-def open_browser(url: str) -> bool:
-    """Open a page in the user's browser; return True on success."""
-    try:
-        return webbrowser.open(url)
-    except webbrowser.Error:
-        return False
+def open_browser(url: str) -> None:
+    """Open a page in the user's browser, if there is one."""
+    with suppress(webbrowser.Error):
+        webbrowser.open(url)
 
 
 def _headed(app: ASGIApp, headers: Iterable[tuple[str, str]]) -> ASGIApp:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.task import Split
 from coevo_gym.core.task_file import read_tasks
 from coevo_gym.testing.contract import Poison
@@ -34,7 +35,8 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 def test_an_episode_from_its_first_page_to_its_grade(desk: Desk) -> None:
     state = desk.begin(TASK.id)
     assert state["instruction"] == TASK.instruction
-    assert state["admissible"] == [*(f"press {colour}" for colour in COLOURS), "done"]
+    assert state["choices"] == [*(f"press {colour}" for colour in COLOURS), "done"]
+    assert state["page"]["kind"] == "text"
     assert (state["step"], state["max_steps"], state["grade"]) == (0, 8, None)
     for step, action in enumerate(TASK.solution):
         state = desk.act(state["id"], action, step)
@@ -65,9 +67,21 @@ def test_a_page_is_told_nothing_that_an_agent_may_not_know(
     swapped = [desk.begin()]
     swapped.append(desk.act(swapped[0]["id"], TASK.solution[0], 0))
     for state in (*told, *swapped):
-        assert set(state["info"]) == {"step", "action_valid", "error_kind"}
         del state["id"], state["task"]["id"]  # made up, and a hash
     assert told == swapped
+
+
+def test_a_page_has_the_documents_of_an_agent(tmp_path: Path) -> None:
+    desk = Desk(benchmark_source("bfcl"), demonstrations=tmp_path / "shown.jsonl")
+    state = desk.begin()
+    (title, prompt), *functions = state["documents"]
+    assert "system message" in title.lower()
+    assert "calling functions" in prompt
+    names = [signature.partition("(")[0] for signature, _ in functions]
+    assert len(names) > 5
+    assert all(f'"name":"{name}"' in prompt.replace(" ", "") for name in names)
+    assert state["choices"] == ["end"]
+    desk.close()
 
 
 def test_a_typo_takes_no_step_and_is_explained(desk: Desk) -> None:
@@ -122,7 +136,7 @@ def test_who_is_idle_makes_room_and_who_plays_does_not(tmp_path: Path) -> None:
     clock = Clock()
     desk = toy_desk(tmp_path, clock=clock)
     ids = [desk.begin(TASK.id)["id"] for _ in range(room.MAX_LIVE)]
-    with pytest.raises(NotPossible, match="Finish or leave one") as found:
+    with pytest.raises(NotPossible, match="Finish one of them") as found:
         desk.begin(TASK.id)
     assert found.value.status == 429
     clock.now = room.IDLE_S + 1
@@ -131,7 +145,7 @@ def test_who_is_idle_makes_room_and_who_plays_does_not(tmp_path: Path) -> None:
     assert desk.look(ids[0])["step"] == 1
     with pytest.raises(NotPossible, match="no longer exists"):
         desk.look(ids[1])
-    desk.leave(ids[0])
+    desk.give_up(ids[0], 1)
     desk.begin(TASK.id)
     desk.close()
 
@@ -145,7 +159,15 @@ def test_only_so_many_are_remembered(desk: Desk, monkeypatch: pytest.MonkeyPatch
         desk.look(first)
 
 
-@pytest.mark.parametrize("hook", ["_begin", "_act", "_grade"])
+def test_an_engine_that_does_not_start_is_told_and_started_again(desk: Desk) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        break_engines(patch, "_begin", lambda env: True)
+        with pytest.raises(EnvBackendError, match="the engine is gone"):
+            desk.begin(TASK.id)
+    assert desk.begin(TASK.id)["step"] == 0
+
+
+@pytest.mark.parametrize("hook", ["_act", "_grade"])
 def test_a_fault_of_the_engine_is_nobodys_failure(desk: Desk, hook: str) -> None:
     *before, last = TASK.solution
     id = desk.begin(TASK.id)["id"]
@@ -153,21 +175,19 @@ def test_a_fault_of_the_engine_is_nobodys_failure(desk: Desk, hook: str) -> None
         desk.act(id, action, step)
     with pytest.MonkeyPatch.context() as patch:
         break_engines(patch, hook, lambda env: True)
-        state = desk.begin(TASK.id) if hook == "_begin" else desk.act(id, last, len(before))
+        state = desk.act(id, last, len(before))
         assert state["fault"] == "the engine is gone"
         assert state["grade"] is None
-        if hook != "_begin":
-            assert state["step"] == len(before)  # what could be seen last
-            assert desk.look(id)["fault"]
-            with pytest.raises(NotPossible, match="The engine has failed"):
-                desk.act(id, last, len(before))
+        assert state["step"] == len(before)  # what could be seen last
+        assert desk.look(id)["fault"]
+        with pytest.raises(NotPossible, match="The engine has failed"):
+            desk.act(id, last, len(before))
         if hook == "_act":
             assert desk.go_on(id)["fault"]  # it is still broken
     state = desk.go_on(state["id"])
     assert not state["fault"]
-    if hook != "_begin":
-        assert [past["action"] for past in state["past"]] == before
-        assert desk.act(id, last, len(before))["grade"]["success"]
+    assert [past["action"] for past in state["past"]] == before
+    assert desk.act(id, last, len(before))["grade"]["success"]
 
 
 def test_a_solved_training_task_can_be_kept(desk: Desk) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from hypothesis import example, given, settings
@@ -10,14 +9,12 @@ from hypothesis import strategies as st
 
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.task import Split, freeze
-from coevo_gym.core.trajectory import EndReason, EvalTrajectory, PastStep, View
+from coevo_gym.core.trajectory import EndReason, EvalTrajectory
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, run_one
 from coevo_gym.view.grade import GradeCheck, grade_of
 from coevo_gym.view.play.game import PlayedGame, RefusedAction
-from coevo_gym.view.play.shop import PlayShopPage, read_shop
-from coevo_gym.view.play.state import read_docs
 from coevo_gym.view.play.tools import Tool, is_unfinished, meant
-from coevo_gym.view.shop import SEPARATOR
+from coevo_gym.view.shop import SEPARATOR, ShopPage, read_page
 from tests.play.test_tools import TOOLS
 from tests.toy import BENCHMARK, ToyEnv
 
@@ -44,15 +41,12 @@ ACTIONS = (*(f"press {c}" for c in ("red", "green", "blue", "pink")), "nothing",
     st.lists(st.sampled_from(("b01", "red", "x]y", "< prev")), max_size=4),
     st.booleans(),
 )
-def test_any_text_is_a_page_of_the_shop_or_none(
+def test_any_text_is_a_page_of_the_shop(
     parts: list[str], kind: str, clicks: list[str], ends: bool
 ) -> None:
-    info = {"webshop.page": kind, "admissible": tuple(f"click[{text}]" for text in clicks)}
     text = SEPARATOR.join([*parts, *(TAIL if ends else ())])
-    found = read_shop(View("Buy.", text, info))
-    assert found is None or isinstance(found, PlayShopPage)
-    if found is not None:
-        assert set(found.actions) <= set(info["admissible"])
+    choices = tuple(f"click[{text}]" for text in clicks)
+    assert isinstance(read_page(text, {"webshop.page": kind}, choices), ShopPage)
 
 
 @given(st.text() | st.builds("{}{}".format, st.sampled_from(("mv(", "[mv(", "mv ")), st.text()))
@@ -103,22 +97,6 @@ def test_a_misspelt_function_takes_no_step(name: str, form: str) -> None:
 @given(st.text() | st.lists(st.sampled_from("([{'\"\\\n:#x "), max_size=40).map("".join))
 def test_any_code_is_finished_or_not(code: str) -> None:
     assert is_unfinished(code) in (True, False)
-
-
-CALLS = (
-    "show_app_descriptions()",
-    "show_api_descriptions(app_name='a')",
-    "show_api_doc(app_name='a', api_name='b')",
-)
-
-
-@given(st.sampled_from(CALLS), st.text() | json_values)
-def test_any_output_may_follow_a_look_into_the_documentation(call: str, output: Any) -> None:
-    shown = output if isinstance(output, str) else json.dumps(output)
-    past = PastStep("Apps: a, b.", f"print(apis.api_docs.{call})")
-    found = read_docs(View("", shown, {}, (past,)))
-    assert found["apps"] == ["a", "b"]
-    json.dumps(found)
 
 
 @given(st.dictionaries(st.sampled_from(("tests", "verdicts", "label", "x")), json_values))

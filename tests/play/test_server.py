@@ -45,8 +45,7 @@ def test_an_episode_over_http(client: TestClient) -> None:
         state = client.post(f"/api/play/games/{state['id']}/act", json=told).json()
     assert state["grade"]["success"]
     assert client.post(f"/api/play/games/{state['id']}/keep", json={}).json()["keep"]["kept"]
-    assert client.post(f"/api/play/games/{state['id']}/leave", json={}).json() == {}
-    gone = client.get(f"/api/play/games/{state['id']}")
+    gone = client.get("/api/play/games/another")
     assert gone.status_code == 404
     assert "no longer exists" in gone.json()["message"]
 
@@ -61,7 +60,7 @@ def test_without_the_pages_token_nothing_is_told_or_done(
     paths = ["/api/play", "/api/play/tasks", f"/api/play/games/{state['id']}"]
     if method == "post":
         game = f"/api/play/games/{state['id']}"
-        paths = ["/api/play/games", *(f"{game}/{do}" for do in ("act", "give-up", "keep", "leave"))]
+        paths = ["/api/play/games", *(f"{game}/{do}" for do in ("act", "give-up", "keep", "go-on"))]
     for path in paths:
         assert client.request(method, path, headers=headers).status_code == 403
     assert client.get(f"/api/play/games/{state['id']}").json()["step"] == 0
@@ -118,7 +117,7 @@ def test_what_is_no_order_is_refused(client: TestClient, body: bytes) -> None:
 
 
 def test_pages_may_load_nothing_from_elsewhere(client: TestClient) -> None:
-    for path in ("/", "/static/play.css", "/static/play/main.js", "/api/play"):
+    for path in ("/", "/static/play.css", "/static/play/start.js", "/api/play"):
         answer = client.get(path)
         assert answer.status_code == 200
         policy = answer.headers["content-security-policy"]

@@ -6,29 +6,32 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import gymnasium as gym
 
-from coevo_gym.core.errors import CoevoError, EnvBackendError, WorkersFailed
+from coevo_gym.core.errors import CoevoError, ConfigError, EnvBackendError, WorkersFailed
 from coevo_gym.core.spaces import clean_text
-from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import EndReason
+from coevo_gym.core.task import Task, thaw
+from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.envs.base import ACTION_CAP
+from coevo_gym.prompts.loader import load_prompt
 from coevo_gym.runs.tasks.demonstrations import keep_demonstration, why_not
 from coevo_gym.serve.shelf import EnvShelf
-from coevo_gym.view.grade import grade_of
+from coevo_gym.view.grade import GradeInWords, grade_of
+from coevo_gym.view.model.episodes import page_behind
 from coevo_gym.view.play.game import PlayedGame, RefusedAction
 from coevo_gym.view.play.scores import Scores
 from coevo_gym.view.play.source import PlaySource
-from coevo_gym.view.play.state import Json, grade_json, state_of
-from coevo_gym.view.play.tools import action_of
+from coevo_gym.view.play.tools import action_of, read_tools
 
 logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
 
 MAX_LIVE = 8
 """Maximum number of episodes in progress at once."""
@@ -155,8 +158,8 @@ class Desk:
             self._seats[seat.id] = seat
         with seat.lock:
             try:
-                self._try(seat, seat.game.begin)
-            except CoevoError:  # the task cannot be played
+                seat.game.begin()
+            except CoevoError:  # the task cannot be played, or the engine failed
                 self._remove(seat, "")
                 raise
             return self._state(seat)
@@ -210,11 +213,6 @@ class Desk:
             seat.kept = True
             return self._state(seat)
 
-    def leave(self, id: str) -> None:
-        """Abandon an episode without grading it."""
-        with self._taken(id) as seat:
-            self._remove(seat, "left")
-
     def close(self) -> None:
         """Close all episodes and their engines; may be called more than once."""
         with self._lock:
@@ -263,7 +261,7 @@ class Desk:
             if self._clock() - live[0].used_at < IDLE_S:
                 raise NotPossible(
                     429,
-                    f"{MAX_LIVE} episodes are being played. Finish or leave one of them first.",
+                    f"{MAX_LIVE} episodes are being played. Finish one of them, or give it up.",
                 )
             gone = [live[0], *gone]
         for seat in gone:
@@ -297,7 +295,7 @@ class Desk:
 
     def _act(self, seat: _Seat, action: str) -> None:
         game = seat.game
-        meant = action_of(game.task.benchmark, game.view, action)
+        meant = action_of(game.view, action)
         seat.refusal = meant if isinstance(meant, RefusedAction) else game.act(meant)
         self._note_end(seat)
 
@@ -322,7 +320,7 @@ class Desk:
         game = seat.game
         if game.played is None:
             return
-        seat.shown = state_of(game)
+        seat.shown = _state_of(game)
         if seat.env is not None:
             env, seat.env = seat.env, None
             self._shelf.put(self.source.split, env)
@@ -354,37 +352,21 @@ class Desk:
         """Return an episode's state for its page; the caller must hold the episode's lock."""
         game = seat.game
         if seat.env is not None and not seat.fault:
-            seat.shown = state_of(game)
-        shown: Json = dict(seat.shown) or self._unseen(game.task)
-        past = shown["past"]
+            seat.shown = _state_of(game)
+        past = seat.shown["past"]
         have = have if 0 <= have <= len(past) else 0
         played = game.played
         why = why_not(game.task, played.training) if played else ""
         return {
-            **shown,
+            **seat.shown,
             "id": seat.id,
             "from": have,
             "past": past[have:],
             "refusal": seat.refusal._asdict() if seat.refusal else None,
             "fault": seat.fault,
-            "grade": grade_json(grade_of(played.counted, game.task)) if played else None,
+            "grade": _grade_json(grade_of(played.counted, game.task)) if played else None,
             "keep": {"kept": seat.kept, "why_not": why, "file": str(self.demonstrations)},
             "score": self.scores.to_json() if self.scores else None,
-        }
-
-    @staticmethod
-    def _unseen(task: Task) -> Json:
-        """Return the state of an episode that failed to start."""
-        return {
-            "task": {"id": task.id, "name": task.name, "split": str(task.split)},
-            "benchmark": task.benchmark,
-            "step": 0,
-            "max_steps": 0,
-            "instruction": "",
-            "observation": "",
-            "admissible": [],
-            "info": {},
-            "past": [],
         }
 
 
@@ -397,3 +379,52 @@ def _row(task: Task) -> Json:
         "instruction": task.instruction,
         "family": f"{stem} in {task.scenario}" if stem else task.id,
     }
+
+
+def _state_of(game: PlayedGame) -> Json:
+    """Return the data shown on an episode's page.
+
+    Only the id, name and split come from the task; everything else comes from the view. So the
+    state contains neither the verifier nor the solution.
+
+    Args:
+        game: an episode that has begun.
+
+    Returns:
+        ``task`` (id, name, split), ``step`` and ``max_steps``, ``instruction``, ``observation`` and
+        its ``page`` (see :func:`page_behind`), ``choices`` (the possible actions, if they are
+        known), ``documents`` (titles and texts to read) and ``past`` (the steps so far:
+        observation, page and action).
+    """
+    view, benchmark = game.view, game.task.benchmark
+    tools = read_tools(view)
+
+    def page(observation: str, info: Mapping[str, Any]) -> Json:
+        extras = {key: thaw(value) for key, value in info.items() if key != "admissible"}
+        found = page_behind(benchmark, observation, extras, tuple(info.get("admissible", ())))
+        return {"observation": observation, "page": found.model_dump(mode="json")}
+
+    return {
+        "task": {"id": game.task.id, "name": game.task.name, "split": str(game.task.split)},
+        "step": len(view.history),
+        "max_steps": game.max_steps,
+        "instruction": view.instruction,
+        **page(view.observation, view.info),
+        "choices": ["end"] if tools else list(view.info.get("admissible", ())),
+        "documents": [*_prompt(benchmark, view), *((tool.signature, tool.text) for tool in tools)],
+        "past": [
+            {**page(step.observation, step.info), "action": step.action} for step in view.history
+        ],
+    }
+
+
+def _prompt(benchmark: str, view: View) -> list[tuple[str, str]]:
+    """Return the system message that a language model gets, or [] if there is no prompt."""
+    try:
+        return [("System message of a language model", load_prompt(benchmark).system(view))]
+    except ConfigError:
+        return []  # the user's own benchmark needs no prompt
+
+
+def _grade_json(grade: GradeInWords) -> Json:
+    return {**grade._asdict(), "checks": [check._asdict() for check in grade.checks]}

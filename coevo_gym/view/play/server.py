@@ -67,7 +67,6 @@ class PlayFace:
             Route(f"{game}/give-up", self._told(self._give_up), methods=["POST"]),
             Route(f"{game}/go-on", self._told(self._of_game(self._desk.go_on)), methods=["POST"]),
             Route(f"{game}/keep", self._told(self._of_game(self._desk.keep)), methods=["POST"]),
-            Route(f"{game}/leave", self._told(self._of_game(self._desk.leave)), methods=["POST"]),
         ]
 
     async def close(self) -> None:
@@ -107,7 +106,7 @@ class PlayFace:
         """Return a request handler that only needs the episode's id."""
 
         async def answer(request: Request) -> Any:
-            return await self._do(partial(work, request.path_params["id"])) or {}
+            return await self._do(partial(work, request.path_params["id"]))
 
         return answer
 

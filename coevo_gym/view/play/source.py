@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
@@ -41,10 +41,6 @@ class PlaySource:
     find: Callable[[str], Task]
     make_env: Callable[[], gym.Env[str, str]]
 
-    def made_by(self, make_env: Callable[[], gym.Env[str, str]]) -> PlaySource:
-        """Return a copy of this source that creates its envs with ``make_env``."""
-        return replace(self, make_env=make_env)
-
     @cached_property
     def tasks(self) -> Sequence[Task]:
         """Return the available tasks.
@@ -76,15 +72,10 @@ class PlaySource:
 
     def matching(self, search: str) -> Sequence[Task]:
         """Return the tasks whose name or instruction contains every word of a search query."""
-        words, tasks = search.casefold().split(), self.tasks
-        if not words:
-            return tasks
-        return [task for task, text in zip(tasks, self._texts, strict=True) if _holds(text, words)]
-
-    @cached_property
-    def _texts(self) -> tuple[str, ...]:
-        """Return the searchable text of each task (cached)."""
-        return tuple(f"{task.name}\n{task.instruction}".casefold() for task in self.tasks)
+        words = search.casefold().split()
+        texts = (f"{task.name}\n{task.instruction}".casefold() for task in self.tasks)
+        found = zip(self.tasks, texts, strict=True)
+        return [task for task, text in found if all(word in text for word in words)]
 
 
 def benchmark_source(benchmark: str, split: str = "train") -> PlaySource:
@@ -139,7 +130,3 @@ def run_source(folder: RunFolder) -> PlaySource:
         find=lambda wanted: find_run_task(folder, wanted),
         make_env=lambda: cast(TaskEnv, Assembly(config).make_env()),
     )
-
-
-def _holds(text: str, words: Sequence[str]) -> bool:
-    return all(word in text for word in words)

@@ -35,6 +35,12 @@ class ToolParameter(NamedTuple):
     default: str = ""
     listed: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """Return the parameter's documentation as a line."""
+        rest = "needed" if self.required else f"default {self.default or 'none'}"
+        values = f" One of: {', '.join(self.listed)}." if self.listed else ""
+        return f"{self.name}: {self.type}, {rest}. {self.about}{values}"
+
 
 class Tool(NamedTuple):
     """A function that the agent can currently call.
@@ -54,6 +60,11 @@ class Tool(NamedTuple):
         """Return the function's name and parameters, with ``?`` marking optional parameters."""
         names = (p.name if p.required else f"{p.name}?" for p in self.parameters)
         return f"{self.name}({', '.join(names)})"
+
+    @property
+    def text(self) -> str:
+        """Return the documentation of the function and of each parameter, one per line."""
+        return "\n".join([self.about, *map(str, self.parameters)])
 
 
 def read_tools(view: View) -> tuple[Tool, ...]:
@@ -208,9 +219,10 @@ def message(name: str, arguments: Mapping[str, Any]) -> str:
     return f"[{python(Call(name, arguments))}]"
 
 
-def action_of(benchmark: str, view: View, typed: str) -> str | RefusedAction:
+def action_of(view: View, typed: str) -> str | RefusedAction:
     """Return the action for a user's input, or the reason for refusing the input."""
-    return meant(typed, read_tools(view)) if benchmark == "bfcl" else typed
+    tools = read_tools(view)
+    return meant(typed, tools) if tools else typed
 
 
 def is_unfinished(code: str) -> bool:

@@ -1,8 +1,48 @@
-// The page of one episode: the task, the benchmark's board, and the grade at the end.
+// Requests to the server, each with the page's token, and the page of one episode: the task, the
+// board, and the grade at the end.
 "use strict";
 
 (() => {
-  const { html, cls, play, useState, useEffect, useRef, useCallback } = coevo;
+  const { html, cls, useState, useEffect, useRef, useCallback } = coevo;
+  const play = (coevo.play = {});
+  const token = document.querySelector('meta[name="play-token"]').content;
+
+  /** A refused request: the message, and the current episode if it has changed. */
+  class Refused extends Error {
+    constructor(status, told) {
+      super(told.message || `The server answered with status ${status}.`);
+      this.status = status;
+      this.state = told.state || null;
+    }
+  }
+
+  /** Send a GET request for `path`, or a POST request with a `body`. */
+  play.ask = async (path, body) => {
+    let response;
+    try {
+      response = await fetch(`api/play/${path}`, {
+        method: body === undefined ? "GET" : "POST",
+        headers: {
+          "X-Play-Token": token,
+          ...(body === undefined ? {} : { "Content-Type": "application/json" }),
+        },
+        body: body === undefined ? undefined : JSON.stringify(body),
+        cache: "no-store",
+        credentials: "omit",
+      });
+    } catch {
+      throw new Error("The server is not running. Start `coevo play --web` again.");
+    }
+    const told = await response.json().catch(() => ({}));
+    if (!response.ok) throw new Refused(response.status, told);
+    return told;
+  };
+
+  /** The newest state of an episode, with the past steps that the page knew before. */
+  play.merged = (before, now) => ({
+    ...now,
+    past: [...((before && before.past) || []).slice(0, now.from), ...now.past],
+  });
 
   const ENDS = {
     solved: "task solved",
@@ -127,7 +167,6 @@
       else coevo.go("#/");
     };
     const over = Boolean(state.grade);
-    const Board = play.boards[state.benchmark] || play.TextBoard;
     const left = state.max_steps - state.step;
     return html`<main id="main" class=${cls("game", { wide: !over })} aria-busy=${busy ? "true" : null}>
       <nav class="crumbs" aria-label="Breadcrumbs"><ol><li><a href="#/">Tasks</a></li><li><${coevo.Words} text=${state.task.name} most=${80} /></li></ol></nav>
@@ -152,7 +191,7 @@
       </div>`}
       ${state.fault && html`<${Fault} fault=${state.fault} busy=${busy} goOn=${() => send("go-on", {})} />`}
       ${over && html`<${Grade} state=${state} again=${again} busy=${busy} keep=${() => send("keep", {})} />`}
-      ${!state.fault && html`<${Board} key=${id} state=${state} act=${act} busy=${busy} over=${over} />`}
+      ${!state.fault && html`<${play.Board} key=${id} state=${state} act=${act} busy=${busy} over=${over} />`}
       <p class="sr" role="status" aria-live="polite">${over ? "The episode has ended." : `Step ${state.step + 1}.`}</p>
     </main>`;
   };

@@ -1,5 +1,5 @@
-// The page of an observation: a page of the shop, or formatted text. Nothing on it is clickable; the
-// clicked element is marked.
+// The page of an observation: a page of the shop, or formatted text. The clicked element is marked;
+// on the current page of an episode that a user plays, the elements are buttons.
 "use strict";
 
 (() => {
@@ -12,8 +12,12 @@
   };
 
   const Clickable = ({ name, move, children, look = "shop-button" }) => {
-    const taken = move.verb === "click" && move.what === String(name).trim().toLowerCase();
-    return html`<span class=${cls(look, { taken })}>${children || html`<${Words} text=${name} most=${80} />`}${taken && html`<span class="sr"> (clicked)</span>`}</span>`;
+    const text = String(name).trim().toLowerCase();
+    const taken = move.verb === "click" && move.what === text;
+    const label = children || html`<${Words} text=${name} most=${80} />`;
+    const choice = move.choices && move.choices.find((one) => moveOf(one).what === text);
+    if (choice) return html`<button type="button" class=${look} disabled=${move.busy} onClick=${() => move.act(choice)}>${label}</button>`;
+    return html`<span class=${cls(look, { taken })}>${label}${taken && html`<span class="sr"> (clicked)</span>`}</span>`;
   };
 
   const Results = ({ page, move }) => html`
@@ -76,8 +80,8 @@
     }
   };
 
-  const ShopPage = ({ page, action }) => {
-    const move = moveOf(action);
+  const ShopPage = ({ page, action, playing }) => {
+    const move = playing || moveOf(action);
     const words = move.verb === "search" ? move.what : "";
     const texts = page.texts || [];
     return html`<div class="shop" role="group" aria-label=${`Shop page: ${page.page}`}>
@@ -100,9 +104,12 @@
     }
   };
 
-  /** The page of an observation; `action` is the action taken on it. */
-  const BehindPage = ({ page, text, action }) => {
-    if (page.kind === "shop") return html`<${ShopPage} page=${page} action=${action} />`;
+  /**
+   * The page of an observation. `action` is the action taken on it; `playing` is given for the
+   * current page of a user's episode: `{ choices, act, busy }`.
+   */
+  const BehindPage = ({ page, text, action, playing }) => {
+    if (page.kind === "shop") return html`<${ShopPage} page=${page} action=${action} playing=${playing} />`;
     const json = page.format === "json" && text.length < 200000;
     return html`<${Prose} class=${page.format === "plain" ? "observation" : "observation code"} text=${json ? pretty(text) : text} most=${3000} />`;
   };
