@@ -100,8 +100,8 @@ CREATE TABLE IF NOT EXISTS evaluations (
     PRIMARY KEY (arm, step, task_id, sample));
 """
 """SQL that creates the tables. ``kinds`` (of signals) and ``advice`` (ids) are lists that
-:func:`names_to_row` wrote. ``words`` is the text of an episode's actions in lower case, ``first``
-is true for the round that found D_0, ``counts`` is the JSON of :meth:`StoredRound.counts`, and
+:func:`names_to_row` wrote. ``words`` is an episode's id and actions in lower case, ``first`` is
+true for the round that found D_0, ``counts`` is the JSON of :meth:`StoredRound.counts`, and
 ``verdicts.kind`` is the kind of the draft's context. The index ``listed`` contains every column
 that lists of episodes filter and sort by, so that they do not read the bodies."""
 _OF_A_STEP = (
@@ -415,11 +415,12 @@ class RunStore(RunReader):
         outcome = (int(trajectory.success), trajectory.score, str(trajectory.end_reason))
         errors = sum(bool(step.error_kind) for step in trajectory.steps)
         actions = " ".join(step.action for step in trajectory.steps)[:MAX_WORDS]
+        words = f"{arm}.{group.id}.{position} {actions}".lower()
         self._insert(
             "trajectories",
             *(arm, group.id, position, step, group.task.id, trajectory.policy_version),
             *(*outcome, len(trajectory.steps), names_to_row(kinds), errors),
-            *(names_to_row(advised(trajectory.cue_ids)), actions.lower(), body),
+            *(names_to_row(advised(trajectory.cue_ids)), words, body),
         )
 
     def _without_texts(self, trajectory: dict[str, Any]) -> dict[str, Any]:

@@ -187,6 +187,11 @@ def fold(text: str) -> str:
     return text.lower()
 
 
+def task_words(name: str, id: str, instruction: str) -> str:
+    """Return the text of a task in which words are searched."""
+    return fold(f"{name} {id} {instruction}")
+
+
 def _number(name: str, text: str) -> float:
     if not _NUMBER.fullmatch(text):
         raise BadRequest(f"{name} must be a number, got {text[:60]!r}.")

@@ -19,7 +19,7 @@ from coevo_gym.store.folder import decoding, open_to_read, storing
 from coevo_gym.store.reader import SCHEMA_VERSION, RunReader
 from coevo_gym.store.rows import COLUMNS, StoredRound
 from coevo_gym.store.sampled import ChoicesMade, Sampled, sampled_from_json
-from coevo_gym.view.query import fold
+from coevo_gym.view.query import task_words
 
 _AT_ONCE = 500
 
@@ -81,7 +81,7 @@ class ViewReader(RunReader):
             else:
                 self._connection = sqlite3.connect(":memory:", check_same_thread=False)
                 self._connection.executescript(f"{SCHEMA} PRAGMA user_version={SCHEMA_VERSION}")
-            self._connection.create_function("fold", 1, fold, deterministic=True)
+            self._connection.create_function("task_words", 3, task_words, deterministic=True)
         self._check_version(self._rows("PRAGMA user_version")[0][0])
 
     def __del__(self) -> None:
@@ -93,7 +93,7 @@ class ViewReader(RunReader):
             return self._connection.execute(query, values).fetchall()
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Run a query, which may call :func:`fold`, and return its rows."""
+        """Run a query, which may call :func:`task_words`, and return its rows."""
         return self._rows(query, *values)
 
     def round(self, arm: str, round_id: str) -> StoredRound:

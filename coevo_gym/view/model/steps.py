@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, Literal
 
 from pydantic import Field
@@ -10,12 +9,8 @@ from pydantic import Field
 from coevo_gym.store.rows import names_from_row
 from coevo_gym.view.filters import GROUPS, select
 from coevo_gym.view.model.rounds import RoundRow, rounds_of
-from coevo_gym.view.model.trajectory_list import (
-    TASK_WORDS,
-    TrajectoryRow,
-    trajectories_where,
-)
-from coevo_gym.view.query import Query
+from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
+from coevo_gym.view.query import Query, task_words
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import ListRow, Paged, Shape, TaskBrief, brief
 from coevo_gym.view.shelf import ShownRun
@@ -107,10 +102,10 @@ class GroupDetail(Shape):
 
 _ASIDE = frozenset({"event", "arm", "step", "env_steps"})
 _GROUP = (
-    "SELECT g.arm, g.id, g.step, g.task_id, g.size, g.episodes, g.successes, g.score, "  # noqa: S608
+    "SELECT g.arm, g.id, g.step, g.task_id, g.size, g.episodes, g.successes, g.score, "
     "g.kinds, "
     "EXISTS (SELECT 1 FROM trajectories AS t WHERE t.arm = g.arm AND t.group_id = g.id), "
-    f"k.name, k.instruction, k.origin, {TASK_WORDS} FROM groups AS g "
+    "k.name, k.instruction, k.origin FROM groups AS g "
     "LEFT JOIN tasks AS k ON k.id = g.task_id "
 )
 
@@ -174,8 +169,34 @@ def group_rows(run: ShownRun, arm: str) -> list[GroupRow]:
 
 def groups_where(run: ShownRun, condition: str, *values: Any) -> list[GroupRow]:
     """Return the groups that satisfy an SQL condition, in order."""
-    rows = run.rows(f"{_GROUP}WHERE {condition} ORDER BY g.rowid", *values)
-    return list(itertools.starmap(_group, rows))
+    tasks: dict[str, tuple[TaskBrief, str]] = {}  # with the words, as many groups share a task
+    found = []
+    for arm, id, step, task_id, size, episodes, successes, score, kinds, stored, *texts in run.rows(
+        f"{_GROUP}WHERE {condition} ORDER BY g.rowid", *values
+    ):
+        if task_id not in tasks:
+            name, instruction, origin = (text or "" for text in texts)
+            shown = brief(instruction)
+            task = TaskBrief(id=task_id, name=name, instruction=shown, origin=origin)
+            tasks[task_id] = task, task_words(name, task_id, instruction)
+        task, words = tasks[task_id]
+        none_or_all: Literal["all", "none"] = "all" if successes else "none"
+        row = GroupRow(
+            id=id,
+            arm=arm,
+            step=step,
+            task=task,
+            size=size,
+            episodes=episodes,
+            successes=successes,
+            score=score,
+            signals=names_from_row(kinds),
+            stored=bool(stored),
+            outcome=none_or_all if successes in (0, episodes) else "some",
+            words=words,
+        )
+        found.append(row)
+    return found
 
 
 def group_detail(run: ShownRun, arm: str, id: str) -> GroupDetail:
@@ -198,28 +219,6 @@ def group_detail(run: ShownRun, arm: str, id: str) -> GroupDetail:
         trajectories=tuple(sorted(members, key=lambda one: one.position)),
         before=ids[place - 1] if place else None,
         after=ids[place + 1] if place + 1 < len(ids) else None,
-    )
-
-
-def _group(
-    arm: str, id: str, step: int, task_id: str, size: int, episodes: int, successes: int,
-    score: float, kinds: str, stored: int, *task: str | None,
-) -> GroupRow:  # fmt: skip
-    name, instruction, origin, words = (text or "" for text in task)
-    none_or_all: Literal["all", "none"] = "all" if successes else "none"
-    return GroupRow(
-        id=id,
-        arm=arm,
-        step=step,
-        task=TaskBrief(id=task_id, name=name, instruction=brief(instruction), origin=origin),
-        size=size,
-        episodes=episodes,
-        successes=successes,
-        score=score,
-        signals=names_from_row(kinds),
-        stored=bool(stored),
-        outcome=none_or_all if successes in (0, episodes) else "some",
-        words=words,
     )
 
 

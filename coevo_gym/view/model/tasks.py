@@ -11,12 +11,8 @@ from coevo_gym.envs.tags import tags_of
 from coevo_gym.view.filters import TASKS, select
 from coevo_gym.view.model.drafts import DraftDetail, decision_view, draft_rows, story_of
 from coevo_gym.view.model.steps import GroupRow, groups_where
-from coevo_gym.view.model.trajectory_list import (
-    TASK_WORDS,
-    TrajectoryRow,
-    trajectories_where,
-)
-from coevo_gym.view.query import Query
+from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
+from coevo_gym.view.query import Query, task_words
 from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import ListRow, Paged, Shape, TaskBrief, brief
@@ -399,11 +395,8 @@ def _rows(run: ShownRun) -> list[TaskRow]:
             TaskPractice(arm=arm, groups=groups, episodes=episodes, successes=successes)
         )
     found = []
-    tasks = (
-        f"SELECT id, name, instruction, origin, split, {TASK_WORDS} FROM tasks AS k "  # noqa: S608
-        "ORDER BY rowid"
-    )
-    for id, name, instruction, origin, split, text in run.rows(tasks):
+    tasks = "SELECT id, name, instruction, origin, split FROM tasks ORDER BY rowid"
+    for id, name, instruction, origin, split in run.rows(tasks):
         arm, round_id = family.found_by.get(id, ("", ""))
         mine = practice.get(id, [])
         episodes, successes = sum(p.episodes for p in mine), sum(p.successes for p in mine)
@@ -426,7 +419,7 @@ def _rows(run: ShownRun) -> list[TaskRow]:
             successes=successes,
             success=successes / episodes if episodes else None,
             first=step == 0,
-            words=text,
+            words=task_words(name, id, instruction),
         )
         found.append(row)
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from coevo_gym.store.rows import names_from_row
 from coevo_gym.view.filters import TRAJECTORIES, Filter, paging_of
-from coevo_gym.view.query import Query, fold
+from coevo_gym.view.query import Query, task_words
 from coevo_gym.view.rows import ListRow, Paged, TaskBrief, brief
 from coevo_gym.view.shelf import ShownRun
 
@@ -97,11 +97,9 @@ _SELECTED = (
     "k.instruction, k.origin{} FROM trajectories AS t LEFT JOIN tasks AS k ON k.id = t.task_id "
     "LEFT JOIN advantages AS a USING (arm, group_id, position) "
 )
-TASK_WORDS = "fold(k.name || ' ' || k.id || ' ' || k.instruction)"
-"""SQL for the text of a task in which words are searched."""
 _WORD = (
-    f"(t.task_id IN (SELECT id FROM tasks AS k WHERE instr({TASK_WORDS}, ?)) "  # noqa: S608
-    "OR instr(t.words, ?) OR instr(lower(t.arm || '.' || t.group_id || '.' || t.position), ?))"
+    "(instr(t.words, ?) OR t.task_id IN "
+    "(SELECT id FROM tasks WHERE instr(task_words(name, id, instruction), ?)))"
 )
 
 
@@ -148,12 +146,10 @@ def all_trajectories(run: ShownRun) -> list[TrajectoryRow]:
         Damaged: if the run cannot be read.
     """
     found = []
-    for _, *columns, task, actions in run.rows(
-        f"{_SELECTED.format(f', {TASK_WORDS}, t.words')}ORDER BY t.rowid"
-    ):
+    for _, *columns, words in run.rows(f"{_SELECTED.format(', t.words')}ORDER BY t.rowid"):
         row = _row(*columns)
-        words = f"{task or ''} {actions} {fold(row.id)}"
-        found.append(row.model_copy(update={"words": words}))
+        task = task_words(row.task.name, row.task.id, columns[-2] or "") if row.task.name else ""
+        found.append(row.model_copy(update={"words": f"{task} {words}"}))
     return found
 
 
@@ -193,7 +189,7 @@ def _where(query: Query) -> tuple[list[str], list[Any]]:
         if rule.op == "words":
             for word in query.words(name):
                 conditions.append(_WORD)
-                values += [word, word, word]
+                values += [word, word]
             continue
         parts = list(_parts(rule, name, query))
         conditions.append(f"({' OR '.join(condition for condition, _ in parts)})")
