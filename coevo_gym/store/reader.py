@@ -268,8 +268,10 @@ class RunReader:
 
     def note_counts(self) -> list[NoteCount]:
         """Count the notes of all arms by arm, step, kind and label."""
-        which = "arm, step, kind, label"
-        query = f"SELECT {which}, count(*) FROM notes GROUP BY {which} ORDER BY {which}"  # noqa: S608
+        query = (
+            "SELECT arm, step, kind, label, count(*) FROM notes "
+            "GROUP BY arm, step, kind, label ORDER BY arm, step, kind, label"
+        )
         return [NoteCount(*row) for row in self._rows(query)]
 
     def task_counts(self, task_id: str | None = None) -> list[TaskCount]:
