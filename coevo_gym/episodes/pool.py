@@ -83,13 +83,12 @@ class EnvPool:
     ) -> Iterator[tuple[int, ResultT]]:
         """Run one job for each of the given envs, in parallel if there are workers.
 
-        Yields:
+        Returns:
             Indices and results, in order: one at a time, or, with workers, once all jobs are done.
         """
         if self.workers is None:
-            yield from ((index, job()) for index, job in enumerate(jobs))
-        else:
-            yield from self.workers.each(envs, jobs)
+            return ((index, job()) for index, job in enumerate(jobs))
+        return self.workers.each(envs, jobs)
 
     def close(self) -> None:
         """Close every idle env and stop the workers. Repeated calls have no effect."""

@@ -7,8 +7,7 @@ episodes continue, and its outcome contains the error.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
@@ -104,45 +103,39 @@ class Runner:
 
         Close the iterator if you stop early; this ends the episodes that are still running.
 
-        Yields:
+        Returns:
             The outcome of each episode, finished or lost, in the order in which episodes end;
             ``index`` is the episode's index in ``episodes``.
         """
-        drive = self._in_lock_step if self.mode == "lock_step" else self._each_at_its_pace
-        with closing(drive(episodes, agent)) as outcomes:
-            yield from outcomes
+        run = self._in_lock_step if self.mode == "lock_step" else self._each_at_its_pace
+        return run(episodes, agent)
 
     def _in_lock_step(
         self, episodes: Sequence[Episode[RecordT]], agent: Agent
-    ) -> Generator[Outcome[RecordT], None, None]:
-        with self.envs.open() as take, closing(self._together(episodes, agent, take)) as ended:
-            for live, outcome in ended:
-                if not (isinstance(outcome, Lost) and outcome.reason is EndReason.WORKER_LOST):
-                    self.envs.put(live.env)
-                yield outcome
-
-    def _together(
-        self, episodes: Sequence[Episode[RecordT]], agent: Agent, take: _Take
-    ) -> Generator[tuple[LiveEpisode[RecordT], Outcome[RecordT]], None, None]:
+    ) -> Iterator[Outcome[RecordT]]:
         waiting = deque(enumerate(episodes))
         live: list[LiveEpisode[RecordT]] = []
-        while waiting or live:
-            while begun := self._admitted(waiting, live, take):
-                for episode, lost in self._each(begun, [episode.begin for episode in begun]):
-                    if lost is None:
-                        live.append(episode)
-                    else:
-                        yield episode, lost
-            if not live:
-                return
-            acts = ask(agent, live)
-            asked, live = live, []
-            steps = [partial(episode.step, act) for episode, act in zip(asked, acts, strict=True)]
-            for episode, outcome in self._each(asked, steps):
-                if outcome is None:
-                    live.append(episode)
-                else:
-                    yield episode, outcome
+        with self.envs.open() as take:
+            while waiting or live:
+                while begun := self._admitted(waiting, live, take):
+                    jobs = [episode.begin for episode in begun]
+                    for place, lost in self.envs.each([one.env for one in begun], jobs):
+                        if lost is None:
+                            live.append(begun[place])
+                        else:
+                            yield lost
+                if not live:
+                    return
+                acts = ask(agent, live)
+                asked, live = live, []
+                steps = [partial(one.step, act) for one, act in zip(asked, acts, strict=True)]
+                for place, outcome in self.envs.each([one.env for one in asked], steps):
+                    if outcome is None:
+                        live.append(asked[place])
+                        continue
+                    if not (isinstance(outcome, Lost) and outcome.reason is EndReason.WORKER_LOST):
+                        self.envs.put(asked[place].env)
+                    yield outcome
 
     def _admitted(
         self,
@@ -158,15 +151,9 @@ class Runner:
             usages.append(NO_USAGE)
         return begun
 
-    def _each(
-        self, episodes: Sequence[LiveEpisode[RecordT]], jobs: Sequence[Callable[[], ResultT]]
-    ) -> Iterator[tuple[LiveEpisode[RecordT], ResultT]]:
-        for place, result in self.envs.each([episode.env for episode in episodes], jobs):
-            yield episodes[place], result
-
     def _each_at_its_pace(
         self, episodes: Sequence[Episode[RecordT]], agent: Agent
-    ) -> Generator[Outcome[RecordT], None, None]:
+    ) -> Iterator[Outcome[RecordT]]:
         waiting = deque(enumerate(episodes))
         with EpisodeStream[RecordT](self.envs, agent) as stream:
             while True:
