@@ -252,7 +252,7 @@ def test_money_is_counted_in_one_place() -> None:
     }
     tree = ast.parse((PACKAGE / "core" / "spend.py").read_text())
     types = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
-    assert types == {"Usage", "Cost", "Prices", "Caps", "Meter"}
+    assert types == {"Usage", "Cost", "Prices", "Caps", "Scopes", "Meter"}
 
 
 def test_no_public_class_name_is_used_twice() -> None:
