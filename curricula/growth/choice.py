@@ -20,7 +20,7 @@ from coevo_gym.curricula.saved import read
 from coevo_gym.curricula.selectors.base import TableSelector
 from coevo_gym.curricula.selectors.learnable import Learnable
 from coevo_gym.curricula.selectors.progress import ProgressConfig, progress_nearby
-from coevo_gym.curricula.signals import ALL_SIGNALS, COVERAGE, LEARNABLE, PROGRESS
+from coevo_gym.curricula.signals import COVERAGE, LEARNABLE, PROGRESS
 
 
 def farthest_first(points: ArrayLike, covered: ArrayLike, k: int) -> list[int]:
@@ -136,7 +136,7 @@ class BySignals(ContextChoice):
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Choose the contexts to explore in a round; see :class:`ContextChoice`."""
-        return shared_out(offer.pending, min(n, len(offer.pending)), rng, kinds=ALL_SIGNALS)
+        return shared_out(offer.pending, min(n, len(offer.pending)), rng)
 
 
 class Blindly(ContextChoice):
@@ -267,7 +267,7 @@ class Mixed(ByCoverage):
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Choose the contexts to explore in a round; see :class:`ContextChoice`."""
         n_each = quota(n, 0.5, guided=len(offer.pending), coverage=len(offer.practised))
-        guided = shared_out(offer.pending, n_each.guided, rng, kinds=ALL_SIGNALS)
+        guided = shared_out(offer.pending, n_each.guided, rng)
         return guided + super().choose(offer, n_each.coverage, rng)
 
 

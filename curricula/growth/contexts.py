@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 from types import MappingProxyType
 
@@ -15,6 +15,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.growth.evidence import MAX_TEXT, cut, exchanges_of
 from coevo_gym.curricula.signals import (
+    ALL_SIGNALS,
     BOUNDARY,
     FORGETTING,
     NOTHING,
@@ -131,22 +132,17 @@ def drawn(contexts: Sequence[Context], n: int, rng: Generator) -> list[Context]:
     return [contexts[int(row)] for row in rows]
 
 
-def shared_out(
-    contexts: Sequence[Context], n: int, rng: Generator, *, kinds: Iterable[str] = ()
-) -> list[Context]:
+def shared_out(contexts: Sequence[Context], n: int, rng: Generator) -> list[Context]:
     """Draw ``n`` contexts, alternating between kinds so that every kind gets its share.
 
-    Args:
-        contexts: the contexts to draw from.
-        n: number of contexts; if there are not enough, all contexts are returned.
-        rng: generator for the order within each kind.
-        kinds: kinds that come first, in this order; other kinds follow.
+    If there are not enough contexts, all are returned. The signals of the paper come first, and the
+    order within each kind is random.
     """
     by_kind: dict[str, list[Context]] = {}
     for index in rng.permutation(len(contexts)):
         context = contexts[int(index)]
         by_kind.setdefault(context.kind, []).append(context)
-    order = [kind for kind in kinds if kind in by_kind]
+    order = [kind for kind in ALL_SIGNALS if kind in by_kind]
     order += sorted(by_kind.keys() - set(order))
     shares = share_out({kind: len(by_kind[kind]) for kind in order}, n)
     return [by_kind[kind].pop() for kind in shares]
