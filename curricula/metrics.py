@@ -4,93 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coevo_gym.curricula.pool.embed import Vectors, nearest, normalise
-from coevo_gym.curricula.pool.index import EXACT_UP_TO, VectorIndex
-
-Estimator = Literal["v", "u"]
-_ROWS = 1000
-"""Number of rows per batch of cosines, which limits memory use."""
-
-
-def self_similarity(embeddings: ArrayLike, k: int = 5) -> float:
-    """Return SR@k, the similarity between the tasks in a set (lower means more diverse).
-
-    SR@k = mean over i of the mean of cos(y_i, y_j) over the k nearest j != i (Eq. 2).
-
-    With more than 50,000 tasks, :class:`VectorIndex` finds the neighbours.
-
-    Args:
-        embeddings: (n, dim) vectors of any norm, n >= 2.
-        k: number of neighbours, at most n - 1.
-
-    Raises:
-        ValueError: if there are fewer than two tasks or ``k`` is below 1.
-    """
-    y = normalise(np.asarray(embeddings, dtype=np.float64))
-    if len(y) < 2 or k < 1:
-        raise ValueError(f"SR@k needs k >= 1 and at least 2 tasks, got k={k} and n={len(y)}.")
-    k = min(k, len(y) - 1)
-    index = VectorIndex(y.shape[1], y) if len(y) > EXACT_UP_TO else None
-    total = 0.0
-    for at in range(0, len(y), _ROWS):
-        rows = y[at : at + _ROWS]
-        own = np.arange(at, at + len(rows))
-        if index is None:
-            cosine = rows @ y.T
-            cosine[own - at, own] = -np.inf
-        else:
-            near = index.nearest(rows, k + 1)
-            cosine = np.where(near.rows == own[:, None], -np.inf, near.cosine)
-        total += np.sort(cosine, axis=1)[:, -k:].sum()
-    return float(total / (k * len(y)))
-
-
-class EnergyDistance(NamedTuple):
-    """The energy distance between two sets of tasks.
-
-    Attributes:
-        absolute: ED.
-        relative: ED divided by the mean distance within the first set.
-    """
-
-    absolute: float
-    relative: float
-
-
-def energy_distance(x: ArrayLike, y: ArrayLike, estimator: Estimator = "v") -> EnergyDistance:
-    """Return the absolute and relative energy distance between task sets (CoEvolve, eq. 3 and 4).
-
-    ED = 2 E|x - y| - E|x - x'| - E|y - y'|;  ED_rel = ED / E_{i != i'}|x_i - x_i'|.
-
-    Args:
-        x: (n, dim) vectors of the reference set, n >= 2.
-        y: (m, dim) vectors, m >= 2.
-        estimator: ``"v"`` computes the within-set means over all pairs, as printed in the paper,
-            and is never negative. ``"u"`` computes the means over pairs i != i', is unbiased and
-            may be negative, like some values in the paper.
-
-    Raises:
-        ValueError: if a set has fewer than two tasks, or all rows of ``x`` are the same point.
-    """
-    a, b = (np.asarray(points, dtype=np.float64) for points in (x, y))
-    if min(len(a), len(b)) < 2:
-        raise ValueError(f"Each set needs at least 2 tasks, got {len(a)} and {len(b)}.")
-    within_a, within_b = (_distances(p, p).sum() / (len(p) * (len(p) - 1)) for p in (a, b))
-    if within_a == 0:
-        raise ValueError("Relative distance is undefined: all points in the first set are equal.")
-    shrink_a, shrink_b = ((len(p) - 1) / len(p) if estimator == "v" else 1.0 for p in (a, b))
-    between = 2 * _distances(a, b).mean()
-    absolute = float(between - shrink_a * within_a - shrink_b * within_b)
-    return EnergyDistance(absolute, absolute / float(within_a))
-
-
-def _distances(a: Vectors, b: Vectors) -> Vectors:
-    return np.stack([np.linalg.norm(b - row, axis=1) for row in a])
+from coevo_gym.curricula.pool.embed import Vectors, nearest
 
 
 class SimilarityHistogram(NamedTuple):

@@ -142,7 +142,7 @@ def shared_out(contexts: Sequence[Context], n: int, rng: Generator) -> list[Cont
     for index in rng.permutation(len(contexts)):
         context = contexts[int(index)]
         by_kind.setdefault(context.kind, []).append(context)
-    order = [kind for kind in ALL_SIGNALS if kind in by_kind]
+    order: list[str] = [kind for kind in ALL_SIGNALS if kind in by_kind]
     order += sorted(by_kind.keys() - set(order))
     shares = share_out({kind: len(by_kind[kind]) for kind in order}, n)
     return [by_kind[kind].pop() for kind in shares]

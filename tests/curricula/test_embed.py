@@ -91,12 +91,6 @@ def test_how_often_a_word_is_said_matters() -> None:
 
 
 def test_metrics_refuse_what_has_no_answer() -> None:
-    with pytest.raises(ValueError, match="at least 2"):
-        metrics.self_similarity([[1.0]])
-    with pytest.raises(ValueError, match="at least 2"):
-        metrics.energy_distance([[1.0]], [[1.0], [2.0]])
-    with pytest.raises(ValueError, match="all points in the first set are equal"):
-        metrics.energy_distance([[1.0], [1.0]], [[1.0], [2.0]])
     with pytest.raises(ValueError, match="at least one"):
         metrics.cross_table([], [])
     ratios = metrics.conversion(signals=0, contexts=0, candidates=0, accepted=0)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.curricula.metrics import energy_distance, self_similarity
 from coevo_gym.curricula.pool.growing import GrowingSet
+from tests.formulas.coevolve import energy_distance, self_similarity
 
 
 @given(

@@ -5,7 +5,6 @@ import logging
 import numpy as np
 import pytest
 
-from coevo_gym.curricula import metrics
 from coevo_gym.curricula.pool.embed import nearest
 from coevo_gym.curricula.pool.index import VectorIndex
 from tests import needs
@@ -109,14 +108,3 @@ def test_without_the_graph_the_search_is_exact_and_says_that_it_is_slow(
         found = index.nearest(queries, 3)
     assert found.rows.tolist() == nearest(queries, vectors, 3).rows.tolist()
     assert "embed" in caplog.text
-
-
-def test_likeness_of_large_sets_goes_by_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors = RNG(0).normal(size=(1500, 8))
-    exact = metrics.self_similarity(vectors, 5)
-    cosine = nearest(vectors, vectors, 6).cosine[:, 1:]
-    assert exact == pytest.approx(cosine.mean())
-    monkeypatch.setattr(metrics, "EXACT_UP_TO", 1000)
-    assert metrics.self_similarity(vectors, 5) == pytest.approx(exact, abs=1e-6)
-    same = np.ones((1500, 3))
-    assert metrics.self_similarity(same, 5) == pytest.approx(1.0)

@@ -11,12 +11,26 @@ from coevo_gym.methods.agentevolver.coach import places
 from coevo_gym.methods.agentevolver.credit import allocated, attributed
 from coevo_gym.methods.agentevolver.experience import DROP_RULE, DropRule, Experience, Usefulness
 from coevo_gym.methods.agentevolver.experience_studies import difference
+from coevo_gym.methods.agentevolver.judge import judge_score
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
-from coevo_gym.methods.agentevolver.questions import judge_score, mixture, shown
+from coevo_gym.methods.agentevolver.questioning import mixture
 from coevo_gym.methods.agentevolver.replays import eliminated
 
 Inputs = Mapping[str, Any]
 Formula = Callable[[Inputs], Any]
+
+
+def shown(step: int, breadth: int, depth: int) -> range:
+    """Return the indices of the observations that an explorer receives at a step.
+
+    Args:
+        step: number of steps taken so far.
+        breadth: N_b, number of steps in breadth, in which all observations are shown.
+        depth: N_d, number of latest observations to show afterwards, including the current one.
+
+    Source: AgentEvolver (arXiv 2511.10395), 3.1.
+    """
+    return range(0 if step < breadth else max(0, step - depth + 1), step + 1)
 
 
 def _adca(v: Inputs) -> list[list[float]]:

@@ -38,7 +38,6 @@ from coevo_gym.curricula.gates.solve import solve_band
 from coevo_gym.curricula.growth.choice import farthest_first, quota
 from coevo_gym.curricula.growth.contexts import share_out
 from coevo_gym.curricula.growth.evidence import evidence_cut
-from coevo_gym.curricula.metrics import energy_distance, self_similarity
 from coevo_gym.curricula.selectors.adarft import nearest_to, next_target
 from coevo_gym.curricula.selectors.learnable import learnability
 from coevo_gym.curricula.selectors.plr import replay_probabilities
@@ -57,6 +56,7 @@ from coevo_gym.trainers.advantages import (
 from coevo_gym.trainers.segments import Snapshot, merged
 from coevo_gym.trainers.similarity import group_states, likeness
 from tests.formulas.agentevolver import AGENTEVOLVER
+from tests.formulas.coevolve import energy_distance, self_similarity
 from tests.formulas.role_agent import ROLE
 from tests.formulas.seal import SEAL
 

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from coevo_gym.methods.agentevolver.coach import places
 from coevo_gym.methods.agentevolver.credit import allocated, attributed
 from coevo_gym.methods.agentevolver.experience import UNMEASURED, DropRule, Usefulness
-from coevo_gym.methods.agentevolver.questions import judge_score, mixture, shown
+from coevo_gym.methods.agentevolver.judge import judge_score
+from coevo_gym.methods.agentevolver.questioning import mixture
 from coevo_gym.methods.agentevolver.replays import eliminated
-from tests.formulas.agentevolver import AGENTEVOLVER
+from tests.formulas.agentevolver import AGENTEVOLVER, shown
 from tests.formulas.by_name import FORMULAS, equal
 
 JUDGED = {"alpha": 0.1, "length_norm": False, "attribution": True, "outcome": True}

@@ -33,11 +33,11 @@ from coevo_gym.methods.agentevolver.questioning import (
     Mixture,
     Questioning,
     Scaled,
+    mixture,
     phased_agent,
     questioning_explorer,
     told_about,
 )
-from coevo_gym.methods.agentevolver.questions import mixture, shown
 from coevo_gym.methods.coevolve import coevolve
 from coevo_gym.methods.contract import kit_of
 from coevo_gym.methods.kit import EXPLORE, Kit, WalkHistory
@@ -55,6 +55,7 @@ from coevo_gym.testing.models import ScriptedPolicy
 from tests.curricula.episodes import TRAIN, group
 from tests.curricula.explore.presser import TOY_PROMPT, Presser
 from tests.curricula.explore.test_model_explorer import context
+from tests.formulas.agentevolver import shown
 from tests.standins import appworld as apps
 from tests.tapes.standin import ActsBy, AsksAbout, StandIn
 from tests.tapes.webshop import Shopper

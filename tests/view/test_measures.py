@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from coevo_gym.core.spend import Usage
-from coevo_gym.curricula.metrics import energy_distance, self_similarity
 from coevo_gym.curricula.pool.embed import HashingEmbedder
 from coevo_gym.curricula.pool.growing import diversity
 from coevo_gym.runs.table import TableRow
@@ -25,6 +24,7 @@ from coevo_gym.view.model.measures import unused_answers, usage_of
 from coevo_gym.view.model.rounds import RoundRow
 from coevo_gym.view.numbers import compact, count, headline, interval, percent, plural
 from coevo_gym.view.shelf import Shelf
+from tests.formulas.coevolve import energy_distance, self_similarity
 from tests.view.sample import RUN
 
 NAN = math.nan

@@ -23,7 +23,6 @@ from coevo_gym.curricula.explore.summarise import retraced
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
 from coevo_gym.methods.agentevolver.credit import AttributionCredit
 from coevo_gym.methods.agentevolver.experience import MAX_QUESTIONS
-from coevo_gym.methods.agentevolver.questions import judge_score
 from coevo_gym.methods.agentevolver.replays import affordable
 from coevo_gym.methods.method import StepRecord
 from coevo_gym.trainers.credit import GroupRelative, LeaveOneOut, StateGrouped
@@ -37,6 +36,8 @@ _MOST_CHARS = 2_000
 """Maximum number of characters per reference action and per reason in a note."""
 _ACHIEVED = 0.6
 """The minimum reward for a rollout that achieved its task."""
+_LOOP_CAP = 20
+"""The maximum score of an agent that was caught in a loop."""
 
 
 class ScoreAnswer(BaseModel):
@@ -55,6 +56,29 @@ class ScoreAnswer(BaseModel):
     looped: bool
     achieved: bool
     score: float | None = None
+
+
+def judge_score(
+    score: float | None, *, relevant: bool, looped: bool, achieved: bool
+) -> float | None:
+    """Convert a judge's answer to a reward.
+
+    Args:
+        score: score from 0 to 100; None if the judge did not give a score.
+        relevant: True if the trajectory is relevant to the task.
+        looped: True if the agent was caught in a loop, which limits the score to 20.
+        achieved: True if the task was achieved, which requires a score of at least 60.
+
+    Returns:
+        The reward in [0, 1]; None if the score is missing, unclear (40 to 60) or contradictory.
+
+    Source: the judge in AgentEvolver's published code.
+    """
+    if not relevant:
+        return 0.0
+    if score is None or not 0 <= score <= 100 or 40 < score < 60 or achieved != (score >= 60):
+        return None
+    return min(score, _LOOP_CAP if looped else score) / 100
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ followed by steps in depth, in which it sees only the latest observations.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -23,7 +23,6 @@ from coevo_gym.curricula.growth.signal_growth import MAX_SEED
 from coevo_gym.curricula.pool.table import Numbers
 from coevo_gym.curricula.selectors.base import TableSelector
 from coevo_gym.envs.profile import EnvProfile, PreferenceSettings, profiled
-from coevo_gym.methods.agentevolver.questions import mixture
 from coevo_gym.methods.kit import UNGUIDED_TEMPERATURE, ExplorerModel, Kit, WalkHistory
 from coevo_gym.prompts.template import load_cue
 from coevo_gym.trainers.token_advantages import mapped
@@ -134,6 +133,51 @@ class Questioning:
         """Restore the state from :meth:`state_dict`."""
         self._planned = bool(state["planned"])
         self._later.load_state_dict(state["later"])
+
+
+class MixtureWeights(NamedTuple):
+    """The mixture of native and evolved tasks.
+
+    Attributes:
+        n_native: number of native tasks to draw from.
+        n_evolved: number of evolved tasks to draw from, starting with the first.
+        native_weight: weight of each native task; 0 if there are none.
+        evolved_weight: weight of each of the first evolved tasks; 0 if there are none.
+    """
+
+    n_native: int
+    n_evolved: int
+    native_weight: float
+    evolved_weight: float
+
+
+def mixture(
+    n_native: int, n_evolved: int, *, lam: float, ratio: float, use_native: bool = True
+) -> MixtureWeights:
+    """Compute the mixture of native and evolved tasks.
+
+    Args:
+        n_native: number of native tasks, which limits evolved tasks even if native tasks are not
+            used.
+        n_evolved: number of evolved tasks.
+        lam: weight of all evolved tasks together, in [0, 1].
+        ratio: maximum evolved tasks per native task; the limit is rounded down.
+        use_native: True to also draw native tasks.
+
+    Example:
+        >>> mixture(7, 10, lam=0.4, ratio=0.5)[:2]
+        (7, 3)
+
+    Source: AgentEvolver (arXiv 2511.10395), Eq. 12, with the counts of its code.
+    """
+    native = n_native if use_native else 0
+    evolved = min(int(n_native * ratio), n_evolved)
+    return MixtureWeights(
+        native,
+        evolved,
+        (1.0 - lam) / native if native else 0.0,
+        lam / evolved if evolved else 0.0,
+    )
 
 
 class Mixture(TableSelector):
