@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -15,8 +16,9 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Act
 from coevo_gym.core.trajectory import View
+from coevo_gym.curricula.session import stream
 from coevo_gym.curricula.session.calls import TaskSession
-from coevo_gym.curricula.session.stream import TaskStream, practise, scripted_evolver
+from coevo_gym.curricula.session.stream import practise, scripted_evolver
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.faults import BreaksOn
@@ -73,7 +75,7 @@ def test_leases_are_renewed_while_an_episode_is_stepped(
     vector: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(TaskStream.__init__, "__defaults__", (clock, None))
+    monkeypatch.setattr(stream, "time", SimpleNamespace(monotonic=clock))
     session = make_session(clock, lease_s=100)
     session.evolve()
     if vector:
