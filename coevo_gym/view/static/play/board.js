@@ -93,6 +93,6 @@
       ? html`<${History} state=${state} act=${act} busy=${busy} over />`
       : html`<div class="board">
           <${History} state=${state} act=${act} busy=${busy} />
-          <div class="side"><${Actions} state=${state} act=${act} busy=${busy} /><${Documents} documents=${state.documents} /></div>
+          <div class="panel"><${Actions} state=${state} act=${act} busy=${busy} /><${Documents} documents=${state.documents} /></div>
         </div>`;
 })();

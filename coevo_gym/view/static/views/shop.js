@@ -87,7 +87,7 @@
     return html`<div class="shop" role="group" aria-label=${`Shop page: ${page.page}`}>
       <div class="shop-bar"><span class="shop-name">WebShop</span>
         ${page.buttons.map((name) => html`<${Clickable} key=${name} name=${name} move=${move} />`)}</div>
-      ${page.page === "search" && html`<p class=${cls("shop-field", { taken: words })}>${words ? html`<${Words} text=${words} />` : html`<span class="soft">Search</span>`}</p>`}
+      ${page.page === "search" && html`<p class=${cls("shop-field", { taken: words })}>${words ? html`<${Words} text=${words} />` : html`<span class="soft">${playing ? "search[WORDS]" : "Search"}</span>`}</p>`}
       ${page.page === "results" && html`<${Results} page=${page} move=${move} />`}
       ${page.page === "item" && html`<${Item} page=${page} move=${move} />`}
       ${texts.length > 0 && html`<p class="shop-title">${TITLES[page.page] || page.page}</p>
