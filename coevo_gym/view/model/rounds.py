@@ -95,21 +95,14 @@ def round_list(run: ShownRun, arm: str) -> RoundList:
 def rounds_of(run: ShownRun, arm: str) -> tuple[RoundRow, ...]:
     """Return the rounds of an arm, in order."""
     query = (
-        "SELECT round_id, step, arm_env_steps, pool_size, first, counts FROM rounds "
+        "SELECT counts, round_id, step, arm_env_steps, pool_size, first FROM rounds "
         "WHERE arm = ? ORDER BY rowid"
     )
+    names = ("id", "step", "env_steps", "pool_size", "first")
     with told_as_damaged():
         return tuple(
-            RoundRow(
-                id=id,
-                arm=arm,
-                step=step,
-                env_steps=env_steps,
-                pool_size=pool_size,
-                first=first,
-                **json.loads(counts),
-            )
-            for id, step, env_steps, pool_size, first, counts in run.rows(query, arm)
+            RoundRow(arm=arm, **dict(zip(names, row, strict=True)), **json.loads(counts))
+            for counts, *row in run.rows(query, arm)
         )
 
 

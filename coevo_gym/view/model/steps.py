@@ -102,12 +102,13 @@ class GroupDetail(Shape):
 
 _ASIDE = frozenset({"event", "arm", "step", "env_steps"})
 _GROUP = (
-    "SELECT g.arm, g.id, g.step, g.task_id, g.size, g.episodes, g.successes, g.score, "
-    "g.kinds, "
-    "EXISTS (SELECT 1 FROM trajectories AS t WHERE t.arm = g.arm AND t.group_id = g.id), "
-    "k.name, k.instruction, k.origin FROM groups AS g "
-    "LEFT JOIN tasks AS k ON k.id = g.task_id "
+    "SELECT g.task_id, k.name, k.instruction, k.origin, g.kinds, g.arm, g.id, g.step, g.size, "
+    "g.episodes, g.successes, g.score, EXISTS "
+    "(SELECT 1 FROM trajectories AS t WHERE t.arm = g.arm AND t.group_id = g.id) "
+    "FROM groups AS g LEFT JOIN tasks AS k ON k.id = g.task_id "
 )
+_NAMES = ("arm", "id", "step", "size", "episodes", "successes", "score", "stored")
+"""Fields of a group in the order of the query's last columns."""
 
 
 def step_table(run: ShownRun, arm: str) -> StepTable:
@@ -171,31 +172,18 @@ def groups_where(run: ShownRun, condition: str, *values: Any) -> list[GroupRow]:
     """Return the groups that satisfy an SQL condition, in order."""
     tasks: dict[str, tuple[TaskBrief, str]] = {}  # with the words, as many groups share a task
     found = []
-    for arm, id, step, task_id, size, episodes, successes, score, kinds, stored, *texts in run.rows(
-        f"{_GROUP}WHERE {condition} ORDER BY g.rowid", *values
-    ):
+    query = f"{_GROUP}WHERE {condition} ORDER BY g.rowid"
+    for task_id, name, instruction, origin, kinds, *columns in run.rows(query, *values):
         if task_id not in tasks:
-            name, instruction, origin = (text or "" for text in texts)
-            shown = brief(instruction)
-            task = TaskBrief(id=task_id, name=name, instruction=shown, origin=origin)
-            tasks[task_id] = task, task_words(name, task_id, instruction)
+            asked, shown = instruction or "", brief(instruction or "")
+            task = TaskBrief(id=task_id, name=name or "", instruction=shown, origin=origin or "")
+            tasks[task_id] = task, task_words(task.name, task_id, asked)
         task, words = tasks[task_id]
-        none_or_all: Literal["all", "none"] = "all" if successes else "none"
-        row = GroupRow(
-            id=id,
-            arm=arm,
-            step=step,
-            task=task,
-            size=size,
-            episodes=episodes,
-            successes=successes,
-            score=score,
-            signals=names_from_row(kinds),
-            stored=bool(stored),
-            outcome=none_or_all if successes in (0, episodes) else "some",
-            words=words,
-        )
-        found.append(row)
+        known = dict(zip(_NAMES, columns, strict=True))
+        n, of = known["successes"], known["episodes"]
+        outcome = "some" if 0 < n < of else "all" if n else "none"
+        signals = names_from_row(kinds)
+        found.append(GroupRow(**known, task=task, signals=signals, outcome=outcome, words=words))
     return found
 
 

@@ -307,7 +307,7 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
             pair
             for one in rows[id].practice
             if one.arm in run.kept("arms with interfaces", lambda: _with_interfaces(reader))
-            if (pair := _before_and_after(run, reader, one.arm, id))
+            if (pair := _before_and_after(run, one.arm, id))
         )
     why = withheld(task, held_out)
     row = rows[id]
@@ -330,9 +330,7 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
     )
 
 
-def _before_and_after(
-    run: ShownRun, reader: ViewReader, arm: str, task_id: str
-) -> BeforeAndAfter | None:
+def _before_and_after(run: ShownRun, arm: str, task_id: str) -> BeforeAndAfter | None:
     """Find two stored episodes of a task, one before and one after an interface change.
 
     The version is part of an episode's body, so at most 2 × ``MOST_READ`` episodes are read:
@@ -343,6 +341,7 @@ def _before_and_after(
     early = next((row for row in rows[:MOST_READ] if not row.success), rows[0] if rows else None)
     if early is None:
         return None
+    reader = run.reader
     version, late = _version(reader, early), None
     for row in rows[::-1][:MOST_READ]:
         if row.step > early.step and _version(reader, row) != version:
