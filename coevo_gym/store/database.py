@@ -70,7 +70,7 @@ CREATE TABLE IF NOT EXISTS trajectories (
     advice TEXT, words TEXT, body BLOB, checksum INTEGER, PRIMARY KEY (arm, group_id, position));
 CREATE INDEX IF NOT EXISTS listed ON trajectories (
     arm, step, group_id, position, task_id, policy_version, success, score, end_reason, steps,
-    kinds, errors, advice);
+    kinds, errors, advice, words);
 CREATE TABLE IF NOT EXISTS sampled (
     arm TEXT, group_id TEXT, position INTEGER, step INTEGER, body BLOB, checksum INTEGER,
     PRIMARY KEY (arm, group_id, position));
@@ -103,7 +103,7 @@ CREATE TABLE IF NOT EXISTS evaluations (
 :func:`names_to_row` wrote. ``words`` is an episode's id and actions in lower case, ``first`` is
 true for the round that found D_0, ``counts`` is the JSON of :meth:`StoredRound.counts`, and
 ``verdicts.kind`` is the kind of the draft's context. The index ``listed`` contains every column
-that lists of episodes filter and sort by, so that they do not read the bodies."""
+that lists of episodes filter, search and sort by, so that they do not read the bodies."""
 _OF_A_STEP = (
     "rounds", "groups", "signals", "trajectories", "sampled", "advantages", "notes", "advice",
     "evaluations",
