@@ -217,4 +217,6 @@ def _parts(rule: Filter, name: str, query: Query) -> Iterator[tuple[str, Sequenc
         case _ if rule.flag:
             yield from ((f"{column} = ?", (int(flag),)) for flag in query.flags(name))
         case _:
-            yield from ((f"CAST({column} AS TEXT) = ?", (value,)) for value in query.all(name))
+            if rule.field in ("step", "policy_version"):  # other columns are texts already
+                column = f"CAST({column} AS TEXT)"
+            yield from ((f"{column} = ?", (value,)) for value in query.all(name))
