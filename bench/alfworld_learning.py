@@ -50,14 +50,14 @@ def run_seed(seed: int, sets: list[str], base: Path) -> tuple[Counts, int]:
         ],
     )
     train(folder, resolved, RunProgress(Console(file=StringIO())), lambda: False)  # type: ignore[arg-type]
-    found: Counts = {}
+    counts: Counts = {}
     for split in SPLITS:
         for name in POLICIES:
             job = run_job(folder, name, split)
             row = job.row(evaluate_job(job))
-            found[name, split] = (round(row.success * row.n_tasks), row.n_tasks)
+            counts[name, split] = (round(row.success * row.n_tasks), row.n_tasks)
     scenes = {task.scenario for task in RunReader(folder.database).tasks(origin="evolved")}
-    return found, len(scenes)
+    return counts, len(scenes)
 
 
 def main() -> None:
@@ -77,8 +77,8 @@ def main() -> None:
             counts, n_scenes = run.result()
             results.append(counts)
             scenes.append(n_scenes)
-            shown = ", ".join(f"{n} {s} {k}/{of}" for (n, s), (k, of) in counts.items())
-            print(f"seed {seed}, {n_scenes} scenes: {shown}", flush=True)
+            text = ", ".join(f"{n} {s} {k}/{of}" for (n, s), (k, of) in counts.items())
+            print(f"seed {seed}, {n_scenes} scenes: {text}", flush=True)
     minutes = (time.time() - started) / 60
     print(f"\nPython {platform.python_version()}, {time.strftime('%Y-%m-%d')}, {minutes:.0f} min\n")
     print("| policy | split | success | 95 % interval, all seeds pooled | by seed |")

@@ -100,7 +100,7 @@ def table(settings: list[str], repeats: int, budget: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def found(folder: Path) -> list[dict[str, Any]]:
+def read_results(folder: Path) -> list[dict[str, Any]]:
     """Return one JSON object of results for each finished cell."""
     cells = []
     for path in sorted(folder.glob("*_*-*/summary.json")):
@@ -177,7 +177,7 @@ def main() -> None:
         except SystemExit as end:
             if end.code:
                 raise
-    cells = found(RUNS / name)
+    cells = read_results(RUNS / name)
     if arguments.out:
         arguments.out.write_text("".join(f"{canonical_json(cell)}\n" for cell in cells))
     print(spreads(cells))

@@ -47,7 +47,7 @@ N_FOUND = 110
 ARMS = ("static", "coevolve_rbc")
 
 
-def found_tasks(path: Path, n: int, progress: RunProgress) -> Sequence[Task]:
+def find_tasks(path: Path, n: int, progress: RunProgress) -> Sequence[Task]:
     """Return the tasks that an explorer finds in all training scenarios, cached in a file."""
     if not path.is_file():
         progress.say(f"Exploring until {n} tasks are found (about 10 minutes for {N_FOUND}) ...")
@@ -60,7 +60,7 @@ def found_tasks(path: Path, n: int, progress: RunProgress) -> Sequence[Task]:
 
 
 def practised(
-    folder: RunFolder, seed: int, shown: Path, env_steps: int, progress: RunProgress
+    folder: RunFolder, seed: int, demonstrations: Path, env_steps: int, progress: RunProgress
 ) -> None:
     """Train all arms in the scenarios that are not held out."""
     if folder.manifest.is_file():
@@ -72,8 +72,8 @@ def practised(
         "evaluation.split": "held_out",
         "evaluation.n_tasks": 57,
         "warmup.n_tasks": 0,
-        "warmup.demonstrations": shown,
-        "curriculum.initial_size": len(read_tasks(shown)),
+        "warmup.demonstrations": demonstrations,
+        "curriculum.initial_size": len(read_tasks(demonstrations)),
         "curriculum.growth.max_contexts": 8,
         "curriculum.growth.drafts": 24,
         "curriculum.growth.every_groups": 48,
@@ -119,28 +119,28 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     rates: dict[str, Rates] = {}
     with RunProgress(Console()) as progress:
-        tasks = found_tasks(folder / "found.jsonl", arguments.tasks, progress)
+        tasks = find_tasks(folder / "found.jsonl", arguments.tasks, progress)
         side_of = benchmark_of("appworld", HOLD_OUT).side_of
-        shown = [task for task in tasks if side_of(task) is Split.TRAIN]
-        told = {task.instruction for task in shown}
+        demonstrations = [task for task in tasks if side_of(task) is Split.TRAIN]
+        instructions = {task.instruction for task in demonstrations}
         aside = [
             task
             for task in tasks
-            if side_of(task) is Split.HELD_OUT and task.instruction not in told
+            if side_of(task) is Split.HELD_OUT and task.instruction not in instructions
         ]
-        write_tasks(folder / "shown.jsonl", shown)
+        write_tasks(folder / "shown.jsonl", demonstrations)
         for seed in read_seeds(arguments.seeds, range(1, 9)):
             run = RunFolder(folder / f"seed-{seed}")
             practised(run, seed, folder / "shown.jsonl", arguments.env_steps, progress)
-            for name, found, native in successes(run, aside):
-                rates.setdefault(name, []).append((found, native))
+            for name, rate, native in successes(run, aside):
+                rates.setdefault(name, []).append((rate, native))
     scenarios = len({task.scenario for task in aside})
-    print(f"{len(shown)} tasks to imitate, {len(aside)} in {scenarios} held-out scenarios")
+    print(f"{len(demonstrations)} tasks to imitate, {len(aside)} in {scenarios} held-out scenarios")
     print("| policy | found held-out tasks | by seed | native held-out tasks |")
     print("|---|---|---|---|")
     for name, of in rates.items():
-        each = ", ".join(f"{found:.1%}" for found, _ in of)
-        of_found, of_native = mean(found for found, _ in of), mean(native for _, native in of)
+        each = ", ".join(f"{rate:.1%}" for rate, _ in of)
+        of_found, of_native = mean(rate for rate, _ in of), mean(native for _, native in of)
         print(f"| {name} | {of_found:.1%} | {each} | {of_native:.1%} |")
     for one, other in ((ARMS[0], WARMUP), (ARMS[1], WARMUP), (ARMS[1], ARMS[0])):
         print(f"{one} minus {other}: {_compared(rates[one], rates[other])}")
@@ -148,7 +148,7 @@ def main() -> None:
 
 def _compared(ours: Rates, others: Rates) -> str:
     """Return the difference in success on found tasks, in percentage points, paired by seed."""
-    ours_found, others_found = [found for found, _ in ours], [found for found, _ in others]
+    ours_found, others_found = [rate for rate, _ in ours], [rate for rate, _ in others]
     if len(ours) < 2:
         return f"{100 * (ours_found[0] - others_found[0]):+.1f} points, one seed"
     difference = paired(ours_found, others_found)

@@ -113,7 +113,7 @@ def main() -> None:
     bare = bare_times(root, place.base)
     worlds = [WorldSession(root) for _ in range(PAIRS)]
     starts = [seconds(lambda w=world: w.begin(place.base)) for world in worlds]
-    held = memory()
+    memory_mb = memory()
     world = worlds[0]
     warm = statistics.median(seconds(lambda: world.begin(place.base)) for _ in range(ROUNDS))
     nothing, calling = step_time(world, NOTHING), step_time(world, CALLING)
@@ -126,7 +126,7 @@ def main() -> None:
         ("same on the bare engine", f"{bare[NOTHING] * 1e3:.1f} ms", "within 5 ms"),
         ("an API call", f"{call * 1e3:.2f} ms", ""),
         ("same on the bare engine", f"{bare_call * 1e3:.2f} ms", "within 2 ms"),
-        (f"memory per pair, {PAIRS} pairs", f"{held / PAIRS:.0f} MB", "<= 450 MB"),
+        (f"memory per pair, {PAIRS} pairs", f"{memory_mb / PAIRS:.0f} MB", "<= 450 MB"),
     ]
     for other in worlds:
         other.close()

@@ -115,12 +115,12 @@ def labelled(name: str, task: Task, done: Trajectory, *, hindsight: bool = False
     """Return the labels of a successful episode."""
     study = Attribution(get_benchmark(name), hindsight=hindsight)
     started = time.perf_counter()
-    found = study.examine([Group("g", task, 1, (done,))])
+    findings = study.examine([Group("g", task, 1, (done,))])
     seconds = time.perf_counter() - started
-    if found.notes[0].label != EXAMINED:
-        return Labelled([], found.env_steps, seconds)
+    if findings.notes[0].label != EXAMINED:
+        return Labelled([], findings.env_steps, seconds)
     return Labelled(
-        labels_of(Notes(found.notes), "g", 0, len(done.steps)), found.env_steps, seconds
+        labels_of(Notes(findings.notes), "g", 0, len(done.steps)), findings.env_steps, seconds
     )
 
 
@@ -145,30 +145,32 @@ class Row:
         needed = [
             action for action, label in zip(task.solution, alone, strict=True) if label == GOOD
         ]
-        found = labelled(name, task, done)
-        if not found.labels:
+        result = labelled(name, task, done)
+        if not result.labels:
             self.wrong.append(f"{task.name}: its replay differs")
             return
         self.episodes += 1
         self.whole += len(needed) == len(task.solution)
         self.steps += len(done.steps)
-        self.unlabelled += found.labels.count(NO_LABEL)
-        self.env_steps += found.env_steps
-        self.seconds += found.seconds
+        self.unlabelled += result.labels.count(NO_LABEL)
+        self.env_steps += result.env_steps
+        self.seconds += result.seconds
         if name == "appworld":
-            exact = BAD not in found.labels[: plan.planted]
+            exact = BAD not in result.labels[: plan.planted]
             blamed = True
         else:
-            good = [a for a, label in zip(plan.actions, found.labels, strict=True) if label == GOOD]
+            good = [
+                a for a, label in zip(plan.actions, result.labels, strict=True) if label == GOOD
+            ]
             exact = good == needed
             judged = labelled(name, task, done, hindsight=True).labels
             blamed = NO_LABEL not in judged and judged.count(GOOD) == len(needed)
         self.exact += exact
         self.planted_bad += blamed
         if not (exact and blamed):
-            self.wrong.append(f"{task.name}: {list(zip(plan.actions, found.labels, strict=True))}")
+            self.wrong.append(f"{task.name}: {list(zip(plan.actions, result.labels, strict=True))}")
 
-    def told(self) -> str:
+    def to_markdown(self) -> str:
         """Return the row's cells in Markdown."""
         share = self.unlabelled / self.steps if self.steps else 0.0
         each = max(self.episodes, 1)
@@ -198,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with closing(make_env(name, max_steps=100)) as env:
             for task in random.Random(options.seed).sample(native, n):
                 row.add(name, env, task)
-        print(f"| {name} | {row.told()}", flush=True)
+        print(f"| {name} | {row.to_markdown()}", flush=True)
         for line in row.wrong[:5]:
             print(f"  {line}", file=sys.stderr)
         failed |= bool(row.wrong) or not row.episodes

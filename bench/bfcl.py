@@ -91,7 +91,7 @@ def episodes_per_second(tasks: Sequence[Task]) -> float:
     return count / (time.perf_counter() - started)
 
 
-def kept_bytes(tasks: Sequence[Task], n: int) -> float:
+def measure_bytes_per_episode(tasks: Sequence[Task], n: int) -> float:
     """Return the bytes of Python objects that a finished episode leaves in memory."""
     running = episodes(gym.make("CoEvolve-BFCL-v0", split="test", scheme="all200"), tasks)
     for _ in range(n):
@@ -121,7 +121,7 @@ def main() -> None:
     started = time.perf_counter()
     tasks = {name: native_tasks(Split.TEST, name, "all200") for name in CATEGORIES}
     loaded = time.perf_counter() - started
-    every = [task for found in tasks.values() for task in found]
+    every = [task for of_category in tasks.values() for task in of_category]
     base, long = tasks["base"], tasks["long_context"]
     own_call_times(base), stock_call_times(base)  # fill caches
     own, stock = own_call_times(base), stock_call_times(base)
@@ -138,7 +138,11 @@ def main() -> None:
         ("ratio of the total times", f"{sum(stock) / sum(own):.1f} x", ""),
         ("base episodes per second", f"{episodes_per_second(base):,.0f}", ">= 500"),
         ("long_context episodes per second", f"{episodes_per_second(long):,.0f}", ">= 200"),
-        ("memory kept per finished episode", f"{kept_bytes(every, 1600):.0f} B", "< 512 B"),
+        (
+            "memory kept per finished episode",
+            f"{measure_bytes_per_episode(every, 1600):.0f} B",
+            "< 512 B",
+        ),
         (f"resident memory, {EPISODES // 10:,} episodes", f"{early:.1f} MB", ""),
         (f"resident memory, {EPISODES:,} episodes", f"{late:.1f} MB", "flat"),
         ("loading 800 tasks", f"{loaded:.2f} s", ""),

@@ -52,16 +52,16 @@ def reach(tasks: Sequence[Task], env: TaskEnv) -> Reach:
     """Compare the choices with references that send one call per message."""
     whole, offered, counts, spent = 0, list[bool](), list[int](), 0.0
     for task in tasks:
-        found = []
+        hits = []
         for view, step in demonstrated(task, env):
             started = time.process_time()
             choices = BFCL.choices(view) if view else ()
             spent += time.process_time() - started
             counts.append(len(choices))
             if step != CLOSING:
-                found.append(step in choices)
-        whole += all(found)
-        offered += found
+                hits.append(step in choices)
+        whole += all(hits)
+        offered += hits
     return Reach(
         whole / len(tasks),
         sum(offered) / len(offered),
@@ -75,10 +75,10 @@ def main() -> None:
     for split in (Split.TRAIN, Split.VAL):
         env = cast(TaskEnv, gym.make(BFCL.env_id, split=split, max_steps=1_000).unwrapped)
         for subset in BFCL.subsets:
-            found = reach(coevo_gym.tasks("bfcl", split, subset), env)
+            shares = reach(coevo_gym.tasks("bfcl", split, subset), env)
             print(
-                f"{split:6} {subset:17} {found.tasks:7.1%} {found.calls:7.1%} "
-                f"{found.choices:7.0f} {found.seconds * 1e3:6.2f} ms"
+                f"{split:6} {subset:17} {shares.tasks:7.1%} {shares.calls:7.1%} "
+                f"{shares.choices:7.0f} {shares.seconds * 1e3:6.2f} ms"
             )
 
 

@@ -31,19 +31,19 @@ def unseen(task: Task) -> Iterator[tuple[str, str | int | float]]:
     """Yield reference calls with a word or number that no earlier text contains."""
     world, verifier = cast(BFCLWorld, task.world), cast(BFCLVerifier, task.verifier)
     toolbox = Toolbox(world)
-    known = Known(taken_apart(schemas_text(tuple(functions_of(world.classes)))))
-    for said, calls in zip(world.turns, verifier.turns, strict=True):
-        known.read(taken_apart(said))
+    known = Known(split_words(schemas_text(tuple(functions_of(world.classes)))))
+    for request, calls in zip(world.turns, verifier.turns, strict=True):
+        known.read(split_words(request))
         for text in calls:
             call = parse_truth(text)
             for part in atoms([call.positional, call.arguments]):
                 if known.missing(stem(part)):
                     yield text, part
             result = toolbox.call(call)
-            known.read(taken_apart(result))
+            known.read(split_words(result))
 
 
-def taken_apart(text: str) -> str:
+def split_words(text: str) -> str:
     """Return a text followed by its words and their stems."""
     words = _WORD.findall(text)
     return " ".join([text, *words, *map(stem, words)])
@@ -69,11 +69,11 @@ def atoms(value: Any) -> Iterator[str | int | float]:
 
 def main() -> None:
     tasks = native_tasks(Split.TEST, "base", "all200")
-    found = {task.name: dict(unseen(task)) for task in tasks}
-    for name, calls in found.items():
+    suspects = {task.name: dict(unseen(task)) for task in tasks}
+    for name, calls in suspects.items():
         for text, part in calls.items():
             print(f"{name:30} {part!s:24} {text}")
-    print(f"{sum(map(bool, found.values()))} of {len(tasks)} base tasks use such a value")
+    print(f"{sum(map(bool, suspects.values()))} of {len(tasks)} base tasks use such a value")
 
 
 if __name__ == "__main__":

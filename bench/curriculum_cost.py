@@ -74,17 +74,17 @@ def fastest_ms(call: Callable[[int], object], times: int) -> float:
     return 1000 * min(runs) / times
 
 
-def made_tasks(n: int) -> list[Task]:
+def make_tasks(n: int) -> list[Task]:
     """Return training tasks that differ only in their instructions."""
     model, rng = coevo_gym.tasks("webshop", "train")[0], np.random.default_rng(0)
     tasks = []
     for number in range(n):
         thing, one, two, colour, size, price = (int(i) for i in rng.integers(1000, size=6))
-        said = (
+        instruction = (
             f"find a thing{thing} that is quality{one % 200} and quality{two % 200}, "
             f"colour{colour % 60}, size {size % 30}, item {number}, for less than {price} dollars"
         )
-        fields = {"name": "", "scenario": "one", "instruction": said}
+        fields = {"name": "", "scenario": "one", "instruction": instruction}
         data = {name: getattr(model, name) for name in ("benchmark", "world", "verifier")}
         tasks.append(Task(**data, **fields, solution=model.solution, split=Split.TRAIN))
     return tasks
@@ -132,7 +132,7 @@ def recorded(tasks: Sequence[Task]) -> Iterator[Line]:
         yield Line(f"record a group, {len(pool):,} tasks, {kind}", took, bound=RECORD_MS)
 
 
-def drawn(tasks: Sequence[Task]) -> Iterator[Line]:
+def measure_draws(tasks: Sequence[Task]) -> Iterator[Line]:
     """Measure drawing tasks, including the computation of weights."""
     for kind in KINDS:
         curriculum, rng = curriculum_of(kind, tasks), np.random.default_rng(3)
@@ -151,9 +151,9 @@ def checked(tasks: Sequence[Task]) -> Iterator[Line]:
         # Every second draft is not a copy: one word differs.
         text = " ".join([*words[:-1], "otherwise"] if len(drafts) % 2 else words)
         drafts.append((task, _draft(task, text)))
-    found = [known.copied_by(draft) for _, draft in drafts]
+    copies = [known.copied_by(draft) for _, draft in drafts]
     wanted = [task if i % 2 == 0 else None for i, (task, _) in enumerate(drafts)]
-    right = sum(a is b for a, b in zip(found, wanted, strict=True)) / len(drafts)
+    right = sum(a is b for a, b in zip(copies, wanted, strict=True)) / len(drafts)
     took = fastest_ms(lambda i: known.copied_by(drafts[i % 200][1]), 10)
     yield Line(f"near-duplicate check, {len(tasks):,} tasks", took, bound=CHECK_MS)
     yield Line("  drafts judged correctly", right, "recall", 1.0)
@@ -190,9 +190,9 @@ def searched(tasks: Sequence[Task]) -> Iterator[Line]:
     yield Line(f"  build the graph of {len(tasks):,}, once", time.process_time() - begun, "s")
     took = fastest_ms(lambda i: graph.nearest(_one(queries, i), NEIGHBOURS), 2)
     yield Line(f"{NEIGHBOURS} nearest of {len(tasks):,}, with the graph", took, bound=CHECK_MS)
-    wanted, found = (index.nearest(queries, NEIGHBOURS).cosine for index in (exact, graph))
+    wanted, cosines = (index.nearest(queries, NEIGHBOURS).cosine for index in (exact, graph))
     # A text as near as the last expected one counts as found.
-    recall = float((found >= wanted[:, -1:] - 1e-9).mean())
+    recall = float((cosines >= wanted[:, -1:] - 1e-9).mean())
     yield Line(f"  of {len(queries)} queries", recall, "recall", RECALL)
 
 
@@ -218,8 +218,8 @@ def main() -> None:
     machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
     print(f"{machine}, load {os.getloadavg()[0]:.0f} at the start, numpy {np.__version__}\n")
     print("| operation | measured | bound |\n|---|---|---|")
-    tasks, missed = made_tasks(arguments.tasks), 0
-    for part in (recorded, drawn, checked, searched):
+    tasks, missed = make_tasks(arguments.tasks), 0
+    for part in (recorded, measure_draws, checked, searched):
         for line in part(tasks):
             number = f"{line.value:.3f}" + ("" if line.unit == "recall" else f" {line.unit}")
             bound = "–" if line.bound is None else f"{line.bound:g}"

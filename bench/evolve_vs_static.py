@@ -82,8 +82,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(1, arguments.seeds + 1):
             results.append(run_seed(seed, arguments.set, Path(folder)))
-            shown = ", ".join(f"{name} {value:.1%}" for name, value in results[-1].items())
-            print(f"seed {seed}: {shown}", flush=True)
+            text = ", ".join(f"{name} {value:.1%}" for name, value in results[-1].items())
+            print(f"seed {seed}: {text}", flush=True)
     minutes = (time.time() - started) / 60
     print(
         f"\nPython {platform.python_version()}, {platform.machine()}, {time.strftime('%Y-%m-%d')}"

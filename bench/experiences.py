@@ -27,7 +27,7 @@ from coevo_gym.curricula.pool.embed import Embedder, HashingEmbedder, SentenceEm
 from coevo_gym.methods.agentevolver.experience import UNMEASURED, Experience
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
 
-MOST_MS, LEAST_RECALL, MOST_MEMORY = 5.0, 0.99, 2.5
+MAX_MS, MIN_RECALL, MAX_MEMORY = 5.0, 0.99, 2.5
 K = 5
 _VERBS = "find buy play send move clean heat cool book cancel list count rate follow delete share"
 _THINGS = (
@@ -46,14 +46,14 @@ def requests(n: int, seed: int) -> list[str]:
     """Return ``n`` different requests."""
     draw = random.Random(seed)
     verbs, things, tails = _VERBS.split(), _THINGS.split(), _TAILS.split("|")
-    found: dict[str, None] = {}
-    while len(found) < n:
+    texts: dict[str, None] = {}
+    while len(texts) < n:
         parts = [
             f"{draw.choice(verbs)} the {draw.choice(things)} {draw.choice(tails)}"
             for _ in range(draw.randint(1, 3))
         ]
-        found[f"{', then '.join(parts)} ({draw.choice(things)} {draw.choice(things)})"] = None
-    return list(found)
+        texts[f"{', then '.join(parts)} ({draw.choice(things)} {draw.choice(things)})"] = None
+    return list(texts)
 
 
 def memory_mb() -> float:
@@ -107,22 +107,22 @@ def main() -> None:
     room = (grown_mb - texts_mb) * 2**20 / (len(alone) * dim * 4)
 
     asked = requests(arguments.queries, seed=1)
-    started, found = time.process_time(), []
+    started, results = time.process_time(), []
     for request in asked:
-        found.append(pool.retrieve(request, k=K, least=-1.0))
+        results.append(pool.retrieve(request, k=K, least=-1.0))
     each_ms = 1000 * (time.process_time() - started) / len(asked)
     vectors = embed(asked)
     wanted = fifth(embed, texts, vectors)
     hits = [
         int((embed([one.when_to_use for one in some]) @ vector >= least - 1e-6).sum())
-        for some, vector, least in zip(found, vectors, wanted, strict=True)
+        for some, vector, least in zip(results, vectors, wanted, strict=True)
     ]
     recall = sum(hits) / (K * len(asked))
     print("| experiences | dimension | CPU ms per retrieval | recall | memory | CPU s to load |")
     print("|---|---|---|---|---|---|")
     numbers = f"{each_ms:.2f} | {recall:.4f} | {room:.2f} | {loaded_s:.0f} |"
     print(f"| {arguments.n:,} | {dim} | {numbers}")
-    sys.exit(each_ms > MOST_MS or recall < LEAST_RECALL or room > MOST_MEMORY)
+    sys.exit(each_ms > MAX_MS or recall < MIN_RECALL or room > MAX_MEMORY)
 
 
 if __name__ == "__main__":

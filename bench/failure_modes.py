@@ -95,8 +95,8 @@ def wrong_option(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
     yield from slowly(task.solution[:2])
     wanted = {action.lower() for action in task.solution[2:-1]}
     common = {"back to search", "< prev", "description", "features", "reviews", "attributes"}
-    shown = (one.lower() for one in env.view.info["admissible"])
-    others = [one for one in shown if one[6:-1] not in common and one not in {*wanted, BUY}]
+    actions = (one.lower() for one in env.view.info["admissible"])
+    others = [one for one in actions if one[6:-1] not in common and one not in {*wanted, BUY}]
     fits(others)
     yield rng.choice(others)
     yield BUY
@@ -104,8 +104,8 @@ def wrong_option(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
 
 def other_product(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
     tags = get_benchmark("webshop").tags  # type: ignore[attr-defined]
-    drawn = rng.sample(list(coevo_gym.tasks("webshop", "train")), 50)
-    other = next(one for one in drawn if not set(tags(one)) & set(tags(task)))
+    sample = rng.sample(list(coevo_gym.tasks("webshop", "train")), 50)
+    other = next(one for one in sample if not set(tags(one)) & set(tags(task)))
     yield from slowly(other.solution)
 
 
@@ -192,8 +192,8 @@ def another_thing(task: Task, env: TaskEnv, rng: random.Random, *, changed: bool
     fits(change or not changed)
     for command in [one for one in env.view.info["admissible"] if one.startswith("go to ")]:
         yield command
-        shown = env.view.info["admissible"]
-        for take in [one for one in shown if one.startswith("take ")]:
+        actions = env.view.info["admissible"]
+        for take in [one for one in actions if one.startswith("take ")]:
             kind = take.split()[1]
             if kind == goal.object.lower() or (changed and kind not in ABLE[change.verb]):  # type: ignore[union-attr]
                 continue
@@ -213,9 +213,9 @@ def another_thing(task: Task, env: TaskEnv, rng: random.Random, *, changed: bool
 def visits(
     task: Task, env: TaskEnv, rng: random.Random, *, n: int, times: int = 1
 ) -> Iterator[str]:
-    shown = [one for one in env.view.info["admissible"] if one.startswith("go to ")]
-    fits(len(shown) >= n)
-    yield from rng.sample(shown, n) * times
+    places = [one for one in env.view.info["admissible"] if one.startswith("go to ")]
+    fits(len(places) >= n)
+    yield from rng.sample(places, n) * times
 
 
 ALFWORLD: dict[str, Break] = {
@@ -336,19 +336,19 @@ class Row(NamedTuple):
 def judged(env: TaskEnv, mode: str, tasks: Sequence[Task], *, each: int, seed: int) -> Row:
     """Break tasks with one mode, in an order drawn with the seed, until enough have failed."""
     way, diagnose = WAYS[env.benchmark][mode], diagnosable(get_benchmark(env.benchmark)).diagnose
-    found: list[tuple[str, ...]] = []
+    diagnoses: list[tuple[str, ...]] = []
     for task in random.Random(f"{seed} {mode}").sample(tasks, len(tasks)):
-        if len(found) == each:
+        if len(diagnoses) == each:
             break
         try:
             done = play(env, task, way(task, env, random.Random(f"{seed} {task.name}")))
         except Unfit:
             continue
         if not done.success:
-            found.append(diagnose(done).modes)
-    instead = Counter(next(iter(modes), "nothing") for modes in found if mode not in modes)
-    named = len(found) - instead.total()
-    return Row(len(found), named, sum(modes[:1] == (mode,) for modes in found), instead)
+            diagnoses.append(diagnose(done).modes)
+    instead = Counter(next(iter(modes), "nothing") for modes in diagnoses if mode not in modes)
+    hits = len(diagnoses) - instead.total()
+    return Row(len(diagnoses), hits, sum(modes[:1] == (mode,) for modes in diagnoses), instead)
 
 
 def unbroken(env: TaskEnv, tasks: Sequence[Task]) -> list[str]:
@@ -372,18 +372,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     for name in options.benchmarks:
         native: Sequence[Any] = coevo_gym.tasks(name, "train")
-        drawn = random.Random(options.seed).sample(list(native), min(options.tasks, len(native)))
+        tasks = random.Random(options.seed).sample(list(native), min(options.tasks, len(native)))
         with closing(make_env(name)) as env:
             for mode in WAYS[name]:
-                row = judged(env, mode, drawn, each=options.each, seed=options.seed)
+                row = judged(env, mode, tasks, each=options.each, seed=options.seed)
                 shares = [n / row.fits if row.fits else 0.0 for n in (row.named, row.first)]
                 failed |= shares[0] < WANTED
                 instead = ", ".join(f"{n} {other}" for other, n in row.instead.most_common())
-                told = f"{row.fits} | {shares[0]:.0%} | {shares[1]:.0%} | {instead}"
-                print(f"| {name} | {mode} | {told} |", flush=True)
-            wrong = unbroken(env, drawn[: options.each])
+                numbers = f"{row.fits} | {shares[0]:.0%} | {shares[1]:.0%} | {instead}"
+                print(f"| {name} | {mode} | {numbers} |", flush=True)
+            wrong = unbroken(env, tasks[: options.each])
             print(
-                f"| {name} | none: unbroken | {min(options.each, len(drawn))} | | | {len(wrong)} |"
+                f"| {name} | none: unbroken | {min(options.each, len(tasks))} | | | {len(wrong)} |"
             )
             failed |= bool(wrong)
     return int(failed)

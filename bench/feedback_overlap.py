@@ -140,12 +140,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         asked = json.loads(body)
         self.server.keys.add(self.headers.get("Authorization", ""))
-        said = self.server.answer(asked["messages"])
+        text = self.server.answer(asked["messages"])
         read = sum(len(message["content"]) for message in asked["messages"]) // 4
-        written = len(said) // 4
-        time.sleep(self.server.delay_s(written))
-        message = {"role": "assistant", "content": said}
-        usage = {"prompt_tokens": read, "completion_tokens": written}
+        output_tokens = len(text) // 4
+        time.sleep(self.server.delay_s(output_tokens))
+        message = {"role": "assistant", "content": text}
+        usage = {"prompt_tokens": read, "completion_tokens": output_tokens}
         body = json.dumps(
             {
                 "id": "1",
@@ -153,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
                 "created": 1,
                 "model": asked["model"],
                 "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-                "usage": {**usage, "total_tokens": read + written},
+                "usage": {**usage, "total_tokens": read + output_tokens},
             }
         ).encode()
         self.send_response(200)
@@ -250,8 +250,8 @@ def run(overlap: bool, steps: int, slowness: float) -> Share:
         last = [line for line in lines if line["event"] == "step"][-1]
         spent = sum(line["rollout_s"] + line["update_s"] for line in lines if "rollout_s" in line)
         wall = spent + session.idle_s  # without evaluation and report
-        found = sum(line["accepted"] for line in rounds)
-        return Share(wall, session.idle_s, len(rounds), found, server.asked, last["step"])
+        n_drafts = sum(line["accepted"] for line in rounds)
+        return Share(wall, session.idle_s, len(rounds), n_drafts, server.asked, last["step"])
 
 
 def main() -> int:
@@ -277,9 +277,9 @@ def main() -> int:
         print(" | ".join(cells), flush=True)
     low, high = PAPER
     print(f"Feedback's share of the time in the paper: {low:.2%} and {high:.2%} (arXiv 2604.15840)")
-    kept = shares[True].idle <= BOUND
-    print(f"Idle at most {BOUND:.0%} with rounds beside training: {'yes' if kept else 'NO'}")
-    return 0 if kept else 1
+    passes = shares[True].idle <= BOUND
+    print(f"Idle at most {BOUND:.0%} with rounds beside training: {'yes' if passes else 'NO'}")
+    return 0 if passes else 1
 
 
 if __name__ == "__main__":

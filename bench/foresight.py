@@ -88,14 +88,14 @@ def seconds(practised: Sequence[Group], measure: Measure, horizon: int) -> float
     """Return the processor time of the study in seconds, without that of making predictions."""
     guesses = Guesses(random.Random(1), horizon)
     asked = [trajectory for group in practised for trajectory in group.trajectories]
-    made = guesses.predict(asked, practised)
-    guesses.predict = lambda asked, groups: made  # type: ignore[method-assign]
+    predictions = guesses.predict(asked, practised)
+    guesses.predict = lambda asked, groups: predictions  # type: ignore[method-assign]
     study = Foresight(guesses, measure=measure)
     started = time.process_time()
-    found = study.examine(practised)
-    taken = time.process_time() - started
-    assert len(found.notes) == EPISODES * STEPS
-    return taken
+    findings = study.examine(practised)
+    duration = time.process_time() - started
+    assert len(findings.notes) == EPISODES * STEPS
+    return duration
 
 
 def main() -> None:

@@ -100,10 +100,10 @@ def by_type(rows: dict[str, list[Cell]], kind: str) -> str:
     lines = [["row", *(f"{value} ({tasks})" for value, tasks in types.items())]]
     lines.append(["---"] * len(lines[0]))
     for row, each in rows.items():
-        found = [{one.value: one for one in _types(cell, kind)} for cell in each]
+        tables = [{one.value: one for one in _types(cell, kind)} for cell in each]
         entries = []
         for value in types:
-            there = [by_value[value] for by_value in found]
+            there = [by_value[value] for by_value in tables]
             lost = 100 * fmean(one.lost / one.tasks for one in there)
             pairs = [(one.success_a, one.success_b) for one in there]
             worst = 100 * min(b - a for a, b in pairs)

@@ -61,8 +61,8 @@ def trained(seldom: int, env_steps: int) -> dict[str, float]:
 def in_a_process(seldom: int, env_steps: int) -> dict[str, float]:
     command = [sys.executable, __file__, "--seldom", str(seldom), "--env-steps", str(env_steps)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    numbers: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return numbers
 
 
 def main() -> None:

@@ -49,32 +49,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the requested parts; return the exit code."""
     options = _options(arguments)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported
-    found: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "command": options.command}
-    found |= dict.fromkeys(PARTS, NOT_RUN)
+    results: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "command": options.command}
+    results |= dict.fromkeys(PARTS, NOT_RUN)
     missing = [name for name in NEEDS if find_spec(name) is None]
     if missing:
         for part in options.parts:
-            found[part] = f"skipped: {', '.join(missing)} not installed"
-            _tell(f"{part}: {found[part]}")
-        _write(options.out, found)
+            results[part] = f"skipped: {', '.join(missing)} not installed"
+            _tell(f"{part}: {results[part]}")
+        _write(options.out, results)
         _tell(f"written: {options.out / 'gpu_grpo.md'}, without numbers or a picture")
         return 3
     from coevo_gym.core.errors import CoevoError
 
     with tempfile.TemporaryDirectory() as folder:
         try:
-            _measure(options, found, Path(folder))
+            _measure(options, results, Path(folder))
         except (CoevoError, ImportError) as error:
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
             return 1
     _tell(f"written: {options.out / 'gpu_grpo.md'}, .json and .svg")
-    failed = any(str(found[part]).startswith("failed") for part in PARTS)
-    unequal = isinstance(found["equal"], list) and not all(row["ok"] for row in found["equal"])
-    measured = any(isinstance(found[part], list) for part in PARTS)
+    failed = any(str(results[part]).startswith("failed") for part in PARTS)
+    unequal = isinstance(results["equal"], list) and not all(row["ok"] for row in results["equal"])
+    measured = any(isinstance(results[part], list) for part in PARTS)
     return 1 if failed or unequal else 0 if measured else 3
 
 
-def _measure(options: argparse.Namespace, found: dict[str, Any], folder: Path) -> None:
+def _measure(options: argparse.Namespace, results: dict[str, Any], folder: Path) -> None:
     """Measure the requested parts, and write the results after each one."""
     from gpu_parts import card
     from gpu_parts.equal import measure_equal
@@ -92,7 +92,7 @@ def _measure(options: argparse.Namespace, found: dict[str, Any], folder: Path) -
     for note in notes:
         _tell(note)
     peaks = card.measure_peaks(device, size)
-    found |= {
+    results |= {
         "card": card.card_name(device),
         "software": card.software(device),
         "peaks": peaks._asdict(),
@@ -101,7 +101,7 @@ def _measure(options: argparse.Namespace, found: dict[str, Any], folder: Path) -
         "seconds": {},
     }
     _tell(
-        f"{found['card']}: {peaks.flops / 1e12:,.2f} TFLOP/s in {peaks.dtype}, "
+        f"{results['card']}: {peaks.flops / 1e12:,.2f} TFLOP/s in {peaks.dtype}, "
         f"{peaks.bandwidth / 1e9:,.0f} GB/s"
     )
 
@@ -119,32 +119,32 @@ def _measure(options: argparse.Namespace, found: dict[str, Any], folder: Path) -
     for part in options.parts:
         started = time.monotonic()
         try:
-            found[part] = measures[part]()
+            results[part] = measures[part]()
         except Exception as error:  # other parts can still be measured
             traceback.print_exc()
-            found[part] = f"failed: {type(error).__name__}: {error}"
+            results[part] = f"failed: {type(error).__name__}: {error}"
         card.free(device)
-        found["seconds"][part] = round(time.monotonic() - started, 1)
-        if isinstance(found[part], str):
-            _tell(f"{part}: {found[part]}")
-        _write(options.out, found)  # keep the results even if a later part crashes
-    for target in found["targets"]:
+        results["seconds"][part] = round(time.monotonic() - started, 1)
+        if isinstance(results[part], str):
+            _tell(f"{part}: {results[part]}")
+        _write(options.out, results)  # keep the results even if a later part crashes
+    for target in results["targets"]:
         value = NOT_RUN if target["value"] is None else f"{target['value']:.3g}"
         met = {None: "", True: "met", False: "missed"}[target["met"]]
         _tell(f"{target['name']:40} {value:>9}  target {target['wanted']:8} {met}")
 
 
-def _write(out: Path, found: dict[str, Any]) -> None:
+def _write(out: Path, results: dict[str, Any]) -> None:
     """Write the results and the table, and the charts if anything was measured."""
     from gpu_parts.table import table
     from gpu_parts.targets import targets
 
-    found["targets"] = [target._asdict() for target in targets(found)]
-    texts = {"gpu_grpo.json": json.dumps(found, indent=2) + "\n", "gpu_grpo.md": table(found)}
-    if "card" in found:
+    results["targets"] = [target._asdict() for target in targets(results)]
+    texts = {"gpu_grpo.json": json.dumps(results, indent=2) + "\n", "gpu_grpo.md": table(results)}
+    if "card" in results:
         from gpu_parts.plot import picture
 
-        texts["gpu_grpo.svg"] = picture(found)
+        texts["gpu_grpo.svg"] = picture(results)
     out.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         part = out / f".{name}.part"
@@ -179,8 +179,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"there is no part {min(unknown)!r}; choose from {','.join(PARTS)}")
     options.shape = options.shape or ("1.5b" if options.device == "cuda" else "tiny")
     options.model = options.model or ("none" if options.shape == "tiny" else "smollm2")
-    given = sys.argv[1:] if arguments is None else arguments
-    options.command = shlex.join(["python", "bench/gpu_grpo.py", *given])
+    argv = sys.argv[1:] if arguments is None else arguments
+    options.command = shlex.join(["python", "bench/gpu_grpo.py", *argv])
     return options
 
 

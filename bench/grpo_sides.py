@@ -81,17 +81,17 @@ class Job(NamedTuple):
         """
         rng = np.random.default_rng(self.seed)
         vocabulary = json.loads((Path(self.folder) / "config.json").read_text())["vocab_size"]
-        found = []
+        rollouts = []
         for index in range(self.groups * self.group_size):
             sampled = self._mask(rng)
             ids = rng.integers(FIRST_ID, vocabulary, size=len(sampled)).tolist()
-            found.append(Rollout(tuple(ids), tuple(sampled), index % 2 == 0))
-        return found
+            rollouts.append(Rollout(tuple(ids), tuple(sampled), index % 2 == 0))
+        return rollouts
 
     def _mask(self, rng: np.random.Generator) -> list[bool]:
         def length(median: float) -> int:
-            drawn = median if self.equal else rng.lognormal(np.log(median), 0.6)
-            return max(1, round(drawn))
+            draw = median if self.equal else rng.lognormal(np.log(median), 0.6)
+            return max(1, round(draw))
 
         if self.whole:
             return [False] * (self.longest - ANSWER) + [True] * ANSWER
@@ -265,14 +265,14 @@ def sampled(policy: Any, asked: Sequence[str], size: int) -> list[Rollout]:
 
     chats = [(Message("user", text),) for text in asked for _ in range(size)]
     answers = policy.generate([Prompt(chat, Sampling(1.0, ANSWER)) for chat in chats])
-    found = [answer.decision for answer in answers]
+    token_decisions = [answer.decision for answer in answers]
     return [
         Rollout(
             (*d.prompt_ids, *d.ids),
             (False,) * len(d.prompt_ids) + (True,) * len(d.ids),
             index % 2 == 0,
         )
-        for index, d in enumerate(found)
+        for index, d in enumerate(token_decisions)
     ]
 
 
@@ -300,15 +300,15 @@ def decisions(rollout: Rollout) -> list[Any]:
     """Return a token decision for each answer, with placeholder log-probabilities."""
     from coevo_gym.core.trajectory import TokenDecision
 
-    found, at = [], rollout.start
+    turns, at = [], rollout.start
     while at < len(rollout.ids):
         end = at
         while end < len(rollout.ids) and rollout.sampled[end]:
             end += 1
         ids = rollout.ids[at:end]
-        found.append(TokenDecision(rollout.ids[:at], ids, (-1.0,) * len(ids)))
+        turns.append(TokenDecision(rollout.ids[:at], ids, (-1.0,) * len(ids)))
         at = next((i for i in range(end, len(rollout.ids)) if rollout.sampled[i]), end)
-    return found
+    return turns
 
 
 # TRL.
@@ -334,10 +334,10 @@ def run_trl(job: Job, channel: Connection) -> None:
             if not job.whole:
                 return super()._generate(prompts)
             meter.begin()
-            found = super()._generate(prompts)
+            output = super()._generate(prompts)
             meter.sampled()
-            self.tokens = sum(len(ids) for side in found[:2] for ids in side)
-            return found
+            self.tokens = sum(len(ids) for side in output[:2] for ids in side)
+            return output
 
         def compute_loss(self, *args: Any, **settings: Any) -> Any:
             loss = super().compute_loss(*args, **settings)
@@ -365,7 +365,7 @@ def run_trl(job: Job, channel: Connection) -> None:
             "prompt_ids": [list(r.ids[: r.start]) for r in batch],
             "completion_ids": [list(r.ids[r.start :]) for r in batch],
             "logprobs": None,
-            "env_mask": [[int(taken) for taken in r.sampled[r.start :]] for r in batch],
+            "env_mask": [[int(is_sampled) for is_sampled in r.sampled[r.start :]] for r in batch],
         }
 
     with tempfile.TemporaryDirectory() as scratch:

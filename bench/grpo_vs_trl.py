@@ -71,13 +71,13 @@ def compare(job: Job) -> dict[str, list[Update]]:
         spawn.Process(target=child, args=(target, job, theirs), daemon=True).start()
         theirs.close()
         heard(channels[name], name)
-    found: dict[str, list[Update]] = {name: [] for name in channels}
+    updates: dict[str, list[Update]] = {name: [] for name in channels}
     for turn in range(job.updates):
         for name in sorted(channels, reverse=turn % 2 == 1):
             channels[name].send("go")
-            found[name].append(heard(channels[name], name))
-            tell(f"{name}: update {turn + 1} of {job.updates}, {found[name][-1].seconds:.3f} s")
-    return found
+            updates[name].append(heard(channels[name], name))
+            tell(f"{name}: update {turn + 1} of {job.updates}, {updates[name][-1].seconds:.3f} s")
+    return updates
 
 
 def heard(channel: Connection, name: str) -> Any:
@@ -93,9 +93,9 @@ def tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def ratios(found: dict[str, list[Update]]) -> dict[str, dict[str, float]]:
+def ratios(updates: dict[str, list[Update]]) -> dict[str, dict[str, float]]:
     """Return the ratios of our values to TRL's, with minimum and maximum over the timed pairs."""
-    ours, theirs = found["ours"], found["trl"]
+    ours, theirs = updates["ours"], updates["trl"]
     answer = {}
     names = ["seconds", "cpu_seconds"]
     if ours[0].sampling_cpu_seconds:
@@ -112,15 +112,15 @@ def ratios(found: dict[str, list[Update]]) -> dict[str, dict[str, float]]:
     return answer
 
 
-def agrees(found: dict[str, list[Update]], job: Job) -> bool:
+def agrees(updates: dict[str, list[Update]], job: Job) -> bool:
     """Return True if both sides did the same work.
 
     All updates must have the same number of tokens. The first ones must have the same loss and
     gradient norm. In whole steps, where answers differ, gradients only need to be nonzero.
     """
-    ours, theirs = found["ours"][0], found["trl"][0]
+    ours, theirs = updates["ours"][0], updates["trl"][0]
     tokens = sum(len(rollout.ids) for rollout in job.batch())
-    if any(update.tokens != tokens for side in found.values() for update in side):
+    if any(update.tokens != tokens for side in updates.values() for update in side):
         return False
     if job.whole:
         return ours.grad_norm > 0 and theirs.grad_norm > 0
@@ -131,7 +131,7 @@ def agrees(found: dict[str, list[Update]], job: Job) -> bool:
     return abs(ours.loss - theirs.loss) <= 1e-4 and same_norm
 
 
-def facts(job: Job, model: str, found: dict[str, list[Update]]) -> dict[str, Any]:
+def facts(job: Job, model: str, updates: dict[str, list[Update]]) -> dict[str, Any]:
     """Return all results in the form that ``--json`` prints."""
     batch = job.batch()
     tokens, padded = sum(len(r.ids) for r in batch), width_of(batch) * len(batch)
@@ -143,7 +143,8 @@ def facts(job: Job, model: str, found: dict[str, list[Update]]) -> dict[str, Any
         "date": time.strftime("%Y-%m-%d"),
         "versions": {"python": platform.python_version()}
         | {name: version(name) for name in ("torch", "transformers", "trl", "accelerate")},
-        "machine": found["ours"][0].device or f"{cpu or platform.machine()}, {job.threads} threads",
+        "machine": updates["ours"][0].device
+        or f"{cpu or platform.machine()}, {job.threads} threads",
         "model": model,
         "batch": {
             "trajectories": len(batch),
@@ -153,21 +154,22 @@ def facts(job: Job, model: str, found: dict[str, list[Update]]) -> dict[str, Any
             "padding_share": 1 - tokens / padded,
             "tokens_a_pass": job.rows * width_of(batch),
         },
-        "sides": {name: [update._asdict() for update in side] for name, side in found.items()},
-        "ratios": ratios(found),
+        "sides": {name: [update._asdict() for update in side] for name, side in updates.items()},
+        "ratios": ratios(updates),
         "wanted": WANTED_WHOLE if job.whole else WANTED,
-        "agree": agrees(found, job),
+        "agree": agrees(updates, job),
     }
 
 
-def table(told: dict[str, Any]) -> str:
+def table(report: dict[str, Any]) -> str:
     """Return the results as a table."""
-    batch, sides = told["batch"], told["sides"]
+    batch, sides = report["batch"], report["sides"]
     lines = [
-        told["command"],
-        ", ".join(f"{name} {number}" for name, number in told["versions"].items()),
-        f"{told['machine']}, {told['date']}",
-        f"{told['model']}; {batch['trajectories']} trajectories of up to {batch['longest']} tokens:"
+        report["command"],
+        ", ".join(f"{name} {number}" for name, number in report["versions"].items()),
+        f"{report['machine']}, {report['date']}",
+        f"{report['model']}; {batch['trajectories']} trajectories of up to {batch['longest']} "
+        "tokens:"
         f" {batch['tokens']} tokens, {batch['sampled']} sampled; {batch['padding_share']:.0%} of a "
         f"padded batch is padding; {batch['tokens_a_pass']} tokens a forward pass",
         f"{'':28}{'ours':>12}{'TRL':>12}  ours/TRL",
@@ -182,12 +184,12 @@ def table(told: dict[str, Any]) -> str:
         titles |= {"sampling_cpu_seconds": "sampling", "update_cpu_seconds": "scoring and update"}
     for name, title in titles.items():
         timed = [[update[name] for update in sides[side][1:]] for side in ("ours", "trl")]
-        found, wanted = told["ratios"][name], told["wanted"].get(name)
-        spread = f"{found['ratio']:.2f} (pairs {found['least']:.2f} to {found['most']:.2f})"
+        measure, wanted = report["ratios"][name], report["wanted"].get(name)
+        spread = f"{measure['ratio']:.2f} (pairs {measure['least']:.2f} to {measure['most']:.2f})"
         row(title, [statistics.median(t) for t in timed], ".3f", spread + aim(wanted))
     last = [sides[side][-1] for side in ("ours", "trl")]
-    peak, grown = (told["ratios"][name]["ratio"] for name in ("peak_bytes", "grown_bytes"))
-    wanted = aim(told["wanted"]["peak_bytes"])
+    peak, grown = (report["ratios"][name]["ratio"] for name in ("peak_bytes", "grown_bytes"))
+    wanted = aim(report["wanted"]["peak_bytes"])
     row("peak memory, MB", [u["peak_bytes"] / 1e6 for u in last], ".0f", f"{peak:.2f}{wanted}")
     more = [(u["peak_bytes"] - u["resident_bytes"]) / 1e6 for u in last]
     row("of these for the updates", more, ".0f", f"{grown:.2f}")
@@ -197,10 +199,12 @@ def table(told: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def missed(told: dict[str, Any]) -> list[str]:
+def missed(report: dict[str, Any]) -> list[str]:
     """Return the names of the ratios that miss their bounds."""
-    bounds = told["wanted"].items()
-    return [n for n, wanted in bounds if wanted is not None and told["ratios"][n]["ratio"] > wanted]
+    bounds = report["wanted"].items()
+    return [
+        n for n, wanted in bounds if wanted is not None and report["ratios"][n]["ratio"] > wanted
+    ]
 
 
 def aim(wanted: float | None) -> str:
@@ -277,12 +281,12 @@ def main() -> None:
             seed=args.seed,
             whole=args.whole,
         )
-        told = facts(job, args.model or f"shape {args.shape}", compare(job))
-    print(json.dumps(told, indent=1) if args.json else table(told))
-    if not told["agree"]:
+        report = facts(job, args.model or f"shape {args.shape}", compare(job))
+    print(json.dumps(report, indent=1) if args.json else table(report))
+    if not report["agree"]:
         sys.exit("The two sides did different work, so their times are not comparable.")
-    if args.whole and args.model and missed(told):
-        sys.exit(f"Bounds missed by: {', '.join(missed(told))}.")
+    if args.whole and args.model and missed(report):
+        sys.exit(f"Bounds missed by: {', '.join(missed(report))}.")
 
 
 if __name__ == "__main__":

@@ -51,14 +51,14 @@ class Judged(NamedTuple):
 def judged(name: str, n: int) -> list[Judged]:
     """Return the first ``n`` drafts of a benchmark that no other gate rejects."""
     benchmark = get_benchmark(name)
-    gates, found = default_gates(benchmark), list[Judged]()
+    gates, drafts = default_gates(benchmark), list[Judged]()
     for draft in _drafts(benchmark):
         result = run_gates(gates, draft)
         if result.verdict.accepted or result.verdict.gate in GATES:
-            found.append(Judged(draft, result.verdict, result.env_steps))
-        if len(found) == n:
+            drafts.append(Judged(draft, result.verdict, result.env_steps))
+        if len(drafts) == n:
             break
-    return found
+    return drafts
 
 
 def _drafts(benchmark: Benchmark) -> Iterator[Draft]:
@@ -67,8 +67,8 @@ def _drafts(benchmark: Benchmark) -> Iterator[Draft]:
     for seed in count():
         rng = np.random.default_rng(seed)
         context = Context(kind="unguided", task=tasks[int(rng.integers(len(tasks)))])
-        (found,) = explorer.explore([context], [rng])
-        for draft in found.drafts:
+        (exploration,) = explorer.explore([context], [rng])
+        for draft in exploration.drafts:
             assert isinstance(draft, Draft)
             yield draft
 
@@ -90,12 +90,14 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="print every draft")
     arguments = parser.parse_args()
     for name in arguments.benchmarks:
-        found = judged(name, arguments.n)
-        lost = [one for one in found if one.lost]
-        for one in found if arguments.show else lost:
+        drafts = judged(name, arguments.n)
+        lost = [one for one in drafts if one.lost]
+        for one in drafts if arguments.show else lost:
             _print(one)
-        steps = sum(one.env_steps for one in found)
-        print(f"{name}: {len(lost)} of {len(found)} lost; {steps / len(found):.1f} env steps each")
+        steps = sum(one.env_steps for one in drafts)
+        print(
+            f"{name}: {len(lost)} of {len(drafts)} lost; {steps / len(drafts):.1f} env steps each"
+        )
 
 
 if __name__ == "__main__":

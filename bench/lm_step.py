@@ -52,7 +52,7 @@ from coevo_gym.trainers.update.batch import Batch
 GROUPS, SIZE, TURNS = 2, 4, 6
 FIRST, A_TURN, ANSWER = 150, 55, 7
 SETTINGS = GRPOConfig(lr=1e-5, epochs=1, kl_coef=0.0, microbatch_tokens=2048)
-MOST_APART = {"answers": 1e-3, "weights": 1e-2}
+MAX_APART = {"answers": 1e-3, "weights": 1e-2}
 """Maximum differences between both ways in fp32: in an answer's log-probabilities (nats), and in
 the changes of the weights (relative; Adam's first step magnifies rounding)."""
 
@@ -146,7 +146,7 @@ def play(policy: TransformersPolicy, mixed: int) -> list[Group]:
             decided[i].append(answer.decision)
             chats[i] += (Message("assistant", answer.text, answer.decision.ids),)
     task = coevo_gym.tasks("webshop", "train")[0]
-    found = [
+    trajectories = [
         Trajectory(
             task_id=task.id,
             steps=tuple(Step("", "", "", decision) for decision in own),
@@ -158,14 +158,15 @@ def play(policy: TransformersPolicy, mixed: int) -> list[Group]:
         for success in [i // SIZE < mixed and i % 2 == 0]
     ]
     return [
-        Group(str(g), task, SIZE, tuple(found[g * SIZE : (g + 1) * SIZE])) for g in range(GROUPS)
+        Group(str(g), task, SIZE, tuple(trajectories[g * SIZE : (g + 1) * SIZE]))
+        for g in range(GROUPS)
     ]
 
 
 def decisions(trajectory: Trajectory) -> list[TokenDecision]:
     """Return the answers of an episode."""
-    found = (step.decision for step in trajectory.steps)
-    return [decision for decision in found if isinstance(decision, TokenDecision)]
+    every = (step.decision for step in trajectory.steps)
+    return [decision for decision in every if isinstance(decision, TokenDecision)]
 
 
 class Precision(NamedTuple):
@@ -205,21 +206,21 @@ def precision(exact: TransformersPolicy, half: TransformersPolicy) -> Precision:
 @contextmanager
 def nothing_shared() -> Iterator[None]:
     """Context manager in which the learner processes each trajectory separately."""
-    with patch.object(packing, "LEAST_SHARED", sys.maxsize):
+    with patch.object(packing, "MIN_SHARED", sys.maxsize):
         yield
 
 
 def policies(folder: str) -> dict[tuple[str, bool], TransformersPolicy]:
     """Return a policy for each data type, with and without a prefix cache."""
-    found = {}
+    variants = {}
     for way in WAYS.values():
-        if (way.dtype, way.whole) not in found:
+        if (way.dtype, way.whole) not in variants:
             gib = 0.0 if way.whole else 4.0
             config = {"path": folder, "device": "cpu", "dtype": way.dtype, "prefix_cache_gib": gib}
             policy = TransformersPolicy(ModelConfig.model_validate(config))
             endless(policy)
-            found[way.dtype, way.whole] = policy
-    return found
+            variants[way.dtype, way.whole] = policy
+    return variants
 
 
 class Found(NamedTuple):
@@ -238,11 +239,11 @@ class Found(NamedTuple):
 
 def run(folder: str, repeats: int) -> Found:
     """Measure all ways in turn, several times, and compare their results."""
-    made = policies(folder)
-    start = made["float32", True].state_dict()
+    variants = policies(folder)
+    start = variants["float32", True].state_dict()
 
     def renewed(way: Way) -> TransformersPolicy:
-        policy = made[way.dtype, way.whole]
+        policy = variants[way.dtype, way.whole]
         policy.model.zero_grad(set_to_none=True)
         return policy.load_state_dict(start)
 
@@ -307,12 +308,12 @@ def report(steps: dict[str, list[Measured]]) -> list[str]:
     return missed
 
 
-def agrees(found: Found) -> bool:
+def agrees(result: Found) -> bool:
     """Print the differences between both ways in fp32; return True if they are only rounding."""
     pairs = [
         (one, other)
         for g, h in zip(
-            *(found.steps[name][0].groups for name in ("before, fp32", "now, fp32")), strict=True
+            *(result.steps[name][0].groups for name in ("before, fp32", "now, fp32")), strict=True
         )
         for t, u in zip(g.trajectories, h.trajectories, strict=True)
         for one, other in zip(decisions(t), decisions(u), strict=True)
@@ -322,14 +323,14 @@ def agrees(found: Found) -> bool:
     print(
         f"fp32, before and now: {len(same)} of {len(pairs)} answers are the same, their "
         f"log-probabilities differ by at most {gap:.0e}; the weight changes from the same episodes "
-        f"differ by {found.apart:.0e} (relative L2)."
+        f"differ by {result.apart:.0e} (relative L2)."
     )
-    return gap <= MOST_APART["answers"] and found.apart <= MOST_APART["weights"]
+    return gap <= MAX_APART["answers"] and result.apart <= MAX_APART["weights"]
 
 
-def tell_precision(found: Precision) -> None:
+def tell_precision(result: Precision) -> None:
     """Print the differences between bf16 and fp32."""
-    gaps = {"its learner and fp32": found.learner, "its sampler and its learner": found.sampler}
+    gaps = {"its learner and fp32": result.learner, "its sampler and its learner": result.sampler}
     for between, gap in gaps.items():
         size = gap.abs()
         print(
@@ -337,7 +338,7 @@ def tell_precision(found: Precision) -> None:
             f"{size.mean():.3f} on average and {size.max():.2f} at most."
         )
     print(
-        f"bf16, gradient: cosine {found.cosine:.3f} to that in fp32, norm ratio {found.norm:.3f}."
+        f"bf16, gradient: cosine {result.cosine:.3f} to that in fp32, norm ratio {result.norm:.3f}."
     )
 
 
@@ -365,10 +366,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{error}\nRandom weights of SmolLM2's shape are measured.", file=sys.stderr)
         if shape:
             save_model(shape, folder)
-        found = run(folder, options.repeats)
-    missed = report(found.steps)
-    agree = agrees(found)
-    tell_precision(found.precision)
+        result = run(folder, options.repeats)
+    missed = report(result.steps)
+    agree = agrees(result)
+    tell_precision(result.precision)
     if missed and not options.shape:
         print(f"Bounds missed by: {'; '.join(missed)}.", file=sys.stderr)
         return 1

@@ -151,9 +151,9 @@ def stock(name: str, tasks: Sequence[Task], n_envs: int) -> Row | None:
     if name not in STOCK:
         return None
     before, cpu, started = usage().memory_mb, cpu_seconds(), time.perf_counter()
-    steps, held = STOCK[name](tasks, n_envs, STEPS)
+    steps, memory = STOCK[name](tasks, n_envs, STEPS)
     seconds, spent = time.perf_counter() - started, cpu_seconds() - cpu
-    return Row("stock", steps, seconds, spent, held - before, n_envs, float("nan"))
+    return Row("stock", steps, seconds, spent, memory - before, n_envs, float("nan"))
 
 
 def main() -> None:

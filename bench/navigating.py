@@ -83,8 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         both = f"{free[-1]:.1%} | {every[-1]:.1%} | {free[-1] - every[-1]:+.1%}"
         both += f" | {sum(FREE in step for step in on)} of {len(on)}"
         print(f"| {seed} | {both} | {time.process_time() - started:.0f} |", flush=True)
-    found = paired(free, every)
-    print(f"difference {found.mean:+.1%}, 95 % interval {found.low:+.1%} to {found.high:+.1%}")
+    gap = paired(free, every)
+    print(f"difference {gap.mean:+.1%}, 95 % interval {gap.low:+.1%} to {gap.high:+.1%}")
 
 
 if __name__ == "__main__":

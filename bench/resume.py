@@ -117,18 +117,18 @@ class Counting(Endpoint):
 
     def __init__(self) -> None:
         self.questions = Counter[str]()
-        super().__init__(self._counted, slowness=0.0)
+        super().__init__(self._count, slowness=0.0)
 
-    def _counted(self, messages: Sequence[Mapping[str, str]]) -> str:
+    def _count(self, messages: Sequence[Mapping[str, str]]) -> str:
         question = digest(list(messages))
         with self._lock:
             self.questions[question] += 1
         return f"{analyst(messages)} (question {question})"
 
-    def taken(self) -> Counter[str]:
+    def take_questions(self) -> Counter[str]:
         """Return the questions that were asked since the last call."""
-        found, self.questions = self.questions, Counter()
-        return found
+        questions, self.questions = self.questions, Counter()
+        return questions
 
 
 class End(NamedTuple):
@@ -221,7 +221,7 @@ def check(
     runs, rng = Runs(arm, arguments, folder, server), np.random.default_rng(arguments.seed)
     started = time.perf_counter()
     peaceful = runs.finish("peace")
-    asked = Counter[str]() if server is None else server.taken()
+    asked = Counter[str]() if server is None else server.take_questions()
     whole_s = time.perf_counter() - started
     kills, ends, number = 0, [], 0
     questions = known = 0
@@ -231,7 +231,7 @@ def check(
         """Count the questions since the last start, and those whose answers were recorded."""
         nonlocal questions, known, taped
         if server is not None:
-            new = server.taken()
+            new = server.take_questions()
             known += (new - (asked - taped)).total()
             questions += new.total()
             taped = runs.taped(name)
@@ -248,13 +248,13 @@ def check(
     ends.append(runs.finish(f"fire-{number}"))
     count_questions(f"fire-{number}")
     same = all(end == peaceful for end in ends)
-    found = {"arm": arm, "kills": kills, "runs": len(ends), **peaceful._asdict(), "same": same}
+    result = {"arm": arm, "kills": kills, "runs": len(ends), **peaceful._asdict(), "same": same}
     if server is None:
-        return found
+        return result
     in_flight = questions - asked.total() * len(ends) - known
-    found["same"] = same and known == 0 and 0 <= in_flight <= IN_FLIGHT * kills
+    result["same"] = same and known == 0 and 0 <= in_flight <= IN_FLIGHT * kills
     return {
-        **found,
+        **result,
         "questions": asked.total() * len(ends),
         "in flight at a kill, asked again": in_flight,
         "on the tape, asked again": known,

@@ -44,7 +44,7 @@ BUSY, IDLE = 0.9, 0.6
 """Shares of time: where lockstep keeps the policy busy for at most the second share, a stream must
 reach the first."""
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
-FEWEST_STEPS = 3
+MIN_STEPS = 3
 READ_RATE, FLOPS = 0.5 * 4.3e12, 0.4 * 788e12
 """Bytes read and bf16 operations per second that a policy on an H200 is assumed to reach: 45% and
 32% of the card's peak rates. These shares were not measured."""
@@ -120,7 +120,7 @@ MODELS = {
 }
 
 
-def drawn(quantiles: Sequence[float], rng: Generator) -> float:
+def draw(quantiles: Sequence[float], rng: Generator) -> float:
     """Return a draw from a distribution given by its values at :data:`QUANTILES`."""
     return float(np.interp(rng.random(), QUANTILES, quantiles))
 
@@ -136,16 +136,16 @@ class Stand(gym.Wrapper[str, str, str, str]):
 
     def reset(self, **keywords: Any) -> tuple[str, dict[str, Any]]:
         """Begin an episode."""
-        found = self.env.reset(**keywords)
-        time.sleep(drawn(self._engine.reset_ms, self._rng) * self._s_per_ms)
-        low, high = np.log(FEWEST_STEPS), np.log(self._engine.most_steps)
+        output = self.env.reset(**keywords)
+        time.sleep(draw(self._engine.reset_ms, self._rng) * self._s_per_ms)
+        low, high = np.log(MIN_STEPS), np.log(self._engine.most_steps)
         self._left = round(float(np.exp(self._rng.uniform(low, high))))
-        return found
+        return output
 
     def step(self, action: str) -> tuple[str, Any, bool, bool, dict[str, Any]]:
         """Take a step."""
         text, reward, terminated, truncated, info = self.env.step(action)
-        time.sleep(drawn(self._engine.step_ms, self._rng) * self._s_per_ms)
+        time.sleep(draw(self._engine.step_ms, self._rng) * self._s_per_ms)
         self._left -= 1
         return text, reward, terminated, truncated or self._left <= 0, info
 
@@ -284,9 +284,9 @@ def measure(name: str, n_tasks: int) -> Engine:
             if number % 2 == 0 and not reference:
                 break
             action = reference.pop() if number % 2 == 0 else wanderer.act([env.view])[0].text
-            found: list[Any] = []
-            steps.append(cpu_ms(lambda action=action, to=found: to.append(env.step(action))))
-            ended = found[0][2] or found[0][3]
+            results: list[Any] = []
+            steps.append(cpu_ms(lambda action=action, to=results: to.append(env.step(action))))
+            ended = results[0][2] or results[0][3]
     env.close()
     times = (tuple(float(v) for v in np.quantile(of, QUANTILES).round(2)) for of in (resets, steps))
     return Engine(*times, most_steps=env.max_steps)
@@ -304,15 +304,15 @@ def cpu_ms(run: Callable[[], object]) -> float:
 
 def below() -> dict[int, int]:
     """Return the processor time of each child process so far, in ns."""
-    found: dict[int, int] = {}
+    times: dict[int, int] = {}
     parents = [os.getpid()]
     while parents:
         for thread in Path(f"/proc/{parents.pop()}/task").glob("*"):
             for child in map(int, (thread / "children").read_text().split()):
                 parents.append(child)
                 threads = Path(f"/proc/{child}/task").glob("*/schedstat")
-                found[child] = sum(int(file.read_text().split()[0]) for file in threads)
-    return found
+                times[child] = sum(int(file.read_text().split()[0]) for file in threads)
+    return times
 
 
 def report(scale: Scale) -> bool:
@@ -342,8 +342,8 @@ def patience(scale: Scale) -> None:
         for model_name, model in MODELS.items():
             row = []
             for stream.PATIENCE in values:
-                found = cell(WAYS[2], engine, model, scale)
-                row.append(f"{found.busy:.0%}, {found.steps_per_s:.0f}/s")
+                result = cell(WAYS[2], engine, model, scale)
+                row.append(f"{result.busy:.0%}, {result.steps_per_s:.0f}/s")
             print(f"| {name} | {model_name} | " + " | ".join(row) + " |")
             sys.stdout.flush()
 

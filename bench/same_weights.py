@@ -71,18 +71,18 @@ def main() -> None:
     before = json.loads(arguments.against.read_text()) if arguments.against else None
     if before is not None and before["steps"] != arguments.steps:
         parser.error(f"{arguments.against} was written with --steps {before['steps']}")
-    found: Hashes = {}
+    hashes: Hashes = {}
     print("| seed | arm | weights |\n|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for seed in arguments.seeds:
-            found[str(seed)] = weights(seed, arguments.arms, arguments.steps, Path(folder))
-            for arm, digest in found[str(seed)].items():
+            hashes[str(seed)] = weights(seed, arguments.arms, arguments.steps, Path(folder))
+            for arm, digest in hashes[str(seed)].items():
                 print(f"| {seed} | {arm} | {digest} |", flush=True)
     if arguments.json:
-        numbers = {"steps": arguments.steps, "weights": found}
+        numbers = {"steps": arguments.steps, "weights": hashes}
         arguments.json.write_text(json.dumps(numbers, indent=2) + "\n")
     if before is not None:
-        problems = differences(found, before["weights"])
+        problems = differences(hashes, before["weights"])
         print("\n".join(problems) or "The weights are equal.")
         sys.exit(bool(problems))
 

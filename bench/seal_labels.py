@@ -59,7 +59,7 @@ Turns = list[list[Call]]
 
 FINE = {str(TurnLabel.PASS), str(TurnLabel.CORRECT_ABSTENTION)}
 WANTED = 0.99
-MOST = 200
+MAX_TASKS = 200
 """Maximum tasks per kind of fault."""
 ORDERS = 12
 """Maximum number of orders of a turn's calls to try."""
@@ -97,15 +97,15 @@ class Reference:
 
     def places(self, rng: random.Random) -> Iterator[tuple[int, int]]:
         """Yield the turn and index of each call, in random order."""
-        found = [(t, i) for t, calls in enumerate(self.turns) for i in range(len(calls))]
-        rng.shuffle(found)
-        yield from found
+        positions = [(t, i) for t, calls in enumerate(self.turns) for i in range(len(calls))]
+        rng.shuffle(positions)
+        yield from positions
 
     def busy(self, rng: random.Random, *, least: int = 1) -> Iterator[int]:
         """Yield the turns that have at least ``least`` calls, in random order."""
-        found = [turn for turn, calls in enumerate(self.turns) if len(calls) >= least]
-        rng.shuffle(found)
-        yield from found
+        turns = [turn for turn, calls in enumerate(self.turns) if len(calls) >= least]
+        rng.shuffle(turns)
+        yield from turns
 
     @cached_property
     def after(self) -> list[After]:
@@ -120,19 +120,19 @@ class Reference:
         results = (*before, *(result for _, result in latest))
         return After(toolbox.state(), results, tuple(latest))
 
-    def differs(self, turn: int, found: After) -> tuple[bool, bool]:
+    def differs(self, turn: int, after: After) -> tuple[bool, bool]:
         """Return two flags: True if the state is wrong, and True if a result is missing."""
         should = self.after[turn]
         wanted = Counter(result for _, result in should.latest)
-        return found.state != should.state, bool(wanted - Counter(found.results))
+        return after.state != should.state, bool(wanted - Counter(after.results))
 
     def with_turn(self, turn: int, messages: Sequence[str]) -> list[str]:
         """Return the reference's messages, with those of one turn replaced."""
-        said = [_said(calls) for calls in self.turns]
-        return [text for t, own in enumerate(said) for text in (messages if t == turn else own)]
+        texts = [_format_calls(calls) for calls in self.turns]
+        return [text for t, own in enumerate(texts) for text in (messages if t == turn else own)]
 
 
-def _said(calls: Sequence[Call]) -> list[str]:
+def _format_calls(calls: Sequence[Call]) -> list[str]:
     return [hermes(calls), CLOSING] if calls else [CLOSING]
 
 
@@ -161,11 +161,11 @@ def dropped_call(reference: Reference, rng: random.Random) -> Planted | None:
         left = calls[:i] + calls[i + 1 :]
         if not left or calls[i].name in {call.name for call in left}:
             continue
-        found = reference.instead(turn, left)
-        state, results = reference.differs(turn, found)
-        if (state or results) and not found.errs:
+        after = reference.instead(turn, left)
+        state, results = reference.differs(turn, after)
+        if (state or results) and not after.errs:
             label = TurnLabel.STATE_MISMATCH if state else TurnLabel.MISSING_TOOL_CALL
-            return Planted(reference.with_turn(turn, _said(left)), turn, label)
+            return Planted(reference.with_turn(turn, _format_calls(left)), turn, label)
     return None
 
 
@@ -176,10 +176,12 @@ def wrong_argument(reference: Reference, rng: random.Random) -> Planted | None:
             continue
         name = rng.choice(list(calls[i].arguments))
         wrong = Call(calls[i].name, {**calls[i].arguments, name: _other(calls[i].arguments[name])})
-        said = [*calls[:i], wrong, *calls[i + 1 :]]
-        if calls[i] not in said and any(reference.differs(turn, reference.instead(turn, said))):
+        variant = [*calls[:i], wrong, *calls[i + 1 :]]
+        if calls[i] not in variant and any(
+            reference.differs(turn, reference.instead(turn, variant))
+        ):
             label = TurnLabel.ARGUMENT_MISMATCH
-            return Planted(reference.with_turn(turn, _said(said)), turn, label)
+            return Planted(reference.with_turn(turn, _format_calls(variant)), turn, label)
     return None
 
 
@@ -211,8 +213,8 @@ def spurious_call(reference: Reference, rng: random.Random) -> Planted | None:
     if not idle or not others:
         return None
     turn = rng.choice(idle)
-    said = _said([rng.choice(others)])
-    return Planted(reference.with_turn(turn, said), turn, TurnLabel.SPURIOUS_TOOL_CALL)
+    messages = _format_calls([rng.choice(others)])
+    return Planted(reference.with_turn(turn, messages), turn, TurnLabel.SPURIOUS_TOOL_CALL)
 
 
 def no_call(reference: Reference, rng: random.Random) -> Planted | None:
@@ -237,20 +239,20 @@ def unrepaired(reference: Reference, rng: random.Random) -> Planted | None:
         ]
         if not failing:
             continue
-        said = [*calls[:i], Call(rng.choice(failing), {}), *calls[i + 1 :]]
-        found = reference.instead(turn, said)
-        if reference.differs(turn, found) == (False, True) and found.errs:
+        variant = [*calls[:i], Call(rng.choice(failing), {}), *calls[i + 1 :]]
+        after = reference.instead(turn, variant)
+        if reference.differs(turn, after) == (False, True) and after.errs:
             label = TurnLabel.RECOVERY_FAILURE
-            return Planted(reference.with_turn(turn, _said(said)), turn, label)
+            return Planted(reference.with_turn(turn, _format_calls(variant)), turn, label)
     return None
 
 
 def wrong_order(reference: Reference, rng: random.Random) -> Planted | None:
     for turn in reference.busy(rng, least=2):
-        for said in _orders(reference.turns[turn], rng):
-            if reference.differs(turn, reference.instead(turn, said))[0]:
+        for order in _orders(reference.turns[turn], rng):
+            if reference.differs(turn, reference.instead(turn, order))[0]:
                 label = TurnLabel.STATE_MISMATCH
-                return Planted(reference.with_turn(turn, _said(said)), turn, label)
+                return Planted(reference.with_turn(turn, _format_calls(order)), turn, label)
     return None
 
 
@@ -258,11 +260,11 @@ def missing_output(reference: Reference, rng: random.Random) -> Planted | None:
     for turn in reference.busy(rng, least=2):
         calls = reference.turns[turn]
         once = [call for i, call in enumerate(calls) if call not in calls[:i]]
-        for said in [*([once] if once != calls else []), *_orders(calls, rng)]:
-            found = reference.instead(turn, said)
-            if reference.differs(turn, found) == (False, True) and not found.errs:
+        for variant in [*([once] if once != calls else []), *_orders(calls, rng)]:
+            after = reference.instead(turn, variant)
+            if reference.differs(turn, after) == (False, True) and not after.errs:
                 label = TurnLabel.RESPONSE_MISMATCH
-                return Planted(reference.with_turn(turn, _said(said)), turn, label)
+                return Planted(reference.with_turn(turn, _format_calls(variant)), turn, label)
     return None
 
 
@@ -277,8 +279,8 @@ def cut(reference: Reference, rng: random.Random) -> Planted | None:
     turn = next(reference.busy(rng), None)
     if turn is None:
         return None
-    said = [text for calls in reference.turns[:turn] for text in _said(calls)]
-    messages = [*said, hermes(reference.turns[turn])]
+    texts = [text for calls in reference.turns[:turn] for text in _format_calls(calls)]
+    messages = [*texts, hermes(reference.turns[turn])]
     return Planted(messages, turn, TurnLabel.EMPTY_TURN, cut=True)
 
 
@@ -325,15 +327,15 @@ def as_documented(labels: Sequence[str], planted: Planted) -> bool:
 
 def references(bench: Bench, tasks: Sequence[Task]) -> tuple[Counter[str], list[str]]:
     """Return counts of the labels of references, and the tasks with unexpected labels."""
-    found, wrong = Counter[str](), list[str]()
+    counts, wrong = Counter[str](), list[str]()
     for number, task in enumerate(tasks, start=1):
-        said = [text for calls in Reference(task).turns for text in _said(calls)]
-        labels = bench.benchmark.diagnose(bench.play(task, said)).turns
-        found.update(labels)
+        texts = [text for calls in Reference(task).turns for text in _format_calls(calls)]
+        labels = bench.benchmark.diagnose(bench.play(task, texts)).turns
+        counts.update(labels)
         if not labels or not set(labels) <= FINE:
             wrong.append(task.name)
         _progress("references", number, len(tasks))
-    return found, wrong
+    return counts, wrong
 
 
 class Row(NamedTuple):
@@ -363,7 +365,7 @@ def judged(bench: Bench, fault: Fault, tasks: Sequence[Task], *, seed: int, most
     """Plant a fault in tasks, in an order drawn with the seed, until enough have it."""
     name = fault.__name__
     order = random.Random(f"{seed} {name}").sample(tasks, len(tasks))
-    said, wrong, fits, tried = Counter[str](), list[Any](), 0, 0
+    counts, wrong, fits, tried = Counter[str](), list[Any](), 0, 0
     for task in order:
         if fits == most:
             break
@@ -372,11 +374,11 @@ def judged(bench: Bench, fault: Fault, tasks: Sequence[Task], *, seed: int, most
         if planted is not None:
             fits += 1
             labels = bench.labels(task, planted)
-            said[labels[planted.turn]] += 1
+            counts[labels[planted.turn]] += 1
             if not as_documented(labels, planted):
                 wrong.append((task.name, planted, labels))
         _progress(name, fits, most)
-    return Row(name, fits, tried, said, wrong)
+    return Row(name, fits, tried, counts, wrong)
 
 
 def _progress(what: str, done: int, of: int) -> None:
@@ -387,7 +389,7 @@ def _progress(what: str, done: int, of: int) -> None:
 def costs() -> dict[str, float]:
     """Return the milliseconds to label an episode of 20 steps, for each benchmark."""
     turn = {"reached": True, "reference": True, "calls": 3, "outcome": "passed"}
-    told = "Execution failed. Traceback:\nException: Response status code is 401:\n{}\n" * 40
+    text = "Execution failed. Traceback:\nException: Response status code is 401:\n{}\n" * 40
     kinds: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "bfcl": ({"turns": [turn] * STEPS}, {}),
         "webshop": ({"webshop.r_type": 1.0, "webshop.r_option": 0.5}, {}),
@@ -400,7 +402,7 @@ def costs() -> dict[str, float]:
             EvalTrajectory(
                 task_id="t",
                 steps=tuple(
-                    Step(told, told, f"act {i}", calls=("spotify.login",), extras=extras,
+                    Step(text, text, f"act {i}", calls=("spotify.login",), extras=extras,
                          error_kind="exception" if name == "appworld" else "")
                     for i in range(STEPS)
                 ),
@@ -408,7 +410,7 @@ def costs() -> dict[str, float]:
                 success=False,
                 end_reason=EndReason.MAX_STEPS,
                 report=report,
-                last_observation=told,
+                last_observation=text,
             ),
         )
         for name, (report, extras) in kinds.items()
@@ -417,12 +419,12 @@ def costs() -> dict[str, float]:
 
 def _cost(benchmark: Diagnosable, episode: EvalTrajectory, *, times: int = 200) -> float:
     """Return the median time to label an episode, in milliseconds."""
-    taken = []
+    seconds = []
     for _ in range(times):
         start = time.perf_counter()
         assert benchmark.diagnose(episode).turns
-        taken.append(time.perf_counter() - start)
-    return 1000 * sorted(taken)[times // 2]
+        seconds.append(time.perf_counter() - start)
+    return 1000 * sorted(seconds)[times // 2]
 
 
 def showing() -> float:
@@ -432,14 +434,14 @@ def showing() -> float:
     info = FrozenDict({"error_kind": "call", "bfcl.tools": tools, "bfcl.reason": ""})
     parameter = {"name": "x", "required": True, "description": "Any.", "constraints": []}
     document = {"app_name": "a", "api_name": "b", "parameters": [parameter] * 5}
-    taken = []
+    seconds = []
     for number in range(50):
         texts = [f"{json.dumps(document)}\nKeyError: {number}, {step}" for step in range(STEPS)]
         views = [View("Do it.", text, info) for text in texts]
         start = time.perf_counter()
         assert all("Hint" in interface.show(view).observation for view in views)
-        taken.append(time.perf_counter() - start)
-    return 1000 * sorted(taken)[len(taken) // 2]
+        seconds.append(time.perf_counter() - start)
+    return 1000 * sorted(seconds)[len(seconds) // 2]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -452,7 +454,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     every = [task for name in CATEGORIES for task in native_tasks(Split.TEST, name, "all200")]
-    most = 3 if options.quick else MOST
+    most = 3 if options.quick else MAX_TASKS
     with closing(Bench()) as bench:
         played = every[::40] if options.quick else every
         counts, odd = references(bench, played)
@@ -463,8 +465,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for fault in FAULTS:
             row = judged(bench, fault, every, seed=options.seed, most=most)
             rows.append(row)
-            said = ", ".join(f"{n} {label}" for label, n in row.said.most_common())
-            print(f"{row.fault:15} {row.fits:5} {row.looked_at:5} {row.share:13.1%}  {said}")
+            text = ", ".join(f"{n} {label}" for label, n in row.said.most_common())
+            print(f"{row.fault:15} {row.fits:5} {row.looked_at:5} {row.share:13.1%}  {text}")
             sys.stdout.flush()
             for name, planted, labels in row.wrong if options.show else ():
                 print(f"  {name} turn {planted.turn}: {planted.label}, actual: {labels}")

@@ -38,10 +38,10 @@ def server(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str
         text=True,
     )
     assert process.stdout is not None
-    found = re.search(r"http://\S+?(?=;)", process.stdout.readline())
-    assert found
+    match = re.search(r"http://\S+?(?=;)", process.stdout.readline())
+    assert match
     try:
-        yield process, found.group()
+        yield process, match.group()
     finally:
         process.terminate()
         process.wait()
@@ -53,7 +53,7 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def play(address: str, seconds: float, seed: int, found: Any) -> None:
+def play(address: str, seconds: float, seed: int, queue: Any) -> None:
     """Play random choices until the time is up; put steps and CPU seconds into the queue."""
     env, rng, steps = RemoteTaskEnv(address, choices=16), random.Random(seed), 0
     until, begun = time.perf_counter() + seconds, time.process_time()
@@ -65,7 +65,7 @@ def play(address: str, seconds: float, seed: int, found: Any) -> None:
         over = terminated or truncated
         steps += 1
     env.close()
-    found.put((steps, time.process_time() - begun))
+    queue.put((steps, time.process_time() - begun))
 
 
 def empty_pairs(pid: int, address: str, n: int) -> dict[str, float]:
@@ -90,21 +90,21 @@ def empty_pairs(pid: int, address: str, n: int) -> dict[str, float]:
 def served_steps(pid: int, address: str, n: int, seconds: float) -> dict[str, float]:
     """Return the speed and the CPU time of the steps of ``n`` client processes."""
     context = multiprocessing.get_context("spawn")
-    found: Any = context.Queue()
+    queue: Any = context.Queue()
     clients = [
-        context.Process(target=play, args=(address, seconds, seed, found)) for seed in range(n)
+        context.Process(target=play, args=(address, seconds, seed, queue)) for seed in range(n)
     ]
     for client in clients:
         client.start()
     while not TicketClient(address).metrics()["tickets_out"] >= n:
         time.sleep(0.1)
     cpu, wall, before = cpu_s(pid), time.perf_counter(), 0
-    told = [found.get() for _ in clients]
+    results = [queue.get() for _ in clients]
     cpu, wall = cpu_s(pid) - cpu, time.perf_counter() - wall
     for client in clients:
         client.join()
-    steps = sum(steps for steps, _ in told) - before
-    client_cpu = sum(cpu for _, cpu in told)
+    steps = sum(steps for steps, _ in results) - before
+    client_cpu = sum(cpu for _, cpu in results)
     return {
         "steps": steps,
         "steps_a_second": steps / wall,
@@ -119,12 +119,12 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=20.0)
-    given = parser.parse_args()
+    options = parser.parse_args()
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as (process, address):
         rows = {
-            **empty_pairs(process.pid, address, given.pairs),
-            **served_steps(process.pid, address, given.clients, given.seconds),
+            **empty_pairs(process.pid, address, options.pairs),
+            **served_steps(process.pid, address, options.clients, options.seconds),
         }
     about = {"cores": os.cpu_count(), "python": platform.python_version(), "load_before": load}
     print(json.dumps({**about, **{name: round(value, 3) for name, value in rows.items()}}))

@@ -59,9 +59,9 @@ class Server:
             text=True,
         )
         assert self.process.stdout is not None
-        found = re.search(r"http://\S+?(\d+)(?=;)", self.process.stdout.readline())
-        assert found
-        self.address, self.port, self.kills = found.group(), found.group(1), self.kills + 1
+        match = re.search(r"http://\S+?(\d+)(?=;)", self.process.stdout.readline())
+        assert match
+        self.address, self.port, self.kills = match.group(), match.group(1), self.kills + 1
 
     def kill(self) -> None:
         """Kill the server without warning, and restart it with the same database."""
@@ -116,7 +116,7 @@ def drain(client: TicketClient) -> None:
             time.sleep(1.0)  # wait for the leases of killed workers to expire
 
 
-def run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
     stop, rng, kills, begun = context.Event(), random.Random(0), 0, time.monotonic()
     server = Server(folder)
@@ -130,26 +130,26 @@ def run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         return worker
 
     client.give_back(client.take()["id"])  # wait for the first round
-    workers = [hire(seed) for seed in range(given.workers)]
-    seeds = given.workers
-    while client.metrics()["tickets_reported"] < given.episodes:
-        time.sleep(given.kill_every)
-        victim = rng.randrange(given.workers)
+    workers = [hire(seed) for seed in range(options.workers)]
+    seeds = options.workers
+    while client.metrics()["tickets_reported"] < options.episodes:
+        time.sleep(options.kill_every)
+        victim = rng.randrange(options.workers)
         os.kill(workers[victim].pid, signal.SIGKILL)
         workers[victim].join()
         workers[victim], seeds, kills = hire(seeds), seeds + 1, kills + 1
-        if kills % given.server_every == 0:
+        if kills % options.server_every == 0:
             server.kill()
     stop.set()
     for worker in workers:
         worker.join()
     lines = [line.split() for log in folder.glob("*.log") for line in log.read_text().splitlines()]
     lines.sort(key=lambda line: float(line[0]))
-    counted = [line[1] for line in lines if line[2:] == ["reported"]]
+    tickets = [line[1] for line in lines if line[2:] == ["reported"]]
     before = client.metrics()
     drain(client)
     after = client.metrics()
-    again = [client.report(id, {}) for id in counted[-ASKED_AGAIN:]]
+    again = [client.report(id, {}) for id in tickets[-ASKED_AGAIN:]]
     state = client.save()
     server.process.terminate()
     server.process.wait()
@@ -157,13 +157,13 @@ def run(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "episodes_reported": int(after["tickets_reported"]),
         "workers_killed": kills,
         "servers_killed": server.kills,
-        "acknowledged": len(counted),
-        "acknowledged_twice": len(counted) - len(set(counted)),
+        "acknowledged": len(tickets),
+        "acknowledged_twice": len(tickets) - len(set(tickets)),
         "acknowledged_and_lost": max(
             sum(ended != "reported" for ended in again),
-            len(set(counted)) - int(after["tickets_reported"]),
+            len(set(tickets)) - int(after["tickets_reported"]),
         ),
-        "reported_in_answers_that_were_lost": int(before["tickets_reported"]) - len(counted),
+        "reported_in_answers_that_were_lost": int(before["tickets_reported"]) - len(tickets),
         "dropped_as_double": int(after["tickets_double"]),
         "dropped_as_late": int(after["tickets_late"]),
         "leases_lapsed": int(after["tickets_lapsed"]),
@@ -183,13 +183,13 @@ def main() -> None:
     parser.add_argument(
         "--server-every", type=int, default=6, help="killed workers per kill of the server"
     )
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = run(given, Path(folder))
+        result = run(options, Path(folder))
     about = {"cores": os.cpu_count(), "python": platform.python_version()}
-    print(json.dumps({**about, **found}, indent=2))
+    print(json.dumps({**about, **result}, indent=2))
     clean = not any(
-        found[name]
+        result[name]
         for name in ("acknowledged_twice", "acknowledged_and_lost", "groups_open", "tickets_out")
     )
     sys.exit(not clean)

@@ -104,11 +104,11 @@ class Line(NamedTuple):
     against: Mapping[str, Paired]
 
 
-def lines_of(found: Mapping[str, Sequence[float]]) -> Iterator[Line]:
-    """Yield the lines of one world. ``found`` maps each row to its success, seed by seed."""
-    for name, successes in found.items():
-        there = [baseline for baseline in ROWS[name].baselines if baseline in found]
-        yield Line(name, successes, {b: paired(successes, found[b]) for b in there})
+def lines_of(results: Mapping[str, Sequence[float]]) -> Iterator[Line]:
+    """Yield the lines of one world. ``results`` maps each row to its success, seed by seed."""
+    for name, successes in results.items():
+        there = [baseline for baseline in ROWS[name].baselines if baseline in results]
+        yield Line(name, successes, {b: paired(successes, results[b]) for b in there})
 
 
 def summary(lines: Mapping[str, Sequence[Line]]) -> Iterator[str]:
@@ -117,12 +117,12 @@ def summary(lines: Mapping[str, Sequence[Line]]) -> Iterator[str]:
     Control worlds are not counted. For the null world, in which no row can be better, the spread of
     the means is reported.
     """
-    found: dict[tuple[str, str], list[Paired]] = {}
+    groups: dict[tuple[str, str], list[Paired]] = {}
     for world, of_world in lines.items():
         for line in of_world if world not in CONTROLS else ():
             for baseline, difference in line.against.items():
-                found.setdefault((line.row, baseline), []).append(difference)
-    for (row, baseline), differences in found.items():
+                groups.setdefault((line.row, baseline), []).append(difference)
+    for (row, baseline), differences in groups.items():
         better = sum(one.low > 0 for one in differences)
         worse = sum(one.high < 0 for one in differences)
         clearly = sum(one.mean >= 0.05 for one in differences)
@@ -164,7 +164,7 @@ def main() -> None:
             rows = {n: ROWS[n] for n in chosen.rows if world in (ROWS[n].worlds or [world])}
             runs = {name: simulation_of(name, row, world) for name, row in rows.items()}
             waiting = {n: pool.map(partial(_success, run), seeds) for n, run in runs.items()}
-            lines[world] = [*lines_of({name: [*found] for name, found in waiting.items()})]
+            lines[world] = [*lines_of({name: [*values] for name, values in waiting.items()})]
             print(f"{world}, {len(seeds)} seeds", *map(_in_words, lines[world]), sep="\n  ")
     print(*summary(lines), sep="\n")
 

@@ -91,12 +91,12 @@ WORK = {
 
 def torn(action: str, rng: Generator) -> str:
     """Return a damaged copy of an action."""
-    at, odd = int(rng.integers(len(action) + 1)), drawn(ODD, rng)
+    at, odd = int(rng.integers(len(action) + 1)), draw(ODD, rng)
     head, tail = action[:at], action[at:]
-    return drawn((head, tail, head + odd + tail, head + 2 * tail, action.swapcase()), rng)
+    return draw((head, tail, head + odd + tail, head + 2 * tail, action.swapcase()), rng)
 
 
-def drawn(values: Sequence[T], rng: Generator) -> T:
+def draw(values: Sequence[T], rng: Generator) -> T:
     """Return a random value."""
     return values[int(rng.integers(len(values)))]
 
@@ -104,15 +104,15 @@ def drawn(values: Sequence[T], rng: Generator) -> T:
 def episode(env: TaskEnv, work: Work, rng: Generator) -> Iterator[str]:
     """Play an episode; yield the end reason after each step, or "" while it continues."""
     choices_in = get_benchmark(env.benchmark).choices
-    task, manner = drawn(env.tasks, rng), int(rng.integers(3))
+    task, manner = draw(env.tasks, rng), int(rng.integers(3))
     env.reset(seed=int(rng.integers(1 << 31)), options={"task": task})
     for number in range(env.max_steps):
         if manner != CHOOSING and number < len(task.solution):
             action = task.solution[number]
         elif rng.random() < work.choosing:
-            action = drawn(choices_in(env.view), rng)
+            action = draw(choices_in(env.view), rng)
         else:
-            action = drawn(drawn(env.tasks, rng).solution, rng)
+            action = draw(draw(env.tasks, rng).solution, rng)
         if manner == TORN and rng.random() < 0.5:
             action = torn(action, rng)
         _, _, terminated, truncated, info = env.step(action)
@@ -125,28 +125,28 @@ def soak(name: str, amount: int, path: Path) -> None:
     """Do the work for a benchmark, and write the series."""
     work, rng = WORK[name], np.random.default_rng(0)
     makes = (gym.make(work.env_id, disable_env_checker=True) for _ in range(work.n_envs))
-    envs = [cast(TaskEnv, made.unwrapped) for made in makes]
+    envs = [cast(TaskEnv, wrapper.unwrapped) for wrapper in makes]
     live = [episode(env, work, rng) for env in envs]
-    counted = {"steps": 0, "episodes": 0, "solved": 0, "lost": 0}
+    counts = {"steps": 0, "episodes": 0, "solved": 0, "lost": 0}
     every, due, started = amount / SAMPLES, 0.0, time.monotonic()
     with path.open("w") as out:
         while True:
             for place, env in enumerate(envs):
                 try:
                     end = next(live[place])
-                    counted["steps"] += 1
-                    counted["episodes"] += bool(end)
-                    counted["solved"] += end == "solved"
+                    counts["steps"] += 1
+                    counts["episodes"] += bool(end)
+                    counts["solved"] += end == "solved"
                 except StopIteration:
                     live[place] = episode(env, work, rng)
                 except EnvBackendError as error:
                     print(f"lost: {error}", file=sys.stderr)
-                    counted["lost"] += 1
+                    counts["lost"] += 1
                     live[place] = episode(env, work, rng)
-            if (done := counted[work.unit]) < due:
+            if (done := counts[work.unit]) < due:
                 continue
             seconds = time.monotonic() - started
-            line = {**counted, "seconds": round(seconds, 1), **usage()._asdict()}
+            line = {**counts, "seconds": round(seconds, 1), **usage()._asdict()}
             out.write(json.dumps(line) + "\n")
             out.flush()
             print(f"{name}: {done:,} of {amount:,} {work.unit}, {seconds:,.0f} s", flush=True)
@@ -183,15 +183,15 @@ def table(name: str, series: Sequence[dict[str, Any]]) -> bool:
         f"solved, {last['lost']} lost), {last['seconds']:,.0f} s\n"
         f"Python {platform.python_version()}, {platform.machine()}, {time.strftime('%Y-%m-%d')}"
     )
-    kept = [line for line in series if line[work.unit] >= FILLING * last[work.unit]]
-    if len(kept) < PARTS:
-        print(f"{len(kept)} values after the caches have filled are too few; need {PARTS}.")
+    lines = [line for line in series if line[work.unit] >= FILLING * last[work.unit]]
+    if len(lines) < PARTS:
+        print(f"{len(lines)} values after the caches have filled are too few; need {PARTS}.")
         return False
     flat = True
     print(f"{'':12}{'first':>9}{'lowest':>9}{'highest':>9}{'last':>9}   growth over the whole work")
     for field in Usage._fields:
-        values = [line[field] for line in kept]
-        more, half = growth([line[work.unit] for line in kept], values)
+        values = [line[field] for line in lines]
+        more, half = growth([line[work.unit] for line in lines], values)
         holds = more - half <= 0 or more < 0.02 * values[0]
         flat &= holds
         numbers = "".join(f"{v:9,.0f}" for v in (values[0], min(values), max(values), values[-1]))

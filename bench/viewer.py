@@ -194,8 +194,8 @@ def main() -> None:
         folder = options.folder or Path(temporary)
         run = RunFolder(folder / "runs" / "many")
         if not run.manifest.is_file():
-            made = seconds(lambda: make_run(run, options.episodes))
-            print(f"made in {made:.0f} s, {run.database.stat().st_size / 1e6:.0f} MB")
+            duration = seconds(lambda: make_run(run, options.episodes))
+            print(f"made in {duration:.0f} s, {run.database.stat().st_size / 1e6:.0f} MB")
         today, load = datetime.now(UTC).date(), os.getloadavg()[0]
         print(f"{today}, {platform.machine()}, {os.cpu_count()} cores, load {load:.1f}")
         measure(folder)
@@ -210,7 +210,9 @@ def measure(folder: Path) -> None:
             before = viewer.cpu_s()
             firsts.append(seconds(lambda client=viewer.client: first_view(client, "many")))
             cpu.append(viewer.cpu_s() - before)
-    print(f"first view              {_told(firsts)} (at most {FIRST_S:g} s), CPU {max(cpu):.2f} s")
+    print(
+        f"first view              {_format_times(firsts)} (at most {FIRST_S:g} s), CPU {max(cpu):.2f} s"
+    )
     with viewing(folder) as viewer:
         client = viewer.client
         row = client.get(f"{at}?success=true").json()["rows"][0]
@@ -241,13 +243,13 @@ def measure(folder: Path) -> None:
             times = [seconds(ask) for _ in range(TRIES)]
             used = 1000 * (viewer.cpu_s() - before) / TRIES
             slow = "" if max(times) * 1000 <= FILTER_MS else ", SLOW"
-            print(f"{name:24}{_told(times)}, CPU {used:.0f} ms{slow}")
+            print(f"{name:24}{_format_times(times)}, CPU {used:.0f} ms{slow}")
 
 
-def _told(times: list[float]) -> str:
-    shown = f"{1000 * max(times):7.0f} ms"
+def _format_times(times: list[float]) -> str:
+    text = f"{1000 * max(times):7.0f} ms"
     median = f" at most, {1000 * statistics.median(times):.0f} ms median"
-    return shown if len(times) < 2 else shown + median
+    return text if len(times) < 2 else text + median
 
 
 if __name__ == "__main__":

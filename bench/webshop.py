@@ -27,11 +27,11 @@ def memory_of(make: Callable[[int], object]) -> float:
     """Return the megabytes of Python objects that :data:`COUNT` created objects keep alive."""
     gc.collect()
     tracemalloc.start()
-    kept = [make(i) for i in range(COUNT)]
+    objects = [make(i) for i in range(COUNT)]
     gc.collect()
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(kept) == COUNT
+    assert len(objects) == COUNT
     return grown / 1e6
 
 
@@ -60,14 +60,14 @@ def main() -> None:
     shop = builtin_catalogue()
 
     def session(_: int) -> Session:
-        made = Session(shop)
-        made.reset(tasks[0].instruction)
-        return made
+        shopper = Session(shop)
+        shopper.reset(tasks[0].instruction)
+        return shopper
 
     def env(index: int) -> gym.Env[str, str]:
-        made = gym.make("CoEvolve-WebShop-v0")
-        made.reset(options={"task": tasks[index % len(tasks)]})
-        return made
+        environment = gym.make("CoEvolve-WebShop-v0")
+        environment.reset(options={"task": tasks[index % len(tasks)]})
+        return environment
 
     env(0)  # fill the caches that all envs share
     rows = [

@@ -55,33 +55,33 @@ def overlap_shopper(session: Session, goal: ShoppingGoal) -> None:
 
     Only the first page of results is used, without prices and feature lines.
     """
-    told = goal.instruction.lower()
-    session.step(f"search[{told}]")
+    instruction = goal.instruction.lower()
+    session.step(f"search[{instruction}]")
     hits = session.results[:PAGE_SIZE]
-    best = max(hits, key=lambda hit: len(_words(hit.title) & _words(told)))
+    best = max(hits, key=lambda hit: len(_words(hit.title) & _words(instruction)))
     _buy(session, goal, best)
 
 
 def thrifty_shopper(session: Session, goal: ShoppingGoal) -> None:
     """Buy like the overlap shopper, but prefer results within the budget."""
-    told = goal.instruction.lower()
-    session.step(f"search[{told}]")
+    instruction = goal.instruction.lower()
+    session.step(f"search[{instruction}]")
     hits = session.results[:PAGE_SIZE]
     hits = tuple(hit for hit in hits if hit.prices[0] <= goal.price_cap) or hits
-    _buy(session, goal, max(hits, key=lambda hit: len(_words(hit.title) & _words(told))))
+    _buy(session, goal, max(hits, key=lambda hit: len(_words(hit.title) & _words(instruction))))
 
 
 def careful_shopper(session: Session, goal: ShoppingGoal) -> None:
     """Buy like the thrifty shopper, but compare all details on each result's pages."""
-    told = goal.instruction.lower()
-    session.step(f"search[{told}]")
+    instruction = goal.instruction.lower()
+    session.step(f"search[{instruction}]")
     hits = session.results[:PAGE_SIZE]
     hits = tuple(hit for hit in hits if hit.prices[0] <= goal.price_cap) or hits
 
     def fit(hit: Product) -> int:
-        values = " ".join(v for _, offered in hit.options for v in offered if v in told)
+        values = " ".join(v for _, offered in hit.options for v in offered if v in instruction)
         text = f"{hit.title} {hit.description} {' '.join(hit.bullets)} {values}"
-        return len(_words(text) & _words(told))
+        return len(_words(text) & _words(instruction))
 
     _buy(session, goal, max(hits, key=fit))
 
@@ -99,9 +99,9 @@ def _words(text: str) -> set[str]:
 def _buy(session: Session, goal: ShoppingGoal, product: Product) -> None:
     session.step(f"click[{product.asin}]")
     for _, values in product.options:
-        named = [value for value in values if value in goal.instruction]
-        if named:
-            session.step(f"click[{max(named, key=len)}]")
+        matches = [value for value in values if value in goal.instruction]
+        if matches:
+            session.step(f"click[{max(matches, key=len)}]")
     session.step("click[buy now]")
 
 
@@ -138,7 +138,7 @@ def report(catalogue: Catalogue, goals: Sequence[ShoppingGoal], sample: int) -> 
     val = [goal for goal in goals if split_of(goal.asin) is Split.VAL]
     some = val[:: max(1, len(val) // sample)]
     lengths = [len(reference(goal, catalogue)) for goal in goals]
-    found = [_on_first_page(catalogue, goal) for goal in goals]
+    hits = [_on_first_page(catalogue, goal) for goal in goals]
     ranked = [catalogue.search(goal.instruction)[0].asin == goal.asin for goal in goals]
     fulfil = [fulfilling(catalogue, goal) for goal in some]
     rows = {
@@ -149,7 +149,7 @@ def report(catalogue: Catalogue, goals: Sequence[ShoppingGoal], sample: int) -> 
         "families": str(len({product.query for product in catalogue})),
         "categories": str(len({product.category for product in catalogue})),
         "reference of at least 4 actions": _percent(sum(n >= 4 for n in lengths) / len(goals)),
-        "target on the first page of a cut search": _percent(sum(found) / len(goals)),
+        "target on the first page of a cut search": _percent(sum(hits) / len(goals)),
         "target is the first hit of the instruction": _percent(sum(ranked) / len(goals)),
         "products that score 1.0, mean": f"{sum(fulfil) / len(some):.2f}",
     }
@@ -188,10 +188,10 @@ def main() -> None:
     sample = parser.parse_args().goals
     start = time.perf_counter()
     catalogue = builtin_catalogue()
-    made = time.perf_counter()
+    middle = time.perf_counter()
     goals = builtin_goals(catalogue)
     rows = {
-        "catalogue, goals: seconds": f"{made - start:.2f}, {time.perf_counter() - made:.2f}",
+        "catalogue, goals: seconds": f"{middle - start:.2f}, {time.perf_counter() - middle:.2f}",
         **report(catalogue, goals, sample),
     }
     for name, value in rows.items():

@@ -70,7 +70,7 @@ def train(
     if isinstance(config, Resolved) and sets:
         raise ConfigError("`sets` cannot change a resolved config. Pass it to load_config instead.")
     if name is not None:
-        resolved = resolved.named(name)
+        resolved = resolved.rename(name)
     if yes:
         approve_settings(resolved.config)
     use_arithmetic(resolved.config.arithmetic)  # before PyTorch is imported
@@ -81,9 +81,9 @@ def train(
     if not ignore_memory:
         require_memory(resolved.config)
     target = RunFolder(Path(folder) if folder is not None else RUNS / resolved.config.name)
-    with _shown(progress) as shown, StopRequest(at_once=_interrupt) as stop:
+    with _show_progress(progress) as display, StopRequest(at_once=_interrupt) as stop:
         try:
-            summary = train_run(target, resolved, shown, stop, overwrite=overwrite, agreed=yes)
+            summary = train_run(target, resolved, display, stop, overwrite=overwrite, agreed=yes)
         except Stopped:
             raise KeyboardInterrupt(
                 f"Stopped and saved. Continue with: coevo resume {target.path}"
@@ -143,30 +143,30 @@ def evaluate(
     from coevo_gym.runs.evals.evaluation import evaluate_job
     from coevo_gym.runs.evals.job import make_job
 
-    folder = None if name is None else EvalFolder.named(name)
-    with _shown(progress) as shown:
+    folder = None if name is None else EvalFolder.by_name(name)
+    with _show_progress(progress) as display:
         job = make_job(
-            str(source), policy, split, shown, samples=samples, on=on, sets=sets, env=env
+            str(source), policy, split, display, samples=samples, on=on, sets=sets, env=env
         )
         with job.stopping(at_once=_interrupt) as stop:
-            found = evaluate_job(
-                job, shown, folder=folder, overwrite=overwrite, agreed=yes, stop=stop
+            evaluation = evaluate_job(
+                job, display, folder=folder, overwrite=overwrite, agreed=yes, stop=stop
             )
-        return job.row(found)
+        return job.row(evaluation)
 
 
 @contextmanager
-def _shown(progress: bool | None) -> Iterator[RunProgress]:
+def _show_progress(progress: bool | None) -> Iterator[RunProgress]:
     """Create a progress display, or a silent one if ``progress`` is off."""
     console = SafeConsole(file=sys.stdout)
     if progress is None:
         progress = console.is_terminal or console.is_jupyter
     # Without a display, warnings go through the logging set-up of the caller.
     with (
-        RunProgress(console if progress else SafeConsole(file=io.StringIO())) as shown,
-        telling(shown.say) if progress else nullcontext(),
+        RunProgress(console if progress else SafeConsole(file=io.StringIO())) as display,
+        telling(display.say) if progress else nullcontext(),
     ):
-        yield shown
+        yield display
 
 
 def _interrupt() -> NoReturn:

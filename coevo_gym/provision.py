@@ -202,17 +202,17 @@ def pip_install(
         )
     except subprocess.TimeoutExpired as error:
         raise EnvBackendError(f"pip did not finish within {timeout_s} s. {advice}") from error
-    said = (done.stdout + done.stderr).strip()
-    last = "\n".join(said.splitlines()[-5:])
-    if done.returncode and _MISMATCH.search(said):
+    output = (done.stdout + done.stderr).strip()
+    last = "\n".join(output.splitlines()[-5:])
+    if done.returncode and _MISMATCH.search(output):
         raise EnvBackendError(
-            f"pip rejected {_listed(packages)}: the hash of a downloaded file does not match the "
+            f"pip rejected {_format_packages(packages)}: the hash of a downloaded file does not match the "
             f"release, so the file was damaged or replaced in transit. Nothing was installed. "
             f"Check the package index and the proxy that pip uses, then try again.\n{last}"
         )
     if done.returncode:
         raise EnvBackendError(
-            f"pip could not install {_listed(packages)} (exit code {done.returncode}):\n"
+            f"pip could not install {_format_packages(packages)} (exit code {done.returncode}):\n"
             f"{last}\n{advice}"
         )
     return last
@@ -221,7 +221,7 @@ def pip_install(
 _MISMATCH = re.compile("DO NOT MATCH THE HASHES|Hash mismatch")  # pip's and uv's messages
 
 
-def _listed(packages: Sequence[str]) -> str:
+def _format_packages(packages: Sequence[str]) -> str:
     """Format a list of packages as text, shortened if there are many."""
     more = f" and {len(packages) - 2} more" if len(packages) > 3 else ""
     return " and ".join(packages[: 2 if more else 3]) + more

@@ -32,7 +32,7 @@ __all__ = ["RemoteChoiceEnv", "RemoteError", "RemoteTaskEnv", "TicketClient"]
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _TEXT, _CLOSE, _PING, _PONG = 0x1, 0x8, 0x9, 0xA
-_MOST_BYTES = 2**28
+_MAX_BYTES = 2**28
 _WORD = re.compile(r"\w+")
 
 
@@ -275,20 +275,22 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
             if not isinstance(error, (OSError, ValueError)):
                 raise
             raise RemoteError("ServerLost", f"{self.address}: {error}", lost=True) from error
-        told: dict[str, Any] = answer["data"]
+        details: dict[str, Any] = answer["data"]
         if answer["type"] == "error":
-            if gone := told["code"] in ("CAPACITY_REACHED", "SESSION_ERROR"):
+            if gone := details["code"] in ("CAPACITY_REACHED", "SESSION_ERROR"):
                 self.close()
-            raise RemoteError(told["code"], told["message"], lost=gone or bool(told.get("lost")))
-        return told
+            raise RemoteError(
+                details["code"], details["message"], lost=gone or bool(details.get("lost"))
+            )
+        return details
 
     def _read(self, frame: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        shown = frame["observation"]
-        info = {"success": False, "score": -1.0, "end_reason": "", **shown["info"]}
-        info["instruction"] = shown["instruction"]
-        info["admissible"] = tuple(shown["admissible"])
-        info["choices"] = tuple(shown.get("choices", ()))
-        return shown["text"], info
+        page = frame["observation"]
+        info = {"success": False, "score": -1.0, "end_reason": "", **page["info"]}
+        info["instruction"] = page["instruction"]
+        info["admissible"] = tuple(page["admissible"])
+        info["choices"] = tuple(page.get("choices", ()))
+        return page["text"], info
 
 
 class RemoteChoiceEnv(RemoteTaskEnv):
@@ -405,8 +407,8 @@ class _WebSocket:
             status = self._file.readline(65536).decode("latin-1").split(" ", 2)
             http.client.parse_headers(self._file)
             if len(status) < 2 or status[1] != "101":
-                told = " ".join(status[1:]).strip() or "no answer"
-                raise RemoteError("Refused", f"{told}. Check the server's address and token.")
+                reason = " ".join(status[1:]).strip() or "no answer"
+                raise RemoteError("Refused", f"{reason}. Check the server's address and token.")
             self._socket.settimeout(timeout_s)
         except BaseException:
             greeting.close()
@@ -439,15 +441,15 @@ class _WebSocket:
         first, size = self._exactly(2)
         if size >= 126:
             size = int.from_bytes(self._exactly(2 if size == 126 else 8), "big")
-        if size > _MOST_BYTES:
-            raise OSError(f"a message is longer than {_MOST_BYTES} bytes")
+        if size > _MAX_BYTES:
+            raise OSError(f"a message is longer than {_MAX_BYTES} bytes")
         return bool(first & 0x80), first & 0xF, self._exactly(size)
 
     def _exactly(self, size: int) -> bytes:
-        found = self._file.read(size)
-        if len(found) < size:
+        data = self._file.read(size)
+        if len(data) < size:
             raise OSError("the connection has been closed")
-        return found
+        return data
 
     def _write(self, opcode: int, payload: bytes) -> None:
         size, key = len(payload), os.urandom(4)

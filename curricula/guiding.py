@@ -72,14 +72,14 @@ class Guiding:
         if self.coach is None:
             return [UNGUIDED] * len(tickets)
         began = perf_counter()
-        found = list(self.coach.guide(tickets))
+        results = list(self.coach.guide(tickets))
         self._spent["guide_s"] += perf_counter() - began
-        if len(found) != len(tickets):
+        if len(results) != len(tickets):
             raise ConfigError(
-                f"{type(self.coach).__name__} returned {len(found)} results for "
+                f"{type(self.coach).__name__} returned {len(results)} results for "
                 f"{len(tickets)} tickets. Its guide() must return one per ticket."
             )
-        return found
+        return results
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Run all studies on finished groups and return the notes in order.
@@ -92,15 +92,15 @@ class Guiding:
         env_steps = 0
         for study in self.studies:
             began = perf_counter()
-            found = study.examine(groups)
+            findings = study.examine(groups)
             took = perf_counter() - began
             self._spent["study_s"] += took
             self._spent[f"study_s.{study.kind}"] += took
-            _check(study, found.notes, groups)
-            notes += found.notes
-            for purpose, used in found.usage.items():
+            _check(study, findings.notes, groups)
+            notes += findings.notes
+            for purpose, used in findings.usage.items():
                 usage[purpose] = usage.get(purpose, NO_USAGE) + used
-            env_steps += found.env_steps
+            env_steps += findings.env_steps
         for note in notes:
             self._written[f"notes.{note.kind}"] += 1
             if note.label:
@@ -114,12 +114,12 @@ class Guiding:
 
     def changes(self) -> dict[str, Sequence[AdviceState]]:
         """Return the latest changes to the advice in each memory, keyed by the memory's name."""
-        found = {
+        by_memory = {
             name: memory.changes()
             for name, memory in self.memories.items()
             if isinstance(memory, AdviceMemory)
         }
-        return {name: changes for name, changes in found.items() if changes}
+        return {name: changes for name, changes in by_memory.items() if changes}
 
     def metrics(self) -> dict[str, float]:
         """Return the time spent and note counts since the last call, and the memories' metrics.
@@ -130,7 +130,7 @@ class Guiding:
         if self.studies:
             parts += ["study_s", *(f"study_s.{study.kind}" for study in self.studies)]
         spent = {name: self._spent[name] for name in parts}
-        written = {name: float(n) for name, n in sorted(self._written.items())}
+        counts = {name: float(n) for name, n in sorted(self._written.items())}
         self._spent.clear()
         self._written.clear()
         numbers = {
@@ -138,12 +138,12 @@ class Guiding:
             for name, memory in self.memories.items()
             for key, value in memory.metrics().items()
         }
-        return spent | written | numbers
+        return spent | counts | numbers
 
     def state_dict(self) -> dict[str, Any]:
         """Return the memories as JSON, keyed by name, or {} if there are no memories."""
-        found = {name: memory.state_dict() for name, memory in self.memories.items()}
-        return {"memories": found} if found else {}
+        memories = {name: memory.state_dict() for name, memory in self.memories.items()}
+        return {"memories": memories} if memories else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`.
@@ -209,7 +209,7 @@ class GuidedEpisode:
     def __init__(self, episode: TrainingEpisode) -> None:
         self._episode = episode
         self.changes = episode.interface is not IDENTITY
-        self._seen = Seen(episode.shown)
+        self._seen = Seen(episode.show)
 
     @property
     def observation(self) -> str:
@@ -229,9 +229,9 @@ class GuidedEpisode:
             ConfigError: if there is an interface and the observation is not text, or if a wrapper
                 changes the number of steps.
         """
-        told = {**info, "cues": self._episode.cues}
+        new_info = {**info, "cues": self._episode.cues}
         if not self.changes:
-            return observation, told
+            return observation, new_info
         if not isinstance(observation, str):
             raise ConfigError(
                 "The interface requires text observations, but the env returned "
@@ -239,16 +239,16 @@ class GuidedEpisode:
                 "the sampler, not inside it."
             )
         if (end := env.info["end_reason"]) and EndReason(end).lost:
-            return self.observation, told  # the step had no result
+            return self.observation, new_info  # the step had no result
         own = env.view
-        shown = self._seen.look(replace(own, observation=observation))
-        texts = {key: text for key, text in shown.info.items() if text != own.info[key]}
-        return shown.observation, {**told, **texts}
+        view = self._seen.look(replace(own, observation=observation))
+        texts = {key: text for key, text in view.info.items() if text != own.info[key]}
+        return view.observation, {**new_info, **texts}
 
     def record(self, env: TaskEnv) -> Trajectory:
         """Return the trajectory of the episode that just ended in ``env``."""
-        shown = self._seen.texts[: len(env.view.history)]
-        return self._episode.record(env, (), shown)
+        view_texts = self._seen.texts[: len(env.view.history)]
+        return self._episode.record(env, (), view_texts)
 
 
 class GroupStudies:
@@ -285,8 +285,8 @@ class GroupStudies:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the memories and the current step's notes as JSON."""
-        written = [note.model_dump(mode="json") for note in self._written]
-        return {"written": written, "n_closed": self._n_closed, **self.guiding.state_dict()}
+        notes = [note.model_dump(mode="json") for note in self._written]
+        return {"written": notes, "n_closed": self._n_closed, **self.guiding.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`, which is without :attr:`notes`.

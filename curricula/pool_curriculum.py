@@ -151,15 +151,15 @@ class PoolCurriculum:
             )
         weights = self.selector.weights()
         if weights is None:
-            drawn = rng.choice(size, size=n, replace=n > size)
+            indices = rng.choice(size, size=n, replace=n > size)
         elif len(weights) == size:
-            drawn = draw(weights, n, rng)
+            indices = draw(weights, n, rng)
         else:
             raise ConfigError(
                 f"{type(self.selector).__name__} returned {len(weights)} weights for {size} "
                 "tasks. Its weights() must return one weight per task, including added tasks."
             )
-        return [self.pool[int(index)] for index in drawn]
+        return [self.pool[int(index)] for index in indices]
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
         """Record finished groups; see :class:`~coevo_gym.core.seams.Curriculum`.

@@ -17,10 +17,10 @@ from pydantic import Field, TypeAdapter
 
 from coevo_gym.core.errors import CoevoError, ConfigError
 
-MOST = 2**63 - 1
+MAX_COUNT = 2**63 - 1
 """Upper limit for all counts."""
-Count = Annotated[int, Field(ge=0, le=MOST)]
-Version = Annotated[int, Field(ge=-MOST, le=MOST)]
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Version = Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 

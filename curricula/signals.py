@@ -241,15 +241,15 @@ class SignalDetector:
         for pattern in (p for of_group in patterns for p in of_group):
             self._counts[pattern] = self._counts.get(pattern, 0) + 1
             self._total += 1
-        found = [
+        signals = [
             signal
             for group, of_group in zip(groups, patterns, strict=True)
             for signal in self._judge(group, of_group)
         ]
         for group in groups:
             self._push(group)
-        self._warn_if_meaningless(found, sum(map(len, patterns)))
-        return found
+        self._warn_if_meaningless(signals, sum(map(len, patterns)))
+        return signals
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as JSON: the windows of recent visits and all counters."""
@@ -331,7 +331,7 @@ class SignalDetector:
         visit = Visit(math.fsum(scores) / len(scores), max(scores))
         self._windows.setdefault(group.task.id, deque(maxlen=self.config.window)).append(visit)
 
-    def _warn_if_meaningless(self, found: Sequence[Signal], episodes: int) -> None:
+    def _warn_if_meaningless(self, signals: Sequence[Signal], episodes: int) -> None:
         """Log a single warning if more than half of the judged episodes are classified as rare.
 
         At least ``n_min`` episodes must be judged first, because a batch may be a single group
@@ -340,7 +340,7 @@ class SignalDetector:
         if self._total < self.config.n_min:
             return
         self._tested += episodes
-        self._flagged += sum(signal.kind == RARE for signal in found)
+        self._flagged += sum(signal.kind == RARE for signal in signals)
         if self._warned or self._tested < self.config.n_min or 2 * self._flagged <= self._tested:
             return
         self._warned = True

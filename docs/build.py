@@ -158,7 +158,7 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
     Raises:
         KeyError: when a field is asked for that nothing is said about.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for owner in reversed([c for c in model.__mro__ if issubclass(c, BaseModel)]):
         if owner is BaseModel:
             continue
@@ -168,8 +168,8 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
                 text = after.value if isinstance(after, ast.Expr) else None
                 if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                    found[one.target.id] = _plain(inspect.cleandoc(text.value))
-    return found
+                    texts[one.target.id] = _plain(inspect.cleandoc(text.value))
+    return texts
 
 
 def _plain(text: str) -> str:
@@ -281,8 +281,8 @@ def _usual(parameter: Any) -> str:
     """Return the default of a parameter."""
     if parameter.required:
         return "required"
-    if isinstance(told := getattr(parameter, "show_default", None), str):
-        return told
+    if isinstance(default := getattr(parameter, "show_default", None), str):
+        return default
     if parameter.default in (None, False, (), []) or callable(parameter.default):
         return ""
     return f"`{parameter.default}`"
@@ -290,11 +290,11 @@ def _usual(parameter: Any) -> str:
 
 def _prose(text: str) -> str:
     """Convert a help text to Markdown, with the examples at its end as commands."""
-    said, mark, examples = _roles(inspect.cleandoc(text or "")).partition("For example:")
+    prose, mark, examples = _roles(inspect.cleandoc(text or "")).partition("For example:")
     lines = [" ".join(line.split()) for line in examples.split("\n\n")]
     block = "\n".join(line for line in lines if line)
-    shown = f"\n\n```bash\n{block}\n```" if mark else ""
-    return f"{said.strip()}{shown}"
+    code = f"\n\n```bash\n{block}\n```" if mark else ""
+    return f"{prose.strip()}{code}"
 
 
 def notebook(page: str) -> str:
@@ -327,8 +327,8 @@ def filled(page: str) -> str:
     A name that ends in ``.py`` is a file in docs/, which the part shows.
     """
 
-    def part(found: re.Match[str]) -> str:
-        name = found[1]
+    def part(match: re.Match[str]) -> str:
+        name = match[1]
         if name.endswith(".py"):
             lines = f"\n```py\n{(DOCS / name).read_text()}```\n"
         else:
@@ -435,8 +435,8 @@ def _measured_on_a_cpu() -> Iterator[str]:
         cells = [one for name, one in records.items() if name.startswith("static-")]
         seconds, episodes = {"rollout": 0.0, "update": 0.0}, 0
         for cell in cells:
-            told = cell.measures["seconds"]
-            seconds = {key: value + told[key] for key, value in seconds.items()}
+            times = cell.measures["seconds"]
+            seconds = {key: value + times[key] for key, value in seconds.items()}
             episodes += cell.summary["arms"]["static"]["episodes"]
         each = {key: value / episodes for key, value in seconds.items()}
         whole = sum(seconds.values()) / len(cells)

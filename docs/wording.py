@@ -81,9 +81,9 @@ def texts_of(source: str) -> Iterator[Text]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _documented(node)
         elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            yield from _said(node.exc.args)
+            yield from _message_texts(node.exc.args)
         elif isinstance(node, ast.keyword) and node.arg == "help":
-            yield from _said([node.value], opens=True)
+            yield from _message_texts([node.value], opens=True)
     for number, line in enumerate(source.splitlines(), start=1):
         if line.lstrip().startswith("#"):
             yield Text(number, line.lstrip(" #:"), opens=False)
@@ -110,7 +110,7 @@ def _documented(
                 yield Text(one.lineno + offset, entry["text"], opens=True)
 
 
-def _said(values: Sequence[ast.expr], *, opens: bool = False) -> Iterator[Text]:
+def _message_texts(values: Sequence[ast.expr], *, opens: bool = False) -> Iterator[Text]:
     """Yield the text of string arguments, with … for values that are filled in."""
     for value in values:
         parts = [
@@ -136,34 +136,34 @@ def findings(path: Path) -> Iterator[Finding]:
     for line, text, opens, whole in texts:
         if whole and BARE.match(text):
             yield Finding(name, line, "only points elsewhere: say what it does")
-        found = OPENING.match(text) if opens else None
-        if found and (name, found[0].lower()) not in EXEMPT:
-            yield Finding(name, line, f"begins with {found[0]!r}: begin with a verb or a noun")
-        for found in WORDS.finditer(text):
-            if found[0].lower() not in allowed:
-                at = line + text[: found.start()].count("\n")
-                yield Finding(name, at, f"{found[0]!r}: use a plainer word")
+        match = OPENING.match(text) if opens else None
+        if match and (name, match[0].lower()) not in EXEMPT:
+            yield Finding(name, line, f"begins with {match[0]!r}: begin with a verb or a noun")
+        for match in WORDS.finditer(text):
+            if match[0].lower() not in allowed:
+                at = line + text[: match.start()].count("\n")
+                yield Finding(name, at, f"{match[0]!r}: use a plainer word")
 
 
 def files(paths: Iterable[Path]) -> list[Path]:
     """Return the files under paths, each once, without those that are generated."""
-    found = set()
+    pages = set()
     for path in paths:
         under = [path] if path.is_file() else [*path.rglob("*.py"), *path.rglob("*.md")]
-        found |= {one.resolve() for one in under if "skeletons" not in one.parts}
+        pages |= {one.resolve() for one in under if "skeletons" not in one.parts}
     skipped = tuple((ROOT / name).as_posix() for name in GENERATED)
-    return sorted(one for one in found if not one.as_posix().startswith(skipped))
+    return sorted(one for one in pages if not one.as_posix().startswith(skipped))
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the findings of the named paths, or of the whole project; return the exit code."""
     paths = [Path(one) for one in arguments] or [ROOT / name for name in (*CODE, *PAGES)]
-    found = sorted({finding for path in files(paths) for finding in findings(path)})
-    for finding in found:
+    problems = sorted({finding for path in files(paths) for finding in findings(path)})
+    for finding in problems:
         print(finding)
-    if found:
-        print(f"{len(found)} texts to reword; the rules are in CONTRIBUTING.md.")
-    return 1 if found else 0
+    if problems:
+        print(f"{len(problems)} texts to reword; the rules are in CONTRIBUTING.md.")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

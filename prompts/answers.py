@@ -57,26 +57,26 @@ def action_of(answer: str, form: AnswerForm, *, cut: bool = False) -> str:
         >>> action_of("click[buy now] becau", "text", cut=True)
         'click[buy now]'
     """
-    said = without_thoughts(answer)
+    text = without_thoughts(answer)
     if form != "action":
-        return _complete_part(said, form) if cut else said
-    _, tag, rest = said.rpartition(_OPEN)
+        return _complete_part(text, form) if cut else text
+    _, tag, rest = text.rpartition(_OPEN)
     action, closed, _ = rest.partition(_CLOSE)
     if cut and not (tag and closed):
         return ""
-    return action.strip() if tag else said.rpartition("\n")[2].strip()
+    return action.strip() if tag else text.rpartition("\n")[2].strip()
 
 
-def _complete_part(said: str, form: AnswerForm) -> str:
+def _complete_part(text: str, form: AnswerForm) -> str:
     """Return the part of a cut text that is certainly complete."""
-    fences = [fence.start() for fence in _FENCE.finditer(said)]
+    fences = [fence.start() for fence in _FENCE.finditer(text)]
     if form == "code" and len(fences) < 2:
         return ""  # a part of a program may do something else than the whole
     if fences:
-        return said[: fences[-1]].strip() if len(fences) % 2 else said
-    if "</tool_call>" in said:  # the env reads the complete calls
-        return said
-    return said[: max(said.rfind("\n"), said.rfind("]")) + 1].strip()
+        return text[: fences[-1]].strip() if len(fences) % 2 else text
+    if "</tool_call>" in text:  # the env reads the complete calls
+        return text
+    return text[: max(text.rfind("\n"), text.rfind("]")) + 1].strip()
 
 
 def answer_of(action: str, form: AnswerForm) -> str:

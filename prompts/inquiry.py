@@ -85,5 +85,5 @@ def parse_inquiry(text: str, source: str = "the prompt") -> InquiryPrompt:
     header = read_header(text, InquiryHeader, source)
     if ERROR in header.inputs:
         raise ConfigError(f"Remove the input {ERROR!r} from {source}: it is passed automatically.")
-    check_body(text, header.inputs, BLOCKS, source, given={ERROR})
+    check_body(text, header.inputs, BLOCKS, source, extra={ERROR})
     return InquiryPrompt(header, text)

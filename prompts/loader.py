@@ -114,7 +114,7 @@ class PromptTemplate(PromptFile[Header]):
         text = self._render(block, view, thinking, style)
         if "cues" in self.header.inputs:
             return text
-        return "\n\n".join(filter(None, [text, _told(view.cues)]))
+        return "\n\n".join(filter(None, [text, _format_cues(view.cues)]))
 
     def first(self, view: View, *, thinking: bool = False, style: AnswerStyle = "plain") -> str:
         """Return the user message for the start of an episode."""
@@ -132,13 +132,13 @@ class PromptTemplate(PromptFile[Header]):
             "before": view.history[-1].info if view.history else {},
             "thinking": thinking,
             "style": style,
-            "cues": _told(view.cues),
+            "cues": _format_cues(view.cues),
         }
         advice = "Is the prompt meant for this env?"
         return write_block(self.text, block, values, self.header.name, advice)
 
 
-def _told(cues: Sequence[Cue]) -> str:
+def _format_cues(cues: Sequence[Cue]) -> str:
     """Format cues for a system message: lists below headings, and other cues as paragraphs."""
     parts = []
     for heading, group in groupby((c for c in cues if c.place == "system"), lambda c: c.heading):

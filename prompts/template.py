@@ -85,8 +85,8 @@ class PromptFile(Generic[HeaderT]):
         """
         label, declared = self.label, self.header.inputs
         if inputs.keys() != set(declared):
-            wanted, given = (", ".join(sorted(names)) or "none" for names in (declared, inputs))
-            raise ConfigError(f"The prompt {label} declares the inputs {wanted}, but got {given}.")
+            wanted, actual = (", ".join(sorted(names)) or "none" for names in (declared, inputs))
+            raise ConfigError(f"The prompt {label} declares the inputs {wanted}, but got {actual}.")
         try:
             values = {name: freeze(value) for name, value in inputs.items()}
         except ValueError as error:
@@ -172,7 +172,7 @@ def check_body(
     *,
     optional: Collection[str] = (),
     known: Collection[str] = (),
-    given: Collection[str] = (),
+    extra: Collection[str] = (),
 ) -> None:
     """Check that a prompt file has the required Jinja2 blocks and declares the inputs it uses.
 
@@ -183,20 +183,21 @@ def check_body(
         source: the file's name in error messages.
         optional: the optional blocks.
         known: the inputs that the file may declare; empty to allow any inputs.
-        given: more inputs that the file may use without declaring them.
+        extra: more inputs that the file may use without declaring them.
 
     Raises:
         ConfigError: if the text is not a template, or its blocks or inputs are wrong.
     """
     try:
-        used = meta.find_undeclared_variables(_environment().parse(text)) - set(given)
-        found = set(_compiled(text).blocks)
+        used = meta.find_undeclared_variables(_environment().parse(text)) - set(extra)
+        block_names = set(_compiled(text).blocks)
     except (TemplateError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         # Jinja2 compiles a template to Python code, which has its own limits.
         raise ConfigError(f"{source} is not a Jinja2 template: {error}") from error
-    if found - set(optional) != set(blocks):
+    if block_names - set(optional) != set(blocks):
         raise ConfigError(
-            f"{source} needs the Jinja2 blocks {', '.join(blocks)}, got {', '.join(sorted(found))}."
+            f"{source} needs the Jinja2 blocks {', '.join(blocks)}, got "
+            f"{', '.join(sorted(block_names))}."
         )
     declared = set(inputs)
     for problem, names in (

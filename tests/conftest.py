@@ -129,12 +129,12 @@ def appworld_root(coevo_home: Path) -> Path:
         pytest.fail(f"there is no engine in {engine}: run `coevo install appworld`")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COEVO_HOME", str(APPWORLD.parent))
-        made = builtin_root()
+        source = builtin_root()
     folder = coevo_home / "appworld"
     folder.mkdir()
     (folder / "engine").symlink_to(engine)
-    (folder / made.name).symlink_to(made)
-    return folder / made.name
+    (folder / source.name).symlink_to(source)
+    return folder / source.name
 
 
 @pytest.fixture

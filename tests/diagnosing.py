@@ -33,25 +33,25 @@ def episode(
 
 def modes_of(benchmark: str, done: Trajectory) -> tuple[str, ...]:
     """The failure modes of an episode, with what must hold of all of them."""
-    found = diagnosable(get_benchmark(benchmark)).diagnose(done).modes
-    check_modes(benchmark, found)
-    return found
+    modes = diagnosable(get_benchmark(benchmark)).diagnose(done).modes
+    check_modes(benchmark, modes)
+    return modes
 
 
 def check_modes(benchmark: str, modes: Sequence[str]) -> None:
     """Each mode is told once, and is in the benchmark's list."""
-    listed = diagnosable(get_benchmark(benchmark)).modes
-    assert len(set(listed)) == len(listed)
+    all_modes = diagnosable(get_benchmark(benchmark)).modes
+    assert len(set(all_modes)) == len(all_modes)
     assert len(set(modes)) == len(modes)
-    assert set(modes) <= set(listed)
+    assert set(modes) <= set(all_modes)
 
 
 def label_of(benchmark: str, done: Trajectory) -> str:
     """The label of an episode of one turn, with what must hold of every diagnosis."""
-    found = diagnosable(get_benchmark(benchmark)).diagnose(done)
-    (label,) = found.turns
-    check_modes(benchmark, found.modes)
-    assert bool(found.modes) is not done.success
+    diagnosis = diagnosable(get_benchmark(benchmark)).diagnose(done)
+    (label,) = diagnosis.turns
+    check_modes(benchmark, diagnosis.modes)
+    assert bool(diagnosis.modes) is not done.success
     evaluated = EvalTrajectory(
         **{
             name: getattr(done, name)
@@ -59,5 +59,5 @@ def label_of(benchmark: str, done: Trajectory) -> str:
         },
         last_observation=done.last_observation,
     )
-    assert diagnosable(get_benchmark(benchmark)).diagnose(evaluated) == found
+    assert diagnosable(get_benchmark(benchmark)).diagnose(evaluated) == diagnosis
     return label

@@ -114,7 +114,7 @@ class Seams:
         """Send the calls of a function through :meth:`call`."""
         sound = getattr(owner, name)
 
-        def watched(*args: Any, **named: Any) -> Any:
-            return self.call(place, lambda: sound(*args, **named))
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            return self.call(place, lambda: sound(*args, **kwargs))
 
         patch.setattr(owner, name, watched)

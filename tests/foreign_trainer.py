@@ -15,9 +15,9 @@ def guess(observation, info, n, rng):  # type: ignore[no-untyped-def]
     if rng.random() < 0.25:
         return offered[int(rng.integers(len(offered)))]
     names = [action.split()[-1].removeprefix("click[").rstrip("]") for action in offered]
-    found = [observation.lower().find(name) for name in names]
-    named = [action for at, action in sorted(zip(found, offered, strict=True)) if at >= 0]
-    return named[n] if n < len(named) else offered[-1]
+    places = [observation.lower().find(name) for name in names]
+    matches = [action for at, action in sorted(zip(places, offered, strict=True)) if at >= 0]
+    return matches[n] if n < len(matches) else offered[-1]
 
 
 def train(env, episodes, seed=0):  # type: ignore[no-untyped-def]

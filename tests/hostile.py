@@ -11,7 +11,7 @@ from numpy.random import Generator
 
 from coevo_gym.core.seams import Completion, Finish, Policy, Prompt, Request
 from coevo_gym.core.spend import Usage
-from coevo_gym.testing.models import _as_prompt, _counted
+from coevo_gym.testing.models import _as_prompt, _complete
 
 
 class HostilePolicy:
@@ -32,17 +32,17 @@ class HostilePolicy:
     def _answer(self, prompt: Prompt) -> Completion:
         rng = self._rng
         if self._decent is not None and rng.random() < self._share:
-            (said,) = self._decent.generate([prompt])
+            (completion,) = self._decent.generate([prompt])
             if rng.random() < 0.5:
-                return said
-            return _counted(prompt, _spoilt(said.text, rng))
+                return completion
+            return _complete(prompt, _spoilt(completion.text, rng))
         kind = int(rng.integers(len(HOSTILE) + 2))
         if kind == len(HOSTILE):
             return Completion("", None, Finish.OVERFLOW, Usage(calls=1))
         if kind == len(HOSTILE) + 1:
             return Completion("The server is gone.", None, Finish.LOST, Usage(calls=1))
         finish = Finish.LENGTH if rng.random() < 0.2 else Finish.STOP
-        return _counted(prompt, list(HOSTILE.values())[kind](rng))._replace(finish=finish)
+        return _complete(prompt, list(HOSTILE.values())[kind](rng))._replace(finish=finish)
 
 
 def _long(rng: Generator) -> str:

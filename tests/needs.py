@@ -23,14 +23,14 @@ def alfworld() -> str:
 
 def bubblewrap() -> str:
     """Why there is no bubblewrap here, and what to do; "" if it works."""
-    found = FOUND[Level.BUBBLEWRAP]
-    return "" if found.holds else f"Bubblewrap does not work here: {found.detail}"
+    finding = FOUND[Level.BUBBLEWRAP]
+    return "" if finding.holds else f"Bubblewrap does not work here: {finding.detail}"
 
 
 def isolation() -> str:
     """Why model-written code cannot be kept apart here; "" if it can."""
-    kept = any(found.holds for found in FOUND.values())
-    return "" if kept else f"Nothing keeps model-written code apart here. {bubblewrap()}"
+    available = any(finding.holds for finding in FOUND.values())
+    return "" if available else f"Nothing keeps model-written code apart here. {bubblewrap()}"
 
 
 def hnswlib() -> str:

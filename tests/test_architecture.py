@@ -49,15 +49,15 @@ def floor(module: str) -> int:
 
 
 def sources() -> list[tuple[str, Path]]:
-    found = []
+    modules = []
     for path in sorted(PACKAGE.rglob("*.py")) + [
         path
         for wing in ("agents", "curricula", "trainers", "prompts")
         for path in sorted((PACKAGE / wing).rglob("*.py"))
     ]:
         relative = path.relative_to(ROOT).with_suffix("")
-        found.append((".".join(relative.parts).removesuffix(".__init__"), path))
-    return found
+        modules.append((".".join(relative.parts).removesuffix(".__init__"), path))
+    return modules
 
 
 def imports(path: Path) -> list[str]:
@@ -72,14 +72,14 @@ def imports(path: Path) -> list[str]:
 
 def modules_imported(path: Path, known: Container[str]) -> set[str]:
     """As :func:`imports`; ``from room import module`` is an import of the module."""
-    found = set()
+    modules = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             full = ((f"{node.module}.{alias.name}", node.module) for alias in node.names)
-            found |= {module if module in known else room for module, room in full}
+            modules |= {module if module in known else room for module, room in full}
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return found
+            modules |= {alias.name for alias in node.names}
+    return modules
 
 
 def circles(graph: Mapping[str, Set[str]]) -> list[str]:
@@ -264,24 +264,24 @@ def test_no_public_class_name_is_used_twice() -> None:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].add(module)
-    assert not {name: found for name, found in homes.items() if len(found) > 1}
+    assert not {name: places for name, places in homes.items() if len(places) > 1}
 
 
 @pytest.mark.parametrize("page", ["docs/concepts.md", "AGENTS.md", "CONTRIBUTING.md"])
 def test_where_things_are(page: str) -> None:
     """Definitions that a page names as `file:Name` or `Name` (`file.py`) are in these files."""
     text = (ROOT / page).read_text()
-    named = re.findall(r"`([\w./]+\.\w+):(\w+)`", text)
-    named += [(file, name) for name, file in re.findall(r"`([\w.]+)`\s+\(`([\w/]+\.py)`\)", text)]
-    assert len(named) > 3
-    for file, name in named:
+    pairs = re.findall(r"`([\w./]+\.\w+):(\w+)`", text)
+    pairs += [(file, name) for name, file in re.findall(r"`([\w.]+)`\s+\(`([\w/]+\.py)`\)", text)]
+    assert len(pairs) > 3
+    for file, name in pairs:
         if not file.endswith(".py"):
             assert re.search(rf"\b{name}\b", (ROOT / file).read_text()), f"{file}:{name}"
             continue
         wing = file.split("/")[0] in ("agents", "curricula", "prompts", "trainers")
         module = file.removesuffix(".py").replace("/", ".")
-        found = import_module(f"coevo_gym.{module}" if wing else module)
-        assert operator.attrgetter(name)(found), f"{file}:{name}"
+        owner = import_module(f"coevo_gym.{module}" if wing else module)
+        assert operator.attrgetter(name)(owner), f"{file}:{name}"
 
 
 def test_tables_of_places_name_a_definition_in_each_row() -> None:

@@ -37,7 +37,7 @@ def clean(**variables: str) -> dict[str, str]:
     return {**own, **variables}
 
 
-def said_by(code: str, *arguments: str, cwd: Path | None = None, **variables: str) -> Any:
+def last_line_of(code: str, *arguments: str, cwd: Path | None = None, **variables: str) -> Any:
     """Run a program; the last line that it prints, as JSON."""
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
@@ -73,13 +73,13 @@ print(json.dumps([here.kind, kept, said]))
 
 @pytest.mark.parametrize("before", [[], ["import"]], ids=["not-imported", "imported"])
 def test_it_can_be_chosen_until_pytorch_computes(before: list[str]) -> None:
-    assert said_by(CHOOSES, *before) == ["portable", dict(PORTABLE), []]
+    assert last_line_of(CHOOSES, *before) == ["portable", dict(PORTABLE), []]
 
 
 def test_after_pytorch_has_computed_nothing_is_changed_and_one_sentence_says_so() -> None:
-    kind, kept, (sentence,) = said_by(CHOOSES, "import", "compute", MKL_CBWR="AUTO")
+    kind, environment, (sentence,) = last_line_of(CHOOSES, "import", "compute", MKL_CBWR="AUTO")
     assert kind == "native"
-    assert kept == {"ATEN_CPU_CAPABILITY": None, "MKL_CBWR": "AUTO"}
+    assert environment == {"ATEN_CPU_CAPABILITY": None, "MKL_CBWR": "AUTO"}
     assert sentence.startswith("PyTorch has already computed something in this process")
     assert "ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE" in sentence
 
@@ -161,13 +161,13 @@ def test_commands_choose_it_before_pytorch_is_imported(tmp_path: Path) -> None:
         ["eval", "run"],
         ["experiment", "table.toml", "--seeds=1", "--rows=static", *sets[1:]],
     ):
-        assert said_by(SPY, *command, cwd=tmp_path) == PORTABLE, command
+        assert last_line_of(SPY, *command, cwd=tmp_path) == PORTABLE, command
     manifest = read_json(tmp_path / "runs" / "run" / "manifest.json")
     assert manifest["config"]["arithmetic"] == "portable"
     (stored,) = manifest["arithmetic"]
     assert (stored["kind"], stored["processor"]) == ("portable", processor())
     (tmp_path / "runs" / "run" / "summary.json").unlink()
-    assert said_by(SPY, "resume", "run", cwd=tmp_path) == PORTABLE
+    assert last_line_of(SPY, "resume", "run", cwd=tmp_path) == PORTABLE
     assert read_json(tmp_path / "runs" / "run" / "manifest.json") == manifest
 
 
@@ -225,8 +225,8 @@ class TestResume:
             f"{folder.path} --ignore-arithmetic"
         )
         assert self.stored(folder) == ["Old CPU, cpu family 6, model 1, x86_64"]
-        (said,) = self.note(folder, OLD_PROCESSOR, ignore=True)
-        assert said.endswith("as if random numbers had been drawn again.")
+        (message,) = self.note(folder, OLD_PROCESSOR, ignore=True)
+        assert message.endswith("as if random numbers had been drawn again.")
         assert self.stored(folder) == ["Old CPU, cpu family 6, model 1, x86_64", "New CPU"]
 
     def test_portable_it_goes_on_anywhere(self, folder: RunFolder) -> None:

@@ -74,8 +74,8 @@ def documented() -> Iterator[str]:
     """The commands on the pages, without what only stands for an argument."""
     for page in PAGES:
         text = page.read_text().replace("\\\n", " ")
-        for found in re.finditer(r"(?:python )?bench/\w+\.py[^\n`#|]*", text):
-            command = found[0].removeprefix("python ").strip()
+        for match in re.finditer(r"(?:python )?bench/\w+\.py[^\n`#|]*", text):
+            command = match[0].removeprefix("python ").strip()
             yield re.sub(r"\s+--\w+ …$", "", command)
 
 

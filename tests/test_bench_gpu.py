@@ -42,8 +42,8 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 def run(bench: Any, out: Path, *arguments: str) -> dict[str, Any]:
     tiny = ("--device", "cpu", "--shape", "tiny", "--out", str(out))
     assert bench.main([*tiny, *arguments]) == 0
-    found: dict[str, Any] = json.loads((out / "gpu_grpo.json").read_text())
-    return found
+    results: dict[str, Any] = json.loads((out / "gpu_grpo.json").read_text())
+    return results
 
 
 @pytest.fixture
@@ -55,38 +55,40 @@ def trained(bench: Any, tmp_path: Path) -> Path:
 
 
 def picture_text(out: Path) -> str:
-    found = ElementTree.parse(out / "gpu_grpo.svg").getroot().iter(f"{SVG}text")
-    return " ".join(text for element in found for text in element.itertext())
+    elements = ElementTree.parse(out / "gpu_grpo.svg").getroot().iter(f"{SVG}text")
+    return " ".join(text for element in elements for text in element.itertext())
 
 
 def test_speed_and_equality(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = run(bench, tmp_path, "--parts", "equal,train,rollout")
-    assert found["command"].startswith("python bench/gpu_grpo.py --device cpu")
-    assert {"python", "driver", "cuda", "torch", "transformers", "vllm"} <= found["software"].keys()
-    assert found["peaks"]["flops"] > 0
-    assert found["peaks"]["bandwidth"] > 0
+    results = run(bench, tmp_path, "--parts", "equal,train,rollout")
+    assert results["command"].startswith("python bench/gpu_grpo.py --device cpu")
+    assert {"python", "driver", "cuda", "torch", "transformers", "vllm"} <= results[
+        "software"
+    ].keys()
+    assert results["peaks"]["flops"] > 0
+    assert results["peaks"]["bandwidth"] > 0
 
-    exact, half = found["equal"]
+    exact, half = results["equal"]
     assert (exact["dtype"], exact["loss_off"], exact["gradient_off"]) == ("float32", 0, 0)
     assert (half["dtype"], half["ok"]) == ("bfloat16", True)
     assert half["gradient_off"] > 0
     assert abs(half["loss"]) > 1e-4
 
-    assert {(row["budget_tokens"], row["checkpointing"]) for row in found["train"]} == {
+    assert {(row["budget_tokens"], row["checkpointing"]) for row in results["train"]} == {
         (budget, on) for budget in (128, 256) for on in (False, True)
     }
-    for row in found["train"]:
+    for row in results["train"]:
         assert row["padding"] == 0
         assert 0 < row["mfu"] < 1
         assert 0 < row["tokens_per_s"] <= row["step_tokens_per_s"]
 
-    rows = found["rollout"]
+    rows = results["rollout"]
     assert [(r["engine"], r["batch"]) for r in rows if r["engine"] != "vllm"] == [
         (engine, batch) for engine in ("generate", "coevo_gym") for batch in (2, 4)
     ]
     assert {r["against_generate"] for r in rows if r["engine"] == "generate"} == {1.0}
 
-    met = {target["name"]: target["met"] for target in found["targets"]}
+    met = {target["name"]: target["met"] for target in results["targets"]}
     assert met["equal to the CPU, share of precisions"] is True
     assert met["padding in training"] is True
     assert met["training MFU from 1B weights on"] is None
@@ -94,9 +96,9 @@ def test_speed_and_equality(bench: Any, tmp_path: Path, capsys: pytest.CaptureFi
     assert picture.tag == f"{SVG}svg"
     assert len(list(picture.iter(f"{SVG}svg"))) == 1 + 2 * 2  # each chart in a frame
     assert "padding 0.0%" in capsys.readouterr().out
-    assert found["models"] == [{"name": "random tiny", "random": True, "parameters": 94208}]
+    assert results["models"] == [{"name": "random tiny", "random": True, "parameters": 94208}]
     assert "all of them random" in picture_text(tmp_path)
-    assert found["seconds"].keys() == {"equal", "train", "rollout"}
+    assert results["seconds"].keys() == {"equal", "train", "rollout"}
     page = (tmp_path / "gpu_grpo.md").read_text()
     assert page.count("| random tiny |") == 2 + 4 + len(rows)
 
@@ -108,8 +110,8 @@ def test_random_weights_stand_in_for_a_model_that_is_not_there(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("COEVO_HOME", str(tmp_path / "home"))
-    found = run(bench, tmp_path, "--parts", "equal", "--model", "smollm2")
-    (note,) = found["notes"]
+    results = run(bench, tmp_path, "--parts", "equal", "--model", "smollm2")
+    (note,) = results["notes"]
     assert note.startswith("The model smollm2 is not in ")
     assert note.endswith("In its place: random tiny.")
     page = (tmp_path / "gpu_grpo.md").read_text()
@@ -152,11 +154,11 @@ def test_a_part_that_fails_stops_no_other(
     arguments = ("--device", "cpu", "--out", str(tmp_path), "--parts", "train,rollout")
     assert bench.main(arguments) == 1
     assert "Traceback" in capsys.readouterr().err
-    found = json.loads((tmp_path / "gpu_grpo.json").read_text())
-    assert found["train"] == "failed: RuntimeError: CUDA error: an illegal memory access"
-    assert len(found["rollout"]) >= 4
-    assert found["train"] in (tmp_path / "gpu_grpo.md").read_text()
-    assert found["train"] in picture_text(tmp_path)
+    results = json.loads((tmp_path / "gpu_grpo.json").read_text())
+    assert results["train"] == "failed: RuntimeError: CUDA error: an illegal memory access"
+    assert len(results["rollout"]) >= 4
+    assert results["train"] in (tmp_path / "gpu_grpo.md").read_text()
+    assert results["train"] in picture_text(tmp_path)
 
 
 def gpu_check(out: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
@@ -182,21 +184,21 @@ def gpu_check(out: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_check_uses_an_interpreter_without_the_package(tmp_path: Path) -> None:
-    found = gpu_check(tmp_path, Path(torch.__file__).parents[1])
-    assert found.returncode == 0, found.stderr
-    written = json.loads((tmp_path / "gpu_grpo.json").read_text())
-    assert all(isinstance(written[part], list) for part in ("equal", "train", "rollout"))
+    process = gpu_check(tmp_path, Path(torch.__file__).parents[1])
+    assert process.returncode == 0, process.stderr
+    results = json.loads((tmp_path / "gpu_grpo.json").read_text())
+    assert all(isinstance(results[part], list) for part in ("equal", "train", "rollout"))
     assert "| random tiny | float32 |" in (tmp_path / "gpu_grpo.md").read_text()
     assert "random tiny" in picture_text(tmp_path)
 
 
 def test_the_check_says_which_packages_are_missing(tmp_path: Path) -> None:
-    found = gpu_check(tmp_path)
-    assert found.returncode != 0
-    assert "Traceback" not in found.stdout + found.stderr
+    process = gpu_check(tmp_path)
+    assert process.returncode != 0
+    assert "Traceback" not in process.stdout + process.stderr
     page = (tmp_path / "gpu_grpo.md").read_text()
     for part in ("equal", "train", "rollout"):
-        (line,) = (row for row in found.stdout.splitlines() if row.startswith(f"{part}: "))
+        (line,) = (row for row in process.stdout.splitlines() if row.startswith(f"{part}: "))
         assert line.startswith(f"{part}: skipped: accelerate, gymnasium, ")
         assert line.endswith("torch, transformers not installed")
         assert f"## {part}\n\n{line.removeprefix(f'{part}: ')}" in page
@@ -211,8 +213,8 @@ def test_an_unequal_device_fails(
     monkeypatch.setitem(equal.TOLERANCES, "bfloat16", nothing)
     out = ["--device", "cpu", "--out", str(tmp_path), "--parts", "equal"]
     assert bench.main(out) == 1
-    found = json.loads((tmp_path / "gpu_grpo.json").read_text())
-    assert [row["ok"] for row in found["equal"]] == [True, False]
+    results = json.loads((tmp_path / "gpu_grpo.json").read_text())
+    assert [row["ok"] for row in results["equal"]] == [True, False]
     assert ElementTree.parse(tmp_path / "gpu_grpo.svg").getroot().tag == f"{SVG}svg"
 
 
@@ -264,8 +266,8 @@ def test_targets(bench: Any) -> None:
         {"engine": "coevo_gym", "against_generate": 1.2, "roofline_share": 0.8},
         {"engine": "vllm", "against_generate": 6.0, "roofline_share": 0.4},
     ]
-    found = targets({"equal": "not run", "train": [training, small, lost], "rollout": rows})
-    assert [(target.value, target.met) for target in found] == [
+    goals = targets({"equal": "not run", "train": [training, small, lost], "rollout": rows})
+    assert [(target.value, target.met) for target in goals] == [
         (None, None),
         (0.41, True),
         (0.06, False),
@@ -277,8 +279,8 @@ def test_targets(bench: Any) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["--device", "cuda"]) == 1
-    said = "ConfigError: device is 'cuda', but PyTorch cannot find a GPU."
-    assert said in capsys.readouterr().err
+    message = "ConfigError: device is 'cuda', but PyTorch cannot find a GPU."
+    assert message in capsys.readouterr().err
 
 
 def test_results_on_a_page(bench: Any) -> None:
@@ -286,7 +288,7 @@ def test_results_on_a_page(bench: Any) -> None:
 
     lost = {"model": "m", "budget_tokens": 8192, "checkpointing": True, "compiled": False}
     lost["out_of_memory"] = True
-    found = {
+    results = {
         "card": "H100",
         "date": "2026-01-02",
         "command": "python x",
@@ -300,7 +302,7 @@ def test_results_on_a_page(bench: Any) -> None:
         "rollout": [{"model": "m", "engine": "vllm", "remark": "failed: a|b\nc"}],
         "targets": [{"name": "speed", "wanted": "> 1", "value": 0.5, "met": False}],
     }
-    lines = table(found).splitlines()
+    lines = table(results).splitlines()
     for line in (
         "# H100, 2026-01-02",
         "- reached: 500.00 TFLOP/s in bfloat16 (50% of the data sheet), 3,000 GB/s",

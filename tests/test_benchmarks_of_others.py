@@ -145,11 +145,11 @@ def test_a_broken_plug_in_is_one_warning_and_the_others_work(
 ) -> None:
     plugin("kettle", **broken)
     plugin("pan")
-    *said, warning = python(2 * LIST).splitlines()
-    names = [name for name in said[0].split() if name != "other"]
+    *lines, warning = python(2 * LIST).splitlines()
+    names = [name for name in lines[0].split() if name != "other"]
     assert names == ["webshop", "bfcl", "alfworld", "appworld", "pan"]
-    assert said[0] == said[1]
-    assert len(said) == 2
+    assert lines[0] == lines[1]
+    assert len(lines) == 2
     assert warning.startswith(
         "Plug-in 'kettle' of plugin-kettle 1.2 cannot be loaded: plugin_kettle"
     )
@@ -164,18 +164,18 @@ def test_a_broken_plug_in_is_one_warning_and_the_others_work(
 def test_an_env_id_belongs_to_one_benchmark(plugin: Callable[..., None], python: Python) -> None:
     text = SPEC.format(name="kettle", env_id="CoEvolve-WebShop-v0", env="plugin_kettle:Env")
     plugin("kettle", text)
-    said = python(LIST)
-    assert said.startswith("webshop bfcl alfworld appworld\n")
-    assert "Env 'CoEvolve-WebShop-v0' is already registered" in said
+    output = python(LIST)
+    assert output.startswith("webshop bfcl alfworld appworld\n")
+    assert "Env 'CoEvolve-WebShop-v0' is already registered" in output
 
 
 def test_envs_and_doctor_show_a_broken_plug_in(plugin: Callable[..., None], python: Python) -> None:
     plugin("kettle", "SPEC = 7")
     code = "import sys; from coevo_gym.cli import main; sys.argv[0] = 'coevo'; main()"
     assert "a plug-in from plugin-kettle 1.2 that cannot be used" in python(code, "envs")
-    shown = python(code, "doctor")
-    assert "kettle: not ready" in shown
-    assert "webshop: ready" in shown
-    listed = json.JSONDecoder().raw_decode(python(code, "envs", "--json"))[0]
-    assert [row["benchmark"] for row in listed][-1] == "kettle"
-    assert "plugin-kettle 1.2" in listed[-1]["missing"]
+    output = python(code, "doctor")
+    assert "kettle: not ready" in output
+    assert "webshop: ready" in output
+    rows = json.JSONDecoder().raw_decode(python(code, "envs", "--json"))[0]
+    assert [row["benchmark"] for row in rows][-1] == "kettle"
+    assert "plugin-kettle 1.2" in rows[-1]["missing"]

@@ -170,10 +170,10 @@ def test_play_shows_what_is_asked_for(benchmark: str, request: pytest.FixtureReq
     observation, _ = env.reset(seed=1)
     asked = env.instruction
     env.close()
-    shown = coevo("play", benchmark, "--seed", "1", COLUMNS="3000").stdout
-    assert asked in shown
+    text = coevo("play", benchmark, "--seed", "1", COLUMNS="3000").stdout
+    assert asked in text
     for line in observation.split(" [SEP] ") if asked in observation else ():
-        assert all(part in shown for part in line.splitlines() if asked not in part)
+        assert all(part in text for part in line.splitlines() if asked not in part)
 
 
 def test_an_action_may_have_several_lines(appworld_root: Path) -> None:
@@ -224,8 +224,8 @@ def test_nothing_that_is_there_to_be_copied_is_broken(columns: str, tmp_path: Pa
     keys = [
         row["key"] for row in json.loads(coevo("config", "show", "quickstart", "--json").stdout)
     ]
-    shown = coevo("config", "show", "quickstart", **narrow).stdout.split()
-    assert not set(keys) - set(shown)
+    words = coevo("config", "show", "quickstart", **narrow).stdout.split()
+    assert not set(keys) - set(words)
     assert "CoEvolve-ALFWorld-v0" in coevo("envs", **narrow).stdout
 
 

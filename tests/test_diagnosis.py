@@ -80,20 +80,20 @@ def test_a_benchmark_without_labels_is_explained() -> None:
 
 def test_a_benchmark_with_scenarios_set_aside_labels_as_before() -> None:
     done = episode([PRESS, WRONG])
-    found = diagnosable(benchmark_of("toy", 0.5)).diagnose(done)
-    assert found == diagnosable(get_benchmark("toy")).diagnose(done)
+    diagnosis = diagnosable(benchmark_of("toy", 0.5)).diagnose(done)
+    assert diagnosis == diagnosable(get_benchmark("toy")).diagnose(done)
 
 
 def test_an_episode_that_succeeds_has_no_mode_of_failure() -> None:
     labels = [TurnLabel.PASS, TurnLabel.SPURIOUS_TOOL_CALL]
-    found = diagnosis_of(labels, success=True, modes=["spurious_tool_call"])
-    assert found == Diagnosis(("pass", "spurious_tool_call"))
+    diagnosis = diagnosis_of(labels, success=True, modes=["spurious_tool_call"])
+    assert diagnosis == Diagnosis(("pass", "spurious_tool_call"))
 
 
 def test_each_kind_of_failure_is_told_once_in_the_order_they_came_about() -> None:
     labels = [TurnLabel.SPURIOUS_TOOL_CALL, TurnLabel.EMPTY_TURN, TurnLabel.NOT_REACHED]
-    found = failures_in([*labels[:1], *labels])
-    assert found == ("spurious_tool_call", "empty_turn_model_response")
+    failures = failures_in([*labels[:1], *labels])
+    assert failures == ("spurious_tool_call", "empty_turn_model_response")
 
 
 @pytest.mark.parametrize(
@@ -145,11 +145,11 @@ steps = st.builds(
 )
 def test_any_episode_is_labelled(benchmark: str, done: Trajectory) -> None:
     """Whatever was said and shown, and whatever a report holds."""
-    found = diagnosable(get_benchmark(benchmark)).diagnose(done)
-    assert set(found.turns) <= set(TurnLabel)
-    check_modes(benchmark, found.modes)
-    assert not (done.success and found.modes)
+    diagnosis = diagnosable(get_benchmark(benchmark)).diagnose(done)
+    assert set(diagnosis.turns) <= set(TurnLabel)
+    check_modes(benchmark, diagnosis.modes)
+    assert not (done.success and diagnosis.modes)
     if benchmark != "bfcl":
-        assert len(found.turns) <= 1
+        assert len(diagnosis.turns) <= 1
         if done.success:
-            assert found.turns == ("pass",)
+            assert diagnosis.turns == ("pass",)

@@ -109,7 +109,7 @@ def _words(draw: st.DrawFn, data: Data, other: Task) -> None:
     form = draw(st.sampled_from(FORMS))
     data["instruction"] = form(data["instruction"])
     for part, field in TEXTS[data["benchmark"]]:
-        data[part][field] = _written(data[part][field], form)
+        data[part][field] = _rewrite(data[part][field], form)
 
 
 def _names(draw: st.DrawFn, data: Data, other: Task) -> None:
@@ -166,8 +166,8 @@ CHANGES = (_goal, _scenario, _labels, _words, _names, _unused_key, _order, _call
 """In the order in which they can be made."""
 
 
-def _written(value: Any, form: Callable[[str], str]) -> Any:
-    return form(value) if isinstance(value, str) else [_written(item, form) for item in value]
+def _rewrite(value: Any, form: Callable[[str], str]) -> Any:
+    return form(value) if isinstance(value, str) else [_rewrite(item, form) for item in value]
 
 
 # Routes into training.
@@ -360,9 +360,9 @@ def assert_all_pass(benchmark: Benchmark, tasks: Sequence[Task], folder: Path) -
     write_tasks(path, tasks)
     env = gym.make(benchmark.env_id, tasks=str(path), disable_env_checker=True)
     assert list(env.unwrapped.tasks) == list(tasks)  # type: ignore[attr-defined]
-    shown = [task for task in tasks if task.solution]
-    write_tasks(path, shown)
-    assert list(read_demonstrations(path, benchmark)) == shown
+    demonstrations = [task for task in tasks if task.solution]
+    write_tasks(path, demonstrations)
+    assert list(read_demonstrations(path, benchmark)) == demonstrations
     pool = TaskPool(tasks)
     again = TaskPool()
     again.load_state_dict(json.loads(json.dumps(pool.state_dict())))
@@ -382,8 +382,8 @@ def evolved(benchmark: Benchmark) -> Iterator[Task]:
     for seed in count():
         rng = np.random.default_rng(seed)
         context = Context(kind="unguided", task=tasks[int(rng.integers(len(tasks)))])
-        (found,) = explorer.explore([context], [rng])
-        for draft in found.drafts:
+        (exploration,) = explorer.explore([context], [rng])
+        for draft in exploration.drafts:
             task = run_gates(gates, draft, context=context).task
             if task is not None and task.id not in seen:
                 seen.add(task.id)

@@ -12,8 +12,8 @@ TEXT = (ROOT / "Dockerfile").read_text()
 
 def installed(text: str) -> set[str]:
     """System packages that a script installs."""
-    found = re.findall(r"apt-get install ((?:[^&|\n]|\\\n)+)", text.replace("\\\n", " "))
-    return {word for words in found for word in words.split() if not word.startswith("-")}
+    matches = re.findall(r"apt-get install ((?:[^&|\n]|\\\n)+)", text.replace("\\\n", " "))
+    return {word for words in matches for word in words.split() if not word.startswith("-")}
 
 
 def test_what_is_copied_is_there() -> None:

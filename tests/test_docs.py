@@ -57,9 +57,9 @@ def test_the_python_of_a_page_runs(
     engine(page.stem)
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {"__name__": "page"}
-    for block, shown in _PYTHON.findall(page.read_text()):
+    for block, expected in _PYTHON.findall(page.read_text()):
         exec(compile(block, str(page), "exec", dont_inherit=True), scope)
-        assert capsys.readouterr().out.endswith(shown)
+        assert capsys.readouterr().out.endswith(expected)
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
@@ -99,7 +99,7 @@ def test_the_python_of_a_page_that_needs_a_model_knows_all_its_names(page: Path)
     blocks = re.findall(r"^```py(?:thon)?\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     if not blocks:
         return
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "-"],
         input="\n".join(blocks),
         capture_output=True,
@@ -107,7 +107,7 @@ def test_the_python_of_a_page_that_needs_a_model_knows_all_its_names(page: Path)
         timeout=600,
         check=False,
     )
-    assert found.returncode == 0, found.stdout
+    assert process.returncode == 0, process.stdout
 
 
 def commands(program: str, text: str) -> Iterator[list[str]]:
@@ -132,8 +132,8 @@ def test_the_commands_of_a_page_are_those_there_are(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_extras_that_a_page_names_are_those_there_are(page: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = re.findall(r"pip install [^`\n]*\[([\w,-]+)\]", page.read_text())
-    assert {name for names in named for name in names.split(",")} <= {
+    matches = re.findall(r"pip install [^`\n]*\[([\w,-]+)\]", page.read_text())
+    assert {name for names in matches for name in names.split(",")} <= {
         *project["optional-dependencies"]
     }
 
@@ -145,7 +145,7 @@ def test_who_installs_as_told_can_train_and_open_the_viewer(page: str) -> None:
 
 def check_command(command: Any, words: list[str]) -> None:
     """Fail if a call names a verb, an option or a setting that there is not."""
-    said = " ".join(words)
+    command_line = " ".join(words)
     while hasattr(command, "commands") and words and words[0] in command.commands:
         command, words = command.commands[words[0]], words[1:]
     if words and "list" in getattr(command, "commands", {}):
@@ -158,21 +158,23 @@ def check_command(command: Any, words: list[str]) -> None:
             free += 1
             continue
         name, equals, value = word.partition("=")
-        assert name in {*options, "--help"}, f"coevo {said}: there is no {name}"
+        assert name in {*options, "--help"}, f"coevo {command_line}: there is no {name}"
         if name != "--help" and not options[name].is_flag and not equals:
-            assert words, f"coevo {said}: {name} needs a value"
+            assert words, f"coevo {command_line}: {name} needs a value"
             value, *words = words
         if name == "--set":
-            check_setting(value, said)
+            check_setting(value, command_line)
     arguments = [one.nargs for one in command.params if one.param_type_name == "argument"]
-    assert -1 in arguments or free <= sum(arguments), f"coevo {said}: takes {arguments} arguments"
+    assert -1 in arguments or free <= sum(arguments), (
+        f"coevo {command_line}: takes {arguments} arguments"
+    )
 
 
-def check_setting(text: str, said: str) -> None:
+def check_setting(text: str, command_line: str) -> None:
     """Fail if KEY=VALUE sets what is no setting."""
     key = text.partition("=")[0]
     known = (annotation_of(RunConfig, full) for full in (key, f"{key}.name", f"{key}.kind"))
-    assert any(one is not None for one in known), f"coevo {said}: there is no setting {key}"
+    assert any(one is not None for one in known), f"coevo {command_line}: there is no setting {key}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -220,7 +222,7 @@ def test_settings_that_pages_docstrings_and_templates_name_exist_under_this_name
     known = {*leaves(RunConfig), *(f"method.{key}" for key in own)}
     parts = [key.split(".") for key in known]
     sections = {".".join(part[:n]) for part in parts for n in range(1, len(part))}
-    named: dict[str, set[str]] = {}
+    places: dict[str, set[str]] = {}
     for path in NAMING:
         text = path.read_text(encoding="utf-8")
         keys = set(_DOTTED.findall(text)) - NO_SETTINGS
@@ -228,15 +230,15 @@ def test_settings_that_pages_docstrings_and_templates_name_exist_under_this_name
             with suppress(ValueError, SyntaxError):  # it holds more than literals
                 keys |= {key for key, _ in flat({section: ast.literal_eval(code)})}
         for key in keys:
-            named.setdefault(key, set()).add(str(path.relative_to(ROOT)))
-    assert len(named) > 200
-    wrong = {key: named[key] for key in named.keys() - known - sections}
+            places.setdefault(key, set()).add(str(path.relative_to(ROOT)))
+    assert len(places) > 200
+    wrong = {key: places[key] for key in places.keys() - known - sections}
     assert not wrong
 
 
 def test_error_messages_that_are_explained_are_said() -> None:
     rooms = [ROOT / name for name in ("coevo_gym", *WINGS)]
-    said = [text for room in rooms for path in room.rglob("*.py") for text in texts_of(path)]
+    messages = [text for room in rooms for path in room.rglob("*.py") for text in texts_of(path)]
     pages = [ROOT / "docs" / name for name in ("errors.md", "troubleshooting.md")]
     quoted = [text for page in pages for text in _QUOTED.findall(page.read_text())]
     assert len(quoted) > 45
@@ -244,7 +246,7 @@ def test_error_messages_that_are_explained_are_said() -> None:
         parts = [part.strip() for part in message.split("…") if part.strip(" .,:")]
         assert parts, f"nothing is left of {message!r}"
         pattern = re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
-        near = (text for text in said if max(parts, key=len) in text)
+        near = (text for text in messages if max(parts, key=len) in text)
         assert any(pattern.search(text) for text in near), f"nothing says: {message}"
 
 

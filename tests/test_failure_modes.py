@@ -12,7 +12,7 @@ import pytest
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.trajectory import EndReason, Step
 from coevo_gym.envs.diagnosis import diagnosable
-from coevo_gym.envs.modes import COMMON, EXHAUSTED, FORMAT, LOOP, REPEATED, listed_modes, stretches
+from coevo_gym.envs.modes import COMMON, EXHAUSTED, FORMAT, LOOP, REPEATED, list_modes, stretches
 from tests.diagnosing import episode
 
 BENCH = Path(__file__).parents[1] / "bench" / "failure_modes.py"
@@ -49,9 +49,9 @@ def test_broken_references_fail_as_they_were_broken(
     engine(benchmark)
     assert bench.main([benchmark, f"--tasks={n_tasks}", "--each=2"]) == 0
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
-    named = {row[1] for row in rows if row[0] == f"| {benchmark}"}
-    listed = set(diagnosable(get_benchmark(benchmark)).modes)
-    assert named == {*listed - NEVER_BY_ENV.get(benchmark, set()), "none: unbroken"}
+    labels = {row[1] for row in rows if row[0] == f"| {benchmark}"}
+    modes = set(diagnosable(get_benchmark(benchmark)).modes)
+    assert labels == {*modes - NEVER_BY_ENV.get(benchmark, set()), "none: unbroken"}
 
 
 def test_an_action_without_effect_leaves_the_state_as_it_was() -> None:
@@ -65,10 +65,10 @@ def test_own_modes_come_first_and_the_last_resort_only_alone() -> None:
     failing = [Step("hall", "", "open", error_kind="no")] * 6
     cut = episode(failing, end=EndReason.MAX_STEPS)
     steps = stretches(failing)
-    assert listed_modes(["own"], cut, steps, modes=COMMON)[:3] == ("own", REPEATED, LOOP)
-    assert listed_modes([REPEATED], cut, steps, modes=[FORMAT, REPEATED]) == (REPEATED,)
-    assert listed_modes([], cut, [], modes=COMMON) == (EXHAUSTED,)
-    assert listed_modes([], cut, [], modes=[FORMAT]) == ()
-    assert listed_modes(["own"], cut, [], modes=COMMON) == ("own",)
+    assert list_modes(["own"], cut, steps, modes=COMMON)[:3] == ("own", REPEATED, LOOP)
+    assert list_modes([REPEATED], cut, steps, modes=[FORMAT, REPEATED]) == (REPEATED,)
+    assert list_modes([], cut, [], modes=COMMON) == (EXHAUSTED,)
+    assert list_modes([], cut, [], modes=[FORMAT]) == ()
+    assert list_modes(["own"], cut, [], modes=COMMON) == ("own",)
     ended = episode(failing, end=EndReason.FAILED)
-    assert listed_modes([], ended, steps, modes=[EXHAUSTED]) == ()
+    assert list_modes([], ended, steps, modes=[EXHAUSTED]) == ()

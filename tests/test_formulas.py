@@ -85,8 +85,8 @@ def test_numbers(name: str) -> None:
     if name.startswith(("ppo", "rest")):
         pytest.importorskip("torch")
     inputs, expected = NUMBERS[name]
-    found = FORMULAS[name](inputs)
-    assert equal(found, expected), found
+    actual = FORMULAS[name](inputs)
+    assert equal(actual, expected), actual
 
 
 def run(tmp_path: Path, *entries: Any, only: str = "") -> int:
@@ -102,11 +102,11 @@ def test_all_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_differs_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, RIGHT, WRONG, BROKEN) == 1
-    told = capsys.readouterr().out
-    assert "rloo: 1 agree, 2 differ" in told
-    assert "rloo#1 differs: expected [1, -0.5, -0.4], found [1.0, -0.5, -0.5]" in told
-    assert "rloo#2 differs" in told
-    assert "KeyError" in told
+    output = capsys.readouterr().out
+    assert "rloo: 1 agree, 2 differ" in output
+    assert "rloo#1 differs: expected [1, -0.5, -0.4], found [1.0, -0.5, -0.5]" in output
+    assert "rloo#2 differs" in output
+    assert "KeyError" in output
 
 
 def test_unknown_formulas_fail_only_if_they_are_selected(
@@ -143,7 +143,7 @@ def test_a_bad_file_is_explained(
 
 
 @pytest.mark.parametrize(
-    ("found", "expected", "same"),
+    ("actual", "expected", "same"),
     [
         (1.0 + 9e-9, 1, True),
         (1.0 + 2e-8, 1, False),
@@ -159,8 +159,8 @@ def test_a_bad_file_is_explained(
         (None, 0, False),
     ],
 )
-def test_what_is_equal(found: Any, expected: Any, same: bool) -> None:
-    assert equal(found, expected) is same
+def test_what_is_equal(actual: Any, expected: Any, same: bool) -> None:
+    assert equal(actual, expected) is same
 
 
 def test_the_command(tmp_path: Path) -> None:

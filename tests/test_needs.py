@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[1]
 
 def pytest_without_bubblewrap(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run one small test where bwrap is not on the PATH."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("CI", "PATH")}
+    base = {name: value for name, value in os.environ.items() if name not in ("CI", "PATH")}
     options = "-q -p no:cacheprovider tests/test_needs.py -k nothing_is_needed"
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options.split()],
         cwd=ROOT,
-        env=kept | {"PATH": str(folder)} | environment,
+        env=base | {"PATH": str(folder)} | environment,
         capture_output=True,
         text=True,
         timeout=600,
@@ -34,7 +34,7 @@ def test_nothing_is_needed() -> None:
 @pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 4)])
 def test_without_bubblewrap(ci: str, code: int, tmp_path: Path) -> None:
     done = pytest_without_bubblewrap(tmp_path, **({"CI": ci} if ci else {}))
-    said = done.stdout + done.stderr
-    assert done.returncode == code, said
-    assert "bwrap is not on the PATH. Install bubblewrap" in said
-    assert ("CI leaves out no test" if ci else "Tests were skipped.") in said
+    output = done.stdout + done.stderr
+    assert done.returncode == code, output
+    assert "bwrap is not on the PATH. Install bubblewrap" in output
+    assert ("CI leaves out no test" if ci else "Tests were skipped.") in output

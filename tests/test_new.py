@@ -76,8 +76,8 @@ def test_no_name_of_the_skeleton_is_left(place: Place) -> None:
 
 
 def test_it_keeps_its_contract_as_written(place: Place) -> None:
-    said = place.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "coevo-tea-room")
-    assert f"{len(CHECKS) + len(BENCHMARK_CHECKS)} passed" in said
+    output = place.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "coevo-tea-room")
+    assert f"{len(CHECKS) + len(BENCHMARK_CHECKS)} passed" in output
 
 
 def test_it_is_listed_and_ready(place: Place) -> None:
@@ -92,8 +92,10 @@ def test_it_is_listed_and_ready(place: Place) -> None:
 
 def test_it_is_played_and_evaluated(place: Place) -> None:
     assert "into the" in place.coevo("play", "tea_room", "--seed", "1", stdin="1\nq\n")
-    said = place.coevo("eval", "tea_room", "--policy", "scripted", "--set", "evaluation.n_tasks=5")
-    assert "100.0%" in said
+    output = place.coevo(
+        "eval", "tea_room", "--policy", "scripted", "--set", "evaluation.n_tasks=5"
+    )
+    assert "100.0%" in output
 
 
 @pytest.mark.slow
@@ -103,8 +105,8 @@ def test_it_is_trained_resumed_and_reported(place: Place) -> None:
         "n_tasks = 40", "n_tasks = 8"
     )
     (place.folder / "tea.toml").write_text(short)
-    said = place.coevo("train", "tea.toml")
-    assert "coevolve" in said
+    output = place.coevo("train", "tea.toml")
+    assert "coevolve" in output
     assert "tea-run" in place.coevo("resume", "tea-run")
     place.coevo("report", "tea-run")
     assert "tea_room" in (place.folder / "runs" / "tea-run" / "report.html").read_text()
@@ -121,8 +123,8 @@ def test_a_gate_keeps_its_contract_as_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["method", "curriculum"])
 def test_a_method_keeps_its_contract_as_written(kind: str, tmp_path: Path) -> None:
     place = Place(tmp_path)
-    said = place.coevo("new", kind, "my_way")
-    assert "--set plugins.methods=methods --set arms=my_way" in said
+    output = place.coevo("new", kind, "my_way")
+    assert "--set plugins.methods=methods --set arms=my_way" in output
     assert place.run("methods/my_way.py") == f"my_way keeps the contract of a {kind}.\n"
     text = (tmp_path / "methods" / "my_way.py").read_text()
     assert 'methods = "methods"' in text
@@ -136,9 +138,9 @@ def test_methods_as_written_are_arms_of_a_run(place: Place) -> None:
     short = settings.replace("max_steps = 6", "max_steps = 2")
     arms = 'arms = ["my_way", "rare_first"]\n'
     (place.folder / "my.toml").write_text(f'{arms}{short}\n[plugins]\nmethods = "methods"\n')
-    said = place.coevo("train", "my.toml")
-    assert "my_way" in said
-    assert "rare_first" in said
+    output = place.coevo("train", "my.toml")
+    assert "my_way" in output
+    assert "rare_first" in output
     place.coevo("resume", "my-run")
     assert "rare_first" in (place.folder / "runs" / "my-run" / "report.html").read_text()
 
@@ -168,8 +170,8 @@ class _Broken(CoEvolve):
         super().load_state_dict(state)
 
     def metrics(self) -> dict[str, float]:
-        found = super().metrics()
-        return {**found, "tasks": len(self.pool)} if self.promise == "metrics" else found
+        values = super().metrics()
+        return {**values, "tasks": len(self.pool)} if self.promise == "metrics" else values
 
     def apply(self, result: RoundResult) -> None:
         if self.promise == "twice":

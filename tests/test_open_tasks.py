@@ -78,11 +78,11 @@ def test_an_open_task_cannot_be_relabelled(change: dict[str, Any]) -> None:
 def test_it_can_be_explored_and_is_never_solved() -> None:
     agent = ScriptedAgent(TRAIN[0].solution, after="done")
     with closing(EnvPool(lambda: gym.make("Toy-v0"))) as envs:
-        found = run_one(TrainingEpisode(FREE, seed=0), agent, envs)
-    assert isinstance(found, Finished)
-    assert (found.record.success, found.record.score) == (False, 0.0)
-    assert found.record.end_reason is EndReason.FAILED
-    assert found.record.actions == TRAIN[0].solution
+        outcome = run_one(TrainingEpisode(FREE, seed=0), agent, envs)
+    assert isinstance(outcome, Finished)
+    assert (outcome.record.success, outcome.record.score) == (False, 0.0)
+    assert outcome.record.end_reason is EndReason.FAILED
+    assert outcome.record.actions == TRAIN[0].solution
 
 
 def test_the_pool_refuses_it() -> None:
@@ -196,8 +196,8 @@ def test_walks_through_it_can_be_drafted_from_by_rule(
     task = benchmark.tasks(Split.TRAIN)[0]
     env = make_env(name, benchmark.open(task), max_steps=20)
     while not env.info["end_reason"]:
-        found = benchmark.choices(env.view)
-        env.step(found[1 + int(rng.integers(len(found) - 1))])  # the first may be to stop
+        options = benchmark.choices(env.view)
+        env.step(options[1 + int(rng.integers(len(options) - 1))])  # the first may be to stop
     walked = trajectory_of(env)
     env.close()
     for source in (task, env.task):
@@ -267,7 +267,7 @@ def test_no_turn_of_a_conversation_is_shown() -> None:
             held_out = {name for _, names in world.held_out for name in names}
             assert held_out <= {tool["function"]["name"] for tool in tools}
             text = free.to_json() + str(env.view)
-            assert not [said for said in world.turns if len(said) > 3 and said in text]
+            assert not [turn for turn in world.turns if len(turn) > 3 and turn in text]
             *_, terminated, _, info = env.step("I have seen enough.")
             assert (terminated, info["success"], info["bfcl.verdicts"]) == (True, False, "[]")
 
@@ -276,9 +276,9 @@ def test_the_person_served_has_no_chore(appworld_root: Path) -> None:
     benchmark = proposable(get_benchmark("appworld"))
     task = benchmark.tasks(Split.TRAIN, "builtin")[0]
     env = make_env("appworld", benchmark.open(task))
-    told, *_ = env.step("print(apis.supervisor.show_active_task())")
-    assert task.instruction not in told
-    assert "try out what they can do" in told
+    observation, *_ = env.step("print(apis.supervisor.show_active_task())")
+    assert task.instruction not in observation
+    assert "try out what they can do" in observation
     *_, terminated, _, info = env.step("apis.supervisor.complete_task()")
     assert (terminated, info["score"], info["appworld.tests_total"]) == (True, 0.0, -1)
     with pytest.raises(ResetNeeded):
@@ -304,10 +304,10 @@ def test_a_purchase_that_nobody_wanted_is_shown_without_a_score() -> None:
     task = benchmark.tasks(Split.TRAIN, "builtin")[0]
     env = make_env("webshop", benchmark.open(task))
     for action in task.solution:
-        told, *_ = env.step(action)
-    assert task.scenario in told
-    assert "Reward" not in told
-    assert "score" not in told
+        observation, *_ = env.step(action)
+    assert task.scenario in observation
+    assert "Reward" not in observation
+    assert "score" not in observation
     env.close()
 
 

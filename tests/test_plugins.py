@@ -34,9 +34,9 @@ lazy = static.preset("{name}_lazy", "Mine, too.", learner={{"epochs": 1}})
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "methods"
-    found.mkdir()
-    return found
+    path = tmp_path / "methods"
+    path.mkdir()
+    return path
 
 
 def load(folder: Path, *sets: str) -> dict[str, tuple[str, int]]:
@@ -44,8 +44,8 @@ def load(folder: Path, *sets: str) -> dict[str, tuple[str, int]]:
     approve(Demand(str(folder)))
     toml = folder.parent / "mine.toml"
     toml.write_text('[plugins]\nmethods = "methods"\n')
-    found = arm_configs(load_config(str(toml), sets=sets, environ={}).config)
-    return {name: (arm.method, arm.learner.epochs) for name, arm in found.items()}
+    arms = arm_configs(load_config(str(toml), sets=sets, environ={}).config)
+    return {name: (arm.method, arm.learner.epochs) for name, arm in arms.items()}
 
 
 def test_a_folder_of_methods(folder: Path) -> None:

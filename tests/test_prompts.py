@@ -51,8 +51,8 @@ def test_a_short_prompt_is_a_fraction_of_the_usual_one(name: str, benchmark: str
     observation, *_, info = env.step(task.solution[0])
     view = View(task.instruction, observation, info)
     assert 3 * len(short.system(view)) < len(usual.system(view))
-    shown = observation.lower() if name == "webshop" else observation  # as actions are written
-    assert short.first(view) == shown
+    expected = observation.lower() if name == "webshop" else observation  # as actions are written
+    assert short.first(view) == expected
     assert task.instruction.lower() not in short.turn(view)
     assert len(short.turn(view)) < len(usual.turn(view))
 
@@ -111,13 +111,13 @@ def test_every_benchmark_has_words_for_explorers(name: str) -> None:
     info = {"bfcl.tools": "[]", "admissible": (), "webshop.reason": ""}
     view = View("Do it.", "A page.", info, cues=(Cue("Look.", "system"),))
     for thinking in (False, True):
-        told = prompt.for_explorers.system(view, thinking=thinking)
-        assert told != prompt.system(view, thinking=thinking)
-        assert "explore" in told.splitlines()[0]
-        assert ("<think>" in told) == thinking
-        assert told.count("Look.") == 1
+        text = prompt.for_explorers.system(view, thinking=thinking)
+        assert text != prompt.system(view, thinking=thinking)
+        assert "explore" in text.splitlines()[0]
+        assert ("<think>" in text) == thinking
+        assert text.count("Look.") == 1
         assert not [
-            words for words in GRADING if words in told.replace("no purchase is judged", "")
+            words for words in GRADING if words in text.replace("no purchase is judged", "")
         ]
     lines = prompt.tasks.splitlines()
     assert 3 <= len(lines) <= 5
@@ -200,9 +200,9 @@ def test_alfworld_says_what_more_is_possible(engine: Callable[[str], None]) -> N
     for action in task.solution[:-1]:
         env.step(action)
         text = prompt.turn(env.view)
-        listed = text.partition("\nPossible here: ")[2].split("; ")
+        commands = text.partition("\nPossible here: ")[2].split("; ")
         usual = {"help", "inventory", "look"}
-        assert set(filter(None, listed)) == {
+        assert set(filter(None, commands)) == {
             a for a in env.view.info["admissible"] if not a.startswith("go to ") and a not in usual
         }
 

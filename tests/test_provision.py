@@ -80,11 +80,13 @@ def test_only_files_with_the_hash_of_the_lock_are_installed(tmp_path: Path, righ
 
 
 def test_a_wrong_hash_is_told_by_uv_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "error: Failed to download `mpmath==1.3.0`\n  cause: Hash mismatch for `mpmath==1.3.0`"
+    message = (
+        "error: Failed to download `mpmath==1.3.0`\n  cause: Hash mismatch for `mpmath==1.3.0`"
+    )
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         assert ["--require-hashes", "--requirement", str(bfcl.LOCK)] == command[-3:]
-        return subprocess.CompletedProcess(command, 1, "", said)
+        return subprocess.CompletedProcess(command, 1, "", message)
 
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(EnvBackendError, match=r"pip rejected bfcl-eval==\S+ and mpmath==\S+: "):
@@ -126,9 +128,9 @@ def die_at_rename(n: int) -> None:
     names = iter(range(99))
     rename = Path.rename
 
-    def counted(path: Path, target: Path) -> Path:
+    def count_and_rename(path: Path, target: Path) -> Path:
         if next(names) == n:
             os._exit(9)
         return rename(path, target)
 
-    Path.rename = counted  # type: ignore[method-assign, assignment]
+    Path.rename = count_and_rename  # type: ignore[method-assign, assignment]

@@ -17,13 +17,13 @@ from coevo_gym.methods.method import MethodSpec
 @pytest.fixture
 def methods(monkeypatch: pytest.MonkeyPatch) -> Registry:
     """The methods beside those of two installed packages."""
-    found = [
+    entries = [
         EntryPoint("good", "coevo_gym.methods.coevolve:static", "coevo_gym.methods"),
         EntryPoint("broken", "no_such_package.methods:mine", "coevo_gym.methods"),
         EntryPoint("nameless", "coevo_gym.methods.coevolve:gone", "coevo_gym.methods"),
         EntryPoint("static", "coevo_gym.methods.coevolve:coevolve", "coevo_gym.methods"),
     ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: found)
+    monkeypatch.setattr(registry, "entry_points", lambda group: entries)
     home, default = "coevo_gym.methods:NAMES", "coevo_gym.methods:DEFAULT"
     return Registry("method", home=home, default=default, group="coevo_gym.methods")
 

@@ -77,8 +77,8 @@ def test_the_env_is_one_like_every_other(sums: RowsBenchmark) -> None:
 def test_answers_of_references_are_right_and_the_empty_one_is_wrong(sums: RowsBenchmark) -> None:
     for split in ("train", "val", "test"):
         for task in sums.tasks(split):
-            found = sums.replay(task, sums.demonstration(task))
-            assert found.solves, task.name
+            result = sums.replay(task, sums.demonstration(task))
+            assert result.solves, task.name
     assert coevo_gym.evaluate("threes", "scripted").success == 1.0
     assert 0 < coevo_gym.evaluate("threes", "random", samples=8).success < 1
 
@@ -103,10 +103,10 @@ def test_messages_are_a_prompt_with_a_system_message() -> None:
     ]
     chat = from_rows([{"messages": talk[:2]}, {"messages": talk}, {"prompt": "p"}], check)
     tasks = [task for split in ("train", "val", "test") for task in chat.tasks(split)]
-    said = {task.instruction: task.world.system for task in tasks}  # type: ignore[attr-defined]
-    assert said["Hello"] == "Be brief."
-    assert said["User: Hello\n\nAssistant: Hi!\n\nUser: Who are you?"] == "Be brief."
-    assert said["p"] == ""
+    systems = {task.instruction: task.world.system for task in tasks}  # type: ignore[attr-defined]
+    assert systems["Hello"] == "Be brief."
+    assert systems["User: Hello\n\nAssistant: Hi!\n\nUser: Who are you?"] == "Be brief."
+    assert systems["p"] == ""
 
 
 # Splits.
@@ -122,15 +122,15 @@ def test_a_held_out_row_under_another_id_with_other_blanks_or_case_is_not_for_tr
     again = [
         {"id": f"x{n}", "prompt": f" {prompt.upper()}\u200b "} for n, prompt in enumerate(prompts)
     ]
-    found = RowsBenchmark("some", from_rows_read(rows), RowRules(check))
+    benchmark = RowsBenchmark("some", from_rows_read(rows), RowRules(check))
     copies = {row.id: row for row in from_rows_read(again)}
     for split in (Split.TRAIN, Split.VAL, Split.TEST):
-        for task in found.tasks(split):
+        for task in benchmark.tasks(split):
             copy = copies[task.name.replace("some/", "x")]
             if copy.scenario == task.scenario:
                 words = {"instruction": copy.request, "scenario": copy.scenario, "name": copy.id}
                 claim = task.model_copy(update={**words, "split": Split.TRAIN})
-                assert found.side_of(claim) is split
+                assert benchmark.side_of(claim) is split
 
 
 def from_rows_read(rows: list[dict[str, Any]]) -> list[Any]:
@@ -164,8 +164,8 @@ def test_a_prompt_that_is_listed_as_training_and_as_test_is_a_test_task() -> Non
 def test_splits_hold_when_rows_are_added(sums: RowsBenchmark) -> None:
     more = from_rows([*ROWS, *({"prompt": f"New {n}"} for n in range(40))], check)
     for split in (Split.TRAIN, Split.VAL, Split.TEST):
-        kept = {task.instruction for task in sums.tasks(split)}
-        assert kept <= {task.instruction for task in more.tasks(split)}
+        instructions = {task.instruction for task in sums.tasks(split)}
+        assert instructions <= {task.instruction for task in more.tasks(split)}
 
 
 def test_rows_may_name_their_splits() -> None:
@@ -384,9 +384,9 @@ def test_a_row_that_is_changed_by_the_function_stays_as_it_was() -> None:
         row["answer"] = answer
         return len(row) == 2
 
-    kept = from_rows([{"prompt": "p", "answer": "a"}], verify)
-    assert play(kept, "b")[0] == 1.0
-    assert kept.demonstration(kept.tasks("train")[0]) == ("a",)
+    benchmark = from_rows([{"prompt": "p", "answer": "a"}], verify)
+    assert play(benchmark, "b")[0] == 1.0
+    assert benchmark.demonstration(benchmark.tasks("train")[0]) == ("a",)
 
 
 # Bad input.
@@ -426,8 +426,8 @@ def test_invalid_settings_are_named(settings: dict[str, Any]) -> None:
 def test_any_file_name_gives_a_valid_name(tmp_path: Path, stem: str) -> None:
     file = tmp_path / f"{stem}.jsonl"
     file.write_text("\n".join(json.dumps(row) for row in ROWS))
-    named = from_rows(file, check)
-    assert get_benchmark(named.name) is named
+    benchmark = from_rows(file, check)
+    assert get_benchmark(benchmark.name) is benchmark
 
 
 def test_a_name_stands_for_one_set_of_rows(sums: RowsBenchmark) -> None:

@@ -13,8 +13,8 @@ def test_secrets_go_by_the_name_of_their_key() -> None:
 
 
 def test_all_texts_under_such_a_key_go() -> None:
-    told = {"max_tokens": 5, "nested": {"auth": ["x", {"y": "z"}]}, "key": ""}
-    assert without_secrets(told) == {
+    settings = {"max_tokens": 5, "nested": {"auth": ["x", {"y": "z"}]}, "key": ""}
+    assert without_secrets(settings) == {
         "max_tokens": 5,
         "nested": {"auth": ["<redacted>", {"y": "<redacted>"}]},
         "key": "",

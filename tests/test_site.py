@@ -70,8 +70,8 @@ def test_what_is_meant_as_a_table_is_one(site: Path) -> None:
     for page in DOCS.rglob("*.md"):
         text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
         meant = len(re.findall(r"^\|(?: *:?-+:? *\|)+$", text, re.MULTILINE))
-        shown = (site / page.relative_to(DOCS)).with_suffix(".html").read_text().count("<table>")
-        assert shown >= meant, f"{page.name} has {meant} tables and shows {shown}"
+        count = (site / page.relative_to(DOCS)).with_suffix(".html").read_text().count("<table>")
+        assert count >= meant, f"{page.name} has {meant} tables and shows {count}"
 
 
 def test_a_page_has_one_place_in_the_navigation() -> None:
@@ -104,16 +104,16 @@ def test_everything_public_is_in_the_reference(site: Path) -> None:
 
 def test_what_callers_use_comes_before_hooks(site: Path) -> None:
     envs = (site / "api" / "envs.html").read_text()
-    shown = re.findall(r'<h3 id="coevo_gym\.envs\.base\.TaskEnv\.(\w+)"', envs)
-    assert shown[:4] == ["reset", "step", "render", "close"]
-    assert {"task", "view", "cut", "max_live"} <= {*shown}
-    assert shown.index("view") < shown.index("max_live")
+    names = re.findall(r'<h3 id="coevo_gym\.envs\.base\.TaskEnv\.(\w+)"', envs)
+    assert names[:4] == ["reset", "step", "render", "close"]
+    assert {"task", "view", "cut", "max_live"} <= {*names}
+    assert names.index("view") < names.index("max_live")
 
 
 @pytest.mark.parametrize("word", ["faq", "hyperparameter", "colab", "bug", "cite"])
 def test_a_search_finds_what_people_look_for(site: Path, word: str) -> None:
-    (found,) = (site / "search").glob("search_index.json")
-    titles = [doc["title"] for doc in json.loads(found.read_text())["docs"]]
+    (index,) = (site / "search").glob("search_index.json")
+    titles = [doc["title"] for doc in json.loads(index.read_text())["docs"]]
     assert any(re.search(rf"\b{word}", title, re.IGNORECASE) for title in titles)
 
 
@@ -131,9 +131,9 @@ def test_the_table_of_trainers_and_the_block_above_it_fit(site: Path) -> None:
 def test_the_diagram_is_readable_on_light_and_dark_pages() -> None:
     from tests.view.test_pages import contrast
 
-    drawn = (DOCS / "assets" / "loop.svg").read_text()
-    assert max(map(int, re.findall(r'<rect [^>]*width="(\d+)"', drawn))) < 775, "a background"
-    light, dark = drawn.partition("</style>")[0].split("@media (prefers-color-scheme: dark)")
+    svg = (DOCS / "assets" / "loop.svg").read_text()
+    assert max(map(int, re.findall(r'<rect [^>]*width="(\d+)"', svg))) < 775, "a background"
+    light, dark = svg.partition("</style>")[0].split("@media (prefers-color-scheme: dark)")
     for page in (rgb("ffffff"), rgb("1e2129")):
         assert contrast(colour(light, r"\bpath", "stroke"), page) >= 3
     for style in (light, dark):
@@ -142,9 +142,9 @@ def test_the_diagram_is_readable_on_light_and_dark_pages() -> None:
 
 
 def colour(style: str, selector: str, what: str) -> tuple[float, ...]:
-    found = re.search(rf"{selector} \{{[^}}]*\b{what}: #(\w{{6}})", style)
-    assert found
-    return rgb(found[1])
+    match = re.search(rf"{selector} \{{[^}}]*\b{what}: #(\w{{6}})", style)
+    assert match
+    return rgb(match[1])
 
 
 def rgb(digits: str) -> tuple[float, ...]:
@@ -158,13 +158,13 @@ def test_the_index_for_language_models_has_its_form() -> None:
     body = rest[rest.index("## Start") :]
     for line in body:
         assert not line or line.startswith("## ") or ENTRY.match(line), line
-    listed = {match[1] for line in body if (match := ENTRY.match(line))}
+    targets = {match[1] for line in body if (match := ENTRY.match(line))}
     detail = {DOCS / "methods", DOCS / "api"}  # each has a page that leads to the others
     pages = [page for page in DOCS.rglob("*.md") if page.parent not in detail]
-    assert {str(page.relative_to(ROOT)) for page in pages} <= listed, (
+    assert {str(page.relative_to(ROOT)) for page in pages} <= targets, (
         "a page has no line in llms.txt"
     )
-    assert all((ROOT / target).is_file() for target in listed)
+    assert all((ROOT / target).is_file() for target in targets)
 
 
 @pytest.mark.parametrize("name", ["site_hooks", "docstrings"])

@@ -68,10 +68,10 @@ def test_texts_in_shared_memory_are_read_as_they_were_written_last(texts: list[s
     memory = create_shared_memory(space, n, multiprocessing.get_context())
     shared = read_from_shared_memory(space, memory, n)
     assert copy.deepcopy(shared) == create_empty_array(space, n) == ("",) * n
-    for written in (["🙂" * 64] * n, texts):
-        for index, text in enumerate(written):
+    for values in (["🙂" * 64] * n, texts):
+        for index, text in enumerate(values):
             write_to_shared_memory(space, index, text, memory)
-        assert copy.deepcopy(shared) == tuple(written) == shared[:]
+        assert copy.deepcopy(shared) == tuple(values) == shared[:]
         assert copy.deepcopy(shared) in batch_space(space, n)
 
 

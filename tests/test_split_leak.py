@@ -112,13 +112,13 @@ def test_official_goals_and_the_originals_test_goals(official_data: Path, tmp_pa
     """Products of the original's test goals are training products, too; its goals are not."""
     train = coevo_gym.tasks("webshop", "train")
     assert_every_side_is_known("webshop", train[:300])
-    kept = [
+    tasks = [
         task
         for task in coevo_gym.tasks("webshop", "test", "official_test")
         if webshop_tasks.split_of(task.scenario) is Split.TRAIN
     ]
-    assert_every_side_is_known("webshop", kept[:50])
-    assert_refused(relabelled(kept[0]), tmp_path)
+    assert_every_side_is_known("webshop", tasks[:50])
+    assert_refused(relabelled(tasks[0]), tmp_path)
 
 
 def test_official_games_and_their_goals(official_games: Path, tmp_path: Path) -> None:
@@ -174,10 +174,10 @@ def test_the_check_lists_no_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     path = tmp_path / "tasks.jsonl"
     write_tasks(path, tasks)
 
-    def listed(*_: object) -> Sequence[Task]:
+    def fail_if_called(*_: object) -> Sequence[Task]:
         raise AssertionError("all native tasks were asked for")
 
-    monkeypatch.setattr(webshop_tasks, "native_tasks", listed)
+    monkeypatch.setattr(webshop_tasks, "native_tasks", fail_if_called)
     env = gym.make("CoEvolve-WebShop-v0", tasks=str(path))
     for task in tasks:
         assert env.reset(options={"task": task})[1]["task_id"] == task.id

@@ -96,8 +96,8 @@ def test_students_t(df: int, at_975: float, at_995: float) -> None:
 
 def test_holm() -> None:
     """The adjusted p-values of R's ``p.adjust(p, "holm")``."""
-    found = holm([0.01, 0.04, 0.03, 0.005, 0.2])
-    assert found == pytest.approx([0.04, 0.09, 0.09, 0.025, 0.2])
+    p_values = holm([0.01, 0.04, 0.03, 0.005, 0.2])
+    assert p_values == pytest.approx([0.04, 0.09, 0.09, 0.025, 0.2])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([]) == []
     with pytest.raises(ValueError, match=r"in \[0, 1\], got 1.5"):
@@ -106,27 +106,27 @@ def test_holm() -> None:
 
 @given(st.lists(st.floats(0, 1), max_size=8))
 def test_holm_never_lowers_a_p_value_and_keeps_their_order(ps: list[float]) -> None:
-    found = holm(ps)
-    assert all(p <= adjusted <= 1 for p, adjusted in zip(ps, found, strict=True))
-    ranked = sorted(zip(ps, found, strict=True))
-    assert [adjusted for _, adjusted in ranked] == sorted(found)
+    p_values = holm(ps)
+    assert all(p <= adjusted <= 1 for p, adjusted in zip(ps, p_values, strict=True))
+    ranked = sorted(zip(ps, p_values, strict=True))
+    assert [adjusted for _, adjusted in ranked] == sorted(p_values)
 
 
 def test_one_pair_has_no_interval() -> None:
-    found = paired([0.5], [0.25])
-    assert (found.n, found.mean, found.wins) == (1, 0.25, 1)
-    assert math.isnan(found.sd)
-    assert math.isnan(found.low)
-    assert math.isnan(found.high)
+    summary = paired([0.5], [0.25])
+    assert (summary.n, summary.mean, summary.wins) == (1, 0.25, 1)
+    assert math.isnan(summary.sd)
+    assert math.isnan(summary.low)
+    assert math.isnan(summary.high)
 
 
 def test_the_interval_holds_the_mean_as_often_as_it_says() -> None:
     rng = np.random.default_rng(7)
-    held = 0
+    count = 0
     for _ in range(2000):
-        found = paired(rng.normal(0.3, 1.0, 4).tolist(), [0.0] * 4)
-        held += found.low <= 0.3 <= found.high
-    assert 0.935 < held / 2000 < 0.965
+        summary = paired(rng.normal(0.3, 1.0, 4).tolist(), [0.0] * 4)
+        count += summary.low <= 0.3 <= summary.high
+    assert 0.935 < count / 2000 < 0.965
 
 
 @pytest.mark.parametrize("n", [2, 16, 17])
@@ -142,10 +142,10 @@ def test_drawn_sign_flips_are_near_all_of_them(monkeypatch: pytest.MonkeyPatch) 
     differences = np.random.default_rng(3).normal(0.4, 1.0, 12).tolist()
     exact = sign_flip(differences)
     monkeypatch.setattr(stats, "EXACT", 0)
-    drawn = sign_flip(differences)
-    assert drawn == sign_flip(differences)
-    assert drawn != exact
-    assert drawn == pytest.approx(exact, abs=0.01)
+    estimate = sign_flip(differences)
+    assert estimate == sign_flip(differences)
+    assert estimate != exact
+    assert estimate == pytest.approx(exact, abs=0.01)
 
 
 def test_sign_flip_does_not_mind_the_order_of_addition() -> None:
@@ -164,17 +164,17 @@ def test_p_values_are_probabilities_and_know_no_side(differences: list[float]) -
 
 @given(numbers)
 def test_what_is_compared_with_itself_differs_by_nothing(values: list[float]) -> None:
-    found = paired(values, values)
-    assert (found.mean, found.wins, found.ties) == (0.0, 0, len(values))
+    summary = paired(values, values)
+    assert (summary.mean, summary.wins, summary.ties) == (0.0, 0, len(values))
 
 
 @given(numbers, st.floats(-1, 1))
 def test_intervals_lie_around_the_mean_and_move_with_it(values: list[float], by: float) -> None:
     mean, _ = mean_and_sd(values)
-    found = paired([value + by for value in values], [by] * len(values))
+    summary = paired([value + by for value in values], [by] * len(values))
     if len(values) > 1:
-        assert found.low <= mean + 1e-9
-        assert found.high >= mean - 1e-9
+        assert summary.low <= mean + 1e-9
+        assert summary.high >= mean - 1e-9
 
 
 def test_a_curve_of_one_point_is_as_high_as_it() -> None:
@@ -247,5 +247,5 @@ def test_the_interval_of_paired_shares_by_hand_and_at_its_edges() -> None:
 def test_the_interval_of_paired_shares_holds_the_truth_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     draws = rng.choice([1, -1, 0], size=(2000, 30), p=[0.3, 0.1, 0.6])
-    held = [low <= 0.2 <= high for low, high in map(paired_shares_interval, draws.tolist())]
-    assert 0.94 < sum(held) / len(held) < 0.98
+    hits = [low <= 0.2 <= high for low, high in map(paired_shares_interval, draws.tolist())]
+    assert 0.94 < sum(hits) / len(hits) < 0.98

@@ -95,17 +95,17 @@ def test_alfworld_tells_scene_goal_and_object(engine: Callable[[str], None]) -> 
 
 def test_bfcl_tells_backends_and_turns() -> None:
     tasks = coevo_gym.tasks("bfcl", "train")
-    found = {tag for task in tasks for tag in tags_of(task)}
-    assert {tag for tag in found if tag.startswith("turns:")} == {
+    tags = {tag for task in tasks for tag in tags_of(task)}
+    assert {tag for tag in tags if tag.startswith("turns:")} == {
         "turns:few",
         "turns:many",
         "turns:one",
     }
-    assert len({tag for tag in found if tag.startswith("api:")}) == 8
+    assert len({tag for tag in tags if tag.startswith("api:")}) == 8
 
 
 @pytest.mark.parametrize(
-    ("said", "tags"),
+    ("instruction", "tags"),
     [
         ("How many songs do I like on Spotify?", ("app:spotify", "goal:question")),
         ("Could you like the song X on Spotify?", ("app:spotify", "goal:change")),
@@ -117,8 +117,12 @@ def test_bfcl_tells_backends_and_turns() -> None:
         ("Rename all in ~/bills.", ("app:file_system", "goal:change")),
     ],
 )
-def test_appworld_reads_apps_and_kind_of_wish_from_words(said: str, tags: tuple[str, ...]) -> None:
-    task = get_benchmark("toy").tasks(Split.TRAIN)[0].model_copy(update={"instruction": said})
+def test_appworld_reads_apps_and_kind_of_wish_from_words(
+    instruction: str, tags: tuple[str, ...]
+) -> None:
+    task = (
+        get_benchmark("toy").tasks(Split.TRAIN)[0].model_copy(update={"instruction": instruction})
+    )
     assert get_benchmark("appworld").tags(task) == tags
 
 
@@ -126,9 +130,9 @@ def test_appworld_tells_the_apps_that_its_references_call(engine: Callable[[str]
     engine("appworld")
     known = {"supervisor", "api_docs"}
     for task in coevo_gym.tasks("appworld", "train"):
-        told = {tag.removeprefix("app:") for tag in tags_of(task) if tag.startswith("app:")}
+        apps = {tag.removeprefix("app:") for tag in tags_of(task) if tag.startswith("app:")}
         parts = task.solution[0].split("apis.")[1:]
-        assert told == {part.partition(".")[0] for part in parts} - known, task.instruction
+        assert apps == {part.partition(".")[0] for part in parts} - known, task.instruction
 
 
 def test_a_benchmark_without_tags_is_told_by_scenario(monkeypatch: pytest.MonkeyPatch) -> None:

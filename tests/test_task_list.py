@@ -15,8 +15,8 @@ from coevo_gym.core.task_file import TaskList
 @pytest.mark.parametrize("benchmark", ["webshop", "bfcl", "alfworld"])
 def test_a_list_of_tasks_says_what_it_is(benchmark: str) -> None:
     tasks = coevo_gym.tasks(benchmark, "val")
-    said = f"<{len(tasks)} val tasks of {benchmark}, from {tasks[0].name} to {tasks[-1].name}>"
-    assert repr(tasks) == said
+    expected = f"<{len(tasks)} val tasks of {benchmark}, from {tasks[0].name} to {tasks[-1].name}>"
+    assert repr(tasks) == expected
     assert repr(tasks[:1]) == f"<1 val task of {benchmark}: {tasks[0].name}>"
     assert repr(tasks[:0]) == "<no tasks>"
     assert pickle.loads(pickle.dumps(tasks)) == tasks

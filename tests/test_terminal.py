@@ -44,14 +44,14 @@ def seen(draw: Callable[[SafeConsole], None]) -> str:
 
 def all_of(terminal: int) -> str:
     """What is written to a terminal until its other end is closed."""
-    told = b""
+    output = b""
     try:
         while part := os.read(terminal, 1 << 16):
-            told += part
+            output += part
     except OSError:  # how Linux tells that it is closed
         pass
     os.close(terminal)
-    return told.decode()
+    return output.decode()
 
 
 def a_table(console: SafeConsole) -> None:
@@ -82,9 +82,9 @@ DRAWN: dict[str, Callable[[SafeConsole], None]] = {
 
 @pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
 def test_a_terminal_shows_control_characters_by_name(draw: Callable[[SafeConsole], None]) -> None:
-    told = seen(draw)
-    assert not [c for c in told if c != "\n" and visible(c) != c]
-    assert SHOWN.replace("[BEL]", "") in told.replace("[BEL]", "")  # Rich drops some by itself
+    output = seen(draw)
+    assert not [c for c in output if c != "\n" and visible(c) != c]
+    assert SHOWN.replace("[BEL]", "") in output.replace("[BEL]", "")  # Rich drops some by itself
 
 
 def test_names_take_part_in_the_width_of_a_table() -> None:
@@ -105,23 +105,23 @@ def test_nothing_in_the_command_prints_otherwise() -> None:
 def test_json_escapes_what_a_terminal_would_obey(capsys: pytest.CaptureFixture[str]) -> None:
     value = {"name": f"{EVIL}\x7f\U000e0041 é漢🙂"}
     print_json(value)
-    told = capsys.readouterr().out
-    assert json.loads(told) == value
-    assert "é漢🙂" in told
-    assert not [c for c in told if c != "\n" and visible(c) != c]
+    output = capsys.readouterr().out
+    assert json.loads(output) == value
+    assert "é漢🙂" in output
+    assert not [c for c in output if c != "\n" and visible(c) != c]
 
 
 @pytest.mark.parametrize(
-    ("name", "kept"),
+    ("name", "expected"),
     [
         (f"a{TITLE}\nb\tc", "a[ESC]]0;pwned[BEL] b c"),
         ("a\x9bb\u202ec\u2028d", "a[9B]b[202E]c d"),
         ("webshop/é 漢 🙂", "webshop/é 漢 🙂"),
     ],
 )
-def test_a_task_has_its_name_on_a_line(name: str, kept: str) -> None:
+def test_a_task_has_its_name_on_a_line(name: str, expected: str) -> None:
     task = TRAIN[0].model_copy(update={"name": name})
-    assert task.name == kept
+    assert task.name == expected
     assert task.id == TRAIN[0].id
     old = json.dumps({**json.loads(TRAIN[0].to_json()), "name": name})
     assert Task.from_json(old) == task
@@ -137,6 +137,6 @@ def test_what_an_endpoint_says_in_a_terminal(tmp_path: Path) -> None:
         command += ["--set", "evaluation.n_tasks=1"]
         with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, cwd=tmp_path):
             os.close(its)
-            told = all_of(ours)
-    assert "No[ESC]]0;pwned[BEL]" in OF_RICH.sub("", told)
-    assert "\x1b]" not in told
+            output = all_of(ours)
+    assert "No[ESC]]0;pwned[BEL]" in OF_RICH.sub("", output)
+    assert "\x1b]" not in output

@@ -151,9 +151,9 @@ class TestAWrapperThatEnds:
     def test_a_rollout_grades_what_is_cut(self) -> None:
         tickets = [Ticket(f"g/{i}", task, "g", i) for i, task in enumerate(TRAIN[:2])]
         pool = EnvPool(lambda: Ends(gym.make("Toy-v0")))
-        found = rollout(tickets, Presses(), pool)
-        assert not found.faults
-        ends = [(len(t.steps), t.end_reason, t.success) for t in found.trajectories if t]
+        result = rollout(tickets, Presses(), pool)
+        assert not result.faults
+        ends = [(len(t.steps), t.end_reason, t.success) for t in result.trajectories if t]
         assert ends == [(2, EndReason.TIME_LIMIT, False)] * 2
 
     def test_a_vector_env_grades_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,8 +174,8 @@ class TestAWrapperThatEnds:
     ) -> None:
         break_engines(monkeypatch, "_grade", lambda env: True)
         ticket = Ticket("g/0", TRAIN[0], "g", 0)
-        found = rollout([ticket], Presses(), EnvPool(lambda: Ends(gym.make("Toy-v0"))))
-        assert isinstance(found.faults[0], EnvBackendError)
+        result = rollout([ticket], Presses(), EnvPool(lambda: Ends(gym.make("Toy-v0"))))
+        assert isinstance(result.faults[0], EnvBackendError)
 
 
 def test_a_vector_env_cuts_one_of_its_episodes() -> None:

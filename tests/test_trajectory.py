@@ -95,11 +95,11 @@ def test_files_from_before_are_read() -> None:
     st.text(),
 )
 def test_all_of_a_trajectory_survives_json(
-    said: list[tuple[Any, int, str]], cue_ids: list[str], interface: str, last: str
+    rows: list[tuple[Any, int, str]], cue_ids: list[str], interface: str, last: str
 ) -> None:
     steps = tuple(
         Step("seen", "shown", "act", kind and kind(version), said=text)
-        for kind, version, text in said
+        for kind, version, text in rows
     )
     whole = Trajectory(
         task_id=TASK.id,
@@ -127,24 +127,24 @@ class TestRecord:
 
     def test_it_keeps_what_the_agent_said_and_what_it_saw_last(self) -> None:
         acts = [Act("press red", tokens(3), "I press red."), Act("done", None)]
-        found = trajectory_of(self.played("press red", "done"), acts=acts, policy_version=3)
-        assert [(s.action, s.said, s.decision) for s in found.steps] == [
+        record = trajectory_of(self.played("press red", "done"), acts=acts, policy_version=3)
+        assert [(s.action, s.said, s.decision) for s in record.steps] == [
             ("press red", "I press red.", tokens(3)),
             ("done", "", None),
         ]
-        assert found.last_observation.endswith("Pressed: red.")
-        assert found.policy_versions == {3}
+        assert record.last_observation.endswith("Pressed: red.")
+        assert record.policy_versions == {3}
 
     def test_an_episode_that_ends_before_it_began_shows_its_first_observation(self) -> None:
         env = self.played()
         env.cut(EndReason.CONTEXT_OVERFLOW)
-        found = eval_trajectory_of(env)
-        assert found.steps == ()
-        assert found.last_observation.endswith("Pressed: nothing.")
+        record = eval_trajectory_of(env)
+        assert record.steps == ()
+        assert record.last_observation.endswith("Pressed: nothing.")
 
     def test_an_evaluation_has_no_place_for_guidance(self) -> None:
-        found = eval_trajectory_of(self.played("done"))
-        assert not {"cue_ids", "interface"} & set(type(found).__dataclass_fields__)
+        record = eval_trajectory_of(self.played("done"))
+        assert not {"cue_ids", "interface"} & set(type(record).__dataclass_fields__)
 
     def test_every_step_needs_its_act(self) -> None:
         env = self.played("press red", "done")

@@ -50,24 +50,24 @@ def test_a_round_that_takes_long_says_how_far_it_is(
     explorer = ScriptedExplorer(BENCHMARK, make_env=ToyEnv)
     listener = verdicts.append if heard else None
     GatedEvolver(BENCHMARK, explorer, on_verdict=listener).run(Round.unguided(3, seed=1))
-    told = [message for message in caplog.messages if "of 3 tasks accepted" in message]
-    assert bool(told) is not heard
+    messages = [message for message in caplog.messages if "of 3 tasks accepted" in message]
+    assert bool(messages) is not heard
     assert bool(verdicts) is heard
 
 
 def test_the_built_in_world_is_announced_and_not_made_by_a_look(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    made: list[Path] = []
+    roots: list[Path] = []
     monkeypatch.setenv("COEVO_HOME", str(tmp_path))
     monkeypatch.setattr(builtin, "engine_python", lambda: Path(sys.executable))
-    monkeypatch.setattr(builtin, "_make", lambda python, root: made.append(root))
+    monkeypatch.setattr(builtin, "_make", lambda python, root: roots.append(root))
     with only_looking(), pytest.raises(BenchmarkNotInstalled, match="`coevo install appworld`"):
         builtin.builtin_root()
     assert not is_only_looking()
-    assert not made
+    assert not roots
     assert not list(tmp_path.iterdir())
-    assert builtin.builtin_root() == made[0]
+    assert builtin.builtin_root() == roots[0]
     assert "Creating AppWorld's built-in world" in caplog.text
 
 

@@ -23,7 +23,7 @@ def wording(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     return module
 
 
-def found(wording: ModuleType, path: Path, text: str) -> list[tuple[int, str]]:
+def findings_in(wording: ModuleType, path: Path, text: str) -> list[tuple[int, str]]:
     path.write_text(text, encoding="utf-8")
     return [(one.line, one.problem.split(":")[0]) for one in wording.findings(path)]
 
@@ -50,7 +50,7 @@ def read(x):
     """Read a value; see :class:`Settings`."""
     option(help="Of each task, so many.")
 '''
-    assert sorted(found(wording, tmp_path / "a.py", source)) == [
+    assert sorted(findings_in(wording, tmp_path / "a.py", source)) == [
         (1, "begins with 'What'"),
         (6, "begins with 'whether'"),
         (11, "begins with 'How'"),
@@ -67,16 +67,19 @@ def f(n):
     """Fail."""
     raise ValueError(f"Mend {n} of these.")
 '''
-    assert sorted(found(wording, tmp_path / "b.py", source)) == [(2, "'nobody'"), (6, "'Mend'")]
+    assert sorted(findings_in(wording, tmp_path / "b.py", source)) == [
+        (2, "'nobody'"),
+        (6, "'Mend'"),
+    ]
     page = "# Title\n\n```bash\nsomebody\n```\nNobody `whoever` knows.\n"
-    assert found(wording, tmp_path / "c.md", page) == [(6, "'Nobody'")]
+    assert findings_in(wording, tmp_path / "c.md", page) == [(6, "'Nobody'")]
 
 
 def test_words_that_a_file_may_use(
     wording: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(wording.ALLOWED, "d.py", frozenset({"doors"}))
-    assert found(wording, tmp_path / "d.py", '"""Rooms with doors, and a door."""\n') == [
+    assert findings_in(wording, tmp_path / "d.py", '"""Rooms with doors, and a door."""\n') == [
         (1, "'door'")
     ]
 

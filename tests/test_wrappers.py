@@ -70,9 +70,9 @@ def test_observed_choices_are_those_that_an_index_means() -> None:
     env = ChooseAction(gym.make("CoEvolve-WebShop-v0"), max_choices=40, observe_choices=True)
     observation, info = env.reset(seed=0)
     for _ in range(3):
-        shown = int(observation["action_mask"].sum())
-        assert observation["choices"][:shown] == env.choices
-        assert set(observation["choices"][shown:]) == {""}
+        n_choices = int(observation["action_mask"].sum())
+        assert observation["choices"][:n_choices] == env.choices
+        assert set(observation["choices"][n_choices:]) == {""}
         assert np.array_equal(observation["action_mask"], info["action_mask"])
         assert observation["action_mask"] is not info["action_mask"]
         assert observation["obs"] == env.unwrapped.view.observation  # type: ignore[attr-defined]

@@ -178,12 +178,12 @@ class ToyBenchmark:
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
         env = ToyEnv(split=task.split)
         env.reset(options={"task": task})
-        errors, shown, effects = list[str](), list[str](), list[Effect]()
+        errors, observations, effects = list[str](), list[str](), list[Effect]()
         scores, states = [env._grade(task.verifier).score], [digest(env.pressed)]
         for action in actions:
             frame = env._act(action)
             errors.append(frame.error_kind)
-            shown.append(frame.observation)
+            observations.append(frame.observation)
             scores.append(env._grade(task.verifier).score)
             states.append(digest(env.pressed))
             changed = Effect.CHANGED if states[-1] != states[-2] else Effect.NOTHING
@@ -191,14 +191,19 @@ class ToyBenchmark:
             if to_error and errors[-1]:
                 break
         return Replay(
-            tuple(errors), tuple(scores), states[-1], tuple(effects), tuple(states), tuple(shown)
+            tuple(errors),
+            tuple(scores),
+            states[-1],
+            tuple(effects),
+            tuple(states),
+            tuple(observations),
         )
 
     def evidence(self, task: Task) -> Evidence:
         assert isinstance(task.verifier, ToyVerifier)
-        said = task.instruction
-        clues = (Clue("a button", (colour,), said) for colour in task.verifier.order)
-        return Evidence(said, tuple(clues))
+        text = task.instruction
+        clues = (Clue("a button", (colour,), text) for colour in task.verifier.order)
+        return Evidence(text, tuple(clues))
 
     def choices(self, view: View) -> tuple[str, ...]:
         return tuple(view.info["admissible"])

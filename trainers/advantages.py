@@ -41,16 +41,18 @@ def relative_to_group(
         (K,) advantages. Lost rollouts get 0. All advantages are 0 if the rewards are equal or
         fewer than two valid rollouts remain.
     """
-    kept = _kept(rewards, valid)
-    if len(kept) < 2 or min(kept) == max(kept):  # a rounding error divided by eps would not be 0
+    valid_rewards = _valid_rewards(rewards, valid)
+    if len(valid_rewards) < 2 or min(valid_rewards) == max(
+        valid_rewards
+    ):  # a rounding error divided by eps would not be 0
         return [0.0] * len(rewards)
-    mean = math.fsum(kept) / len(kept)
+    mean = math.fsum(valid_rewards) / len(valid_rewards)
     scale = 1.0
     if normalise_std:
-        squares = math.fsum((reward - mean) * (reward - mean) for reward in kept)
-        scale = math.sqrt(squares / (len(kept) - 1)) + eps
-    found = ((reward - mean) / scale for reward in rewards)
-    return _where(valid, found)
+        squares = math.fsum((reward - mean) * (reward - mean) for reward in valid_rewards)
+        scale = math.sqrt(squares / (len(valid_rewards) - 1)) + eps
+    values = ((reward - mean) / scale for reward in rewards)
+    return _where(valid, values)
 
 
 def relative_to_others(
@@ -66,17 +68,17 @@ def relative_to_others(
         (K,) advantages: n / (n - 1) times the distance from the mean of the n valid rollouts. They
         are 0 in the same cases as in :func:`relative_to_group`.
     """
-    n = len(_kept(rewards, valid))
+    n = len(_valid_rewards(rewards, valid))
     centred = relative_to_group(rewards, valid, normalise_std=False)
     return [value * n / max(n - 1, 1) for value in centred]
 
 
 def returns(rewards: Sequence[float], gamma: float) -> list[float]:
     """Return each step's discounted reward-to-go."""
-    found: list[float] = []
+    totals: list[float] = []
     for reward in reversed(rewards):
-        found.append(reward + gamma * (found[-1] if found else 0.0))
-    return found[::-1]
+        totals.append(reward + gamma * (totals[-1] if totals else 0.0))
+    return totals[::-1]
 
 
 def gae(
@@ -146,9 +148,9 @@ def turn_estimate(
     judged = gae(_by_decision(rewards, lengths), expected, gamma=gamma, lam=lam)
     advantage: list[StepAdvantage] = [0.0] * len(lengths)
     targets, valued = [0.0] * len(values), [False] * len(values)
-    for step, value, found in zip(decided, expected, judged, strict=True):
-        advantage[step] = found
-        targets[starts[step]], valued[starts[step]] = value + found, True
+    for step, value, estimate in zip(decided, expected, judged, strict=True):
+        advantage[step] = estimate
+        targets[starts[step]], valued[starts[step]] = value + estimate, True
     return Estimate(advantage, list(values), targets, valued)
 
 
@@ -176,19 +178,19 @@ def token_estimate(
     judged = gae(earned, values, gamma=gamma, lam=lam)
     positions = iter(judged)
     advantage: list[StepAdvantage] = [[next(positions) for _ in range(n)] for n in lengths]
-    targets = [value + found for value, found in zip(values, judged, strict=True)]
+    targets = [value + estimate for value, estimate in zip(values, judged, strict=True)]
     return Estimate(advantage, list(values), targets, [True] * len(values))
 
 
 def _by_decision(rewards: Sequence[float], lengths: Sequence[int]) -> list[float]:
     """Return each decision's reward plus any later rewards before the next decision."""
-    found: list[float] = []
+    totals: list[float] = []
     for reward, n in zip(rewards, lengths, strict=True):
         if n:
-            found.append(reward)
-        elif found:
-            found[-1] += reward
-    return found
+            totals.append(reward)
+        elif totals:
+            totals[-1] += reward
+    return totals
 
 
 def relative_to_state(
@@ -215,12 +217,12 @@ def relative_to_state(
     for i, trajectory in enumerate(states):
         for j, state in enumerate(trajectory):
             places.setdefault(state, []).append((i, j))
-    found = [[0.0] * len(trajectory) for trajectory in states]
+    advantages = [[0.0] * len(trajectory) for trajectory in states]
     for members in places.values():
         judged = relative_to_group([worth[i][j] for i, j in members], normalise_std=normalise_std)
         for (i, j), value in zip(members, judged, strict=True):
-            found[i][j] = value
-    return found
+            advantages[i][j] = value
+    return advantages
 
 
 def relative_to_group_and_state(
@@ -249,16 +251,16 @@ def relative_to_group_and_state(
 
     Source: GiGPO, Eq. 3-8. A trajectory counts once in A_E, regardless of its length.
     """
-    taken = [True] * len(rewards) if valid is None else valid
-    of_trajectory = relative_to_group(rewards, taken, normalise_std=normalise_std)
+    mask = [True] * len(rewards) if valid is None else valid
+    of_trajectory = relative_to_group(rewards, mask, normalise_std=normalise_std)
     of_step = relative_to_state(
-        [one if ok else () for one, ok in zip(states, taken, strict=True)],
-        [one if ok else () for one, ok in zip(worth, taken, strict=True)],
+        [one if ok else () for one, ok in zip(states, mask, strict=True)],
+        [one if ok else () for one, ok in zip(worth, mask, strict=True)],
         normalise_std=normalise_std,
     )
     return [
         [outcome_weight * a + state_weight * s for s in judged] if ok else [0.0] * len(one)
-        for a, judged, one, ok in zip(of_trajectory, of_step, states, taken, strict=True)
+        for a, judged, one, ok in zip(of_trajectory, of_step, states, mask, strict=True)
     ]
 
 
@@ -278,7 +280,7 @@ def overlong_penalty(tokens: int, *, max_tokens: int, buffer_tokens: int) -> flo
     return -min(max(over, 0) / buffer_tokens, 1.0)
 
 
-def _kept(rewards: Sequence[float], valid: Sequence[bool] | None) -> list[float]:
+def _valid_rewards(rewards: Sequence[float], valid: Sequence[bool] | None) -> list[float]:
     if valid is None:
         return list(rewards)
     return [reward for reward, ok in zip(rewards, valid, strict=True) if ok]

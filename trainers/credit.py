@@ -206,11 +206,11 @@ class Similar:
         """Assign a state ID (an integer) to each step. Similar observations share an ID."""
         observations = exact(trajectories)
         texts = [text for one in observations for text in one]
-        found = group_states(texts, threshold=self.threshold, measure=self.measure)
-        for leader, text in found.merged[: max(0, _TOLD_AT_MOST - len(self._told))]:
+        states = group_states(texts, threshold=self.threshold, measure=self.measure)
+        for leader, text in states.merged[: max(0, _TOLD_AT_MOST - len(self._told))]:
             self._told.append(text)
             logger.warning("merged into one state: %.200r and %.200r", leader, text)
-        numbers = iter(found.numbers)
+        numbers = iter(states.numbers)
         return [[next(numbers) for _ in one] for one in observations]
 
 

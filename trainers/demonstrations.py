@@ -78,15 +78,15 @@ def demonstrate(
     for task in tasks:
         # Free-form code can be demonstrated only as text, not as a choice.
         reciter = _Reciter(benchmark.demonstration(task) or task.solution, agent)
-        found = run_one(TrainingEpisode(task, episode_seed(seed, task.id)), reciter, envs)
+        outcome = run_one(TrainingEpisode(task, episode_seed(seed, task.id)), reciter, envs)
         skipped += reciter.skipped
-        env_steps += found.env_steps
-        if isinstance(found, Finished):
-            if found.record.success:
-                taken = (step.decision for step in found.record.steps)
-                decisions.append(tuple(decision for decision in taken if decision is not None))
-        elif found.reason is not EndReason.ABANDONED:
-            fault = fault or found.error
+        env_steps += outcome.env_steps
+        if isinstance(outcome, Finished):
+            if outcome.record.success:
+                every = (step.decision for step in outcome.record.steps)
+                decisions.append(tuple(decision for decision in every if decision is not None))
+        elif outcome.reason is not EndReason.ABANDONED:
+            fault = fault or outcome.error
     if fault and not decisions:
         raise fault
     return Demonstrations(tuple(decisions), skipped, len(tasks) - len(decisions), env_steps)
@@ -144,10 +144,10 @@ def accepted_rollouts(groups: Sequence[Group], *, above: float) -> Demonstration
             if trajectory.score <= above:
                 unsolved += 1
                 continue
-            taken = [step.decision for step in trajectory.steps if step.decision is not None]
-            skipped += len(trajectory.steps) - len(taken)
-            if taken:
-                by_task.setdefault(group.task.id, []).extend(taken)
+            decisions = [step.decision for step in trajectory.steps if step.decision is not None]
+            skipped += len(trajectory.steps) - len(decisions)
+            if decisions:
+                by_task.setdefault(group.task.id, []).extend(decisions)
     return Demonstrations(tuple(map(tuple, by_task.values())), skipped, unsolved, 0)
 
 

@@ -114,11 +114,11 @@ class Loop:
         """
         config, state, events = self.config, self.state, self.events
         started, processor = perf_counter(), process_time()
-        recorded, kept, gathered = self._gather()
+        recorded, groups, rollout_metrics = self._gather()
         events.on_groups(*recorded)
-        gathered["rollout_s"] = perf_counter() - started
+        rollout_metrics["rollout_s"] = perf_counter() - started
         notes = self._study(recorded.groups)
-        metrics = self._learn(kept, notes) | gathered
+        metrics = self._learn(groups, notes) | rollout_metrics
         state.step += 1
         updated = perf_counter()
         self._land()
@@ -153,9 +153,9 @@ class Loop:
 
     def _study(self, groups: Sequence[Group]) -> Notes:
         """Write analysis notes on all recorded groups, for the curriculum and the memories."""
-        found = self.guiding.examine(groups)
-        self.state.count(found)
-        notes = Notes(found.notes)
+        findings = self.guiding.examine(groups)
+        self.state.count(findings)
+        notes = Notes(findings.notes)
         if self.guiding.studies:
             self.events.on_notes(notes)
             self.session.note(notes)
@@ -164,15 +164,15 @@ class Loop:
             self.events.on_advice(changes)
         return notes
 
-    def _learn(self, kept: Sequence[Group], notes: Notes) -> Metrics:
+    def _learn(self, groups: Sequence[Group], notes: Notes) -> Metrics:
         """Learn from a step's groups, unless the step only runs studies."""
         if self.config.only_studies(self.state):
-            return {"success": success_of(kept), "update_s": 0.0}
+            return {"success": success_of(groups), "update_s": 0.0}
         began = perf_counter()
         self.learner.spent = self.config.spent(self.state)
-        advantages = self.learner.advantages(kept, notes)
-        self.events.on_credit(kept, advantages)
-        return {**self.learner.update(kept, advantages), "update_s": perf_counter() - began}
+        advantages = self.learner.advantages(groups, notes)
+        self.events.on_credit(groups, advantages)
+        return {**self.learner.update(groups, advantages), "update_s": perf_counter() - began}
 
     def run_round(self, round: Round) -> RoundResult:
         """Run an evolution round, apply its result and count its cost."""

@@ -150,8 +150,8 @@ class PPO(SurrogateLearner):
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
         """Return GAE advantages: one per step, or one per token if the level is ``token``."""
-        found = iter(self._estimates([t for group in groups for t in group.trajectories]))
-        return [[next(found).advantage for _ in group.trajectories] for group in groups]
+        estimates = iter(self._estimates([t for group in groups for t in group.trajectories]))
+        return [[next(estimates).advantage for _ in group.trajectories] for group in groups]
 
     def update(
         self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]] | None = None
@@ -209,14 +209,14 @@ class PPO(SurrogateLearner):
     def _estimates(self, trajectories: Sequence[Trajectory]) -> list[Estimate]:
         estimate = turn_estimate if self.config.level == "turn" else token_estimate
         outcome = Outcome(self.config.outcome)
-        found = []
+        estimates = []
         for trajectory, values in zip(trajectories, self._expected(trajectories), strict=True):
             steps = trajectory.steps
             lengths = [0 if step.decision is None else n_sampled(step.decision) for step in steps]
             rewards = [0.0] * (len(steps) - 1) + [outcome(trajectory)] if steps else []
             settings = {"gamma": self.config.gamma, "lam": self.config.lam}
-            found.append(estimate(rewards, lengths, values, **settings))
-        return found
+            estimates.append(estimate(rewards, lengths, values, **settings))
+        return estimates
 
     def _expected(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
         """Return value estimates at each trajectory's sampled positions, using a cache."""
@@ -228,11 +228,11 @@ class PPO(SurrogateLearner):
             values = self.values([batch.samples[i] for i in part])
             for row, n in zip(values.tolist(), batch.lengths[part].tolist(), strict=True):
                 flat += row[:n]
-        found = iter(flat)
+        iterator = iter(flat)
         for trajectory in new:
             decisions = (step.decision for step in trajectory.steps)
             n = sum(n_sampled(decision) for decision in decisions if decision is not None)
-            self._known[id(trajectory)] = trajectory, [next(found) for _ in range(n)]
+            self._known[id(trajectory)] = trajectory, [next(iterator) for _ in range(n)]
         return [self._known[id(t)][1] for t in trajectories]
 
     def _value_rows(self, batch: Batch) -> tuple[_Values, float]:
@@ -283,5 +283,5 @@ def _valued(policy: Any) -> Valued:
             f"{type(policy).__name__} does not expose hidden states for PPO's value head. Set "
             "policy.kind to 'tiny', 'transformers' or 'vllm', or set learner.kind = 'pg'."
         )
-    found: Valued = policy
-    return found
+    result: Valued = policy
+    return result

@@ -26,8 +26,8 @@ def training_success(numbers: Mapping[str, Any]) -> float | None:
 
     With dynamic sampling, the share covers all episodes, including those of dropped groups.
     """
-    found = numbers.get("success_before_filter", numbers.get("success"))
-    return None if found is None else float(found)
+    rate = numbers.get("success_before_filter", numbers.get("success"))
+    return None if rate is None else float(rate)
 
 
 class LoopConfig(FrozenModel):

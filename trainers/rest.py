@@ -37,7 +37,7 @@ with explaining("Training needs PyTorch.", "train"):
 logger = logging.getLogger(__name__)
 
 
-def kept(scores: Sequence[float], threshold: float) -> list[int]:
+def select_above(scores: Sequence[float], threshold: float) -> list[int]:
     """Return the indices of the rollouts that score above a threshold."""
     return [place for place, score in enumerate(scores) if score > threshold]
 
@@ -70,11 +70,11 @@ class ReST:
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
         """Return 1 for a rollout that the first Improve step will imitate, else 0."""
-        found: list[list[Advantage]] = []
+        rows: list[list[Advantage]] = []
         for group in groups:
-            places = kept([t.score for t in group.trajectories], self.config.thresholds[0])
-            found.append([float(k in places) for k in range(len(group.trajectories))])
-        return found
+            places = select_above([t.score for t in group.trajectories], self.config.thresholds[0])
+            rows.append([float(k in places) for k in range(len(group.trajectories))])
+        return rows
 
     def update(
         self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]] | None = None
@@ -99,7 +99,7 @@ class ReST:
                 if trajectory.end_reason.lost:
                     continue
                 self._scores.append(trajectory.score)
-                if kept([trajectory.score], self.config.thresholds[0]):
+                if select_above([trajectory.score], self.config.thresholds[0]):
                     self._gathered.append((group.task, trajectory))
         self._grown += 1
         self.updates += 1
@@ -119,7 +119,7 @@ class ReST:
             start = [p.detach().to("cpu", copy=True) for p in parameters]
         groups = [Group("", task, 1, (trajectory,)) for task, trajectory in self._gathered]
         for threshold in self.config.thresholds:
-            accepted = len(kept(self._scores, threshold))
+            accepted = len(select_above(self._scores, threshold))
             share = accepted / len(self._scores) if self._scores else 0.0
             metrics[f"accepted_share@{threshold:g}"] = share
             seed = int(self._rng.integers(2**31))
@@ -152,11 +152,11 @@ class ReST:
 
         The argument ``reference`` has no effect.
         """
-        gathered = [
+        tasks = [
             [task.to_json(), trajectory_to_json(trajectory)] for task, trajectory in self._gathered
         ]
         return {
-            "gathered": json.dumps(gathered),
+            "gathered": json.dumps(tasks),
             "scores": list(self._scores),
             "grown": self._grown,
             "updates": self.updates,

@@ -103,16 +103,16 @@ def gather(parts: RolloutParts) -> Gathered:
         EnvBackendError: if all episodes failed.
     """
     config, session = parts.config, parts.session
-    kept: list[Group] = []
+    selection: list[Group] = []
     answers: list[AnswerCounts] = []
     draws, resamples = 0, 0 if config.only_studies(parts.state) else config.max_resamples
     try:
-        while draws == 0 or (draws <= resamples and len(kept) < config.groups_per_step):
-            session.open_step(config.groups_per_step - len(kept))
-            found = collect(parts)
-            answers += found.answers
-            whole = [group for group in found.groups if group.whole]
-            kept += teaching(whole, parts.learner) if resamples else whole
+        while draws == 0 or (draws <= resamples and len(selection) < config.groups_per_step):
+            session.open_step(config.groups_per_step - len(selection))
+            collection = collect(parts)
+            answers += collection.answers
+            whole = [group for group in collection.groups if group.whole]
+            selection += teaching(whole, parts.learner) if resamples else whole
             draws += 1
     finally:
         recorded = session.close_step()
@@ -122,10 +122,10 @@ def gather(parts: RolloutParts) -> Gathered:
     if resamples:
         metrics |= {
             "resamples": float(draws - 1),
-            "groups_set_aside": float(n_whole - len(kept)),
+            "groups_set_aside": float(n_whole - len(selection)),
             "success_before_filter": success_of(groups),
         }
-    return Gathered(recorded, kept, metrics)
+    return Gathered(recorded, selection, metrics)
 
 
 def collect(parts: RolloutParts) -> Collected:
@@ -141,8 +141,8 @@ def collect(parts: RolloutParts) -> Collected:
     answers: list[AnswerCounts] = []
     finished = 0
     while n_ready := session.n_ready:
-        taken = [session.take(policy_version=version) for _ in range(n_ready)]
-        tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]
+        items = [session.take(policy_version=version) for _ in range(n_ready)]
+        tickets = [ticket for ticket in items if isinstance(ticket, Ticket)]
         if not tickets:  # other clients of the session have taken them in the meantime
             break
         result = rollout(
@@ -222,12 +222,12 @@ class GroupStream:
                     step.check()
         finally:
             recorded = self._session.close_step(policy_version=version)
-        kept = [group for group in recorded.groups if group.id in step.kept]
-        metrics = step.metrics(recorded.groups, kept) | {
+        groups = [group for group in recorded.groups if group.id in step.kept]
+        metrics = step.metrics(recorded.groups, groups) | {
             "under_way": float(self._stream.n_live),
             "busy_s": self._stream.busy_s - busy_s,
         }
-        return Gathered(recorded, kept, metrics)
+        return Gathered(recorded, groups, metrics)
 
     def close(self) -> int:
         """Stop the running episodes. The session issues their tickets again. Safe to call twice.
@@ -319,17 +319,17 @@ class _Step:
             first = self.lost[0].error
             raise all_lost(len(self.lost), first) from first
 
-    def metrics(self, recorded: tuple[Group, ...], kept: list[Group]) -> Metrics:
+    def metrics(self, recorded: tuple[Group, ...], groups: list[Group]) -> Metrics:
         """Return metrics for the step's groups, such as the number of stale groups."""
-        found = {
+        numbers = {
             "broken_groups": float(sum(not group.whole for group in recorded)),
             "stale_groups": float(self.n_stale),
-            "staleness": sum(group.staleness for group in kept) / len(kept) if kept else 0.0,
+            "staleness": sum(group.staleness for group in groups) / len(groups) if groups else 0.0,
             **answer_metrics(self.answers),
         }
         if self.resamples:
-            found |= {
+            numbers |= {
                 "groups_set_aside": float(self.n_set_aside),
                 "success_before_filter": success_of(recorded),
             }
-        return found
+        return numbers

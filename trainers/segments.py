@@ -25,7 +25,7 @@ def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:
     Raises:
         ValueError: if a decision has no prompt, because its first token would have no context.
     """
-    found: list[Segment] = []
+    parts: list[Segment] = []
     open_: list[TokenDecision] = []
     so_far: tuple[int, ...] = ()
     for decision in decisions:
@@ -40,11 +40,11 @@ def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:
             and prompt_ids[: len(so_far)] == so_far
         )
         if open_ and not goes_on:
-            found.append(_joined(open_))
+            parts.append(_join(open_))
             open_ = []
         open_.append(decision)
         so_far = prompt_ids + decision.ids
-    return (*found, _joined(open_)) if open_ else tuple(found)
+    return (*parts, _join(open_)) if open_ else tuple(parts)
 
 
 class Snapshot(NamedTuple):
@@ -59,19 +59,19 @@ def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
 
     Source: AgentEvolver's merging of a context's timelines (arXiv 2511.10395).
     """
-    kept: list[Snapshot] = []
+    result: list[Snapshot] = []
     for ids, sampled in snapshots:
-        before = kept[-1] if kept else Snapshot((), ())
+        before = result[-1] if result else Snapshot((), ())
         n = len(before.ids)
         if n and ids[:n] == before.ids:
             both = map(or_, before.sampled, sampled)
-            kept[-1] = Snapshot(ids, (*both, *sampled[n:]))
+            result[-1] = Snapshot(ids, (*both, *sampled[n:]))
         else:
-            kept.append(Snapshot(ids, sampled))
-    return kept
+            result.append(Snapshot(ids, sampled))
+    return result
 
 
-def _joined(decisions: Sequence[TokenDecision]) -> Segment:
+def _join(decisions: Sequence[TokenDecision]) -> Segment:
     """Join decisions into one segment. Each decision must extend the previous decision."""
     prompts = [(_trained_prompt(decision), decision.ids) for decision in decisions]
     (whole,) = merged(
@@ -92,13 +92,13 @@ def _trained_prompt(decision: TokenDecision) -> tuple[int, ...]:
 
 def samples(decisions: Sequence[Decision]) -> tuple[Sample, ...]:
     """Convert decisions to samples for ``logprobs``, joining token decisions into segments."""
-    found: list[Sample] = []
+    parts: list[Sample] = []
     for decision_type, run in groupby(decisions, key=type):
         if decision_type is TokenDecision:
-            found += segments([d for d in run if isinstance(d, TokenDecision)])
+            parts += segments([d for d in run if isinstance(d, TokenDecision)])
         else:
-            found += [d for d in run if isinstance(d, ChoiceDecision)]
-    return tuple(found)
+            parts += [d for d in run if isinstance(d, ChoiceDecision)]
+    return tuple(parts)
 
 
 def n_sampled(sample: Decision | Sample) -> int:

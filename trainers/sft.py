@@ -313,7 +313,7 @@ def _hold_out(
     demonstrations: Demonstrations, config: ImitationConfig, rng: Generator
 ) -> tuple[list[Sample], list[Sample]]:
     """Split the samples into a training and a held-out set, with each task in only one of them."""
-    tasks = [found for task in demonstrations.decisions if (found := samples(task))]
+    tasks = [of_task for task in demonstrations.decisions if (of_task := samples(task))]
     if not tasks:
         raise ConfigError("There is nothing to imitate: no reference or rollout solves its task.")
     order = rng.permutation(len(tasks)).tolist()

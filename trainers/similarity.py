@@ -77,14 +77,14 @@ def group_states(
         if text in known:
             continue
         mine = _Leader(text, _units(text, measure))
-        found = next(
+        place = next(
             (n for n, one in enumerate(leaders) if one.matches(mine, threshold, measure)), None
         )
-        if found is None:
+        if place is None:
             leaders.append(mine)
         else:
-            merged.append(Merge(leaders[found].text, text))
-        known[text] = len(leaders) - 1 if found is None else found
+            merged.append(Merge(leaders[place].text, text))
+        known[text] = len(leaders) - 1 if place is None else place
     return StateGroups([known[text] for text in texts], merged)
 
 

@@ -71,12 +71,12 @@ class Budgeted:
         done: list[Completion] = []
         while len(done) < len(requests):
             with self.meter.hold(most[len(done) :], self.prices) as n:
-                sent = requests[len(done) : len(done) + n]
+                batch = requests[len(done) : len(done) + n]
                 try:
-                    answers = self.policy.generate(sent) if sent else ()
+                    answers = self.policy.generate(batch) if batch else ()
                 except BudgetSpent:  # an endpoint has its own caps
                     answers = ()
-                for request, answer in zip(sent, answers, strict=bool(answers)):
+                for request, answer in zip(batch, answers, strict=bool(answers)):
                     if answer.finish is Finish.CAPPED:
                         done.append(_UNSENT)
                         continue
@@ -95,8 +95,8 @@ def _usage(answer: Completion) -> Usage:
         return answer.usage
     if not isinstance(answer.decision, TokenDecision):
         return answer.usage + Usage(calls=1)
-    read, written = len(answer.decision.prompt_ids), len(answer.decision.ids)
-    return answer.usage + Usage(calls=1, prompt_tokens=read, completion_tokens=written)
+    read, output_tokens = len(answer.decision.prompt_ids), len(answer.decision.ids)
+    return answer.usage + Usage(calls=1, prompt_tokens=read, completion_tokens=output_tokens)
 
 
 MAX_CHARS = 20_000
@@ -129,17 +129,17 @@ def read_answer(text: str, schema: type[ModelT]) -> ModelT:
         Point(x=3)
     """
     try:
-        return _fitted(_cleaned(_found(without_thoughts(text))), schema)
+        return _fitted(_cleaned(_parse_object(without_thoughts(text))), schema)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
-        said = f"{place}: {first['msg']}" if place else first["msg"]
-        raise Unreadable(clean_text(said, _SAID)) from error
+        problem = f"{place}: {first['msg']}" if place else first["msg"]
+        raise Unreadable(clean_text(problem, _SAID)) from error
     except RecursionError as error:
         raise Unreadable("it is nested too deeply") from error
 
 
-def _found(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     """Find and parse the JSON object in a string."""
     if text.startswith("{") and text.endswith("}"):  # its strings may contain fences
         return _parsed(text)
@@ -194,12 +194,12 @@ def _check_depth(text: str) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in values:
             raise Unreadable(f"it has the key {clean_text(key, 64)!r} twice")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def _no_number(name: str) -> NoReturn:
@@ -359,13 +359,13 @@ class ModelAdvisor:
             ]
             acted(0, 0)
             answers = self.policy.generate(requests)
-            acted(0, sum(said.usage.tokens for said in answers))
-            for case, said in zip(some, answers, strict=True):
-                if said.finish is Finish.CAPPED:
-                    raise BudgetSpent(said.text)
-                _take(case, said)
+            acted(0, sum(answer.usage.tokens for answer in answers))
+            for case, answer in zip(some, answers, strict=True):
+                if answer.finish is Finish.CAPPED:
+                    raise BudgetSpent(answer.text)
+                _take(case, answer)
                 if lost < _LOST_IN_A_ROW:
-                    lost = lost + 1 if said.finish is Finish.LOST else 0
+                    lost = lost + 1 if answer.finish is Finish.LOST else 0
 
 
 def _question(case: _Case[ModelT]) -> tuple[Message, ...]:
@@ -376,31 +376,31 @@ def _question(case: _Case[ModelT]) -> tuple[Message, ...]:
 
 def _repair(case: _Case[ModelT]) -> tuple[Message, ...]:
     """Return the chat so far, followed by a request to repair the answer."""
-    said = clean_text(case.said, _QUOTED)
+    text = clean_text(case.said, _QUOTED)
     error = case.problem.removeprefix("schema: ")
     asked = clean_text(case.prompt.repair(case.inputs, error), _MAX_PROMPT)
-    return (*case.messages, Message("assistant", said), Message("user", asked))
+    return (*case.messages, Message("assistant", text), Message("user", asked))
 
 
-def _take(case: _Case[ModelT], said: Completion) -> None:
+def _take(case: _Case[ModelT], answer: Completion) -> None:
     """Process the result of a request."""
     repairing = case.problem if case.problem.startswith("schema: ") else ""
-    case.usage = case.usage + said.usage
-    case.outcome, case.said = said.finish, read_speech(said)
-    match said.finish:
+    case.usage = case.usage + answer.usage
+    case.outcome, case.said = answer.finish, read_speech(answer)
+    match answer.finish:
         case Finish.UNSENT:
             case.problem = "budget"
         case Finish.REFUSED:
-            case.problem = repairing or f"refused: {clean_text(said.text, 300)}"
+            case.problem = repairing or f"refused: {clean_text(answer.text, 300)}"
         case Finish.LOST:
-            case.problem = f"endpoint: {clean_text(said.text, 300)}"
+            case.problem = f"endpoint: {clean_text(answer.text, 300)}"
         case Finish.OVERFLOW:
             case.problem = repairing or "overflow"
         case Finish.STOP | Finish.LENGTH:
             try:
                 case.value, case.problem = read_answer(case.said, case.inquiry.schema), ""
             except Unreadable as error:
-                cut = said.finish is Finish.LENGTH
+                cut = answer.finish is Finish.LENGTH
                 most = case.inquiry.sampling.max_tokens
                 why = f"{error}; it was cut after {most} tokens, so be shorter" if cut else error
                 case.problem = repairing or f"schema: {why}"

@@ -86,16 +86,18 @@ class Tape:
         assert self.store is not None
         keys = self._keys(requests)
         new = self.mode == "record"
-        kept = self.store.get([key for key in keys if not new or key in self._recorded])
-        missing = [place for place, key in enumerate(keys) if key not in kept]
+        records = self.store.get([key for key in keys if not new or key in self._recorded])
+        missing = [place for place, key in enumerate(keys) if key not in records]
         if missing and self.mode == "replay":
             raise self._lacks(requests[missing[0]], keys[missing[0]])
-        found = {key: _replayed(answer.completion) for key, answer in kept.items()}
+        completions = {key: _replayed(answer.completion) for key, answer in records.items()}
         if missing:
             asked = [requests[place] for place in missing]
-            said = self._record(asked, [keys[place] for place in missing], self.store)
-            found |= {keys[place]: answer for place, answer in zip(missing, said, strict=True)}
-        return [found[key] for key in keys]
+            answers = self._record(asked, [keys[place] for place in missing], self.store)
+            completions |= {
+                keys[place]: answer for place, answer in zip(missing, answers, strict=True)
+            }
+        return [completions[key] for key in keys]
 
     def _ask(self, requests: Sequence[Request]) -> list[Completion]:
         assert self.policy is not None
@@ -108,21 +110,21 @@ class Tape:
         path = self.scopes.path  # of this thread
 
         def keep(answers: Mapping[int, Completion]) -> None:
-            found = [
-                StoredAnswer(keys[place], path, _template(requests[place]), said)
-                for place, said in answers.items()
+            records = [
+                StoredAnswer(keys[place], path, _template(requests[place]), completion)
+                for place, completion in answers.items()
             ]
-            store.put(found)
-            self._recorded.update(answer.key for answer in found)
+            store.put(records)
+            self._recorded.update(answer.key for answer in records)
 
         lost: dict[int, Completion] = {}
 
-        def keep_one(place: int, said: Completion) -> None:
+        def keep_one(place: int, answer: Completion) -> None:
             # If the whole call fails, earlier lost requests must be sent again.
-            if said.finish is Finish.LOST:
-                lost[place] = said
+            if answer.finish is Finish.LOST:
+                lost[place] = answer
             else:
-                keep({place: said})
+                keep({place: answer})
 
         each: _Each | None = getattr(self.policy, "generate_each", None)
         if each is not None:
@@ -165,7 +167,7 @@ class Tape:
         return AnswerMissing(
             f"The tape has no answer to {what}{where} (key {key}), and mode 'replay' never queries "
             f"the model. The request to {self.model!r}, version {self.version}, ends with "
-            f"{_said_last(request)!r}. Replay with the settings of the run that made the tape, or "
+            f"{_last_message(request)!r}. Replay with the settings of the run that made the tape, or "
             "set tape.mode to 'fill' to query the model for missing answers."
         )
 
@@ -179,9 +181,9 @@ def _content(request: Request) -> list[Any]:
     if isinstance(request, Choice):
         view = request.context
         past = [[step.observation, step.action, step.said] for step in view.history]
-        shown = [view.instruction, view.observation, thaw(view.info), past, list(view.cues)]
-        return ["choice", shown, list(request.choices), _drawn(request)]
-    content: list[Any] = [_chat(request.messages), _drawn(request)]
+        parts = [view.instruction, view.observation, thaw(view.info), past, list(view.cues)]
+        return ["choice", parts, list(request.choices), _random_draws(request)]
+    content: list[Any] = [_chat(request.messages), _random_draws(request)]
     if request.trained is not None:  # the training tokens are in the recorded decision
         content.append(_chat(request.trained))
     if request.after is not None:
@@ -193,7 +195,7 @@ def _chat(messages: Sequence[Message]) -> list[Any]:
     return [[m.role, m.content, list(m.ids)] if m.ids else [m.role, m.content] for m in messages]
 
 
-def _drawn(request: Request) -> list[float]:
+def _random_draws(request: Request) -> list[float]:
     return [float(request.sampling.temperature), request.sampling.max_tokens]
 
 
@@ -206,7 +208,7 @@ def _seed(keys: Sequence[str]) -> int:
     return int(_digest(list(keys))[:16], 16)
 
 
-def _said_last(request: Request) -> str:
+def _last_message(request: Request) -> str:
     if isinstance(request, Choice):
         return request.context.observation[:200]
     return request.messages[-1].content[:200] if request.messages else ""

@@ -193,9 +193,9 @@ class ChatAgent:
         affect when an answer is due, because the chat to train on has the same answer.
         """
         config = self.config
-        written = [Completion("", None)] * len(views)
+        completions = [Completion("", None)] * len(views)
         if config.memory == "rule":
-            return written
+            return completions
         asked = []
         for index, view in enumerate(views):
             conversation = self._conversation(_without_stripped(view))
@@ -219,8 +219,8 @@ class ChatAgent:
                 answer = answer._replace(text=text)
             elif answer.finish is not Finish.CAPPED:
                 answer = answer._replace(text="")
-            written[index] = answer
-        return written
+            completions[index] = answer
+        return completions
 
     def demonstrate(self, view: View, action: str) -> TokenDecision | None:
         """Return the decision that produces the given action, or None if the prompt is too long.
@@ -247,8 +247,8 @@ class ChatAgent:
 
     def _stripped(self, view: View, memory: str = "") -> tuple[Message, ...] | None:
         """Return the chat to train on, or None if it is the same as the policy's chat."""
-        kept = _without_stripped(view)
-        return None if kept == view else self.messages(kept, memory)
+        shorter = _without_stripped(view)
+        return None if shorter == view else self.messages(shorter, memory)
 
     def _check_stripped(self, request: Prompt, completion: Completion) -> None:
         """Check that the tokens to train on do not include cues that must be stripped."""
@@ -273,12 +273,12 @@ class ChatAgent:
             return Act("", said=completion.text, end=EndReason.CAPPED)
         if completion.finish is Finish.LOST:
             return Act("", said=completion.text, end=EndReason.MODEL_LOST)
-        said, cut = read_speech(completion), completion.finish is Finish.LENGTH
+        text, cut = read_speech(completion), completion.finish is Finish.LENGTH
         if self.config.history == "self_managed" and self.config.memory == "rule":
-            said = history.without_marks(said)
+            text = history.without_marks(text)
         if self.config.style == "react":
-            said = without_thought_line(said)
-        action = action_of(said, self.prompt.header.answer, cut=cut)
+            text = without_thought_line(text)
+        action = action_of(text, self.prompt.header.answer, cut=cut)
         return Act(action, completion.decision, completion.text, usage=completion.usage, cut=cut)
 
     def _tokens_left(self, view: View) -> int:

@@ -213,11 +213,11 @@ class ChatFormat:
                 asked.append(message)
                 continue
             roles = tuple(other.role for other in asked)
-            written = message is not None and not message.ids
-            pieces = self._bridge(roles, written) if answered else self._head(roles, written)
+            as_text = message is not None and not message.ids
+            pieces = self._bridge(roles, as_text) if answered else self._head(roles, as_text)
             if message is None:
                 ids += self._fill(pieces, asked)
-            elif written:
+            elif as_text:
                 ids += self._fill((*pieces, self._with_opening(message.content)), asked)
             else:
                 ids += (*self._fill(pieces, asked), *self._without_end(message.ids))
@@ -300,30 +300,30 @@ class ChatFormat:
         )
         return ids
 
-    def _make_head(self, roles: tuple[str, ...], written: bool) -> tuple[_Piece, ...]:
+    def _make_head(self, roles: tuple[str, ...], as_text: bool) -> tuple[_Piece, ...]:
         """Return the pieces of the chat template that precede the assistant's first answer.
 
-        With ``written``, the answer has no sampled ids.
+        With ``as_text``, the answer has no sampled ids.
         """
-        if written and self._rewrites:
+        if as_text and self._rewrites:
             text = self._render((*roles, _ASSISTANT, "user")).partition(_ANSWER)[0]
             return self._pieces(text, len(roles))
         pieces = self._pieces(self._render(roles), len(roles))
-        return (*pieces, *self._lead) if written else pieces
+        return (*pieces, *self._lead) if as_text else pieces
 
-    def _make_bridge(self, roles: tuple[str, ...], written: bool) -> tuple[_Piece, ...]:
+    def _make_bridge(self, roles: tuple[str, ...], as_text: bool) -> tuple[_Piece, ...]:
         """Return the pieces from the end-of-turn token of an answer to the start of the next."""
-        rewrites = written and self._rewrites
+        rewrites = as_text and self._rewrites
         after = (_ASSISTANT, "user") if rewrites else ()
         text = self._render(("user", _ASSISTANT, *roles, *after), first=-2).split(_ANSWER)[1]
         pieces = self._pieces(text, len(roles))
         pieces = pieces[pieces.index(self.end_of_turn) :]
-        return (*pieces, *self._lead) if written and not rewrites else pieces
+        return (*pieces, *self._lead) if as_text and not rewrites else pieces
 
     def _render(self, roles: Sequence[str], *, first: int = 0, prompt: bool = True) -> str:
         """Render the chat template with message placeholders, numbered from ``first``."""
         messages = [
-            {"role": role, "content": _ANSWER if role == _ASSISTANT else _named(index)}
+            {"role": role, "content": _ANSWER if role == _ASSISTANT else _placeholder(index)}
             for index, role in enumerate(roles, first)
         ]
         text = self._apply(messages, tokenize=False, add_generation_prompt=prompt)
@@ -334,15 +334,15 @@ class ChatFormat:
 
     def _apply(self, messages: list[dict[str, str]], **options: Any) -> Any:
         """Call the tokenizer's ``apply_chat_template``, whose template may be anybody's code."""
-        shown = ", ".join(message["role"] for message in messages) or "none"
+        roles = ", ".join(message["role"] for message in messages) or "none"
         apply = partial(self.tokenizer.apply_chat_template, messages, **options, **self._switches)
         try:
             return _call_with_limit(apply)
         except TemplateError as error:
-            raise self._cannot(f"the template rejects the roles {shown} ({error})") from error
+            raise self._cannot(f"the template rejects the roles {roles} ({error})") from error
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            raise self._cannot(f"the template fails for the roles {shown} ({said})") from error
+            problem = f"{type(error).__name__}: {error}"
+            raise self._cannot(f"the template fails for the roles {roles} ({problem})") from error
 
     def _pieces(self, text: str, n_slots: int) -> tuple[_Piece, ...]:
         pieces: list[_Piece] = []
@@ -351,8 +351,8 @@ class ChatFormat:
                 pieces.append(self._special[part])
             elif part:
                 pieces += _slots(part)
-        found = sorted(piece.place for piece in pieces if isinstance(piece, _Slot))
-        if found != list(range(n_slots)):
+        places = sorted(piece.place for piece in pieces if isinstance(piece, _Slot))
+        if places != list(range(n_slots)):
             raise self._cannot("the template leaves out or repeats a message")
         return tuple(pieces)
 
@@ -417,26 +417,26 @@ def _call_with_limit(work: Callable[[], T]) -> T:
     Raises:
         TimeoutError: if it has taken more than ``_LIMIT_S`` seconds, and as much processor time.
     """
-    found: Future[T] = Future()
+    future: Future[T] = Future()
 
     def run() -> None:
         try:
-            found.set_result(work())
+            future.set_result(work())
         except BaseException as error:
-            found.set_exception(error)
+            future.set_exception(error)
 
     thread = Thread(target=run, name="coevo-template", daemon=True)
     begun, processor = perf_counter(), process_time()
     thread.start()
-    while not wait([found], timeout=0.1).done:
+    while not wait([future], timeout=0.1).done:
         if min(perf_counter() - begun, process_time() - processor) > _LIMIT_S:
             stop = ctypes.pythonapi.PyThreadState_SetAsyncExc
             stop(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
             raise TimeoutError(f"it did not end within {_LIMIT_S:g} s")
-    return found.result()
+    return future.result()
 
 
-def _named(index: int) -> str:
+def _placeholder(index: int) -> str:
     return f"{_LEFT}CoevoSlot{index}End{_RIGHT}" if index >= 0 else "question"
 
 

@@ -77,20 +77,20 @@ class Conversation:
         before = self._cues("first") if step == 0 else ()
         return Message("user", "\n\n".join([*before, text, *self._cues("turn")]))
 
-    def said(self, step: int) -> Message:
+    def answer_at(self, step: int) -> Message:
         """Return the answer that was originally sampled at a past step."""
         turn = self.view.history[step]
         ids = turn.decision.ids if turn.decision is not None else ()
         text = turn.said or answer_of(turn.action, self.prompt.header.answer)
         return Message("assistant", text, ids)
 
-    def written(self, step: int) -> str:
+    def notes_at(self, step: int) -> str:
         """Return the notes that the model wrote at a step, or "" if there are none."""
         return self.memory if step == self.answered else self.view.history[step].memory
 
     def before(self, step: int) -> Conversation:
         """Return the conversation as it was just before the model's answer at a step."""
-        return replace(self, view=self._at(step), memory=self.written(step))
+        return replace(self, view=self._at(step), memory=self.notes_at(step))
 
     def _cues(self, place: CuePlace) -> tuple[str, ...]:
         return tuple(cue.text for cue in self.view.cues if cue.place == place)
@@ -126,14 +126,14 @@ def window(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
     oldest = _oldest(conversation, n)
     if not oldest:
         return causal(conversation)
-    kept = list(_exchanges(conversation, range(oldest, conversation.answered)))
+    messages = list(_exchanges(conversation, range(oldest, conversation.answered)))
     memory = _memory(conversation, n, oldest)
     remembered = [conversation.asked(0), memory, conversation.asked(oldest)]
     instruction = conversation.view.instruction
-    if not any(instruction in text for text in (remembered[0], *(m.content for m in kept))):
+    if not any(instruction in text for text in (remembered[0], *(m.content for m in messages))):
         remembered.insert(1, f"What is asked for now: {instruction}")
-    kept[0] = conversation.user(0, "\n\n".join(remembered))
-    return (*conversation.system(oldest - 1), *kept)
+    messages[0] = conversation.user(0, "\n\n".join(remembered))
+    return (*conversation.system(oldest - 1), *messages)
 
 
 def recent(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
@@ -145,9 +145,11 @@ def recent(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
     oldest = _oldest(conversation, n)
     if not oldest:
         return causal(conversation)
-    kept = list(_exchanges(conversation, range(oldest, conversation.answered)))
-    kept[0] = conversation.user(0, conversation.asked(oldest))  # with the cues of a first message
-    return (*conversation.system(oldest - 1), *kept)
+    messages = list(_exchanges(conversation, range(oldest, conversation.answered)))
+    messages[0] = conversation.user(
+        0, conversation.asked(oldest)
+    )  # with the cues of a first message
+    return (*conversation.system(oldest - 1), *messages)
 
 
 def asks_for_notes(conversation: Conversation, n: int | None) -> str:
@@ -189,7 +191,7 @@ def _oldest(conversation: Conversation, n: int | None) -> int:
         return max(0, conversation.answered - n)
     left = WINDOW_CHARS
     for step in reversed(range(conversation.answered)):
-        left -= len(conversation.asked(step)) + len(conversation.said(step).content)
+        left -= len(conversation.asked(step)) + len(conversation.answer_at(step).content)
         if left < 0:
             return step + 1
     return 0
@@ -198,7 +200,7 @@ def _oldest(conversation: Conversation, n: int | None) -> int:
 def _notes(conversation: Conversation, n: int | None) -> tuple[str, int]:
     """Return the model's latest notes and the number of steps that they cover."""
     for step in reversed(range(conversation.answered + 1)):
-        if text := conversation.written(step):
+        if text := conversation.notes_at(step):
             return text, _oldest(conversation.before(step), n)
     return "", 0
 
@@ -252,16 +254,16 @@ def _managed(
     length = sum(len(message.content) for message in system)
     for step in range(conversation.answered + 1):
         number = step + 1
-        desk.mark(conversation.written(step))
+        desk.mark(conversation.notes_at(step))
         text = f"[{number}] {conversation.asked(step)}"
-        told = conversation.user(step, text).content
-        size = length + len(told) + desk.size
+        content = conversation.user(step, text).content
+        size = length + len(content) + desk.size
         if size > max_chars and not by_model:
             text += "\n\n" + _make_room(size, max_chars)
-            told = conversation.user(step, text).content
-        desk.users[number] = told
+            content = conversation.user(step, text).content
+        desk.users[number] = content
         if step < conversation.answered:
-            desk.answers[number] = conversation.said(step)
+            desk.answers[number] = conversation.answer_at(step)
             if not by_model:
                 desk.mark(desk.answers[number].content)
     return system, desk, size
@@ -288,14 +290,14 @@ class _Desk:
 
     def mark(self, answer: str) -> None:
         """Apply an answer's history commands: drop steps, then replace steps with notes."""
-        said = without_thoughts(answer)
-        for match in _DROP.finditer(said):
+        text = without_thoughts(answer)
+        for match in _DROP.finditer(text):
             self._clear(match[1])
-        for match in _NOTE.finditer(said):
+        for match in _NOTE.finditer(text):
             numbers = self._clear(match[1])
             if numbers:
-                listed = match[1].strip()
-                self.notes[max(numbers)] = f"[{listed}] Your note: {match[2].strip()}"
+                steps = match[1].strip()
+                self.notes[max(numbers)] = f"[{steps}] Your note: {match[2].strip()}"
 
     def messages(self) -> Iterable[Message]:
         """Return the kept messages, with notes in place of the steps that they summarise."""
@@ -308,22 +310,22 @@ class _Desk:
 
     def _clear(self, numbers: str) -> set[int]:
         """Remove the steps and notes with the given numbers; return the numbers found."""
-        named = _numbers(numbers) & {*self.users, *self.notes} - {1}
-        for number in named:
+        steps = _numbers(numbers) & {*self.users, *self.notes} - {1}
+        for number in steps:
             for pile in (self.users, self.answers, self.notes):
                 pile.pop(number, None)
-        return named
+        return steps
 
 
 def _numbers(text: str) -> set[int]:
     """Parse a list of numbers such as ``2-4,6``; return an empty set for other text."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
             return set()
-        found |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return found
+        numbers |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return numbers
 
 
 def _make_room(size: int, max_chars: int) -> str:
@@ -339,7 +341,7 @@ def _exchanges(conversation: Conversation, steps: Iterable[int]) -> Iterable[Mes
     """Return the messages and answers of past steps, and the current message."""
     for step in steps:
         yield conversation.user(step, conversation.asked(step))
-        yield conversation.said(step)
+        yield conversation.answer_at(step)
     yield conversation.user(conversation.answered, conversation.asked(conversation.answered))
 
 

@@ -143,14 +143,16 @@ class EndpointConfig(FrozenModel):
 
 def most_tokens(prompt: Prompt) -> Tokens:
     """Return upper bounds on the token counts of a prompt and its answer, at one token per byte."""
-    sent = sum(_n_bytes(message.content) + _TOKENS_AROUND_A_MESSAGE for message in prompt.messages)
-    return sent, prompt.sampling.max_tokens
+    prompt_tokens = sum(
+        _n_bytes(message.content) + _TOKENS_AROUND_A_MESSAGE for message in prompt.messages
+    )
+    return prompt_tokens, prompt.sampling.max_tokens
 
 
 def least_tokens(prompt: Prompt, answer: str = "") -> Tokens:
     """Return lower bounds on the token counts of a prompt and its answer, valid for any server."""
-    sent = sum(_n_bytes(message.content) for message in prompt.messages)
-    return sent // _BYTES_A_TOKEN, _n_bytes(answer) // _BYTES_A_TOKEN
+    prompt_bytes = sum(_n_bytes(message.content) for message in prompt.messages)
+    return prompt_bytes // _BYTES_A_TOKEN, _n_bytes(answer) // _BYTES_A_TOKEN
 
 
 def refusal(config: EndpointConfig, spent: Cost, most: Tokens, work: str = "") -> str:
@@ -293,7 +295,7 @@ def is_filtered(status: int, refusal: RefusalBody) -> bool:
     """
     if status not in _FILTER_STATUS:
         return False
-    return any(_FILTER_TEXT.search(str(said)) for said in (*refusal.codes, refusal.message))
+    return any(_FILTER_TEXT.search(str(text)) for text in (*refusal.codes, refusal.message))
 
 
 def retry_after_s(header: str | None, now: datetime | None = None) -> float:

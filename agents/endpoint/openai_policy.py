@@ -378,22 +378,24 @@ class OpenAIPolicy:
     def _give_up(self, fault: _Fault, attempts: int) -> Completion:
         """Return a completion marked as lost, or raise an error if the whole call must fail."""
         times = f" {attempts} times" if attempts > 1 else ""
-        said = (
+        message = (
             f"{self.config.model} at {self.config.base_url} gave no answer{times}: "
             f"{fault.what.rstrip('. ')}. {fault.advice}"
         )
         if proxy := self.config.proxy:
-            said += f" Requests go through the proxy {proxy}; NO_PROXY lists servers without one."
+            message += (
+                f" Requests go through the proxy {proxy}; NO_PROXY lists servers without one."
+            )
         in_a_row = 1 + (self._lost_in_a_row or 0)
         works = self._lost_in_a_row is not None or fault.filtered
         if not (fault.retry or fault.alone) or not works or in_a_row >= _MAX_LOST_IN_A_ROW:
-            raise (RateLimited if fault.limited else ModelError)(said)
+            raise (RateLimited if fault.limited else ModelError)(message)
         self._lost_in_a_row = in_a_row
         self.counts["refused" if fault.filtered else "lost"] += 1
         if fault.alone:
             self._tell_once("refused model=%s said=%s", self.config.model, fault.what)
         finish = Finish.REFUSED if fault.filtered else Finish.LOST
-        return Completion(said, None, finish, Usage(calls=attempts))
+        return Completion(message, None, finish, Usage(calls=attempts))
 
     async def _wait_for_another(self) -> None:
         """Wait until the server has answered another request, or none in flight is left to try."""
@@ -458,16 +460,17 @@ class OpenAIPolicy:
 
     def _refused(self, error: Any) -> Completion | _Fault:
         """Convert an ``openai.APIStatusError`` to a completion or a fault."""
-        status, said = error.status_code, read_refusal(error.response.content)
-        message = said.message or str(error)
-        if is_overflow(status, said):
+        status, details = error.status_code, read_refusal(error.response.content)
+        message = details.message or str(error)
+        if is_overflow(status, details):
             return self._overflow(status, message)
-        filtered = is_filtered(status, said)
+        filtered = is_filtered(status, details)
         return _Fault(
             f"status {status}, {self._quoted(message).rstrip('. ')}.",
             self._advice(status, message),
             # An account without credit also gets status 429, but waiting does not help.
-            retry=(status >= 500 or status in _RETRIED) and "insufficient_quota" not in said.codes,
+            retry=(status >= 500 or status in _RETRIED)
+            and "insufficient_quota" not in details.codes,
             wait_s=retry_after_s(error.response.headers.get("retry-after")),
             limited=status == 429,
             sent=False,
@@ -477,9 +480,9 @@ class OpenAIPolicy:
 
     def _overflow(self, status: int, message: str) -> Completion:
         """Return an empty completion for a prompt that exceeds the model's context length."""
-        said = self._quoted(message)
+        quote = self._quoted(message)
         self.counts["overflows"] += 1
-        self._tell_once("overflow model=%s status=%d said=%s", self.config.model, status, said)
+        self._tell_once("overflow model=%s status=%d said=%s", self.config.model, status, quote)
         return Completion("", None, Finish.OVERFLOW)
 
     def _advice(self, status: int, message: str) -> str:
@@ -500,8 +503,8 @@ class OpenAIPolicy:
 
     def _count(self, prompt: Prompt, reply: EndpointReply) -> Completion:
         """Count an answer's token usage and convert the answer to a completion."""
-        told, most = reply.tokens, most_tokens(prompt)
-        if told is None:
+        tokens, most = reply.tokens, most_tokens(prompt)
+        if tokens is None:
             self.counts["unknown"] += 1
             self._meter.count("", NO_USAGE, self._priced(most))
             self._tell_once(
@@ -510,13 +513,13 @@ class OpenAIPolicy:
             )
         else:
             least = least_tokens(prompt, reply.text)
-            capped = max(told[0], least[0]), max(told[1], least[1])
-            self._meter.count("", self._priced(told), self._priced(capped))
+            capped = max(tokens[0], least[0]), max(tokens[1], least[1])
+            self._meter.count("", self._priced(tokens), self._priced(capped))
         text = clean_text(self._without_key(reply.text), _MAX_CHARS)
         self.counts["empty"] += not text
         finish = Finish.LENGTH if reply.finish_reason == "length" else Finish.STOP
         self.counts["cut"] += finish is Finish.LENGTH
-        return Completion(text, None, finish, self._priced(told or most))
+        return Completion(text, None, finish, self._priced(tokens or most))
 
     def _priced(self, tokens: Tokens) -> Usage:
         """Return the usage and price for the given token counts."""

@@ -71,13 +71,13 @@ def pick_device(name: str) -> torch.device:
     Raises:
         ConfigError: if the setting is ``cuda`` and PyTorch cannot find a GPU.
     """
-    found = torch.cuda.is_available()
-    if name == "cuda" and not found:
+    has_cuda = torch.cuda.is_available()
+    if name == "cuda" and not has_cuda:
         raise ConfigError(
             "device is 'cuda', but PyTorch cannot find a GPU. Set device to 'auto' or 'cpu', or "
             "install a CUDA build of PyTorch."
         )
-    return torch.device("cuda" if name != "cpu" and found else "cpu")
+    return torch.device("cuda" if name != "cpu" and has_cuda else "cpu")
 
 
 def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
@@ -107,12 +107,12 @@ def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
 @contextmanager
 def _no_progress_bars() -> Iterator[None]:
     """Hide transformers' progress bars in a ``with`` block, to keep the status line readable."""
-    shown = transformers_logging.is_progress_bar_enabled()
+    had_bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        if shown:
+        if had_bars:
             transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
@@ -260,14 +260,14 @@ def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
     If transformers stores weights in another shape, as for some mixtures of experts, they are
     converted one layer at a time, so that only one layer is copied at once.
     """
-    for _, layer in groupby(merged_weights(model), key=lambda named: _layer_of(named[0])):
+    for _, layer in groupby(merged_weights(model), key=lambda item: _layer_of(item[0])):
         yield from revert_weight_conversion(model, dict(layer)).items()
 
 
 def _layer_of(name: str) -> str:
     """Return a weight's name up to its layer number, or the whole name if it has no number."""
-    found = re.match(r".*?\.\d+\.", name)
-    return found[0] if found else name
+    match = re.match(r".*?\.\d+\.", name)
+    return match[0] if match else name
 
 
 CHUNK_LOGITS = 2**26

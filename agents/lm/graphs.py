@@ -21,7 +21,7 @@ from coevo_gym.agents.lm.prefix_cache import Ids, KeysAndValues, PrefixCache
 
 logger = logging.getLogger(__name__)
 
-_LEAST_SLOTS = 256
+_MIN_SLOTS = 256
 _ROOM = 64  # minimum number of free slots of a new batch
 _GPU_SHARE = 0.5
 
@@ -175,20 +175,20 @@ class GraphBatch:
         n, slots = self._step.seen.shape
         if padded_size(len(rows)) == n and self._length < slots:
             return
-        kept, step = torch.tensor(self._places, device=self._step.seen.device), self._step
+        index, step = torch.tensor(self._places, device=self._step.seen.device), self._step
         moved = Begun(
-            ids=step.ids[kept],
-            positions=step.positions[kept],
-            temperatures=step.temperatures[kept],
-            uniforms=self._uniforms[kept],
-            seen=step.seen[kept, : self._length],
+            ids=step.ids[index],
+            positions=step.positions[index],
+            temperatures=step.temperatures[index],
+            uniforms=self._uniforms[index],
+            seen=step.seen[index, : self._length],
             layers=[
-                (keys[kept, :, : self._length], values[kept, :, : self._length])
+                (keys[index, :, : self._length], values[index, :, : self._length])
                 for keys, values in step.layers
             ],
         )
         self._step, self._run = self._load(moved)
-        self._uniforms, self._places = moved.uniforms, list(range(len(kept)))
+        self._uniforms, self._places = moved.uniforms, list(range(len(index)))
 
     def store(self, row: int, ids: Ids, stored: PrefixCache) -> None:
         """Add a row's processed tokens to a prefix cache, given the tokens' ids."""
@@ -274,7 +274,7 @@ def padded_size(n: int) -> int:
 def _padded(batch: Begun) -> tuple[int, int]:
     """Return the numbers of rows and slots for a batch."""
     n, length = batch.seen.shape
-    return padded_size(n), max(_LEAST_SLOTS, padded_size(length + _ROOM))
+    return padded_size(n), max(_MIN_SLOTS, padded_size(length + _ROOM))
 
 
 def _n_bytes(layers: KeysAndValues) -> int:

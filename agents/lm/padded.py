@@ -20,7 +20,7 @@ from transformers.masking_utils import sdpa_mask
 from coevo_gym.agents.lm.causal_lm import head_of
 from coevo_gym.agents.lm.graphs import Begun, GraphBatch, GraphDecoder, usable_bytes
 from coevo_gym.agents.lm.prefix_cache import (
-    LEAST_SHARED,
+    MIN_SHARED,
     BatchLayer,
     CachedStart,
     Ids,
@@ -117,11 +117,11 @@ def sample_padded(
     prefixes.read += sum(len(row.rest) for row in rows)
     prefixes.reused += sum(row.start.n for row in rows)
     stops = frozenset(stop_ids)
-    found: dict[int, Sampled] = {}
+    outputs: dict[int, Sampled] = {}
     for batch in _batches(rows, *limits):
         sampled = _sample_batch(model, [rows[i] for i in batch], stops, stored, decoder)
-        found.update(zip(batch, sampled, strict=True))
-    return [found[i] for i in range(len(asks))]
+        outputs.update(zip(batch, sampled, strict=True))
+    return [outputs[i] for i in range(len(asks))]
 
 
 @torch.no_grad()
@@ -130,7 +130,7 @@ def _read(
 ) -> None:
     """Process and cache sequences, skipping sequences with only a few new tokens."""
     rows = [_Row(Ask(ids, 0.0, 0), stored.find(ids)) for ids in sequences]
-    rows = [row for row in rows if len(row.rest) >= LEAST_SHARED]
+    rows = [row for row in rows if len(row.rest) >= MIN_SHARED]
     stored.read += sum(len(row.rest) for row in rows)
     for places in _batches(rows, *limits):
         batch = _Batch(model, [rows[i] for i in places])
@@ -166,11 +166,11 @@ def _sample_batch(
                     batch.store(number, ask.prompt + tuple(answer[:-1]), stored)
         if not any(live):
             return [Sampled(tuple(i), tuple(p)) for i, p in zip(ids, logprobs, strict=True)]
-        kept: Sequence[int] = range(len(live))
+        numbers: Sequence[int] = range(len(live))
         if sum(live) <= _COMPACT * len(live):
-            kept = [number for number in kept if live[number]]
-        places, live = [places[i] for i in kept], [live[i] for i in kept]
-        batch.go_on(kept)
+            numbers = [number for number in numbers if live[number]]
+        places, live = [places[i] for i in numbers], [live[i] for i in numbers]
+        batch.go_on(numbers)
         if decoder is not None and isinstance(batch, _Batch):
             batch = decoder.start(batch.begun()) or batch
 
@@ -221,10 +221,10 @@ class _Batch:
         self._seen = torch.cat([self._seen, self._seen.new_ones(len(self._seen), 1)], dim=1)
         self._positions = self._positions[:, -1:] + 1
         if len(rows) < len(self._seen):
-            kept = torch.tensor(rows, device=self._seen.device)
+            index = torch.tensor(rows, device=self._seen.device)
             for name in ("_ids", "_seen", "_positions", "_temperatures", "_uniforms"):
-                setattr(self, name, getattr(self, name)[kept])
-            self._cache.batch_select_indices(kept)
+                setattr(self, name, getattr(self, name)[index])
+            self._cache.batch_select_indices(index)
 
     def begun(self) -> Begun:
         """Return the batch in the form that a decoder expects. :meth:`go_on` must come first."""
@@ -269,9 +269,9 @@ def _draw(logits: Tensor, temperatures: Tensor, uniforms: Tensor) -> tuple[Tenso
     logps = torch.log_softmax(logits.to(precise) / scale, dim=1)  # (B, V)
     shares = logps.double().exp().cumsum(dim=1)
     points = uniforms.unsqueeze(1) * shares[:, -1:]
-    drawn = torch.searchsorted(shares, points, right=True).squeeze(1)
-    drawn = drawn.clamp(max=shares.shape[1] - 1)
-    ids = torch.where(greedy, logits.argmax(dim=1), drawn)
+    tokens = torch.searchsorted(shares, points, right=True).squeeze(1)
+    tokens = tokens.clamp(max=shares.shape[1] - 1)
+    ids = torch.where(greedy, logits.argmax(dim=1), tokens)
     picked = logps.gather(1, ids.unsqueeze(1)).squeeze(1)
     return ids, torch.where(greedy, 0.0, picked)
 

@@ -19,7 +19,7 @@ from transformers.cache_utils import DynamicLayer
 Ids = tuple[int, ...]
 KeysAndValues = Sequence[tuple[Tensor, Tensor]]
 """Keys and values of each layer, both of shape (heads, tokens, width)."""
-LEAST_SHARED = 16
+MIN_SHARED = 16
 """Minimum length, in tokens, of a shared prefix that is computed once."""
 _ROOM = 64  # tokens for which a batch initially allocates memory; it grows
 
@@ -129,7 +129,7 @@ def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
             return
         # In a sorted group, the first and the last sequence have the shortest common prefix.
         n = min(n_shared(np.asarray(group[0]), np.asarray(group[-1])), len(group[0]) - 1)
-        if n - read >= LEAST_SHARED:
+        if n - read >= MIN_SHARED:
             levels.setdefault(level, []).append(group[0][:n])
             read, level = n, level + 1
         for _, part in groupby(group, key=lambda prompt: prompt[n : n + 1]):
@@ -196,11 +196,11 @@ class BatchLayer(DynamicLayer):
 
     def _filled(self, like: Tensor, ready: int, part: int) -> Tensor:
         rows, heads, _, width = like.shape
-        made = like.new_zeros(rows, heads, ready, width)  # padding must be finite
-        for row, beginning in zip(made, self._beginnings, strict=True):
+        buffer = like.new_zeros(rows, heads, ready, width)  # padding must be finite
+        for row, beginning in zip(buffer, self._beginnings, strict=True):
             if beginning is not None:
                 row[:, self._length - beginning[part].shape[-2] : self._length] = beginning[part]
-        return made
+        return buffer
 
 
 def batch_cache(model: PreTrainedModel, starts: Sequence[CachedStart], *, room: int) -> Cache:

@@ -236,10 +236,10 @@ class TransformersPolicy(LanguageModel):
 
 def _end_ids(config: Any) -> tuple[int, ...]:
     """Return the ids that end an answer according to a model's generation config."""
-    found = config.eos_token_id
-    if found is None:
+    ids = config.eos_token_id
+    if ids is None:
         return ()
-    return (found,) if isinstance(found, int) else tuple(found)
+    return (ids,) if isinstance(ids, int) else tuple(ids)
 
 
 def _as_prompt(request: Request) -> Prompt:

@@ -239,7 +239,7 @@ def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def check_names(
-    given: Mapping[str, tuple[int, ...]], checkpoint: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[int, ...]], checkpoint: Mapping[str, tuple[int, ...]]
 ) -> None:
     """Check that the weights are complete, including the LM head even if it is tied.
 
@@ -250,17 +250,21 @@ def check_names(
         ModelError: naming missing, unknown or mismatched weights.
     """
     expected = {name: shape for name, shape in checkpoint.items() if ".rotary_emb." not in name}
-    missing = sorted((expected.keys() | {LM_HEAD}) - given.keys())
-    unknown = sorted(given.keys() - expected.keys() - {LM_HEAD})
-    other = sorted(name for name in expected.keys() & given.keys() if expected[name] != given[name])
+    missing = sorted((expected.keys() | {LM_HEAD}) - shapes.keys())
+    unknown = sorted(shapes.keys() - expected.keys() - {LM_HEAD})
+    other = sorted(
+        name for name in expected.keys() & shapes.keys() if expected[name] != shapes[name]
+    )
     problems = {"missing": missing, "unknown": unknown, "of another shape": other}
     if any(problems.values()):
-        said = "; ".join(
+        differences = "; ".join(
             f"{what}: {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else "")
             for what, names in problems.items()
             if names
         )
-        raise ModelError(f"The weights do not match those that vLLM was started with. {said}.")
+        raise ModelError(
+            f"The weights do not match those that vLLM was started with. {differences}."
+        )
 
 
 def _sampled(output: Any, ask: Ask) -> Sampled:
@@ -271,8 +275,8 @@ def _sampled(output: Any, ask: Ask) -> Sampled:
     ids = tuple(output.token_ids)
     if ask.temperature == 0:
         return Sampled(ids, (0.0,) * len(ids))
-    found = zip(ids, output.logprobs, strict=True)
-    return Sampled(ids, tuple(float(logprobs[token].logprob) for token, logprobs in found))
+    pairs = zip(ids, output.logprobs, strict=True)
+    return Sampled(ids, tuple(float(logprobs[token].logprob) for token, logprobs in pairs))
 
 
 @contextmanager

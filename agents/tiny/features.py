@@ -137,28 +137,28 @@ class Encoder:
         """Encode one choice as arrays."""
         past_steps = tuple((turn.observation, turn.action) for turn in view.history)
         key = (view.instruction, view.observation, choices, past_steps)
-        found = self._whole.get(key)
-        if found is None:
+        features = self._whole.get(key)
+        if features is None:
             page = self._page(view, choices)
             past = _history_rows(view, choices, page.leading_words)
             dense = _with_relative(np.concatenate([page.rows, past], axis=1))
-            found = Encoded(*page[:3], page.page, page.instruction, dense)
-            _remember(self._whole, key, found, self.max_cached)
-        return found
+            features = Encoded(*page[:3], page.page, page.instruction, dense)
+            _remember(self._whole, key, features, self.max_cached)
+        return features
 
     def _page(self, view: View, choices: tuple[str, ...]) -> _Page:
         key = (view.instruction, view.observation, choices)
-        found = self._pages.get(key)
-        if found is None:
-            found = self._encode_page(view.instruction, view.observation, choices)
-            _remember(self._pages, key, found, self.max_cached)
-        return found
+        page = self._pages.get(key)
+        if page is None:
+            page = self._encode_page(view.instruction, view.observation, choices)
+            _remember(self._pages, key, page, self.max_cached)
+        return page
 
     def _encode_page(self, instruction: str, observation: str, choices: tuple[str, ...]) -> _Page:
-        shown = observation.replace(instruction, " ") if instruction else observation
-        wanted, page = parse(instruction), parse(shown)
+        content = observation.replace(instruction, " ") if instruction else observation
+        wanted, page = parse(instruction), parse(content)
         split = [split_candidate(choice) for choice in choices]
-        spans = contexts([argument for _, argument in split], shown)
+        spans = contexts([argument for _, argument in split], content)
         rows = self._page_rows(wanted, page, instruction.lower(), split, spans)
         texts = [parse(choice) for choice in choices]
         return _Page(
@@ -178,7 +178,7 @@ class Encoder:
         self,
         wanted: Text,
         page: Text,
-        told: str,
+        instruction: str,
         split: Sequence[tuple[str, str]],
         spans: Sequence[tuple[float, str]],
     ) -> Floats:
@@ -198,7 +198,7 @@ class Encoder:
             rows.append(
                 (
                     *self._overlaps(arg, context, wanted, want, local),
-                    float(_word_start(told, argument) >= 0),
+                    float(_word_start(instruction, argument) >= 0),
                     float(position >= 0),
                     max(position, 0.0),
                     *_numbers(context, wanted),
@@ -261,14 +261,14 @@ def contexts(arguments: Sequence[str], observation: str) -> list[tuple[float, st
         starts.append(start)
         ends.append(start + length)
     borders = sorted(start for start in starts if start >= 0)
-    found = []
+    spans = []
     for start, end in zip(starts, ends, strict=True):
         if start < 0:
-            found.append((-1.0, ""))
+            spans.append((-1.0, ""))
             continue
         border = next((b for b in borders if b >= end), len(text))
-        found.append((start / len(text), text[end : min(border, end + _MAX_CONTEXT)]))
-    return found
+        spans.append((start / len(text), text[end : min(border, end + _MAX_CONTEXT)]))
+    return spans
 
 
 def _find(text: str, argument: str) -> tuple[int, int]:
@@ -315,7 +315,7 @@ def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) 
     """Return features that compare each candidate with the agent's past actions."""
     past: tuple[PastStep, ...] = view.history
     here = {turn.action for turn in past if turn.observation == view.observation}
-    taken = Counter(turn.action for turn in past)
+    counts = Counter(turn.action for turn in past)
     last = past[-1].action if past else ""
     last_leading = split_candidate(last)[0]
     shared = (float(bool(here)), len(here) / 4, min(len(past), 20) / 10)
@@ -324,7 +324,7 @@ def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) 
     rows = [
         (
             float(choice in here),
-            min(taken[choice], 3) / 3,
+            min(counts[choice], 3) / 3,
             float(choice == last),
             float(word == last_leading),
             float(distance >= 0),
@@ -336,7 +336,7 @@ def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) 
     return np.array(rows, dtype=np.float32).reshape(len(choices), _N_PAST)
 
 
-def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[int]:
+def _ahead(instruction: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[int]:
     """Return the distance in the instruction of each candidate argument from the last one used.
 
     A pointer moves through the instruction: each past action moves it past the action's argument,
@@ -349,9 +349,13 @@ def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[
     pointer = 0
     for turn in past:
         argument = split_candidate(turn.action)[1]
-        start = _word_start(told, argument, pointer) if 2 * len(argument) < len(told) else -1
+        start = (
+            _word_start(instruction, argument, pointer)
+            if 2 * len(argument) < len(instruction)
+            else -1
+        )
         pointer = start + len(argument) if start >= 0 else pointer
-    starts = [_word_start(told, split_candidate(choice)[1], pointer) for choice in choices]
+    starts = [_word_start(instruction, split_candidate(choice)[1], pointer) for choice in choices]
     return [start - pointer if start >= 0 else -1 for start in starts]
 
 

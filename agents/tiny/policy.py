@@ -116,8 +116,8 @@ class TinyPolicy:
 
     def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
         """Return (B, 1) log-probabilities of decisions at temperature 1, and a mask of ones."""
-        taken, batch = self._batch(samples)
-        return self._picked(taken, batch, self._net(batch))
+        decisions, batch = self._batch(samples)
+        return self._picked(decisions, batch, self._net(batch))
 
     def value_head(self) -> ValueHead:
         """Create a head that estimates a decision's value from the mean state of its candidates."""
@@ -129,22 +129,24 @@ class TinyPolicy:
         self, samples: Sequence[Sample], head: Module
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Compute :meth:`logprobs` and, in the same forward pass, (B, 1) values."""
-        taken, batch = self._batch(samples)
+        decisions, batch = self._batch(samples)
         hidden = self._net.hidden(batch)
         values: Tensor = head(self._net.mean(hidden, batch)).unsqueeze(1)
-        return *self._picked(taken, batch, self._net.scores(hidden)), values
+        return *self._picked(decisions, batch, self._net.scores(hidden)), values
 
     def _batch(self, samples: Sequence[Sample]) -> tuple[list[ChoiceDecision], CandidateBatch]:
-        taken = [_as_choice_decision(sample) for sample in samples]
-        return taken, self._collate([self._encoder.encode(d.context, d.choices) for d in taken])
+        decisions = [_as_choice_decision(sample) for sample in samples]
+        return decisions, self._collate(
+            [self._encoder.encode(d.context, d.choices) for d in decisions]
+        )
 
     def _picked(
-        self, taken: Sequence[ChoiceDecision], batch: CandidateBatch, scores: Tensor
+        self, decisions: Sequence[ChoiceDecision], batch: CandidateBatch, scores: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return (B, 1) log-probabilities of the chosen candidates, and a mask of ones."""
         logps = self._net.log_softmax(scores, batch)
         starts = batch.sizes.cumsum(0) - batch.sizes
-        index = self._torch.tensor([decision.index for decision in taken])
+        index = self._torch.tensor([decision.index for decision in decisions])
         picked = logps[starts + index].unsqueeze(1)  # (B, 1)
         return picked, self._torch.ones_like(picked, dtype=self._torch.bool)
 

@@ -95,17 +95,17 @@ def card_name(device: str) -> str:
 
 def software(device: str) -> dict[str, str | None]:
     """Return the versions of all software that affects the results; None if missing."""
-    found: dict[str, str | None] = {
+    versions: dict[str, str | None] = {
         "python": platform.python_version(),
         "driver": _driver() if device == "cuda" else None,
         "cuda": torch.version.cuda,
     }
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = None
-    return found
+            versions[name] = None
+    return versions
 
 
 def _median_s(device: str, run: Callable[[], object]) -> float:
@@ -124,5 +124,5 @@ def _driver() -> str | None:
     if program is None:
         return None
     asked = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
-    said = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
-    return said.stdout.strip().partition("\n")[0] or None
+    result = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    return result.stdout.strip().partition("\n")[0] or None

@@ -69,8 +69,8 @@ def measure_equal(
             config = ModelConfig.model_validate(
                 {"path": subject.folder, **settings, "compile_layers": compiled}
             )
-            found = gradient(LanguageModel(config), groups)
-        row = _compared(found, wanted, tolerance)
+            actual = gradient(LanguageModel(config), groups)
+        row = _compared(actual, wanted, tolerance)
         rows.append({"model": subject.name, "dtype": dtype, **row})
         tell(
             f"equal: {device} {dtype}, off by {row['loss_off']:.1e} in the loss, "
@@ -124,16 +124,16 @@ def gradient(policy: LearnablePolicy, groups: Sequence[Group]) -> Gradient:
     return Gradient(metrics["loss"], metrics["grad_norm"], flat)
 
 
-def _compared(found: Gradient, wanted: Gradient, tolerance: Tolerance) -> dict[str, Any]:
+def _compared(actual: Gradient, wanted: Gradient, tolerance: Tolerance) -> dict[str, Any]:
     off = Tolerance(
-        loss=abs(found.loss - wanted.loss),
-        grad_norm=abs(found.norm - wanted.norm) / wanted.norm,
-        gradient=float((found.values - wanted.values).norm() / wanted.values.norm()),
+        loss=abs(actual.loss - wanted.loss),
+        grad_norm=abs(actual.norm - wanted.norm) / wanted.norm,
+        gradient=float((actual.values - wanted.values).norm() / wanted.values.norm()),
     )
     return {
-        "loss": found.loss,
+        "loss": actual.loss,
         "loss_cpu": wanted.loss,
-        "grad_norm": found.norm,
+        "grad_norm": actual.norm,
         "grad_norm_cpu": wanted.norm,
         **{f"{name}_off": value for name, value in off._asdict().items()},
         "tolerance": tolerance._asdict(),

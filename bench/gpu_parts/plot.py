@@ -18,36 +18,36 @@ LINE = 125
 Row = Mapping[str, Any]
 
 
-def picture(found: Mapping[str, Any]) -> str:
+def picture(results: Mapping[str, Any]) -> str:
     """Return an SVG file with charts of each measured part and a line for each other part."""
-    title = f"{found['card']}, {found['date']}, PyTorch {found['software']['torch']}"
+    title = f"{results['card']}, {results['date']}, PyTorch {results['software']['torch']}"
     charts = [
-        *_charts(found["train"], "train", _training_name, "budget_tokens", _TRAINING),
-        *_charts(found["rollout"], "rollout", _rollout_name, "batch", _ROLLOUT),
+        *_charts(results["train"], "train", _training_name, "budget_tokens", _TRAINING),
+        *_charts(results["rollout"], "rollout", _rollout_name, "batch", _ROLLOUT),
     ]
-    return drawn(charts, [title, *_lines(found)], SIZE)
+    return drawn(charts, [title, *_lines(results)], SIZE)
 
 
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+def _lines(results: Mapping[str, Any]) -> Iterator[str]:
     """Return the results that the charts do not show, wrapped into lines."""
-    said = [*found["notes"], "; ".join(map(described, found["models"]))]
-    equal = _measured(found["equal"])
+    lines = [*results["notes"], "; ".join(map(described, results["models"]))]
+    equal = _measured(results["equal"])
     if equal:
         good = sum(row["ok"] for row in equal)
-        said.append(f"equal: {good} of {len(equal)} precisions within the tolerances")
-    for row in _measured(found["train"]):
+        lines.append(f"equal: {good} of {len(equal)} precisions within the tolerances")
+    for row in _measured(results["train"]):
         if row.get("out_of_memory"):
             tokens = f"{row['budget_tokens']:,} tokens per pass"
-            said.append(f"train: {_training_name(row)}, {tokens}: out of memory")
-    for row in _measured(found["rollout"]):
+            lines.append(f"train: {_training_name(row)}, {tokens}: out of memory")
+    for row in _measured(results["rollout"]):
         if "remark" in row:
-            said.append(f"rollout: {_rollout_name(row)}: {row['remark']}")
-    said += [
-        f"{part}: {found[part]}"
+            lines.append(f"rollout: {_rollout_name(row)}: {row['remark']}")
+    lines += [
+        f"{part}: {results[part]}"
         for part in ("equal", "train", "rollout")
-        if isinstance(found[part], str) and found[part] != "not run"
+        if isinstance(results[part], str) and results[part] != "not run"
     ]
-    for text in said:
+    for text in lines:
         yield from wrap(text, LINE, max_lines=3, placeholder=" …")
 
 

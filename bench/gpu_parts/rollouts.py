@@ -51,15 +51,15 @@ def measure_rollouts(
     """Return one row per engine and batch size."""
     naive = plain_speeds(subject, size, device)
     free(device)
-    found = {NAIVE: naive, OURS: policy_speeds(subject, size, device)}
+    engines = {NAIVE: naive, OURS: policy_speeds(subject, size, device)}
     free(device)
     rows = [
         _row(subject, engine, speed, peaks, naive[batch])
-        for engine, speeds in found.items()
+        for engine, speeds in engines.items()
         for batch, speed in speeds.items()
     ]
     for row in rows:
-        tell(f"rollout: {_said(row)}")
+        tell(f"rollout: {_format_row(row)}")
     return rows + _vllm_rows(subject, size, device, peaks, naive, tell)
 
 
@@ -111,7 +111,7 @@ def plain_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
             out = model.generate(input_ids=padded, attention_mask=seen, generation_config=config)
         answers = out[:, longest:].tolist()
         return [
-            (len(i), _counted(answer[: prompt.sampling.max_tokens], stops))
+            (len(i), _count_tokens(answer[: prompt.sampling.max_tokens], stops))
             for i, answer, prompt in zip(ids, answers, asked, strict=True)
         ]
 
@@ -149,7 +149,7 @@ def _speeds(
     run: Engine, form: ChatFormat, tokenizer: Any, size: Size, device: str
 ) -> dict[int, Speed]:
     """Run each batch to warm up, then measure its prompts alone, then prompts with answers."""
-    found = {}
+    speeds = {}
     for batch in size.batches:
         # All engines get the same texts.
         rng = np.random.default_rng(batch)
@@ -161,8 +161,8 @@ def _speeds(
         one = [Prompt(prompt.messages, Sampling(1.0, 1)) for prompt in alone]
         prefill = timed(device, lambda: run(one))  # noqa: B023
         whole = timed(device, lambda: run(asked))  # noqa: B023
-        found[batch] = Speed(whole.seconds, prefill.seconds, whole.result)
-    return found
+        speeds[batch] = Speed(whole.seconds, prefill.seconds, whole.result)
+    return speeds
 
 
 def _vllm_rows(
@@ -177,12 +177,12 @@ def _vllm_rows(
         return [_without_vllm(subject, "skipped: vllm not installed", tell)]
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
-            found = pool.submit(vllm_speeds, subject, size, device).result()
+            speeds = pool.submit(vllm_speeds, subject, size, device).result()
         except Exception as error:  # keep the other engines' results
             return [_without_vllm(subject, f"failed: {type(error).__name__}: {error}", tell)]
-    rows = [_row(subject, "vllm", found[b], peaks, naive[b]) for b in found]
+    rows = [_row(subject, "vllm", speeds[b], peaks, naive[b]) for b in speeds]
     for row in rows:
-        tell(f"rollout: {_said(row)}")
+        tell(f"rollout: {_format_row(row)}")
     return rows
 
 
@@ -213,12 +213,12 @@ def _row(subject: Subject, engine: str, speed: Speed, peaks: Peaks, naive: Speed
     }
 
 
-def _counted(ids: Sequence[int], stops: set[int]) -> int:
+def _count_tokens(ids: Sequence[int], stops: set[int]) -> int:
     """Return the number of tokens up to and including the first one that ends an answer."""
     return next((i + 1 for i, token in enumerate(ids) if token in stops), len(ids))
 
 
-def _said(row: dict[str, Any]) -> str:
+def _format_row(row: dict[str, Any]) -> str:
     share = row["roofline_share"]
     return (
         f"{row['model']}, {row['engine']}, batch of {row['batch']}: "

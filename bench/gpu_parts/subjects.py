@@ -160,15 +160,15 @@ def chosen(model: str, shape: str, folder: Path) -> Chosen:
             raise SystemExit("--model and --shape are both none, so there is nothing to measure.")
         return Chosen(shaped, [shaped], [])
     try:
-        named = given(model)
+        subject = load_model(model)
     except (ModelNotFetched, ModelNotFound) as error:
         name = "tiny" if shape == "tiny" else "smollm2"
         stand_in = shaped if shaped and shape == name else random_weights(name, folder / name)
         return Chosen(stand_in, [shaped or stand_in], [f"{error} In its place: {stand_in.name}."])
-    return Chosen(named, [named, shaped] if shaped else [named], [])
+    return Chosen(subject, [subject, shaped] if shaped else [subject], [])
 
 
-def given(model: str) -> Subject:
+def load_model(model: str) -> Subject:
     """Return a trained model that is on this machine; nothing is downloaded.
 
     Raises:
@@ -216,7 +216,7 @@ def random_weights(name: str, folder: Path) -> Subject:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return given(str(folder))._replace(name=f"random {name}", random=True)
+    return load_model(str(folder))._replace(name=f"random {name}", random=True)
 
 
 def prompts(
@@ -230,14 +230,14 @@ def prompts(
 ) -> list[Prompt]:
     """Return different single-message chats with random lengths and answer limits."""
     frame = len(form.prompt_ids((Message("user", "."),)))
-    found = []
+    chats = []
     for _ in range(n):
         length = int(rng.integers(prompt[0], prompt[1], endpoint=True))
         ids = tokenizer(" ".join(map(str, rng.integers(10, 1000, size=length))))["input_ids"]
         text = tokenizer.decode(ids[: max(1, length - frame)])
         most = int(rng.integers(answer[0], answer[1], endpoint=True))
-        found.append(Prompt((Message("user", text),), Sampling(1.0, most)))
-    return found
+        chats.append(Prompt((Message("user", text),), Sampling(1.0, most)))
+    return chats
 
 
 def prompt_ids(form: ChatFormat, asked: Sequence[Prompt]) -> list[tuple[int, ...]]:

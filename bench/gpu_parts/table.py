@@ -9,18 +9,21 @@ Row = Mapping[str, Any]
 Column = tuple[str, Callable[[Row], str]]
 
 
-def table(found: Mapping[str, Any]) -> str:
+def table(results: Mapping[str, Any]) -> str:
     """Return the results, as stored in ``gpu_grpo.json``, as Markdown."""
-    parts = [f"# {found.get('card', 'Nothing measured')}, {found['date']}", f"`{found['command']}`"]
-    if "card" in found:
-        parts += _about(found)
+    parts = [
+        f"# {results.get('card', 'Nothing measured')}, {results['date']}",
+        f"`{results['command']}`",
+    ]
+    if "card" in results:
+        parts += _about(results)
     for part, columns in _COLUMNS.items():
-        rows = found[part]
+        rows = results[part]
         if isinstance(rows, list):
-            parts += [f"## {part} ({found['seconds'][part]:,.0f} s)", _rows(rows, columns)]
+            parts += [f"## {part} ({results['seconds'][part]:,.0f} s)", _rows(rows, columns)]
         else:
             parts += [f"## {part}", rows]
-    parts += ["## targets", _rows(found["targets"], _TARGETS)]
+    parts += ["## targets", _rows(results["targets"], _TARGETS)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -30,15 +33,15 @@ def described(model: Row) -> str:
     return f"{size}, all of them random" if model["random"] else size
 
 
-def _about(found: Mapping[str, Any]) -> list[str]:
-    peaks, software = found["peaks"], found["software"]
+def _about(results: Mapping[str, Any]) -> list[str]:
+    peaks, software = results["peaks"], results["software"]
     reached = f"{peaks['flops'] / 1e12:,.2f} TFLOP/s in {peaks['dtype']}"
     if peaks["data_sheet"]:
         reached += f" ({peaks['flops'] / peaks['data_sheet']:.0%} of the data sheet)"
     lines = [
         f"- reached: {reached}, {peaks['bandwidth'] / 1e9:,.0f} GB/s",
-        *(f"- model {described(model)}" for model in found["models"]),
-        *(f"- note: {note}" for note in found["notes"]),
+        *(f"- model {described(model)}" for model in results["models"]),
+        *(f"- note: {note}" for note in results["notes"]),
         "- software: " + ", ".join(f"{name} {v}" for name, v in software.items() if v),
     ]
     return ["\n".join(lines)]

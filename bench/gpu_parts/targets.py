@@ -29,8 +29,8 @@ def targets(results: Mapping[str, Any]) -> list[Target]:
     """Return all targets. A part without rows, such as a skipped one, leaves its targets open."""
 
     def rows(part: str) -> list[dict[str, Any]]:
-        found = results.get(part)
-        return found if isinstance(found, list) else []
+        value = results.get(part)
+        return value if isinstance(value, list) else []
 
     large = [row for row in rows("train") if row["parameters"] >= LARGE]
     ours = [row for row in rows("rollout") if row["engine"] != "generate"]

@@ -59,7 +59,7 @@ def measure_training(
             except torch.OutOfMemoryError:
                 row["out_of_memory"] = True
             rows.append(row)
-            tell(f"train: {_said(row)}")
+            tell(f"train: {_format_row(row)}")
     free(device)
     return rows
 
@@ -179,13 +179,13 @@ def _episode(
         end = min(length, start + TURN)
         answer = max(1, (end - start) // ANSWERED)
         if end - answer > 0:
-            said = ids[end - answer : end]
-            decisions.append(TokenDecision(ids[: end - answer], said, (-1.0,) * answer))
+            answer_ids = ids[end - answer : end]
+            decisions.append(TokenDecision(ids[: end - answer], answer_ids, (-1.0,) * answer))
         start = end
     return decisions
 
 
-def _said(row: dict[str, Any]) -> str:
+def _format_row(row: dict[str, Any]) -> str:
     what = f"{row['model']}, {row['budget_tokens']:,} tokens per pass"
     what += "".join(f", {kind}" for kind in ("checkpointing", "compiled") if row[kind])
     if row.get("out_of_memory"):

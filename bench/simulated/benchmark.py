@@ -154,9 +154,11 @@ class SkillBenchmark:
 
     def evidence(self, task: Task) -> Evidence:
         """Return evidence that links each required skill to the task's instruction."""
-        said = task.instruction
+        instruction = task.instruction
         skills = map(str, world_of(task).skills)
-        return Evidence(said, tuple(Clue("a skill", (skill,), said) for skill in skills))
+        return Evidence(
+            instruction, tuple(Clue("a skill", (skill,), instruction) for skill in skills)
+        )
 
     def choices(self, view: View) -> tuple[str, ...]:
         """Return two actions: one that uses the next skill and one that always fails."""
@@ -220,7 +222,7 @@ class SkillEnv(TaskEnv):
     def _next(self, *, done: bool = False, calls: tuple[str, ...] = ()) -> Frame:
         skills, at = self._world.skills, self._used
         possible = (*(use(skill) for skill in skills[at : at + 1]), FUMBLE)
-        return Frame(_shown(at), done=done, admissible=possible, calls=calls)
+        return Frame(_render(at), done=done, admissible=possible, calls=calls)
 
 
 def episode(
@@ -244,28 +246,28 @@ def episode(
         success=success,
         end_reason=EndReason.SOLVED if success else EndReason.FAILED,
         report=FrozenDict(),
-        last_observation=_shown(n_used) if whole else LOST,
+        last_observation=_render(n_used) if whole else LOST,
         group_id=group_id,
         policy_version=version,
     )
 
 
 @functools.cache
-def _shown(n_used: int) -> str:
+def _render(n_used: int) -> str:
     return f"{n_used} used."
 
 
 @functools.cache
 def _step(at: int, action: str, last: float) -> Step:
     """Create a step that succeeds. ``last`` is the final reward, or -1 for an earlier step."""
-    text = _shown(at)
+    text = _render(at)
     return Step(text, text, action, reward=max(last, 0.0), terminated=last >= 0, calls=("use",))
 
 
 @functools.cache
 def _fumbles(at: int, wander_steps: int, success: bool) -> tuple[Step, ...]:
     """Create an episode's first failed step and the ``wander_steps`` failed steps after it."""
-    texts = [_shown(at), *[LOST] * wander_steps]
+    texts = [_render(at), *[LOST] * wander_steps]
     ends = [*[False] * wander_steps, True]
     return tuple(
         Step(text, text, FUMBLE, reward=float(success and end), terminated=end, error_kind=FUMBLED)

@@ -86,11 +86,11 @@ class SkillExplorer:
         world = self.world
         length = len(near.skills) + int(rng.integers(-1, 2))
         length = min(world.max_length, max(1, length))
-        kept = rng.random(length) >= world.mutation
+        mask = rng.random(length) >= world.mutation
         others = self._skills(length, rng)
         chain = [
             near.skills[at] if keep and at < len(near.skills) else other
-            for at, (keep, other) in enumerate(zip(kept, others, strict=True))
+            for at, (keep, other) in enumerate(zip(mask, others, strict=True))
         ]
         like = 1 - world.drift
         difficulty = like * near.difficulty + math.sqrt(1 - like**2) * self._difficulty(rng)
@@ -118,8 +118,8 @@ class SkillExplorer:
 
     def _skills(self, n: int, rng: Generator) -> list[int]:
         """Draw skills with replacement."""
-        found: list[int] = np.searchsorted(self._cumulative, rng.random(n)).tolist()
-        return found
+        skills: list[int] = np.searchsorted(self._cumulative, rng.random(n)).tolist()
+        return skills
 
     def _difficulty(self, rng: Generator) -> float:
         return float(rng.normal(0.0, self.world.sd_difficulty))

@@ -42,8 +42,8 @@ class Rollouts(NamedTuple):
     @property
     def n_used(self) -> Rows:
         """The number of skills used successfully in each episode, as a (G, K) array."""
-        counted: Rows = self.passed.sum(axis=2)
-        return counted
+        counts: Rows = self.passed.sum(axis=2)
+        return counts
 
 
 def sigmoid(x: Numbers) -> Numbers:

@@ -118,8 +118,8 @@ class _Run:
         """Run one update: request episodes, play them, form groups and learn from the groups."""
         n_groups, session = self.world.groups_per_step, self.session
         session.open_step(n_groups)
-        taken = [session.take(policy_version=self.learner.version) for _ in range(session.n_ready)]
-        tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]
+        items = [session.take(policy_version=self.learner.version) for _ in range(session.n_ready)]
+        tickets = [ticket for ticket in items if isinstance(ticket, Ticket)]
         size = session.group_size  # tickets of a group are consecutive
         groups = [tickets[at : at + size] for at in range(0, len(tickets), size)]
         tasks = [group[0].task for group in groups]
@@ -137,7 +137,7 @@ class _Run:
         """Return a group's episodes. Identical episodes share one record."""
         task, known = group[0].task, dict[tuple[int, bool], Trajectory]()
         ends = zip(rollouts.n_used[row].tolist(), (rollouts.rewards[row] > 0).tolist(), strict=True)
-        found = []
+        records = []
         for end in ends:
             if end not in known:
                 known[end] = episode(
@@ -147,8 +147,8 @@ class _Run:
                     group_id=group[0].group_id,
                     version=self.learner.version,
                 )
-            found.append(known[end])
-        return found
+            records.append(known[end])
+        return records
 
     def _evolve(self) -> None:
         result = self.session.evolve()

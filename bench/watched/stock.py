@@ -105,10 +105,10 @@ def appworld(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
                 )
             )
         steps = sum(int(process.stdout.readline()) for process in live if process.stdout)
-        held = usage().memory_mb
+        memory = usage().memory_mb
         for process in live:
             process.communicate()
-    return steps, held
+    return steps, memory
 
 
 STOCK: dict[str, Callable[[Sequence[Task], int, int], Played]] = {

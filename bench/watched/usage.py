@@ -29,9 +29,9 @@ class Usage(NamedTuple):
 
 def usage() -> Usage:
     """Return the current resources of this process and its children."""
-    found = [held for pid in tree() if (held := _held(pid)) is not None]
-    memory, own, files, threads = (sum(column) for column in zip(*found, strict=True))
-    return Usage(memory, own, int(files), len(found) - 1, int(threads))
+    rows = [row for pid in tree() if (row := _read_process(pid)) is not None]
+    memory, own, files, threads = (sum(column) for column in zip(*rows, strict=True))
+    return Usage(memory, own, int(files), len(rows) - 1, int(threads))
 
 
 def tree() -> set[int]:
@@ -65,7 +65,7 @@ def _parents() -> Iterator[tuple[int, int]]:
         yield int(folder.name), int(fields[1])
 
 
-def _held(pid: int) -> tuple[float, float, int, int] | None:
+def _read_process(pid: int) -> tuple[float, float, int, int] | None:
     """Return memory, own memory, files and threads of a process, or None if it has ended."""
     folder = Path(f"/proc/{pid}")
     try:
@@ -80,5 +80,5 @@ def _held(pid: int) -> tuple[float, float, int, int] | None:
 
 def _numbers(path: Path) -> dict[str, int]:
     """Return the values in a file of /proc, by name."""
-    found = (re.match(r"(\w+):\s+(\d+)", line) for line in path.read_text().splitlines())
-    return {match[1]: int(match[2]) for match in found if match}
+    matches = (re.match(r"(\w+):\s+(\d+)", line) for line in path.read_text().splitlines())
+    return {match[1]: int(match[2]) for match in matches if match}

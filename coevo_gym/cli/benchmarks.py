@@ -46,21 +46,21 @@ def run_attacks(as_json: bool, level: Level | None = None) -> None:
     from coevo_gym.sandbox.attacks import suite as attacks
 
     if level is None:
-        found = strongest()
+        isolation = strongest()
     else:
-        (found,) = (finding for finding in probe() if finding.level is level)
-        if not found.holds:
-            raise ConfigError(f"Isolation level {level.value!r} is unavailable: {found.detail}")
+        (isolation,) = (finding for finding in probe() if finding.level is level)
+        if not isolation.holds:
+            raise ConfigError(f"Isolation level {level.value!r} is unavailable: {isolation.detail}")
     suite, rows = generic_suite(), []
-    with suite.setup(found.level) as setup, errors.status("attacks ...") as status:
-        for row in compare(suite.payloads, setup, found.level):
+    with suite.setup(isolation.level) as setup, errors.status("attacks ...") as status:
+        for row in compare(suite.payloads, setup, isolation.level):
             rows.append(row)
             status.update(f"{len(rows)} of {len(suite.payloads)} attacks")
     if as_json:
-        print_json(attacks.as_data(found, {suite.name: rows}))
+        print_json(attacks.as_data(isolation, {suite.name: rows}))
     else:
         console.print(attacks.as_table(suite.name, rows))
-        console.print(attacks.summary(found, rows), markup=False, soft_wrap=True)
+        console.print(attacks.summary(isolation, rows), markup=False, soft_wrap=True)
     if any(row.verdict is AttackVerdict.GOT_THROUGH for row in rows):
         raise typer.Exit(FAILED)
 
@@ -114,21 +114,23 @@ def doctor(
         run_attacks(as_json, level)
         return
     specs = {spec.name: spec for spec in benchmark_specs()}
-    found = {name: setup_of(spec).installation() for name, spec in specs.items() if spec.setup}
-    found |= {
+    installations = {
+        name: setup_of(spec).installation() for name, spec in specs.items() if spec.setup
+    }
+    installations |= {
         plugin.name: Installation(False, str(plugin), "none", "no code is run")
         for plugin in broken_benchmarks()
     }
     trainers = find_trainers()
     if as_json:
-        told = {name: {"ready": row.ready, **row._asdict()} for name, row in trainers.items()}
-        rows = {name: vars(row) for name, row in found.items()}
-        print_json({"machine": machine(), **rows, "trainers": told})
+        entries = {name: {"ready": row.ready, **row._asdict()} for name, row in trainers.items()}
+        rows = {name: vars(row) for name, row in installations.items()}
+        print_json({"machine": machine(), **rows, "trainers": entries})
     else:
         console.print("[bold]this machine[/]")
         for what, value in machine().items():
             say(f"  {what:<10} {value}")
-        for name, row in found.items():
+        for name, row in installations.items():
             ready = "[green]ready[/]" if row.ready else "[red]not ready[/]"
             console.print(f"[bold]{escape(name)}[/]: {ready}", highlight=False)
             for what in ("engine", "data", "isolation"):
@@ -139,13 +141,13 @@ def doctor(
         console.print("[bold]third-party trainers[/] that can use a curriculum:")
         for name, trainer in trainers.items():
             say(f"  {name:<16} {trainer}")
-    if not all(row.ready for row in found.values()):
+    if not all(row.ready for row in installations.values()):
         raise typer.Exit(MISSING)
 
 
 def machine() -> dict[str, str]:
     """Return facts about this machine that results may depend on, by name."""
-    found = {
+    facts = {
         "coevo_gym": __version__,
         "Python": f"{platform.python_version()} on {platform.platform()}",
         "processor": processor(),
@@ -153,12 +155,12 @@ def machine() -> dict[str, str]:
     try:
         import torch
     except ImportError:
-        return {**found, "PyTorch": "not installed"}
+        return {**facts, "PyTorch": "not installed"}
     kernels = torch.backends.cpu.get_cpu_capability()
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     portable = "or portable" if can_be_portable() else "(portable: needs x86-64 and MKL)"
     return {
-        **found,
+        **facts,
         "PyTorch": str(torch.__version__),
         "GPU": gpu,
         "arithmetic": f"native with {kernels} kernels, {portable}",
@@ -196,23 +198,23 @@ def install(
 
       coevo install rllib
     """
-    found = find_installable(name)
+    package = find_installable(name)
     if data and source is not None:
         raise ConfigError(
             "--data downloads the official data, but --from reads it from a path. Pass only one."
         )
-    if isinstance(found, Trainer):
+    if isinstance(package, Trainer):
         if data:
-            raise ConfigError(f"{found.title} has no data to download. Omit --data.")
-        beside = benchmark_home(f"trainers/.{found.name}")
-        with installing(f"{found.title} (about {found.size})", beside):
-            folder = install_trainer(found, source)
-        say(f"{found.title} is installed in {folder}: use {python_of(found)}")
+            raise ConfigError(f"{package.title} has no data to download. Omit --data.")
+        beside = benchmark_home(f"trainers/.{package.name}")
+        with installing(f"{package.title} (about {package.size})", beside):
+            folder = install_trainer(package, source)
+        say(f"{package.title} is installed in {folder}: use {python_of(package)}")
         return
-    setup = setup_of(found)
+    setup = setup_of(package)
     if data and not hasattr(setup, "download"):
         raise ConfigError(f"Data for {name} cannot be downloaded. Pass the data with --from.")
-    with installing(name, benchmark_home(found.name)):
+    with installing(name, benchmark_home(package.name)):
         folder = setup.download() if data else setup.install(source)
     say(f"{name} is installed in {folder}")
 
@@ -250,7 +252,7 @@ def _isolation() -> str:
     """Describe in one line how model-written code is isolated on this machine."""
     from coevo_gym.sandbox import probe
 
-    for found in probe():
-        if found.holds:
-            return f"model-written code runs in: {found.level} ({found.detail})"
+    for finding in probe():
+        if finding.holds:
+            return f"model-written code runs in: {finding.level} ({finding.detail})"
     return "model-written code is refused: no isolation is available here, see docs/sandbox.md"

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from coevo_gym.cli.output import (
-    MOST_TYPES,
+    MAX_TYPES,
     AsJson,
     cell,
     print_json,
@@ -76,11 +76,11 @@ def compare(
     from coevo_gym.runs.evals.comparison import compare as compare_sides
     from coevo_gym.runs.evals.sides import final_sides, find_sides, other_arms
 
-    found = compare_sides(*find_sides(a, b, arm or ()))
+    comparison = compare_sides(*find_sides(a, b, arm or ()))
     final = {name: compare_sides(*pair) for name, pair in final_sides(a, b, arm or ()).items()}
     if as_json:
         of_final = {name: asdict(one) for name, one in final.items()}
-        print_json({**asdict(found), "final": of_final})
+        print_json({**asdict(comparison), "final": of_final})
         return
     if b is None and not arm and (others := other_arms(a)):
         say_aside(
@@ -88,43 +88,44 @@ def compare(
             f"{others[0]}: coevo compare {a} --arm {others[0]}"
             + (f". The other arms: {', '.join(others[1:])}." if others[1:] else "")
         )
-    for line in _in_words(found):
+    for line in _in_words(comparison):
         say(line)
     for name, one in final.items():
         say(
             f"On {name}, scored once after training: A {one.success_a:.1%}, B {one.success_b:.1%}. "
             f"{_difference(one)}"
         )
-    print_table(_cross(found))
-    for table in _by_type(found.types):
+    print_table(_cross(comparison))
+    for table in _by_type(comparison.types):
         print_table(table)
-    counts = Counter(one.kind for one in found.types)
-    if fine := [kind for kind, n in counts.items() if n > MOST_TYPES]:
+    counts = Counter(one.kind for one in comparison.types)
+    if fine := [kind for kind, n in counts.items() if n > MAX_TYPES]:
         say_aside(f"Pass --json to print success by {', '.join(fine)}, too.")
-    for title, tasks in (("B alone solves", found.won), ("A alone solves", found.lost)):
+    for title, tasks in (("B alone solves", comparison.won), ("A alone solves", comparison.lost)):
         _print_tasks(title, tasks, limit)
 
 
-def _in_words(found: Comparison) -> Iterator[str]:
-    yield f"A: {found.a} solves {found.success_a:.1%}{_sampled(found.samples_a)}"
-    yield f"B: {found.b} solves {found.success_b:.1%}{_sampled(found.samples_b)}"
-    yield _difference(found)
-    yield found.verdict
-    for side, n in (("A", found.only_in_a), ("B", found.only_in_b)):
+def _in_words(comparison: Comparison) -> Iterator[str]:
+    yield f"A: {comparison.a} solves {comparison.success_a:.1%}{_sampled(comparison.samples_a)}"
+    yield f"B: {comparison.b} solves {comparison.success_b:.1%}{_sampled(comparison.samples_b)}"
+    yield _difference(comparison)
+    yield comparison.verdict
+    for side, n in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
         if n:
             yield f"{n} tasks from {side} are left out: the other side has no results for them."
-    if found.uneven:
-        yield f"The two sides were evaluated differently: {'; '.join(found.uneven)}."
-    if found.several:
+    if comparison.uneven:
+        yield f"The two sides were evaluated differently: {'; '.join(comparison.uneven)}."
+    if comparison.several:
         yield "Below, a task counts as solved if at least half of its episodes succeed."
 
 
-def _difference(found: Comparison) -> str:
+def _difference(comparison: Comparison) -> str:
     return (
-        f"B - A: {100 * found.difference:+.1f} points, 95 % interval {100 * found.low:+.1f} to "
-        f"{100 * found.high:+.1f}, p = {_p(found.p)} ({found.test}), over {found.tasks} "
-        f"{found.split} tasks of {found.benchmark}: {found.better} better, {found.worse} worse, "
-        f"{found.tasks - found.better - found.worse} equal."
+        f"B - A: {100 * comparison.difference:+.1f} points, 95 % interval "
+        f"{100 * comparison.low:+.1f} to {100 * comparison.high:+.1f}, p = {_p(comparison.p)} "
+        f"({comparison.test}), over {comparison.tasks} {comparison.split} tasks of "
+        f"{comparison.benchmark}: {comparison.better} better, {comparison.worse} worse, "
+        f"{comparison.tasks - comparison.better - comparison.worse} equal."
     )
 
 
@@ -139,10 +140,10 @@ def _p(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else f"{p:.1e}"
 
 
-def _cross(found: Comparison) -> Table:
+def _cross(comparison: Comparison) -> Table:
     table = Table("", Column("B solves", justify="right"), Column("B fails", justify="right"))
-    table.add_row("A solves", str(found.both), str(len(found.lost)))
-    table.add_row("A fails", str(len(found.won)), str(found.neither))
+    table.add_row("A solves", str(comparison.both), str(len(comparison.lost)))
+    table.add_row("A fails", str(len(comparison.won)), str(comparison.neither))
     return table
 
 
@@ -150,7 +151,7 @@ def _by_type(types: Sequence[ComparedType]) -> Iterator[Table]:
     """For each kind of tag with several values, yield a table of both policies' success rates."""
     for kind, group in groupby(types, key=lambda one: one.kind):
         rows = list(group)
-        if not 1 < len(rows) <= MOST_TYPES:
+        if not 1 < len(rows) <= MAX_TYPES:
             continue
         numbers = ("tasks", "A", "B", "B - A", "B alone", "A alone")
         table = Table(Column(kind, overflow="fold"), *(Column(n, justify="right") for n in numbers))
@@ -169,19 +170,19 @@ def _by_type(types: Sequence[ComparedType]) -> Iterator[Table]:
 
 def _print_tasks(title: str, tasks: Sequence[ChangedTask], limit: int) -> None:
     say(f"{title} {len(tasks)}:" if tasks else f"{title} none.")
-    shown = tasks[:limit]
-    if not shown:
+    head = tasks[:limit]
+    if not head:
         return
-    longest = max(len(task.name) for task in shown)
-    several = any({task.success_a, task.success_b} - {0.0, 1.0} for task in shown)
+    longest = max(len(task.name) for task in head)
+    several = any({task.success_a, task.success_b} - {0.0, 1.0} for task in head)
     table = Table(box=None, expand=True, show_header=several)
     table.add_column("task", no_wrap=True, min_width=longest)
     for side in ("A", "B") if several else ():
         table.add_column(side, justify="right", min_width=4)
     table.add_column("instruction", no_wrap=True, ratio=1)
-    for task in shown:
+    for task in head:
         rates = [f"{task.success_a:.0%}", f"{task.success_b:.0%}"] if several else []
         table.add_row(cell(task.name), *rates, cell(" ".join(task.instruction.split())))
     print_table(table)
-    if len(tasks) > len(shown):
-        say_aside(f"and {len(tasks) - len(shown)} more; pass --limit or --json to see them.")
+    if len(tasks) > len(head):
+        say_aside(f"and {len(tasks) - len(head)} more; pass --limit or --json to see them.")

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from coevo_gym.cli.output import (
-    MOST_TYPES,
+    MAX_TYPES,
     AsJson,
     agree,
     errors,
@@ -168,13 +168,15 @@ def evaluate(
         if trials is not None:
             job = replace(job, trials=TrialRules(trials, cut=cut))
         _check_by(by or (), job)
-        named = default_name(job, identity(job)) if name is None else name
+        folder_name = default_name(job, identity(job)) if name is None else name
         agreed = yes or agree(job.estimates())
         if trials is not None:
-            _try(TrialFolder.named(named), job, progress, overwrite, agreed, as_json=as_json)
+            _try(
+                TrialFolder.by_name(folder_name), job, progress, overwrite, agreed, as_json=as_json
+            )
             return
-        folder = EvalFolder.named(named)
-        with _kept_in(folder, progress), job.stopping() as stop:
+        folder = EvalFolder.by_name(folder_name)
+        with _keep_in(folder, progress), job.stopping() as stop:
             evaluation = evaluate_job(
                 job,
                 progress,
@@ -212,20 +214,20 @@ def _try(
     """Run trials and print their results."""
     from coevo_gym.runs.evals.trials import run_trials_in, to_json
 
-    with _kept_in(folder, progress), job.stopping() as stop:
-        found = run_trials_in(folder, job, progress, overwrite=overwrite, agreed=agreed, stop=stop)
+    with _keep_in(folder, progress), job.stopping() as stop:
+        trials = run_trials_in(folder, job, progress, overwrite=overwrite, agreed=agreed, stop=stop)
     if as_json:
-        print_json({**finite(to_json(job, found)), "folder": str(folder.path)})
+        print_json({**finite(to_json(job, trials)), "folder": str(folder.path)})
         return
-    later = (f"after trial {n} (uses {job.split} outcomes)" for n in range(2, found.n + 1))
+    later = (f"after trial {n} (uses {job.split} outcomes)" for n in range(2, trials.n + 1))
     table = Table("policy", f"success on {job.split}, trial 1", *later, "tasks", "env steps")
-    rates = (f"{rate:.1%}" for rate in found.rates)
-    table.add_row(escape(job.policy), *rates, str(len(found.tasks)), f"{found.env_steps:,}")
-    if not_told := found.n_to_reflect_on - len(found.reflections):
-        say(f"{not_told} of {found.n_to_reflect_on} reflections were unusable.")
-    if found.faults:
+    rates = (f"{rate:.1%}" for rate in trials.rates)
+    table.add_row(escape(job.policy), *rates, str(len(trials.tasks)), f"{trials.env_steps:,}")
+    if not_told := trials.n_to_reflect_on - len(trials.reflections):
+        say(f"{not_told} of {trials.n_to_reflect_on} reflections were unusable.")
+    if trials.faults:
         say(
-            f"{found.faults} of {len(found.tasks)} tasks lost an episode to a fault and are "
+            f"{trials.faults} of {len(trials.tasks)} tasks lost an episode to a fault and are "
             f"excluded from that trial onwards ({folder.lost}). Run the same command to retry them."
         )
     say(f"Trials: {folder.path}")
@@ -234,12 +236,12 @@ def _try(
 
 ALL = "all"
 """The value of ``--by`` that selects every kind of tag."""
-FEWEST = 5
+MIN_TASKS = 5
 """Minimum number of tasks for a type to be shown; with fewer, the interval is too wide."""
 
 
 @contextmanager
-def _kept_in(folder: EvalFolder, progress: RunProgress) -> Iterator[None]:
+def _keep_in(folder: EvalFolder, progress: RunProgress) -> Iterator[None]:
     """Context manager that shows progress and, if interrupted, prints how to resume."""
     try:
         with progress:
@@ -288,42 +290,43 @@ def type_tables(
     The kind ``all`` selects every kind that has several values, but few enough to read.
     """
     for kind, rates in types.items():
-        if kind not in by and not (ALL in by and 1 < len(rates) <= MOST_TYPES):
+        if kind not in by and not (ALL in by and 1 < len(rates) <= MAX_TYPES):
             continue
-        shown = {value: rate for value, rate in rates.items() if rate.tasks >= FEWEST}
+        large = {value: rate for value, rate in rates.items() if rate.tasks >= MIN_TASKS}
         table = Table(Column(kind, overflow="fold"), "success", "95 % interval", "tasks")
-        for value, rate in shown.items():
+        for value, rate in large.items():
             cells = (f"{rate.success:.1%}", f"{rate.low:.1%} – {rate.high:.1%}", str(rate.tasks))
             table.add_row(escape(value), *cells)
-        few = len(rates) - len(shown)
-        left_out = f"{few} of {len(rates)} values of {kind} have fewer than {FEWEST} tasks and"
+        few = len(rates) - len(large)
+        left_out = f"{few} of {len(rates)} values of {kind} have fewer than {MIN_TASKS} tasks and"
         yield table, f"{left_out} are not shown." if few else ""
 
 
 def remarks(
-    job: EvalJob, found: Evaluation, folder: EvalFolder, by: Sequence[str]
+    job: EvalJob, evaluation: Evaluation, folder: EvalFolder, by: Sequence[str]
 ) -> Iterator[str]:
     """Yield additional notes on an evaluation, one line each."""
-    types = found.types
-    if found.pass_at:
-        passed = (f"pass@{k} {share:.1%}" for k, share in found.pass_at.items())
-        yield f"With {found.samples} samples per task: {', '.join(passed)}."
-    fine = [kind for kind, rates in types.items() if len(rates) > MOST_TYPES]
+    types = evaluation.types
+    if evaluation.pass_at:
+        passed = (f"pass@{k} {share:.1%}" for k, share in evaluation.pass_at.items())
+        yield f"With {evaluation.samples} samples per task: {', '.join(passed)}."
+    fine = [kind for kind, rates in types.items() if len(rates) > MAX_TYPES]
     if ALL in by and (fine := [kind for kind in fine if kind not in by]):
         yield f"Success by {', '.join(fine)} is in {folder.summary}."
     if types and not by:
         yield f"For success by task type, pass --by {', --by '.join(types)}, or --by {ALL}."
     if job.env_steps:
         yield f"{job.policy} was trained for {job.env_steps:,} env steps."
-    if found.answers.total and job.model:
-        shares = found.answers.shares
+    if evaluation.answers.total and job.model:
+        shares = evaluation.answers.shares
         yield (
             f"Answers: {shares['empty']:.1%} empty, {shares['cut']:.1%} cut at the token limit, "
             f"{shares['invalid']:.1%} without effect."
         )
-    if found.faults:
+    if evaluation.faults:
         yield (
-            f"{found.faults} of {len(found.tasks) * found.samples} episodes were lost to a fault "
+            f"{evaluation.faults} of {len(evaluation.tasks) * evaluation.samples} episodes were "
+            "lost to a fault "
             f"and are excluded from all results ({folder.lost}). Run the same command to retry."
         )
     yield f"Evaluation: {folder.path}"

@@ -172,7 +172,7 @@ def experiment(
         sets=list(sets or ()),
         name=run_name,
         metric=metric,
-        kept=source,
+        records=source,
     )
     if dry_run:
         if as_csv or as_md:
@@ -224,7 +224,7 @@ def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
 
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
     chosen, cells, why = played(chosen)
-    shown, differing = printed_beside(chosen, cells)
+    results, differing = printed_beside(chosen, cells)
     plans: dict[tuple[tuple[str, str], ...], tuple[list[str], dict[str, Any]]] = {}
     for cell in cells[: len({cell.row.name for cell in cells})]:  # the first seed's
         planned = plan_of(cell.config, card)
@@ -241,17 +241,17 @@ def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
                 "cells": [
                     {"row": cell.row.name, "seed": cell.seed, "state": cell.state} for cell in cells
                 ],
-                "paper": shown,
+                "paper": results,
                 "notes": notes,
                 "plans": [{"rows": names, **numbers} for names, numbers in plans.values()],
             }
         )
         return
     states = Counter(cell.state for cell in cells)
-    counted = ", ".join(f"{n} {state}" for state, n in states.items())
+    counts = ", ".join(f"{n} {state}" for state, n in states.items())
     facts = [
-        ("cells", f"{len(cells)} in {chosen.folder}: {counted}"),
-        ("paper", f"numbers beside {', '.join(shown)}" if shown else "no numbers"),
+        ("cells", f"{len(cells)} in {chosen.folder}: {counts}"),
+        ("paper", f"numbers beside {', '.join(results)}" if results else "no numbers"),
         *(("note", note) for note in notes),
     ]
     say_block(f"{experiment.title} ({benchmark}, budget {budget})", facts)
@@ -273,10 +273,10 @@ def _print(table: ResultTable, as_json: bool, as_csv: bool, as_md: bool) -> None
             Column(head, overflow="fold", style="dim" if head.startswith("paper") else "")
             for head in heads
         ]
-        drawn = Table(*columns, title=title or None)
+        grid = Table(*columns, title=title or None)
         for row in rows:
-            drawn.add_row(*map(escape, row))
-        print_numbers(drawn, keys=writing.KEYS)
+            grid.add_row(*map(escape, row))
+        print_numbers(grid, keys=writing.KEYS)
     for note in table.notes:
         say(note)
 
@@ -284,11 +284,11 @@ def _print(table: ResultTable, as_json: bool, as_csv: bool, as_md: bool) -> None
 def _list(name: str | None, benchmark: str | None, budget: str | None, as_json: bool) -> None:
     from coevo_gym.runs.experiments.definition import load, names
 
-    found = [_listed(load(each), benchmark, budget) for each in ([name] if name else names())]
+    rows = [_to_json(load(each), benchmark, budget) for each in ([name] if name else names())]
     if as_json:
-        print_json(found)
+        print_json(rows)
         return
-    for row in found:
+    for row in rows:
         facts = [
             ("", f"{row['title']} ({row['source']})" if row["source"] else row["title"]),
             ("rows", as_text(row["rows"])),
@@ -301,21 +301,21 @@ def _list(name: str | None, benchmark: str | None, budget: str | None, as_json: 
         say_block(row["name"], facts, style="" if row["ready"] else "dim")
 
 
-def _listed(found: Experiment, benchmark: str | None, budget: str | None) -> dict[str, Any]:
+def _to_json(entry: Experiment, benchmark: str | None, budget: str | None) -> dict[str, Any]:
     from coevo_gym.runs.experiments.cells import size_of
     from coevo_gym.runs.experiments.needs import needs_of
 
-    size = size_of(found, budget)
-    needs = needs_of(found, benchmark or found.benchmarks[0], size)
+    size = size_of(entry, budget)
+    needs = needs_of(entry, benchmark or entry.benchmarks[0], size)
     missing = [f"{need.what}: {need.missing}" for need in needs if need.missing]
     return {
-        "name": found.name,
-        "title": found.title,
-        "source": found.source,
-        "rows": [row.name for row in found.rows],
-        "benchmarks": list(found.benchmarks),
+        "name": entry.name,
+        "title": entry.title,
+        "source": entry.source,
+        "rows": [row.name for row in entry.rows],
+        "benchmarks": list(entry.benchmarks),
         "budget": size,
-        "seeds": list(found.seeds),
+        "seeds": list(entry.seeds),
         "needs": [need.what for need in needs],
         "missing": missing,
         "ready": not missing,

@@ -35,7 +35,7 @@ errors = SafeConsole(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the output as JSON.")]
 
-MOST_TYPES = 12
+MAX_TYPES = 12
 """Maximum number of task types in a table; a kind with more types is not shown as a table."""
 
 _PIPE_WIDTH = 200
@@ -43,8 +43,8 @@ _PIPE_WIDTH = 200
 
 def print_json(value: Any) -> None:
     """Print a value as JSON, escaping non-printable characters."""
-    written = json.dumps(value, indent=2, ensure_ascii=False)
-    typer.echo(HIDDEN.sub(lambda found: _as_json(found[0]), written))
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    typer.echo(HIDDEN.sub(lambda match: _as_json(match[0]), text))
 
 
 def _as_json(character: str) -> str:
@@ -223,11 +223,11 @@ def installing(what: str, folder: Path) -> Iterator[Callable[[str], None]]:
     """
     with (
         busy(f"installing {what}") as tell,
-        ProgressFile(_Spinning(tell), folder, "install", what) as told,
-        followed_by(_Following(told)),
+        ProgressFile(_Spinning(tell), folder, "install", what) as reporter,
+        followed_by(_Following(reporter)),
     ):
-        told.phase(f"installing {what}", 0)
-        yield lambda now: told.phase(now, 0)
+        reporter.phase(f"installing {what}", 0)
+        yield lambda now: reporter.phase(now, 0)
 
 
 class _Following:

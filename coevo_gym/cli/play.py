@@ -149,10 +149,10 @@ def play(
             scores = closing_at_end.enter_context(opened)
             source = replace(source, make_env=scores.make_env)
         if web:
-            kept = keep or Path("demonstrations") / f"{source.benchmark}.jsonl"
+            path = keep or Path("demonstrations") / f"{source.benchmark}.jsonl"
             chosen = _chosen(source, task, seed)
             play_in_browser(
-                source, kept, scores, chosen, port=port, browser=browser, ready=starting.close
+                source, path, scores, chosen, port=port, browser=browser, ready=starting.close
             )
         else:
             _play_here(source, keep, scores, task, seed, starting)
@@ -180,7 +180,7 @@ def _chosen(source: PlaySource, task: str | None, seed: int | None) -> Task | No
     """Return the task that ``--task`` or ``--seed`` selects, or None."""
     if task is not None:
         return source.find(task)
-    return None if seed is None else source.drawn(seed)
+    return None if seed is None else source.draw_task(seed)
 
 
 def _play_here(
@@ -198,7 +198,7 @@ def _play_here(
         if begun is None:
             raise ConfigError(f"All tasks in {scores.folder.path} have been played.")
         env_seed = scores.seed_of(begun)
-    chosen = begun or source.drawn(None)
+    chosen = begun or source.draw_task(None)
     env = source.make_env()
     read = partial(console.input, "> ")
     with closing(env):
@@ -215,10 +215,10 @@ def _count(scores: Scores, game: PlayedGame) -> None:
             scores.lose(game.task, len(game.taken), EndReason.ABANDONED, "left")
         return
     scores.add(game.task, game.played.counted)
-    told = scores.to_json()
+    summary = scores.to_json()
     say_aside(
-        f"{told['solved']} of {told['played']} solved, {told['tasks'] - told['played']} tasks to "
-        f"go. Saved in {told['folder']}."
+        f"{summary['solved']} of {summary['played']} solved, "
+        f"{summary['tasks'] - summary['played']} tasks to go. Saved in {summary['folder']}."
     )
 
 

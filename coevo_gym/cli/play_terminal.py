@@ -97,8 +97,8 @@ class ShopHand(Hand):
             super().draw(view, choices)
             return
 
-        def show(text: str, told: str) -> None:
-            self.show(f"  {_number(number[text.lower()])}  {told}")
+        def show(text: str, label: str) -> None:
+            self.show(f"  {_number(number[text.lower()])}  {label}")
 
         if page.page == "results":
             self.show(f"Page {page.number or 0} (Total results: {page.found or 0})")
@@ -158,12 +158,12 @@ class ToolsHand(Hand):
                 about = escape(tool.about.partition(". ")[0])
                 self.show(f"  [bold cyan]{escape(tool.signature)}[/] {about}")
             return
-        found = tools.get(name.partition("(")[0].strip())
-        if found is None:
+        document = tools.get(name.partition("(")[0].strip())
+        if document is None:
             self.console.print(f"[yellow]There is no function {escape(repr(name[:80]))} here.[/]")
             return
-        self.show(f"[bold cyan]{escape(found.signature)}[/]")
-        self.show(escape(found.text))
+        self.show(f"[bold cyan]{escape(document.signature)}[/]")
+        self.show(escape(document.text))
 
     def _filled_in(self, tool: Tool) -> str | None:
         """Ask for a call's arguments one by one, and return None if an argument is invalid."""
@@ -248,11 +248,11 @@ def play_episode(
     ready()
     hand = _HANDS.get(task.benchmark, Hand)(console, read)
     choices: Sequence[str] = ()
-    drawn, asked_for = -1, ""  # step count and instruction of the page drawn last
+    last_step, asked_for = -1, ""  # step count and instruction of the page drawn last
     while game.played is None:
         view, step = game.view, len(game.taken)
-        if drawn < step:
-            choices, drawn = get_benchmark(task.benchmark).choices(view), step
+        if last_step < step:
+            choices, last_step = get_benchmark(task.benchmark).choices(view), step
             if view.instruction != asked_for:
                 asked_for = view.instruction
                 console.print(Panel(escape(asked_for), title=escape(task.name), expand=False))
@@ -290,9 +290,9 @@ def _tell_outcome(console: Console, played: Played, task: Task) -> None:
         if check.passed and not check.said:
             continue  # a passed test has no details
         mark = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[dim]·[/]"}[check.passed]
-        said = f": {escape(check.said)}" if check.said else ""
-        console.print(f"  {mark} {escape(check.name)}{said}", highlight=False)
-    held = sum(check.passed is True for check in grade.checks)
+        remark = f": {escape(check.said)}" if check.said else ""
+        console.print(f"  {mark} {escape(check.name)}{remark}", highlight=False)
+    passes = sum(check.passed is True for check in grade.checks)
     tests = sum(check.passed is not None for check in grade.checks)
     if tests:
-        console.print(f"  [dim]{held} of {tests} checks passed[/]")
+        console.print(f"  [dim]{passes} of {tests} checks passed[/]")

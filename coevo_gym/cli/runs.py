@@ -50,17 +50,17 @@ def list_runs(
     """
     from coevo_gym.runs.folders import listing
     from coevo_gym.view.library import Library
-    from coevo_gym.view.model.evals import listed_evals
-    from coevo_gym.view.model.runs import listed_runs
+    from coevo_gym.view.model.evals import list_evals
+    from coevo_gym.view.model.runs import list_runs
     from coevo_gym.view.shelf import Shelf
 
     if table is not None:
         listing.check_table(table)
-        rows, tables, evaluations = listed_runs(Shelf(Library([str(RUNS / table)]))), [], []
+        rows, tables, evaluations = list_runs(Shelf(Library([str(RUNS / table)]))), [], []
     else:
         alone = [RunFolder(RUNS / name) for name in RunFolder.names()]
-        rows = listed_runs(Shelf(Library(alone))) if alone else []
-        tables, evaluations = listing.tables(), listed_evals(Shelf(Library()))
+        rows = list_runs(Shelf(Library(alone))) if alone else []
+        tables, evaluations = listing.tables(), list_evals(Shelf(Library()))
     if as_json:
         print_json(
             {
@@ -73,9 +73,9 @@ def list_runs(
     if not (rows or tables or evaluations):
         say("runs/ and evals/ are empty. Start a run: coevo train quickstart")
         return
-    for drawn in (_runs(rows), _tables(tables), _evaluations(evaluations)):
-        if drawn.row_count:
-            print_table(drawn)
+    for section in (_runs(rows), _tables(tables), _evaluations(evaluations)):
+        if section.row_count:
+            print_table(section)
     for row in (*rows, *evaluations):
         if problem := row.problem or (row.on_disk and row.on_disk.problem):
             say(f"{row.name}: {problem}")
@@ -106,14 +106,14 @@ def remove_runs(
     """
     from coevo_gym.runs.folders.removing import find_kept, remove
 
-    found = list({kept.path.resolve(): kept for kept in map(find_kept, names)}.values())
-    for kept in found:
-        cells = f", {len(kept.folders)} cells" if kept.kind == "table" else ""
-        say(f"{kept.path}: {kept.kind}{cells}, {_size(kept.size)}")
-    _agree(f"Delete {'it' if len(found) == 1 else f'all {len(found)}'}?", yes)
-    for kept in found:
-        remove(kept)
-    say(f"Deleted: {_size(sum(kept.size for kept in found))}.")
+    items = list({item.path.resolve(): item for item in map(find_kept, names)}.values())
+    for item in items:
+        cells = f", {len(item.folders)} cells" if item.kind == "table" else ""
+        say(f"{item.path}: {item.kind}{cells}, {_size(item.size)}")
+    _agree(f"Delete {'it' if len(items) == 1 else f'all {len(items)}'}?", yes)
+    for item in items:
+        remove(item)
+    say(f"Deleted: {_size(sum(item.size for item in items))}.")
 
 
 @app.command("gc")
@@ -153,10 +153,10 @@ def free_space(
     if not items:
         say("There is nothing to delete.")
         return
-    drawn = Table(Column("path", overflow="fold"), Column("size", justify="right"), "why", box=None)
+    table = Table(Column("path", overflow="fold"), Column("size", justify="right"), "why", box=None)
     for item in items:
-        drawn.add_row(escape(str(item.path)), _size(item.size), item.why)
-    print_table(drawn)
+        table.add_row(escape(str(item.path)), _size(item.size), item.why)
+    print_table(table)
     say(f"Total: {_size(sum(item.size for item in items))}.")
     if dry_run:
         return
@@ -176,35 +176,35 @@ def _agree(question: str, yes: bool) -> None:
 
 
 def _json(row: RunRow | TableOfRuns | EvalRow) -> dict[str, Any]:
-    found = row.model_dump(mode="json", exclude={"on_disk"})
+    fields = row.model_dump(mode="json", exclude={"on_disk"})
     on_disk = row.on_disk.model_dump(mode="json") if row.on_disk else {}
-    problem = found.get("problem") or on_disk["problem"]
-    return dict(finite({**found, **on_disk, "problem": problem}))
+    problem = fields.get("problem") or on_disk["problem"]
+    return dict(finite({**fields, **on_disk, "problem": problem}))
 
 
 def _runs(rows: list[RunRow]) -> Table:
-    drawn = _listing("run", "benchmark", "preset", "steps per arm")
+    table = _listing("run", "benchmark", "preset", "steps per arm")
     for row in rows:
         saved = row.on_disk.steps if row.on_disk else {}
         steps = ", ".join(f"{arm} {saved.get(arm, 0)}" for arm in row.arms)
-        _add(drawn, row, row.benchmark, row.preset, steps)
-    return drawn
+        _add(table, row, row.benchmark, row.preset, steps)
+    return table
 
 
 def _tables(rows: list[TableOfRuns]) -> Table:
-    drawn = _listing("table", "cells")
+    table = _listing("table", "cells")
     for row in rows:
-        _add(drawn, row, ", ".join(f"{n} {state}" for state, n in row.cells.items()))
-    return drawn
+        _add(table, row, ", ".join(f"{n} {state}" for state, n in row.cells.items()))
+    return table
 
 
 def _evaluations(rows: list[EvalRow]) -> Table:
-    drawn = _listing("evaluation", "of", "split", "episodes", "success")
+    table = _listing("evaluation", "of", "split", "episodes", "success")
     for row in rows:
         success = "" if row.success is None else f"{row.success:.1%}"
         of = f"{row.policy} of {row.source}" if row.source else ""
-        _add(drawn, row, of, row.split, f"{row.done}/{row.total}", success)
-    return drawn
+        _add(table, row, of, row.split, f"{row.done}/{row.total}", success)
+    return table
 
 
 def _listing(kind: str, *columns: str) -> Table:
@@ -214,12 +214,12 @@ def _listing(kind: str, *columns: str) -> Table:
     )  # fmt: skip
 
 
-def _add(drawn: Table, row: RunRow | TableOfRuns | EvalRow, *cells: str) -> None:
+def _add(table: Table, row: RunRow | TableOfRuns | EvalRow, *cells: str) -> None:
     """Add a table row for a run or evaluation; ``cells`` go between the state and size columns."""
     assert row.on_disk is not None
     state = _state(row.on_disk.state, row.on_disk.progress)
     changed = row.on_disk.changed[:16].replace("T", " ")
-    drawn.add_row(escape(row.name), state, *map(escape, cells), _size(row.on_disk.size), changed)
+    table.add_row(escape(row.name), state, *map(escape, cells), _size(row.on_disk.size), changed)
 
 
 def _state(state: str, progress: WorkProgress | None) -> str:

@@ -154,8 +154,8 @@ def serve(
     limits = ServerLimits(sessions, idle, body_mb, message_kb)
     path = db or Path("served") / f"{spec.name}-{practice.curriculum}.db"
     with listen(host, port) as listening:
-        shown = f"[{host}]" if ":" in host else host
-        url = f"http://{shown}:{listening.getsockname()[1]}"
+        address = f"[{host}]" if ":" in host else host
+        url = f"http://{address}:{listening.getsockname()[1]}"
         stopped = threading.Event()
 
         def ready(session: JournaledSession) -> None:
@@ -184,7 +184,7 @@ def serve(
 
 def _tell(session: JournaledSession, stopped: threading.Event, tell: Callable[[str], None]) -> None:
     """Print the session's progress at intervals if it has changed."""
-    told = ""
+    last = ""
     while not stopped.wait(_EVERY_S):
         try:
             now = session.metrics()
@@ -204,6 +204,6 @@ def _tell(session: JournaledSession, stopped: threading.Event, tell: Callable[[s
                 ("rounds", "rounds"),
             )
         )
-        if line != told:
-            told = line
+        if line != last:
+            last = line
             tell(line)

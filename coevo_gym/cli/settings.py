@@ -94,9 +94,9 @@ def plan_of(config: RunConfig, card: str | None = None) -> PrintedPlan:
     device = device_to_plan_for(config.policy, card)
     with only_looking():
         planned, asked = plan(config, device), estimates(config)
-    told = [row for estimate in asked for row in estimate.rows()]
+    lines = [row for estimate in asked for row in estimate.rows()]
     prices = [{**one.model_dump(mode="json"), "usd": one.cost.usd or None} for one in asked]
-    return PrintedPlan((*rows(config, planned), *told), {**asdict(planned), "asked": prices})
+    return PrintedPlan((*rows(config, planned), *lines), {**asdict(planned), "asked": prices})
 
 
 def print_rows(rows: Sequence[tuple[str, str]], title: str | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, named_benchmark
+from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, find_by_name
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.registry import meant
 from coevo_gym.core.task import Split
@@ -101,15 +101,15 @@ def find_installable(name: str) -> BenchmarkSpec | Trainer:
     Raises:
         TaskError: if neither exists.
     """
-    found = named_benchmark(name) or TRAINERS.get(name.lower())
-    if found is None:
+    package = find_by_name(name) or TRAINERS.get(name.lower())
+    if package is None:
         names, trainers = [spec.name for spec in benchmark_specs()], list(TRAINERS)
         raise TaskError(
             f"There is no benchmark or trainer {name!r}. "
             f"{meant(name.lower(), [*names, *trainers])}Benchmarks: {', '.join(names)}. "
             f"Trainers: {', '.join(trainers)}."
         )
-    return found
+    return package
 
 
 def setup_of(spec: BenchmarkSpec) -> Any:

@@ -223,7 +223,7 @@ def _end(folder: RunFolder, summary: RunSummary) -> None:
     rows, split = summary.table, summary.split
     print_numbers(result_table(rows, split, samples=summary.samples, final=summary.final))
     say("This is one seed: repeats can differ by more than these intervals.")
-    answers = {arm: asked for arm, told in summary.arms.items() if (asked := told["answers"])}
+    answers = {arm: asked for arm, facts in summary.arms.items() if (asked := facts["answers"])}
     for arm, asked in answers.items():
         say(f"Model answers in {arm}: {in_words(asked)}")
     for warning in warnings(answers):

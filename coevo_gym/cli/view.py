@@ -79,10 +79,10 @@ def view(
         from coevo_gym.view.export.write import export_pages
 
         with busy("exporting") as tell:
-            written = export_pages(library, export, episodes=with_episodes, tell=tell)
-        for line in written.left_out:
+            output = export_pages(library, export, episodes=with_episodes, tell=tell)
+        for line in output.left_out:
             say_aside(line)
-        say(f"Open {written.page} ({written.bytes / 1e6:.1f} MB).")
+        say(f"Open {output.page} ({output.bytes / 1e6:.1f} MB).")
         return
     _serve(library, port, browser=browser)
 
@@ -94,8 +94,8 @@ def _serve(library: Library, port: int, *, browser: bool) -> None:
     from coevo_gym.view.server import make_app
     from coevo_gym.view.shelf import Shelf
 
-    shown = len(library.runs()) + len(library.evals())
-    if not shown:
+    count = len(library.runs()) + len(library.evals())
+    if not count:
         say_aside("runs/ and evals/ are empty; new runs appear on the page as they start.")
     stopping = threading.Event()
 

@@ -54,5 +54,5 @@ def advised(cue_ids: Sequence[str]) -> tuple[str, ...]:
         >>> advised(("recover", "exp:a1,b2"))
         ('recover', 'a1', 'b2')
     """
-    named = (id.rpartition(":")[2].split(",") for id in cue_ids)
-    return tuple(dict.fromkeys(id for ids in named for id in ids if id))
+    groups = (id.rpartition(":")[2].split(",") for id in cue_ids)
+    return tuple(dict.fromkeys(id for ids in groups for id in ids if id))

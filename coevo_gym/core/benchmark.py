@@ -302,18 +302,18 @@ def _check(spec: BenchmarkSpec) -> None:
         )
 
 
-def _take(name: str, found: object) -> None:
+def _take(name: str, target: object) -> None:
     """Register the benchmark that an entry point provides."""
-    made = found() if callable(found) else found
-    if isinstance(made, BenchmarkSpec):
-        register_benchmark(made)
-    elif made is not None:
+    spec = target() if callable(target) else target
+    if isinstance(spec, BenchmarkSpec):
+        register_benchmark(spec)
+    elif spec is not None:
         raise ConfigError(
             "the entry point must name a BenchmarkSpec, or a function that returns or registers a "
-            f"spec, got {type(made).__name__}"
+            f"spec, got {type(spec).__name__}"
         )
     if name not in _SPECS:
-        got = repr(made.name) if isinstance(made, BenchmarkSpec) else "no benchmark"
+        got = repr(spec.name) if isinstance(spec, BenchmarkSpec) else "no benchmark"
         raise ConfigError(f"the entry point must provide a benchmark named {name!r}, got {got}")
 
 
@@ -342,7 +342,7 @@ def find_spec(name: str) -> BenchmarkSpec | None:
     return _SPECS.get(name)
 
 
-def named_benchmark(name: str) -> BenchmarkSpec | None:
+def find_by_name(name: str) -> BenchmarkSpec | None:
     """Return the benchmark with this name or env id, ignoring case, or None."""
     for spec in benchmark_specs():
         if name.lower() in (spec.name.lower(), spec.env_id.lower()):
@@ -356,7 +356,7 @@ def find_benchmark(name: str) -> BenchmarkSpec:
     Raises:
         TaskError: if the benchmark does not exist.
     """
-    spec = named_benchmark(name)
+    spec = find_by_name(name)
     if spec is None:
         names = [spec.name for spec in benchmark_specs()]
         raise TaskError(
@@ -414,8 +414,8 @@ def scenarios_of(benchmark: Benchmark, task: Task) -> frozenset[str]:
     scenarios of its native tasks that ask for the same thing. They do not count if the task names
     one of them.
     """
-    found = benchmark.scenarios_of(task) if hasattr(benchmark, "scenarios_of") else ()
-    return frozenset({task.scenario, *(() if task.scenario in found else found)})
+    scenarios = benchmark.scenarios_of(task) if hasattr(benchmark, "scenarios_of") else ()
+    return frozenset({task.scenario, *(() if task.scenario in scenarios else scenarios)})
 
 
 def grows(benchmark: Benchmark) -> bool:
@@ -453,14 +453,14 @@ def side_by_id(benchmark: Benchmark, task: Task) -> Split:
 @lru_cache(maxsize=16)
 def _held_out(benchmark: Benchmark) -> Mapping[str, Split]:
     """Map the ids of the benchmark's own validation and test tasks to their splits."""
-    found: dict[str, Split] = {}
+    splits: dict[str, Split] = {}
     for subset in (None, *benchmark.subsets):
         for split in (Split.VAL, Split.TEST):
             try:
-                found |= {task.id: split for task in benchmark.tasks(split, subset)}
+                splits |= {task.id: split for task in benchmark.tasks(split, subset)}
             except TaskError:
                 continue  # this subset has no task in this split
-    return found
+    return splits
 
 
 def check_claim(task: Task, side: Split, action: str) -> None:
@@ -488,11 +488,11 @@ def find_task(benchmark: str, name_or_id: str) -> Task:
     Raises:
         TaskError: if there is no such task.
     """
-    found = get_benchmark(benchmark)
-    for subset in (None, *found.subsets):
+    source = get_benchmark(benchmark)
+    for subset in (None, *source.subsets):
         for split in (Split.TRAIN, Split.VAL, Split.TEST):
             try:
-                tasks = found.tasks(split, subset)
+                tasks = source.tasks(split, subset)
             except TaskError:
                 continue  # this subset has no task in this split
             except BenchmarkNotInstalled:

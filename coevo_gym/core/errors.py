@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-MOST_CHARACTERS = 10_000
+MAX_CHARACTERS = 10_000
 """Maximum length of an error message in characters; some messages quote values of any length."""
 
 
@@ -38,7 +38,7 @@ class CoevoError(Exception):
     """Base class of all errors raised by coevo_gym."""
 
     def __str__(self) -> str:
-        text, half = super().__str__(), MOST_CHARACTERS // 2
+        text, half = super().__str__(), MAX_CHARACTERS // 2
         left_out = len(text) - 2 * half
         if left_out <= 0:
             return text

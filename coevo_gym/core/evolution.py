@@ -251,8 +251,8 @@ class Verdict(FrozenModel):
 def asked_for(draft: Mapping[str, Any], proposal: Mapping[str, Any]) -> str:
     """Return the instruction found in a JSON draft or its proposal. Return "" if there is none."""
     turns = " / ".join(map(str, proposal.get("turns", ())))
-    found = draft.get("instruction") or turns or proposal.get("description") or draft.get("text")
-    return str(found or "")
+    text = draft.get("instruction") or turns or proposal.get("description") or draft.get("text")
+    return str(text or "")
 
 
 class Explored(FrozenModel):

@@ -88,7 +88,7 @@ class Notes(Sequence[Note]):
         about: dict[tuple[str, str, int], list[Note]] = {}
         for note in self._notes:
             about.setdefault((note.kind, note.group_id, note.index), []).append(note)
-        self._about = {key: tuple(found) for key, found in about.items()}
+        self._about = {key: tuple(group) for key, group in about.items()}
 
     def of(self, kind: str, group_id: str, index: int) -> tuple[Note, ...]:
         """Return the notes of one kind about one trajectory, in the order written."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """Size limit in bytes for a file read at once, or for one line of a file read line by line."""
 
 
@@ -40,7 +40,7 @@ def open_regular(path: Path) -> BufferedReader:
     return path.open("rb")
 
 
-def read_file(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
+def read_file(path: Path, *, most_bytes: int = MAX_BYTES) -> bytes:
     """Read a whole file.
 
     Raises:
@@ -54,7 +54,7 @@ def read_file(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
     return data
 
 
-def read_lines(path: Path, *, most_bytes: int = MOST_BYTES) -> Iterator[bytes]:
+def read_lines(path: Path, *, most_bytes: int = MAX_BYTES) -> Iterator[bytes]:
     r"""Yield a file's lines one at a time, without trailing newlines.
 
     Only ``b"\n"`` ends a line; ``str.splitlines`` would also split on U+2028 inside a text.
@@ -67,8 +67,8 @@ def read_lines(path: Path, *, most_bytes: int = MOST_BYTES) -> Iterator[bytes]:
         lines = iter(lambda: file.readline(most_bytes + 1), b"")
         for number, line in enumerate(lines, start=1):
             if len(line) > most_bytes and not line.endswith(b"\n"):
-                said = f"line {number} is longer than {_megabytes(most_bytes)}"
-                raise OSError(errno.EFBIG, said, str(path))
+                problem = f"line {number} is longer than {_megabytes(most_bytes)}"
+                raise OSError(errno.EFBIG, problem, str(path))
             yield line.removesuffix(b"\n")
 
 

@@ -37,8 +37,8 @@ class Registry:
     @cached_property
     def built_in(self) -> Mapping[str, str]:
         """The names that this package defines, with their ``"module:object"`` paths."""
-        found: Mapping[str, str] = load_object(self.home)
-        return found
+        paths: Mapping[str, str] = load_object(self.home)
+        return paths
 
     @property
     def default(self) -> str:
@@ -47,13 +47,13 @@ class Registry:
 
     @cached_property
     def _entry_points(self) -> Mapping[str, EntryPoint]:
-        found: dict[str, EntryPoint] = {}
+        entries: dict[str, EntryPoint] = {}
         for entry_point in entry_points(group=self.group):
-            if entry_point.name in self.built_in or entry_point.name in found:
+            if entry_point.name in self.built_in or entry_point.name in entries:
                 _LOG.warning("%s is skipped: the name is taken", _origin(self.kind, entry_point))
             else:
-                found[entry_point.name] = entry_point
-        return found
+                entries[entry_point.name] = entry_point
+        return entries
 
     def names(self) -> list[str]:
         """Return all registered names, starting with this package's names."""
@@ -153,7 +153,7 @@ class Plugins:
     def load(self, name: str) -> None:
         """Load all entry points with this name that are not loaded yet."""
         with self._lock:
-            for entry in [entry for entry in self._found() if entry.name == name]:
+            for entry in [entry for entry in self._find_entry_points() if entry.name == name]:
                 self._load(entry)
 
     def load_all(self) -> tuple[BrokenPlugin, ...]:
@@ -163,7 +163,7 @@ class Plugins:
             All broken entry points found so far.
         """
         with self._lock:
-            for entry in list(self._found()):
+            for entry in list(self._find_entry_points()):
                 self._load(entry)
             return tuple(self._broken)
 
@@ -171,16 +171,16 @@ class Plugins:
         """Return the broken plug-in with this name, or None."""
         return next((plugin for plugin in self._broken if plugin.name == name), None)
 
-    def _found(self) -> list[EntryPoint]:
+    def _find_entry_points(self) -> list[EntryPoint]:
         """Return the entry points that are not loaded yet."""
         if self._waiting is None:
             self._waiting = list(entry_points(group=self.group))
         return self._waiting
 
     def _load(self, entry: EntryPoint) -> None:
-        if entry not in self._found():
+        if entry not in self._find_entry_points():
             return  # another plug-in has just loaded it
-        self._found().remove(entry)
+        self._find_entry_points().remove(entry)
         try:
             self._take(entry.name, entry.load())
         except (Exception, SystemExit) as error:  # another package's code may raise anything

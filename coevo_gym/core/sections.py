@@ -16,8 +16,10 @@ def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
     if get_origin(annotation) is Annotated:
         return variants(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
-        found = [variants(part) for part in get_args(annotation)]
-        return tuple(model for models in found for model in models) if all(found) else ()
+        alternatives = [variants(part) for part in get_args(annotation)]
+        return (
+            tuple(model for models in alternatives for model in models) if all(alternatives) else ()
+        )
     return ()
 
 

@@ -55,8 +55,8 @@ def clean_text(text: str, max_length: int) -> str:
         text = _SURROGATE.sub("�", text)
     if len(text) <= max_length:
         return text
-    kept = max_length - 32  # room for the note
-    return f"{text[:kept]} [{len(text) - kept} characters cut]"
+    length = max_length - 32  # room for the note
+    return f"{text[:length]} [{len(text) - length} characters cut]"
 
 
 def visible(text: str) -> str:
@@ -72,7 +72,7 @@ def visible(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return HIDDEN.sub(
-        lambda found: f"[{_NAMES.get(found[0], f'{ord(found[0]):X}')}]", text.replace("\r\n", "\n")
+        lambda match: f"[{_NAMES.get(match[0], f'{ord(match[0]):X}')}]", text.replace("\r\n", "\n")
     )
 
 
@@ -176,8 +176,8 @@ def _write_to_shared_memory(space: UnicodeText, index: int, value: str, shared_m
         raise ValueError(f"The observation does not belong to {space}: {repr(value)[:200]}")
     text = value.encode()
     start = index * _slot_bytes(space)
-    written = len(text).to_bytes(_LENGTH_BYTES, "little") + text
-    memoryview(shared_memory).cast("B")[start : start + len(written)] = written
+    data = len(text).to_bytes(_LENGTH_BYTES, "little") + text
+    memoryview(shared_memory).cast("B")[start : start + len(data)] = data
 
 
 @create_empty_array.register(UnicodeText)

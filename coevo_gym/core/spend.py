@@ -289,19 +289,19 @@ class Meter:
     def committed(self) -> Cost:
         """The total, in which requests that have not been counted yet have their maximum cost."""
         with self._lock:
-            return sum((held for _, held in self._held), self._total)
+            return sum((cost for _, cost in self._held), self._total)
 
     def usage(self, path: str) -> dict[str, Usage]:
         """Return the model usage in a scope and its nested scopes, by purpose."""
         with self._lock:
-            found: dict[str, Usage] = {}
+            totals: dict[str, Usage] = {}
             for name, purposes in self._spent.items():
                 if name == path or name.startswith(f"{path}/"):
                     for purpose, usage in purposes.items():
-                        found[purpose] = found.get(purpose, NO_USAGE) + usage
-            return found
+                        totals[purpose] = totals.get(purpose, NO_USAGE) + usage
+            return totals
 
-    def counted(self, round: str, usage: Mapping[str, Usage]) -> None:
+    def count_round(self, round: str, usage: Mapping[str, Usage]) -> None:
         """Add a finished round's stored model usage to the totals. Repeat calls have no effect."""
         with self._lock:
             if round not in self._spent:
@@ -351,9 +351,9 @@ class Meter:
         If only requests in flight fill the caps, wait for these: only actual spending rejects a
         request. The budget is each request's maximum cost.
         """
-        while isinstance(held := self._reserve(requests, prices), Future):
-            held.result()
-        with self._held_while_open(held) as n:
+        while isinstance(reservation := self._reserve(requests, prices), Future):
+            reservation.result()
+        with self._hold_while_open(reservation) as n:
             yield n
 
     @asynccontextmanager
@@ -361,9 +361,9 @@ class Meter:
         self, requests: Sequence[Tokens], prices: Prices = FREE
     ) -> AsyncIterator[int]:
         """Reserve budget as :meth:`hold` does, but without blocking the event loop."""
-        while isinstance(held := self._reserve(requests, prices), Future):
-            await asyncio.wrap_future(held)
-        with self._held_while_open(held) as n:
+        while isinstance(reservation := self._reserve(requests, prices), Future):
+            await asyncio.wrap_future(reservation)
+        with self._hold_while_open(reservation) as n:
             yield n
 
     def count(self, purpose: str, usage: Usage, capped: Usage | None = None) -> None:
@@ -392,22 +392,22 @@ class Meter:
                 return self._waiting[-1]
             prompt, completion = (sum(most[part] for most in requests[:n]) for part in (0, 1))
             usd = prices.usd(prompt, completion)
-            held = _round(path), Cost(requests=n, tokens=prompt + completion, usd=usd)
-            self._held.append(held)
-            return held
+            reservation = _round(path), Cost(requests=n, tokens=prompt + completion, usd=usd)
+            self._held.append(reservation)
+            return reservation
 
     @contextmanager
-    def _held_while_open(self, held: tuple[str, Cost]) -> Iterator[int]:
+    def _hold_while_open(self, reservation: tuple[str, Cost]) -> Iterator[int]:
         begun = time.perf_counter()
         try:
-            if held[1].requests:
+            if reservation[1].requests:
                 self.save()
-            yield held[1].requests
+            yield reservation[1].requests
         finally:
             with self._lock:
-                waited = self._waited.get(held[0], 0.0) + time.perf_counter() - begun
-                self._waited[held[0]] = waited
-                self._held.remove(held)
+                waited = self._waited.get(reservation[0], 0.0) + time.perf_counter() - begun
+                self._waited[reservation[0]] = waited
+                self._held.remove(reservation)
                 waiting, self._waiting = self._waiting, []
             for future in waiting:
                 if future.set_running_or_notify_cancel():  # False if the waiter was cancelled
@@ -416,11 +416,13 @@ class Meter:
     def _allowed(self, path: str, requests: Sequence[Tokens], prices: Prices) -> int:
         caps, round = self.caps, _round(path)
         usages = [u for name, p in self._spent.items() if _round(name) == round for u in p.values()]
-        told = sum(usage.seconds for usage in usages)  # includes the original time of tape answers
-        seconds = max(told, self._waited.get(round, 0.0))
+        duration = sum(
+            usage.seconds for usage in usages
+        )  # includes the original time of tape answers
+        seconds = max(duration, self._waited.get(round, 0.0))
         if caps.max_seconds_per_round is not None and seconds >= caps.max_seconds_per_round:
             return 0
-        here = sum((held for name, held in self._held if name == round), Cost.of(0, *usages))
+        here = sum((cost for name, cost in self._held if name == round), Cost.of(0, *usages))
         total = self.committed
         tokens = [
             cap - spent

@@ -254,8 +254,8 @@ def folded(value: Any) -> Any:
     if isinstance(value, str):
         if value.isascii():
             return _INVISIBLE.sub("", value.lower())
-        shown = _INVISIBLE.sub("", unicodedata.normalize("NFKC", value)).casefold()
-        return unicodedata.normalize("NFKC", shown)
+        text = _INVISIBLE.sub("", unicodedata.normalize("NFKC", value)).casefold()
+        return unicodedata.normalize("NFKC", text)
     if isinstance(value, Mapping):
         return {folded(key): folded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -302,7 +302,7 @@ class Task(FrozenModel):
         return resolve_models(data, "world", "verifier")
 
     @model_validator(mode="after")
-    def _named(self) -> Task:
+    def _require_name(self) -> Task:
         if (self.origin == OPEN) is not isinstance(self.verifier, NothingAsked):
             raise ValueError(
                 "the verifier NothingAsked and the origin 'open' must be used together, "

@@ -24,8 +24,8 @@ def opened_thought(prompt: str) -> str:
         >>> opened_thought("<|assistant|>\n<think>\n"), opened_thought("<|assistant|>\n")
         ('<think>\n', '')
     """
-    found = _OPENED.search(prompt)
-    return found[0] if found else ""
+    match = _OPENED.search(prompt)
+    return match[0] if match else ""
 
 
 def without_thoughts(answer: str) -> str:
@@ -45,18 +45,18 @@ def without_thoughts(answer: str) -> str:
     """
     if answer.lstrip().startswith(_CHANNEL):
         answer = answer.rpartition(_FINAL)[2] if _FINAL in answer else ""
-    kept: list[str] = []
+    parts: list[str] = []
     inside = False
     for part in _TAG.split(answer):
         if part == THOUGHT_OPENS:
             inside = True
         elif part == THOUGHT_CLOSES:
             if not inside:
-                kept.clear()
+                parts.clear()
             inside = False
         elif not inside:
-            kept.append(part)
-    return "".join(kept).strip()
+            parts.append(part)
+    return "".join(parts).strip()
 
 
 def read_speech(completion: Completion) -> str:

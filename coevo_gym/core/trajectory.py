@@ -289,8 +289,8 @@ class Trajectory(EpisodeRecord):
         a version, ``policy_version`` is used.
         """
         sampled = (step.decision for step in self.steps)
-        told = {decision.policy_version for decision in sampled if decision is not None}
-        return frozenset(told - {UNKNOWN_VERSION} or {self.policy_version})
+        versions = {decision.policy_version for decision in sampled if decision is not None}
+        return frozenset(versions - {UNKNOWN_VERSION} or {self.policy_version})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

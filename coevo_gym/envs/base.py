@@ -415,8 +415,8 @@ class TaskEnv(gym.Env[str, str]):
 
     def _find(self, name_or_id: str) -> Task:
         """Return the native task with this name or id."""
-        found, practised = find_task(self.benchmark, name_or_id), self.practised
-        return practised.relabelled(found) if isinstance(practised, HoldingOut) else found
+        task, practised = find_task(self.benchmark, name_or_id), self.practised
+        return practised.relabelled(task) if isinstance(practised, HoldingOut) else task
 
     def _check(self, task: Task) -> None:
         """Raise an error if this env must not run the given task."""

@@ -226,10 +226,10 @@ def texts_after(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
 
 def facts_of(report: Mapping[str, Any]) -> tuple[TurnFacts, ...]:
     """Return the facts about each turn from ``report["turns"]``, or () if there are none."""
-    told = report.get("turns")
-    if not isinstance(told, (list, tuple)):
+    turns = report.get("turns")
+    if not isinstance(turns, (list, tuple)):
         return ()
     try:
-        return tuple(TurnFacts(**turn) for turn in told)
+        return tuple(TurnFacts(**turn) for turn in turns)
     except TypeError:  # a third-party grader's list in another format
         return ()

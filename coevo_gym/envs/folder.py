@@ -96,8 +96,8 @@ class ProposableFolder:
                 f"{self.name} has no native {split} tasks. To hold out a share of the training "
                 "scenarios, set hold_out, for example hold_out=0.2."
             )
-        found = self._tasks.native_tasks(split, subset)
-        return TaskList(found) if isinstance(found, tuple) else found
+        native = self._tasks.native_tasks(split, subset)
+        return TaskList(native) if isinstance(native, tuple) else native
 
     def split_of(self, scenario: str) -> Split:
         """Return the split of a scenario."""
@@ -112,8 +112,8 @@ class ProposableFolder:
 
         They come from a function ``scenarios_of`` in the benchmark's ``tasks.py``, if it has one.
         """
-        found = getattr(self._tasks, "scenarios_of", None)
-        scenarios: Collection[str] = () if found is None else found(task)
+        method = getattr(self._tasks, "scenarios_of", None)
+        scenarios: Collection[str] = () if method is None else method(task)
         return scenarios
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:

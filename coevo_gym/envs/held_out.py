@@ -118,14 +118,14 @@ class HoldingOut:
 
     @cached_property
     def _contents(self) -> frozenset[str]:
-        found = set[str]()
+        contents = set[str]()
         for subset in (None, *self._inner.subsets):
             try:
                 tasks = self._inner.tasks(Split.TRAIN, subset)
             except TaskError:
                 continue  # this subset has no training tasks
-            found.update(_content(task) for task in tasks if self._holds(task))
-        return frozenset(found)
+            contents.update(_content(task) for task in tasks if self._holds(task))
+        return frozenset(contents)
 
 
 def _content(task: Task) -> str:

@@ -35,7 +35,7 @@ _BUDGET = frozenset(
         EndReason.TIME_LIMIT,
     }
 )
-_LEAST = 6
+_MIN_LENGTH = 6
 """Minimum number of steps before an episode can count as going around in circles."""
 
 
@@ -85,19 +85,19 @@ def rule_modes(
     n = len(steps)
     unreadable = sum(step.error_kind in format_kinds for step in steps)
     visits = Counter(step.state for step in steps)
-    last = {step.state for step in steps[-_LEAST:]}
+    last = {step.state for step in steps[-_MIN_LENGTH:]}
     rules = (
         (FORMAT, n > 0 and 3 * unreadable >= n),
         (REPEATED, any(a.error_kind and a[:2] == b[:2] for a, b in pairwise(steps))),
-        (LOOP, n >= _LEAST and (max(visits.values()) >= 4 or len(last) <= 2)),
-        (REPETITIVE, n >= _LEAST and 2 * len({step.action for step in steps}) < n),
+        (LOOP, n >= _MIN_LENGTH and (max(visits.values()) >= 4 or len(last) <= 2)),
+        (REPETITIVE, n >= _MIN_LENGTH and 2 * len({step.action for step in steps}) < n),
         (GIVE_UP, ended == "agent" and 3 * n <= max_steps),
     )
-    found = modes_that_apply(rules)
-    return found or ((EXHAUSTED,) if ended == "budget" else ())
+    matches = modes_that_apply(rules)
+    return matches or ((EXHAUSTED,) if ended == "budget" else ())
 
 
-def listed_modes(
+def list_modes(
     own: Iterable[str],
     episode: EpisodeRecord,
     steps: Sequence[Stretch],
@@ -122,10 +122,10 @@ def listed_modes(
     """
     ended: Ended = "budget" if episode.end_reason in _BUDGET else "agent"
     common = rule_modes(steps, format_kinds=format_kinds, ended=ended, max_steps=max_steps)
-    listed = (mode for mode in common if mode in modes)
-    found = dict.fromkeys(mode for mode in (*own, *listed) if mode != EXHAUSTED)
+    others = (mode for mode in common if mode in modes)
+    unique = dict.fromkeys(mode for mode in (*own, *others) if mode != EXHAUSTED)
     exhausted = EXHAUSTED in modes and ended == "budget"
-    return tuple(found) or ((EXHAUSTED,) if exhausted else ())
+    return tuple(unique) or ((EXHAUSTED,) if exhausted else ())
 
 
 def stretches(
@@ -136,12 +136,12 @@ def stretches(
     An action without effect leaves the state unchanged, regardless of the env's response.
     ``kind`` returns the reason a step's action had no effect, or "".
     """
-    found: list[Stretch] = []
+    result: list[Stretch] = []
     for step in steps:
-        stays = found and found[-1].error_kind
-        state = found[-1].state if stays else step.observation
-        found.append(Stretch(step.action, kind(step), state))
-    return found
+        stays = result and result[-1].error_kind
+        state = result[-1].state if stays else step.observation
+        result.append(Stretch(step.action, kind(step), state))
+    return result
 
 
 def modes_that_apply(rules: Iterable[tuple[str, bool]]) -> tuple[str, ...]:

@@ -64,15 +64,15 @@ def requests_of(proposal: Proposal) -> tuple[str, ...]:
     Raises:
         BuildError: if there are too many turns, or a message is empty or too long.
     """
-    turns = tuple(said.strip() for said in proposal.turns)
+    turns = tuple(text.strip() for text in proposal.turns)
     if len(turns) > MAX_TURNS:
         raise BuildError(f"the proposal has {len(turns)} user messages; the limit is {MAX_TURNS}")
-    for number, said in enumerate(turns, start=1):
-        if not said:
+    for number, text in enumerate(turns, start=1):
+        if not text:
             raise BuildError(f"the user's message in turn {number} is empty")
-        if len(said) > MAX_REQUEST:
+        if len(text) > MAX_REQUEST:
             raise BuildError(
-                f"the user's message in turn {number} has {len(said)} characters; the limit is "
+                f"the user's message in turn {number} has {len(text)} characters; the limit is "
                 f"{MAX_REQUEST}"
             )
     return turns

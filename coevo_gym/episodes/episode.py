@@ -24,7 +24,7 @@ from coevo_gym.core.trajectory import (
     View,
 )
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.episodes.views import shown_through
+from coevo_gym.episodes.views import show_through
 
 RecordT = TypeVar("RecordT")
 RecordT_co = TypeVar("RecordT_co", covariant=True)
@@ -48,17 +48,17 @@ class Episode(Protocol[RecordT_co]):
         """Seed of the episode's env."""
         ...
 
-    def shown(self, view: View) -> View:
+    def show(self, view: View) -> View:
         """Convert an env's view into the view that the agent gets."""
         ...
 
-    def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> RecordT_co:
+    def record(self, env: TaskEnv, acts: Sequence[Act], view_texts: Sequence[str]) -> RecordT_co:
         """Return the record of the episode that ended in ``env``.
 
         Args:
             env: the env in which the episode ended.
             acts: the agent's answer and decision in each step.
-            shown: the text that the agent was shown in each step.
+            view_texts: the text that the agent was shown in each step.
         """
         ...
 
@@ -83,7 +83,7 @@ class TrainingEpisode:
         >>> import coevo_gym
         >>> task = coevo_gym.tasks("webshop")[0]
         >>> cue = Cue("Compare prices before you buy.", place="first", id="prices")
-        >>> TrainingEpisode(task, seed=0, cues=(cue,)).shown(View("Buy tea.", "A shop.")).cues[0].id
+        >>> TrainingEpisode(task, seed=0, cues=(cue,)).show(View("Buy tea.", "A shop.")).cues[0].id
         'prices'
     """
 
@@ -102,21 +102,21 @@ class TrainingEpisode:
             )
         object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
 
-    def shown(self, view: View) -> View:
+    def show(self, view: View) -> View:
         """Return the env's view as the interface shows it, with the cues added.
 
         Raises:
             ConfigError: if the interface changes a forbidden part of the view.
         """
-        shown = shown_through(self.interface, view)
-        return replace(shown, cues=self.cues) if self.cues else shown
+        new_view = show_through(self.interface, view)
+        return replace(new_view, cues=self.cues) if self.cues else new_view
 
-    def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> Trajectory:
+    def record(self, env: TaskEnv, acts: Sequence[Act], view_texts: Sequence[str]) -> Trajectory:
         """Return the episode's trajectory; see :class:`Episode`."""
         return trajectory_of(
             env,
             acts,
-            shown,
+            view_texts,
             group_id=self.group_id,
             policy_version=self.policy_version,
             cue_ids=tuple(cue.id for cue in self.cues),
@@ -160,11 +160,13 @@ class EvalEpisode:
     def __post_init__(self) -> None:
         self.task.require_asked("evaluate")
 
-    def shown(self, view: View) -> View:
+    def show(self, view: View) -> View:
         """Return the env's view unchanged; see :class:`Episode`."""
         return view
 
-    def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> EvalTrajectory:
+    def record(
+        self, env: TaskEnv, acts: Sequence[Act], view_texts: Sequence[str]
+    ) -> EvalTrajectory:
         """Return the evaluation record; see :class:`Episode`."""
         return eval_trajectory_of(env, acts)
 
@@ -172,7 +174,7 @@ class EvalEpisode:
 def trajectory_of(
     env: gym.Env[Any, Any],
     acts: Sequence[Act] = (),
-    shown: Sequence[str] = (),
+    view_texts: Sequence[str] = (),
     *,
     group_id: str = "",
     policy_version: int = 0,
@@ -184,7 +186,7 @@ def trajectory_of(
     Args:
         env: a coevo_gym env, wrapped or unwrapped, whose episode is over.
         acts: the agent's answer and decision in each step; () if unknown.
-        shown: the text that the agent was shown in each step; () for the env's own text.
+        view_texts: the text that the agent was shown in each step; () for the env's own text.
         group_id: id of the episode's group, or "".
         policy_version: version of the policy when the episode began.
         cue_ids: id of each cue that the agent was shown.
@@ -210,7 +212,7 @@ def trajectory_of(
             "only. Use eval_trajectory_of()."
         )
     return Trajectory(
-        **_told(inner.record(), acts, shown),
+        **_with_answers(inner.record(), acts, view_texts),
         group_id=group_id,
         policy_version=policy_version,
         cue_ids=cue_ids,
@@ -230,7 +232,7 @@ def eval_trajectory_of(env: gym.Env[Any, Any], acts: Sequence[Act] = ()) -> Eval
     """
     inner = cast(TaskEnv, env.unwrapped)
     inner.require_evaluable()
-    return EvalTrajectory(**_told(inner.record(), acts))
+    return EvalTrajectory(**_with_answers(inner.record(), acts))
 
 
 class AnswerCounts(NamedTuple):
@@ -325,19 +327,21 @@ def clean_cue(cue: Cue) -> Cue:
     return cue._replace(text=clean_text(cue.text, CUE_CAP))
 
 
-def _told(record: EpisodeRecord, acts: Sequence[Act], shown: Sequence[str] = ()) -> dict[str, Any]:
+def _with_answers(
+    record: EpisodeRecord, acts: Sequence[Act], view_texts: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return a record's fields, with the agent's response and view text added to each step."""
     steps = record.steps
-    for name, given in (("an act", acts), ("a shown text", shown)):
-        if given and len(given) != len(steps):
+    for name, items in (("an act", acts), ("a shown text", view_texts)):
+        if items and len(items) != len(steps):
             raise ValueError(
-                f"An episode of {len(steps)} steps needs {name} for each step, got {len(given)}."
+                f"An episode of {len(steps)} steps needs {name} for each step, got {len(items)}."
             )
     if acts:
         both = zip(steps, acts, strict=True)
         steps = tuple(replace(step, decision=act.decision, said=act.said) for step, act in both)
-    if shown:
-        texts = zip(steps, shown, strict=True)
+    if view_texts:
+        texts = zip(steps, view_texts, strict=True)
         steps = tuple(replace(step, shown=text) for step, text in texts)
-    found = {one.name: getattr(record, one.name) for one in fields(record)}
-    return found | {"steps": steps}
+    values = {one.name: getattr(record, one.name) for one in fields(record)}
+    return values | {"steps": steps}

@@ -89,10 +89,10 @@ class Evaluation:
         wanted = Counter[str]()
         for task in self.tasks:
             wanted[task.scenario] += self.samples
-        found: dict[str, list[EvalLine]] = {}
+        by_scenario: dict[str, list[EvalLine]] = {}
         for line in self.lines:
-            found.setdefault(line.scenario, []).append(line)
-        whole = [lines for name, lines in found.items() if len(lines) == wanted[name]]
+            by_scenario.setdefault(line.scenario, []).append(line)
+        whole = [lines for name, lines in by_scenario.items() if len(lines) == wanted[name]]
         return _mean([float(all(line.success for line in lines)) for lines in whole])
 
     @property
@@ -191,7 +191,7 @@ def evaluate(
     *,
     seed: int = 0,
     samples: int = 1,
-    kept: FinishedEpisodes | None = None,
+    results: FinishedEpisodes | None = None,
     on_done: Callable[[int], None] | None = None,
     mode: Mode = "lock_step",
     admission: Admission | None = None,
@@ -208,7 +208,7 @@ def evaluate(
         seed: base seed; combined with the task's id and the sample, it seeds the episode's env.
         samples: episodes per task, at least 1. Every task is run once before any task is run
             again.
-        kept: finished episodes, which are not run again; new episodes are added as they end.
+        results: finished episodes, which are not run again; new episodes are added as they end.
         on_done: called with the number of finished or lost episodes whenever it changes.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
         admission: rule for when episodes begin. If it closes, live episodes are finished. If
@@ -226,13 +226,13 @@ def evaluate(
         raise ConfigError(
             f"evaluate needs tasks from exactly one split, got the splits {sorted(splits)}"
         )
-    kept = FinishedEpisodes() if kept is None else kept
+    results = FinishedEpisodes() if results is None else results
     players = agent if callable(agent) else alone(agent)
     admission = admission or Admission()
-    done = sum((task.id, sample) in kept.lines for task in tasks for sample in range(samples))
+    done = sum((task.id, sample) in results.lines for task in tasks for sample in range(samples))
     lost: list[Lost] = []
     for sample in range(samples):
-        waiting = [task for task in tasks if (task.id, sample) not in kept.lines]
+        waiting = [task for task in tasks if (task.id, sample) not in results.lines]
         if not waiting:
             continue
         with players(sample, len(tasks) - len(waiting), waiting) as parts:
@@ -241,25 +241,25 @@ def evaluate(
                 for outcome in Runner(envs, mode, admission).run(episodes, player):
                     task = part[outcome.index]
                     if isinstance(outcome, Finished):
-                        kept.add(line_of(task, sample, seed, outcome), outcome.record)
+                        results.add(line_of(task, sample, seed, outcome), outcome.record)
                         admission.ended(outcome.usage)
                     elif isinstance(outcome.error, BudgetSpent):
                         admission.closed = admission.closed or outcome.error
                         continue
                     else:
                         lost.append(outcome)
-                        kept.lose(task, sample, outcome)
+                        results.lose(task, sample, outcome)
                     done += 1
                     if on_done:
                         on_done(done)
         if admission.closed is not None and done < samples * len(tasks):
             raise admission.closed
-    require_finished(kept, lost)
-    return kept.evaluation(tasks, samples, sum(one.env_steps for one in lost))
+    require_finished(results, lost)
+    return results.evaluation(tasks, samples, sum(one.env_steps for one in lost))
 
 
 def require_finished(
-    kept: FinishedEpisodes, lost: Sequence[Lost], what: str = "evaluation"
+    results: FinishedEpisodes, lost: Sequence[Lost], what: str = "evaluation"
 ) -> None:
     """Check that at least one episode has finished, in this or an earlier session.
 
@@ -267,7 +267,7 @@ def require_finished(
         EnvBackendError: if no episode ever finished, and the first was lost to its engine.
         ModelError: if no episode ever finished, and the first was lost to the model.
     """
-    if lost and not kept.lines:
+    if lost and not results.lines:
         raise all_lost(len(lost), lost[0].error, f"{what} ") from lost[0].error
 
 
@@ -326,10 +326,10 @@ def evaluated_task(task: Task) -> EvaluatedTask:
 
 def by_task(lines: Iterable[EvalLine]) -> dict[str, list[EvalLine]]:
     """Group results by task id."""
-    found: dict[str, list[EvalLine]] = {}
+    groups: dict[str, list[EvalLine]] = {}
     for line in lines:
-        found.setdefault(line.id, []).append(line)
-    return found
+        groups.setdefault(line.id, []).append(line)
+    return groups
 
 
 def rate_of(tried: Iterable[Sequence[EvalLine]]) -> Rate:
@@ -359,12 +359,12 @@ def pass_at(tried: Iterable[Sequence[EvalLine]], samples: int) -> dict[int, floa
         return {}
     all_outcomes = [[int(line.success) for line in lines] for lines in tried]
     powers = [2**i for i in range(samples.bit_length()) if 2**i < samples]
-    found = {}
+    rates = {}
     for k in [*powers, samples]:
         outcomes = [tries for tries in all_outcomes if len(tries) >= k]
         if outcomes:
-            found[k] = at_k(outcomes, k).passed
-    return found
+            rates[k] = at_k(outcomes, k).passed
+    return rates
 
 
 def alone(agent: Agent) -> Players:

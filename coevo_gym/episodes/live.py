@@ -57,7 +57,7 @@ class LiveEpisode(Generic[RecordT]):
         self._episode = episode
         self._acts: list[Act] = []
         self.usage = NO_USAGE
-        self._seen = Seen(episode.shown)
+        self._seen = Seen(episode.show)
 
     @property
     def view(self) -> View:
@@ -119,8 +119,8 @@ class LiveEpisode(Generic[RecordT]):
         return cast(TaskEnv, self.env.unwrapped)
 
     def _finished(self) -> Finished[RecordT]:
-        shown = self._seen.texts[: len(self._acts)]
-        record = self._episode.record(self._inner, self._acts, shown)
+        view_texts = self._seen.texts[: len(self._acts)]
+        record = self._episode.record(self._inner, self._acts, view_texts)
         cut = sum(act.cut for act in self._acts)
         return Finished(self.index, record, len(self._acts), self.usage, cut)
 

@@ -56,7 +56,7 @@ class EnvPool:
         scope = object()
 
         def take() -> gym.Env[str, str]:
-            env = self._idle.pop() if self._idle else self._made()
+            env = self._idle.pop() if self._idle else self._create_env()
             self._lent[id(env)] = scope, env
             return env
 
@@ -97,6 +97,6 @@ class EnvPool:
         if self.workers is not None:
             self.workers.close()
 
-    def _made(self) -> gym.Env[str, str]:
+    def _create_env(self) -> gym.Env[str, str]:
         env = self._make_env()
         return env if self.workers is None else self.workers.put(env)

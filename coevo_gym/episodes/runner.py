@@ -216,20 +216,20 @@ def rollout(
         SplitLeakError: if a ticket's task is not a training task.
         ValueError: if ``guidance`` does not have one item per ticket.
     """
-    given = [Guidance()] * len(tickets) if guidance is None else guidance
+    guides = [Guidance()] * len(tickets) if guidance is None else guidance
     episodes = [
         episode_of(ticket, episode_seed(seed, ticket.id), policy_version, guided)
-        for ticket, guided in zip(tickets, given, strict=True)
+        for ticket, guided in zip(tickets, guides, strict=True)
     ]
     outcomes = list(Runner(envs, mode).run(episodes, agent))
-    ended = [found for found in outcomes if isinstance(found, Finished)]
-    finished = {found.index: found.record for found in ended}
-    lost = {found.index: found for found in outcomes if isinstance(found, Lost)}
+    ended = [outcome for outcome in outcomes if isinstance(outcome, Finished)]
+    finished = {outcome.index: outcome.record for outcome in ended}
+    lost = {outcome.index: outcome for outcome in outcomes if isinstance(outcome, Lost)}
     return Rollout(
         tuple(finished.get(index) for index in range(len(tickets))),
         {index: lost[index] for index in sorted(lost)},
-        sum(found.env_steps for found in outcomes),
-        tuple(found.answers for found in ended if found.usage.calls),
+        sum(outcome.env_steps for outcome in outcomes),
+        tuple(outcome.answers for outcome in ended if outcome.usage.calls),
     )
 
 

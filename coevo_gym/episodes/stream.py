@@ -64,13 +64,13 @@ class Crew(Generic[ItemT, ResultT]):
 
         The method waits at most ``patience_s`` seconds for the first item; None to wait forever.
         """
-        found = list[tuple[ItemT, Future[ResultT]]]()
+        results = list[tuple[ItemT, Future[ResultT]]]()
         try:
-            found.append(self._done.get(timeout=patience_s))
+            results.append(self._done.get(timeout=patience_s))
             while True:
-                found.append(self._done.get_nowait())
+                results.append(self._done.get_nowait())
         except Empty:
-            return [(item, future.result()) for item, future in found]
+            return [(item, future.result()) for item, future in results]
 
 
 PATIENCE = 0.05

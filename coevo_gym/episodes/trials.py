@@ -51,11 +51,13 @@ class TrialEpisode:
         self.task.require_asked("try")
         object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
 
-    def shown(self, view: View) -> View:
+    def show(self, view: View) -> View:
         """Add the episode's cues (guidance for the agent) to a view."""
         return replace(view, cues=self.cues) if self.cues else view
 
-    def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> EvalTrajectory:
+    def record(
+        self, env: TaskEnv, acts: Sequence[Act], view_texts: Sequence[str]
+    ) -> EvalTrajectory:
         """Return the trajectory of the finished episode."""
         return eval_trajectory_of(env, acts)
 
@@ -166,7 +168,7 @@ def run_trials(
     cues: Told = lambda task: (),
     until_solved: bool = True,
     seed: int = 0,
-    kept: KeptTrials | None = None,
+    results: KeptTrials | None = None,
     on_done: Callable[[int], None] | None = None,
     mode: Mode = "lock_step",
     admission: Admission | None = None,
@@ -188,7 +190,7 @@ def run_trials(
         cues: returns the cues for a task in each trial, in addition to reflections.
         until_solved: True to stop trying solved tasks; False to run all trials of each task.
         seed: base seed; combined with the task's id and the trial, it seeds the episode's env.
-        kept: the results of an earlier call, to which this call adds its own. A failed trial
+        results: those of an earlier call, to which this call adds its own. A failed trial
             without a reflection gets one if its trajectory was stored, and is run again otherwise.
         on_done: called after each episode with the number of episodes over, including earlier ones.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
@@ -204,27 +206,29 @@ def run_trials(
     """
     if n < 1 or keep < 1:
         raise ConfigError(f"For trials, n and keep must be at least 1, got n={n} and keep={keep}.")
-    kept = kept or KeptTrials()
+    results = results or KeptTrials()
     players = agent if callable(agent) else alone(agent)
     admission = admission or Admission()
     lost: list[Lost] = []
 
-    def play(trial: int, waiting: Sequence[Task], told: Mapping[str, Sequence[str]]) -> list[bool]:
+    def play(
+        trial: int, waiting: Sequence[Task], reflections: Mapping[str, Sequence[str]]
+    ) -> list[bool]:
         failed = dict[str, bool]()
         failures = list[FailedTrial]()
         new = []
         for task in waiting:
             key = task.id, trial
-            line, trajectory = kept.episodes.lines.get(key), None
-            if line is not None and not line.success and key not in kept.lessons:
-                trajectory = kept.episodes.trajectory(key)
+            line, trajectory = results.episodes.lines.get(key), None
+            if line is not None and not line.success and key not in results.lessons:
+                trajectory = results.episodes.trajectory(key)
                 line = None if trajectory is None else line
             if line is None:
                 new.append(task)
                 continue
             failed[task.id] = not line.success
             if trajectory is not None:
-                failures.append(FailedTrial(task, trajectory, tuple(told[task.id])))
+                failures.append(FailedTrial(task, trajectory, tuple(reflections[task.id])))
         with players(trial, len(waiting) - len(new), new) if new else nullcontext(()) as parts:
             for player, part in parts:
                 acting = CutAtRepeats(player) if cut else player
@@ -232,26 +236,28 @@ def run_trials(
                     TrialEpisode(
                         task,
                         seed_of_sample(seed, task, trial),
-                        (*cues(task), *reflection_cues(told[task.id])),
+                        (*cues(task), *reflection_cues(reflections[task.id])),
                     )
                     for task in part
                 ]
                 for outcome in Runner(envs, mode, admission).run(episodes, acting):
                     task = part[outcome.index]
                     if isinstance(outcome, Finished):
-                        kept.episodes.add(line_of(task, trial, seed, outcome), outcome.record)
+                        results.episodes.add(line_of(task, trial, seed, outcome), outcome.record)
                         failed[task.id] = not outcome.record.success
                         if not outcome.record.success:
-                            failures.append(FailedTrial(task, outcome.record, tuple(told[task.id])))
+                            failures.append(
+                                FailedTrial(task, outcome.record, tuple(reflections[task.id]))
+                            )
                         admission.ended(outcome.usage)
                     elif isinstance(outcome.error, BudgetSpent):
                         admission.closed = admission.closed or outcome.error
                         continue
                     else:
-                        kept.episodes.lose(task, trial, outcome)
+                        results.episodes.lose(task, trial, outcome)
                         lost.append(outcome)
                     if on_done:
-                        on_done(len(kept.episodes.lines) + len(lost))
+                        on_done(len(results.episodes.lines) + len(lost))
         if admission.closed is not None:
             raise admission.closed
         last = trial == n - 1
@@ -260,7 +266,7 @@ def run_trials(
             lessons = [TrialLesson()] * len(some) if last else reflect(some)
             for failure, lesson in zip(some, lessons, strict=True):
                 if lesson is not None:
-                    kept.learn((failure.task.id, trial), lesson)
+                    results.learn((failure.task.id, trial), lesson)
             if unpaid := sum(lesson is None for lesson in lessons):
                 raise BudgetSpent(
                     f"A cap leaves no room for {unpaid} reflections on failed trials. Raise "
@@ -269,13 +275,13 @@ def run_trials(
         return [failed.get(task.id, False) or not until_solved for task in waiting]
 
     def reflection(trial: int, task: Task) -> str:
-        return kept.lessons.get((task.id, trial), TrialLesson()).text
+        return results.lessons.get((task.id, trial), TrialLesson()).text
 
     repeated(tasks, play, reflection, n=n, keep=keep)
-    require_finished(kept.episodes, lost, "trial")
+    require_finished(results.episodes, lost, "trial")
     wanted = {task.id for task in tasks}
-    lines = tuple(line for line in kept.episodes.lines.values() if line.id in wanted)
-    lessons = {key: lesson for key, lesson in kept.lessons.items() if key[0] in wanted}
+    lines = tuple(line for line in results.episodes.lines.values() if line.id in wanted)
+    lessons = {key: lesson for key, lesson in results.lessons.items() if key[0] in wanted}
     return Trials(
         tasks,
         n,
@@ -307,15 +313,15 @@ def repeated(
     Returns:
         Each task's final reflections, by task id.
     """
-    told: dict[str, list[str]] = {task.id: [] for task in tasks}
+    reflections: dict[str, list[str]] = {task.id: [] for task in tasks}
     waiting: Sequence[Task] = tasks
     for trial in range(n):
-        both = zip(waiting, play(trial, waiting, told), strict=True) if waiting else ()
+        both = zip(waiting, play(trial, waiting, reflections), strict=True) if waiting else ()
         waiting = [task for task, failed in both if failed]
         for task in waiting if trial < n - 1 else ():
             if text := reflection(trial, task):
-                told[task.id] = [*told[task.id], text][-keep:]
-    return told
+                reflections[task.id] = [*reflections[task.id], text][-keep:]
+    return reflections
 
 
 def solved_by(outcomes: Collection[tuple[str, int, bool]], n: int) -> tuple[float, ...]:
@@ -334,12 +340,12 @@ def solved_by(outcomes: Collection[tuple[str, int, bool]], n: int) -> tuple[floa
 
     Source: Reflexion (arXiv 2303.11366), success after each trial.
     """
-    found = []
+    rates = []
     for last in range(n):
         solved = {id for id, trial, success in outcomes if trial <= last and success}
         tried = solved | {id for id, trial, _ in outcomes if trial == last}
-        found.append(len(solved) / len(tried) if tried else math.nan)
-    return tuple(found)
+        rates.append(len(solved) / len(tried) if tried else math.nan)
+    return tuple(rates)
 
 
 class CutAtRepeats:
@@ -351,7 +357,7 @@ class CutAtRepeats:
     def act(self, views: Sequence[View]) -> Sequence[Act]:
         """Return one response per view; see :class:`~coevo_gym.core.seams.Agent`."""
         actions = ([step.action for step in view.history[-2:]] for view in views)
-        going = [place for place, taken in enumerate(actions) if not repeats(taken)]
+        going = [place for place, history in enumerate(actions) if not repeats(history)]
         acts = iter(self._agent.act([views[place] for place in going]) if going else ())
         ended = Act("", end=EndReason.AGENT_DONE)
         return [next(acts) if place in going else ended for place in range(len(views))]

@@ -16,7 +16,7 @@ SHOWN_CAP = 2 * OBSERVATION_CAP
 """Maximum number of characters in a string from an interface; longer strings are truncated."""
 
 
-def shown_through(interface: Interface, view: View) -> View:
+def show_through(interface: Interface, view: View) -> View:
     """Return the view as the interface presents it to the agent.
 
     Returns:
@@ -31,23 +31,23 @@ def shown_through(interface: Interface, view: View) -> View:
     """
     if interface is IDENTITY:
         return view
-    found = interface.show(view)
-    if found is view:
+    new_view = interface.show(view)
+    if new_view is view:
         return view
-    if replace(found, observation=view.observation, info=view.info) != view:
+    if replace(new_view, observation=view.observation, info=view.info) != view:
         raise _refused(interface, "its instruction, history or cues")
-    if found.info.keys() != view.info.keys():
+    if new_view.info.keys() != view.info.keys():
         raise _refused(interface, "the keys of its info")
     texts = {}
     for key, own in view.info.items():
-        if (new := found.info[key]) is own:
+        if (new := new_view.info[key]) is own:
             continue
         if isinstance(own, str) and isinstance(new, str):
             texts[key] = clean_text(new, max(SHOWN_CAP, len(own)))
         elif new != own:
             raise _refused(interface, f"info[{key!r}], which is not text")
     info = FrozenDict({**view.info, **texts}) if texts else view.info
-    return replace(view, observation=clean_text(found.observation, SHOWN_CAP), info=info)
+    return replace(view, observation=clean_text(new_view.observation, SHOWN_CAP), info=info)
 
 
 class Seen:
@@ -74,11 +74,11 @@ class Seen:
         self.texts: list[str] = []
 
     def look(
-        self, now: View, said: str = "", decision: TokenDecision | None = None, memory: str = ""
+        self, now: View, answer: str = "", decision: TokenDecision | None = None, memory: str = ""
     ) -> View:
         """Record the env's current view, and return it as the agent sees it.
 
-        ``said`` is the agent's full answer in the step, if it is more than the action, and
+        ``answer`` is the agent's full answer in the step, if it is more than the action, and
         ``memory`` the text about earlier steps that it wrote in the step.
 
         Raises:
@@ -90,8 +90,10 @@ class Seen:
                 f"{len(now.history)}. Remove wrappers that skip or repeat steps."
             )
         if now.history:
-            seen, sent = self.view, now.history[-1].action
-            self._past.append(PastStep(seen.observation, sent, said, decision, seen.info, memory))
+            seen, action = self.view, now.history[-1].action
+            self._past.append(
+                PastStep(seen.observation, action, answer, decision, seen.info, memory)
+            )
         self.view = self._show(replace(now, history=tuple(self._past)))
         self.texts.append(self.view.observation)
         return self.view

@@ -82,11 +82,11 @@ def static_tasks(kit: Kit, *, native: bool, selector: Selector | None = None) ->
         selector: draws the tasks; None for the selector in the settings.
     """
     tasks = kit.native_tasks if native else kit.first_tasks
-    found = coevolve(NoSettings(), kit)
+    base = coevolve(NoSettings(), kit)
     return replace(
-        found,
+        base,
         curriculum=kit.curriculum.make(tasks, native=kit.starts, selector=selector),
-        first_round=None if native else found.first_round,
+        first_round=None if native else base.first_round,
     )
 
 

@@ -41,16 +41,16 @@ def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> N
     kit, settings = kit_of(spec, benchmark), spec.settings()
     one, other = spec(settings, kit), spec(settings, kit)
     assert one.curriculum is not other.curriculum, "two arms would share one curriculum"
-    found: RoundResult | None = None
+    result: RoundResult | None = None
     if one.first_round is not None:
         assert one.evolver is not None, "a first round needs an evolver to carry it out"
-        found = one.evolver.run(one.first_round)
-        assert found.accepted, "the first round finds no task"
+        result = one.evolver.run(one.first_round)
+        assert result.accepted, "the first round finds no task"
 
     def ready() -> Curriculum:
         curriculum = spec(settings, kit).curriculum
-        if found is not None:
-            curriculum.apply(found)
+        if result is not None:
+            curriculum.apply(result)
         return curriculum
 
     assert_curriculum_contract(ready, benchmark=benchmark)
@@ -58,8 +58,8 @@ def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> N
 
 def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
     """Create the :class:`Kit` from a method's own settings, for use outside a run."""
-    found, sections = get_benchmark(benchmark), nested(spec.sets)
-    native = found.tasks(Split.TRAIN)
+    source, sections = get_benchmark(benchmark), nested(spec.sets)
+    native = source.tasks(Split.TRAIN)
     curriculum = CurriculumConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})})
 
     def none_yet(*_: object) -> NoReturn:
@@ -70,13 +70,13 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         return planned.model_copy(update={"budget": 40 * n})
 
     return Kit(
-        benchmark=found,
+        benchmark=source,
         native_tasks=native,
         max_steps=15,
         observation_tokens=TaskEnv.observation_tokens,
         curriculum=curriculum,
         learner=TypeAdapter(LearnerConfig).validate_python(sections.get("learner", {})),
-        make_env=lambda: gym.make(found.env_id),
+        make_env=lambda: gym.make(source.env_id),
         policy=none_yet,
         first_round=first,
         seed=lambda purpose: sum(f"{spec.name}/{purpose}".encode()),

@@ -146,20 +146,20 @@ class Kit:
         self,
         prompts: str = DEFAULT_PROMPTS,
         *,
-        told: Mapping[str, Any] = FrozenDict(),
+        inputs: Mapping[str, Any] = FrozenDict(),
         unguided: Agent | None = None,
     ) -> Explorer:
         """Create the explorer for evolution rounds.
 
         Args:
             prompts: the folder of the prompt files for a model that explores.
-            told: more inputs for these prompts, as JSON; each prompt gets the declared inputs.
+            inputs: more inputs for these prompts, as JSON; each prompt gets the declared inputs.
             unguided: agent for unguided walks; None for the default agent. Its attribute
                 ``identity``, if any, distinguishes the rounds of different arms.
 
         Raises:
             ConfigError: if models cannot explore the benchmark, a prompt does not exist, or no
-                prompt declares an input in ``told``.
+                prompt declares one of ``inputs``.
         """
         settings, asked = self.explorer_settings, self.asked
         if asked is None:
@@ -182,7 +182,7 @@ class Kit:
             max_envs=min(self.max_envs, settings.concurrency * settings.walks),
             sampling=Sampling(settings.temperature, settings.max_answer_tokens),
             make_env=self.make_env,
-            told=told,
+            inputs=inputs,
         )
 
     def advisor(self) -> Advisor:

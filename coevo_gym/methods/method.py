@@ -70,13 +70,13 @@ class MethodSpec:
 
     def __call__(self, settings: FrozenModel, kit: Kit) -> Method:
         """Create the method's components."""
-        made = self.assemble(settings, kit)
-        if not isinstance(made, Method):
+        result = self.assemble(settings, kit)
+        if not isinstance(result, Method):
             raise ConfigError(
                 f"The function registered as method {self.name!r} must return a Method, got "
-                f"{type(made).__name__}."
+                f"{type(result).__name__}."
             )
-        return made
+        return result
 
     def preset(self, name: str, summary: str, **sections: Mapping[str, Any]) -> MethodSpec:
         """Create a copy of the spec with a different name and different settings.
@@ -117,12 +117,12 @@ def method(
         ('Look at each batch once.', 1)
     """
 
-    def made(function: Callable[..., Method]) -> MethodSpec:
+    def decorate(function: Callable[..., Method]) -> MethodSpec:
         settings, assemble = _parameters(name, function)
         summary = (inspect.getdoc(function) or "").partition("\n")[0]
         return MethodSpec(name, settings, assemble, dict(flat(sections)), summary)
 
-    return made
+    return decorate
 
 
 def _parameters(

@@ -69,14 +69,14 @@ def folder_hashes(folder: str | Path) -> dict[str, str]:
 def _specs(path: Path) -> list[MethodSpec]:
     specs = (thing for thing in vars(_import(path)).values() if isinstance(thing, MethodSpec))
     known = METHODS.built_in
-    found = [one for one in specs if one.name not in known or METHODS.load(one.name) is not one]
-    if not found:
+    additions = [one for one in specs if one.name not in known or METHODS.load(one.name) is not one]
+    if not additions:
         raise ConfigError(
             f"plugins.methods: {path} does not define a method. Decorate a function with "
             '@method("name"), or prefix the file name with _ if the file is only meant to be '
             "imported."
         )
-    return found
+    return additions
 
 
 def _import(path: Path) -> ModuleType:

@@ -186,8 +186,8 @@ class Arm:
             "pool_size": int(numbers.get("pool_size", 0)),
             "weights": self.weights_hash(),
             "evaluations": [
-                {name: found[name] for name in _TOLD if name in found}
-                for found in self.events.evaluations()
+                {name: measures[name] for name in _TOLD if name in measures}
+                for measures in self.events.evaluations()
             ],
             "curriculum": numbers,
             "answers": answers_of(state.usage),
@@ -206,7 +206,7 @@ class Arm:
 
     def _count_known(self, result: RoundResult) -> None:
         if self.asked is not None:
-            self.asked.meter.counted(result.round_id, result.usage)
+            self.asked.meter.count_round(result.round_id, result.usage)
 
     def _judged(self, verdict: Verdict) -> None:
         if self._closed:
@@ -281,8 +281,8 @@ class ArmEvents(Events):
         """Store the groups of the current step."""
         step = self.arm.loop.state.step + 1
         self.store.add_groups(self.arm.name, step, groups, signals)
-        shown = dict.fromkeys(t.interface for group in groups for t in group.trajectories)
-        for version in shown:
+        versions = dict.fromkeys(t.interface for group in groups for t in group.trajectories)
+        for version in versions:
             if version and version not in self._interfaces:
                 note_interface(self.folder, self.arm.name, version, step)
                 self._interfaces.add(version)
@@ -343,7 +343,7 @@ class ArmEvents(Events):
         The first evaluation is the warm-up's. Results are read from the metrics file, so a resumed
         run still has all of them.
         """
-        found: dict[int, dict[str, float]] = {}
+        rows: dict[int, dict[str, float]] = {}
         for line in read_lines(self.folder.metrics):
             if line.get("event") == "eval" and line.get("arm") == self.arm.name:
                 numbers = {
@@ -352,8 +352,8 @@ class ArmEvents(Events):
                     if key.startswith("eval.")
                 }
                 place = {"step": line["step"], "after_env_steps": line["env_steps"]}
-                found[line["step"]] = place | numbers
-        return list(found.values()) or [{"step": self.arm.loop.state.step, **self.evaluation}]
+                rows[line["step"]] = place | numbers
+        return list(rows.values()) or [{"step": self.arm.loop.state.step, **self.evaluation}]
 
     def on_step(self, metrics: Metrics) -> None:
         """Record the step's metrics, and save a checkpoint if one is due."""

@@ -88,14 +88,14 @@ class Assembly:
             TaskError: if the benchmark has no test tasks of that name.
         """
         evaluated = {task.id for task in self.held_out_tasks}
-        found = {name: self._final(name) for name in self.config.evaluation.final}
-        for name, tasks in found.items():
+        sets = {name: self._final(name) for name in self.config.evaluation.final}
+        for name, tasks in sets.items():
             if any(task.id in evaluated for task in tasks):
                 raise ConfigError(
                     f"evaluation.final: some {name} tasks are already used for evaluation during "
                     f"training (split {self.config.evaluation.split}). Choose different tasks."
                 )
-        return found
+        return sets
 
     def _final(self, name: str) -> Sequence[Task]:
         if name in list(Split):
@@ -107,9 +107,9 @@ class Assembly:
     @property
     def task_sets(self) -> dict[str, Sequence[Task]]:
         """The predefined tasks that the run uses, keyed by purpose."""
-        found = {"training": self.train_tasks, "held-out": self.held_out_tasks}
-        found |= {f"final {name}": tasks for name, tasks in self.final_tasks.items()}
-        return {**found, "demonstrated": self.demonstrations} if self.demonstrations else found
+        sets = {"training": self.train_tasks, "held-out": self.held_out_tasks}
+        sets |= {f"final {name}": tasks for name, tasks in self.final_tasks.items()}
+        return {**sets, "demonstrated": self.demonstrations} if self.demonstrations else sets
 
     def tasks_to_evaluate(self, split: str) -> Sequence[Task]:
         """Return the tasks of a split to evaluate, ordered by id.
@@ -133,10 +133,10 @@ class Assembly:
         """Return the warm-up's training tasks: demonstrations, then the benchmark's own tasks."""
         tasks = [task for task in self.train_tasks if self.benchmark.demonstration(task)]
         n = min(self.config.warmup.n_tasks, len(tasks))
-        drawn = self.rng("warm-up tasks").choice(len(tasks), size=n, replace=False) if n else ()
-        shown = {task.id for task in self.demonstrations}
-        native = (tasks[int(index)] for index in drawn)
-        return [*self.demonstrations, *(task for task in native if task.id not in shown)]
+        indices = self.rng("warm-up tasks").choice(len(tasks), size=n, replace=False) if n else ()
+        ids = {task.id for task in self.demonstrations}
+        native = (tasks[int(index)] for index in indices)
+        return [*self.demonstrations, *(task for task in native if task.id not in ids)]
 
     def seed(self, purpose: str) -> int:
         """Return the random seed for the given purpose, such as ``"policy"`` or ``"imitation"``."""
@@ -154,8 +154,8 @@ class Assembly:
     @property
     def max_steps(self) -> int:
         """The maximum number of steps per episode."""
-        given = self.env_arguments.get("max_steps", self.config.benchmark.max_steps)
-        return given or self.env_class.default_max_steps
+        setting = self.env_arguments.get("max_steps", self.config.benchmark.max_steps)
+        return setting or self.env_class.default_max_steps
 
     def make_env(self, split: str = "train") -> gym.Env[str, str]:
         """Create an env without wrappers."""
@@ -366,12 +366,12 @@ class Assembly:
 
 def _at_most(tasks: Sequence[Task], n: int) -> list[Task]:
     """Keep the first ``n`` tasks of each scenario, in order."""
-    counts, kept = Counter[str](), []
+    counts, subset = Counter[str](), []
     for task in tasks:
         counts[task.scenario] += 1
         if counts[task.scenario] <= n:
-            kept.append(task)
-    return kept
+            subset.append(task)
+    return subset
 
 
 def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:

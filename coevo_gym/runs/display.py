@@ -147,8 +147,8 @@ class RunProgress:
         text += f", {self._tokens:,} tokens" if self._tokens else ""
         text += f", {self._cost.usd:.2f} USD" if self._cost.usd else ""
         if self._live and self._task is not None:
-            shown = min(pace.done, pace.total)
-            self._live.update(self._task, completed=shown, facts=text.removeprefix(", "))
+            n_done = min(pace.done, pace.total)
+            self._live.update(self._task, completed=n_done, facts=text.removeprefix(", "))
             return
         portion = int(pace.share * PLAIN_LINES)
         if portion > self._shown:
@@ -195,5 +195,5 @@ class _Left(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         left = task.fields["pace"].left_s()
-        told = "" if left is None or task.finished else f"{duration(left)} left"
-        return Text(told, style="progress.remaining")
+        text = "" if left is None or task.finished else f"{duration(left)} left"
+        return Text(text, style="progress.remaining")

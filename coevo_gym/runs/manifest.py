@@ -60,8 +60,8 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
         "arithmetic": [arithmetic_for(config)._asdict()],
         "git_commit": git_commit(),
     }
-    kept: dict[str, Any] = without_secrets(manifest)
-    return kept
+    safe: dict[str, Any] = without_secrets(manifest)
+    return safe
 
 
 def note_interface(folder: RunFolder, arm: str, version: str, step: int) -> None:
@@ -218,10 +218,10 @@ def prompt_id(config: RunConfig) -> dict[str, Any]:
     prompt = prompt_of(config.policy, config.benchmark.name)
     if prompt is None:
         return {}
-    found = {"name": prompt.header.name, "version": prompt.header.version, "hash": prompt.hash}
+    identity = {"name": prompt.header.name, "version": prompt.header.version, "hash": prompt.hash}
     if (chat := config.policy.chat).memory == "model":
-        found["memory"] = load_cue(MEMORY_PROMPTS[chat.history]).hash
-    return found
+        identity["memory"] = load_cue(MEMORY_PROMPTS[chat.history]).hash
+    return identity
 
 
 def plugin_hashes(config: RunConfig) -> dict[str, str]:
@@ -237,13 +237,13 @@ def task_set_hash(tasks: Iterable[Task]) -> str:
 
 def versions(config: RunConfig) -> dict[str, str]:
     """Return the versions of the packages that a run depends on."""
-    found = {"coevo_gym": __version__, "python": platform.python_version()}
+    packages = {"coevo_gym": __version__, "python": platform.python_version()}
     for package in _PACKAGES + _MODEL_PACKAGES[config.policy.kind]:
         try:
-            found[package] = version(package)
+            packages[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return packages
 
 
 def git_commit() -> str:
@@ -251,7 +251,7 @@ def git_commit() -> str:
     git, root = shutil.which("git"), Path(__file__).resolve().parents[2]
     if git is None or not (root / ".git").exists():
         return ""
-    found = []
+    outputs = []
     for command in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]):
         done = subprocess.run(  # noqa: S603 (a fixed command)
             [git, "-C", str(root), *command],
@@ -260,6 +260,6 @@ def git_commit() -> str:
             timeout=30,
             check=False,
         )
-        found.append(done.stdout.strip())
-    commit, changes = found
+        outputs.append(done.stdout.strip())
+    commit, changes = outputs
     return f"{commit}+" if commit and changes else commit

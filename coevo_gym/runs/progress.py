@@ -24,7 +24,7 @@ from coevo_gym.store.progress import (
 logger = logging.getLogger(__name__)
 
 _EVERY_S = 1.0
-_MOST_PHASES = 50
+_MAX_PHASES = 50
 
 
 class ProgressSink(Protocol):
@@ -270,7 +270,7 @@ class ProgressFile:
             past = PastPhase(
                 name=self._told.phase, total=self._told.total, seconds=self._pace.seconds
             )
-            self._tell(phases=(*self._told.phases, past)[-_MOST_PHASES:])
+            self._tell(phases=(*self._told.phases, past)[-_MAX_PHASES:])
             self._pace = None
 
     def _tell_left(self) -> None:

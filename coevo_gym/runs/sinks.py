@@ -183,14 +183,14 @@ def find_sink(name: str) -> MakeSink:
     """
     if ":" in name:
         return _object(name)
-    found: MakeSink = SINKS.load(name)
+    factory: MakeSink = SINKS.load(name)
     if name in SINKS.built_in:
         package = find_spec(name)
         if package is None or package.origin is None:  # a plain folder of that name does not count
             raise ImportError(
                 f"The sink {name!r} needs a package that is not installed. {extra_advice(name)}."
             )
-    return found
+    return factory
 
 
 def check_sinks(names: Iterable[str]) -> None:
@@ -208,18 +208,18 @@ def _object(name: str) -> MakeSink:
     if here not in sys.path:
         sys.path.append(here)
     try:
-        found: MakeSink = load_object(name)
+        factory: MakeSink = load_object(name)
     except Exception as error:  # importing third-party code can raise anything
         raise ConfigError(
             f"sinks: cannot import {name!r}: {type(error).__name__}: {error}. Use the form "
             "module:object, with a module that is installed or in the current folder."
         ) from error
-    if not callable(found):
+    if not callable(factory):
         raise ConfigError(
-            f"sinks: {name!r} is {found!r}, which is not callable. Name a class or a function that "
-            "creates a sink."
+            f"sinks: {name!r} is {factory!r}, which is not callable. Name a class or a function "
+            "that creates a sink."
         )
-    return found
+    return factory
 
 
 class _Sent(NamedTuple):
@@ -258,8 +258,8 @@ class ArmSinks:
         id = str(known.get("id") or secrets.token_hex(4))
         self._of = SinkArm(run, arm, id, folder.path, config, resumed=False)
         self._sent = {
-            name: _Sent(int(sent["step"]), tuple(sent["events"]))
-            for name, sent in known.get("sent", {}).items()
+            name: _Sent(int(progress["step"]), tuple(progress["events"]))
+            for name, progress in known.get("sent", {}).items()
         }
 
     def __enter__(self) -> Self:
@@ -276,17 +276,17 @@ class ArmSinks:
         event = f"{line['event']} {line.get('round', '')}".strip()
         numbers = _numbers(line)
         for name in list(self._names):
-            sent = self._sent.get(name, _Sent())
-            if not sent.has(step, event):
-                self._attempt(name, partial(self._draw, name, sent, step, event, numbers))
+            progress = self._sent.get(name, _Sent())
+            if not progress.has(step, event):
+                self._attempt(name, partial(self._draw, name, progress, step, event, numbers))
 
     def _draw(
-        self, name: str, sent: _Sent, step: int, event: str, numbers: Mapping[str, float]
+        self, name: str, progress: _Sent, step: int, event: str, numbers: Mapping[str, float]
     ) -> None:
         if name not in self._open:
-            self._open[name] = find_sink(name)(replace(self._of, resumed=sent.step >= 0))
-        self._sent[name] = sent.and_(step, event)
-        known = {name: sent._asdict() for name, sent in self._sent.items()}
+            self._open[name] = find_sink(name)(replace(self._of, resumed=progress.step >= 0))
+        self._sent[name] = progress.and_(step, event)
+        known = {name: progress._asdict() for name, progress in self._sent.items()}
         of_arm = {"id": self._of.id, "sent": known}
         write_json(self._folder.sinks, {**self._read(), self._arm: of_arm})
         self._open[name].log(numbers, step)
@@ -306,11 +306,11 @@ class ArmSinks:
         if not self._folder.sinks.is_file():
             return {}
         try:
-            found: dict[str, Any] = read_json(self._folder.sinks)
+            state: dict[str, Any] = read_json(self._folder.sinks)
         except StoreError as error:
             logger.warning("sinks may receive some numbers twice: %s", error)
             return {}
-        return found
+        return state
 
 
 def _numbers(line: Mapping[str, Any]) -> dict[str, float]:

@@ -66,6 +66,6 @@ class StopRequest:
             os._exit(INTERRUPTED)
         self.requested = True
         # Not through sys.stderr: a handler may run in the middle of a write to it.
-        work = f": {found}" if (found := self.waits_for()) else ""
+        work = f": {reason}" if (reason := self.waits_for()) else ""
         text = f"\n{self._says}{work}. Press Ctrl-C again to exit now.\n"
         os.write(2, text.encode(errors="replace"))

@@ -60,8 +60,8 @@ class TableRow:
     def from_json(cls, row: Mapping[str, Any]) -> Self:
         """Create a row from a run's summary, where null stands for an unknown value."""
         known = {one.name for one in fields(cls)}
-        given = {key: value for key, value in row.items() if key in known and value is not None}
-        return cls(**{"success": math.nan, **given})
+        values = {key: value for key, value in row.items() if key in known and value is not None}
+        return cls(**{"success": math.nan, **values})
 
 
 def mean_of_late(evaluations: Sequence[Mapping[str, float]], last: int) -> dict[str, float]:

@@ -97,10 +97,10 @@ class RunSummary:
         Raises:
             StoreError: if the file is missing or damaged.
         """
-        found = read_json(folder.summary)
+        data = read_json(folder.summary)
         names = {one.name for one in fields(cls)}
-        table = tuple(map(TableRow.from_json, found["table"]))
-        return cls(**{name: found[name] for name in found if name in names} | {"table": table})
+        table = tuple(map(TableRow.from_json, data["table"]))
+        return cls(**{name: data[name] for name in data if name in names} | {"table": table})
 
 
 @dataclass(frozen=True)
@@ -224,8 +224,8 @@ def _go(
 ) -> RunSummary:
     """Run all remaining phases, and record the progress in the run's folder."""
     progress_file = ProgressFile(progress, folder.path, "train", assembly.config.name)
-    with rare_full_collections(), progress_file as told:
-        return _Run(folder, assembly, told, stop).go()
+    with rare_full_collections(), progress_file as reporter:
+        return _Run(folder, assembly, reporter, stop).go()
 
 
 class _Run:
@@ -306,8 +306,8 @@ class _Run:
         floor = self._evaluate("evaluate random", assembly.random_agent())
         random = floor.metrics()
         self._check_stop()
-        found = imitate_references(assembly, epochs, self.progress, self.stop)
-        losses, env_steps = (found.losses, found.env_steps) if found else ((), 0)
+        imitation = imitate_references(assembly, epochs, self.progress, self.stop)
+        losses, env_steps = (imitation.losses, imitation.env_steps) if imitation else ((), 0)
         policy = assembly.policy
         start = self._evaluate("evaluate warm-up", assembly.evaluated(policy))
         warmup = start.metrics()
@@ -332,9 +332,9 @@ class _Run:
         self.progress.expect(*episodes_ahead(n, self.assembly.max_steps), whole=True)
         # With the tiny policy a phase is short, so one line for all of it is enough.
         on_done = None if self.config.policy.kind == "tiny" else self.progress.update
-        found = self.assembly.evaluate(agent, tasks, on_done)
-        self.progress.update(n, success=f"{found.success_rate:.1%}")
-        return found
+        evaluation = self.assembly.evaluate(agent, tasks, on_done)
+        self.progress.update(n, success=f"{evaluation.success_rate:.1%}")
+        return evaluation
 
     def _score(self, policy: str, step: int, agent: Agent, store: RunStore) -> None:
         """Score a policy on the tasks of ``evaluation.final`` unless the score is already saved."""
@@ -342,8 +342,8 @@ class _Run:
         for name, tasks in self.assembly.final_tasks.items():
             if name not in known:
                 self._check_stop()
-                found = self._evaluate(f"score {policy} on {name}", agent, tasks)
-                keep_score(self.folder, store, policy, step, name, found)
+                evaluation = self._evaluate(f"score {policy} on {name}", agent, tasks)
+                keep_score(self.folder, store, policy, step, name, evaluation)
 
     def _find_first_tasks(self, store: RunStore) -> None:
         """Run the rounds that find the arms' initial tasks, and store the parents of these tasks.
@@ -369,7 +369,7 @@ class _Run:
             result = self._find_tasks(round.n_wanted, round, evolver, store)
             self._spending.first_tasks(round, result)
             if asked is not None:
-                asked.meter.counted(round.id, result.usage)
+                asked.meter.count_round(round.id, result.usage)
         assembly.models.over("")
 
     def _find_tasks(
@@ -454,10 +454,10 @@ class _Run:
             )
             arm.loop.events = events
             self._place(arm, checkpoints, start)
-            found = self._run_loop(arm, checkpoints)
+            outcome = self._run_loop(arm, checkpoints)
             with arm.as_evaluated():
                 self._score(arm.name, arm.loop.state.step, arm.evaluated, store)
-            return found
+            return outcome
 
     def _place(self, arm: Arm, checkpoints: Checkpoints, start: RunStart) -> None:
         """Restore an arm from its last checkpoint, or initialise an arm that has no checkpoint."""

@@ -45,11 +45,11 @@ def finding() -> Finding:
     try:
         with launch(Program(("/usr/bin/env", "true"))) as trial:
             code = trial.wait(PATIENCE_S)
-            said = trial.stderr().strip()
+            message = trial.stderr().strip()
     except EnvBackendError as error:
         return Finding(Level.BUBBLEWRAP, False, str(error))
     if code != 0:
-        return Finding(Level.BUBBLEWRAP, False, f"a trial failed with exit code {code}: {said}")
+        return Finding(Level.BUBBLEWRAP, False, f"a trial failed with exit code {code}: {message}")
     return Finding(Level.BUBBLEWRAP, True, f"bubblewrap {_version()}; {_caps()}")
 
 
@@ -66,10 +66,10 @@ def launch(program: Program) -> Sandboxed:
 
         def wrapped(gate: int) -> list[str]:
             channels = {"--info-fd": info_end.fileno(), "--seccomp": filter_end.fileno()}
-            named = (part for name, end in channels.items() for part in (name, str(end)))
+            arguments = (part for name, end in channels.items() for part in (name, str(end)))
             return [
                 *(shutil.which("bwrap") or "bwrap", *_options(program)),
-                *(*named, "--block-fd", str(gate)),
+                *(*arguments, "--block-fd", str(gate)),
                 *("--", "/bin/sh", "-c", _WAIT, "sh", *program.command),
             ]
 
@@ -77,10 +77,10 @@ def launch(program: Program) -> Sandboxed:
             """Return the pid of the namespace's first process, as reported by bubblewrap."""
             info_end.close()
             theirs.close()
-            told = b"".join(iter(lambda: info.read(4096), b""))
-            if not told:
+            data = b"".join(iter(lambda: info.read(4096), b""))
+            if not data:
                 raise ProcessLookupError("bubblewrap exited")
-            pid: int = json.loads(told)["child-pid"]
+            pid: int = json.loads(data)["child-pid"]
             return pid
 
         def release() -> None:
@@ -119,10 +119,10 @@ def _options(program: Program) -> Iterator[str]:
         yield from ("--symlink", target, f"/dev/{name}")
     yield from ("--remount-ro", "/dev")
     yield from ("--size", str(program.limits.scratch_bytes), "--tmpfs", _SCRATCH)
-    named = {str(path) for path in program.readable}
-    shown = {*(path for path in SYSTEM if not os.path.islink(path)), *named}
-    covered = {path for root in shown for path in program.hidden_in(root)} - named
-    for path in sorted(named | covered):
+    readable = {str(path) for path in program.readable}
+    roots = {*(path for path in SYSTEM if not os.path.islink(path)), *readable}
+    covered = {path for root in roots for path in program.hidden_in(root)} - readable
+    for path in sorted(readable | covered):
         if path in covered:
             yield from ("--size", "65536", "--tmpfs", path)
         else:
@@ -146,14 +146,14 @@ def _missing() -> str:
 
 @cache
 def _version() -> str:
-    said = subprocess.run(
+    output = subprocess.run(
         ["bwrap", "--version"],  # noqa: S607
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
     ).stdout
-    return said.removeprefix("bubblewrap").strip()
+    return output.removeprefix("bubblewrap").strip()
 
 
 def _caps() -> str:

@@ -73,7 +73,7 @@ def drop_capabilities() -> None:
     _check(_libc.syscall(_SYS_CAPSET[os.uname().machine], header, nothing), "drop capabilities")
 
 
-def restrict_files(readable: list[str], listed: list[str], devices: list[str]) -> None:
+def restrict_files(readable: list[str], listable: list[str], devices: list[str]) -> None:
     """Deny access to all unlisted files and to everything else that Landlock can restrict."""
     version = landlock_version()
     everything = (1 << _FILE_RIGHTS[min(version, max(_FILE_RIGHTS))]) - 1
@@ -83,7 +83,7 @@ def restrict_files(readable: list[str], listed: list[str], devices: list[str]) -
     _check(ruleset, "create a Landlock ruleset")
     for path in readable:
         _allow(ruleset, path, _READ_FILE | _EXECUTE, _READ_DIR)
-    for path in listed:
+    for path in listable:
         _allow(ruleset, path, 0, _READ_DIR)
     for path in devices:
         _allow(ruleset, path, _READ_FILE | _WRITE_FILE, 0)

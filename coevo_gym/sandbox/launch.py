@@ -69,11 +69,11 @@ def launch(
             raise ConfigError(f"Paths in `readable` must exist and be absolute, got {str(path)!r}")
     program = Program(command, readable, hidden, pass_fds, {**_ENVIRONMENT, **environment}, limits)
     accept_risk = accept_risk or os.environ.get(_RISK_VARIABLE) == "1"
-    found = _finding(level, accept_risk=accept_risk)
-    if found.level is Level.BUBBLEWRAP:
+    finding = _finding(level, accept_risk=accept_risk)
+    if finding.level is Level.BUBBLEWRAP:
         return bubblewrap.launch(program)
-    _warn(found)
-    return landlock.launch(program, confined=found.level is Level.LANDLOCK)
+    _warn(finding)
+    return landlock.launch(program, confined=finding.level is Level.LANDLOCK)
 
 
 def strongest() -> Finding:
@@ -87,21 +87,23 @@ def strongest() -> Finding:
 
 def _finding(wanted: Level | None, *, accept_risk: bool) -> Finding:
     """Check that the requested isolation level (by default, the strongest) is available."""
-    found = {finding.level: finding for finding in probe()}
+    by_level = {finding.level: finding for finding in probe()}
     if wanted is None:
-        wanted = next((level for level in Level if found[level].holds), Level.NONE)
-    if not found[wanted].holds and not (wanted is Level.NONE and accept_risk):
-        reasons = "; ".join(f"{level}: {found[level].detail}" for level in Level)
+        wanted = next((level for level in Level if by_level[level].holds), Level.NONE)
+    if not by_level[wanted].holds and not (wanted is Level.NONE and accept_risk):
+        reasons = "; ".join(f"{level}: {by_level[level].detail}" for level in Level)
         raise ConfigError(
             f"Isolation level {wanted.value!r} is not available for model-written code. {reasons}"
         )
-    return found[wanted]
+    return by_level[wanted]
 
 
 @cache
-def _warn(found: Finding) -> None:
+def _warn(finding: Finding) -> None:
     """Warn once that a weaker isolation level is in use."""
-    logger.warning("model-written code runs at a weaker level=%s: %s", found.level, found.detail)
+    logger.warning(
+        "model-written code runs at a weaker level=%s: %s", finding.level, finding.detail
+    )
 
 
 def python_files(prefix: Path | None = None) -> tuple[Path, ...]:

@@ -51,8 +51,8 @@ class Program(NamedTuple):
     def hidden_in(self, root: str) -> tuple[str, ...]:
         """Return the paths of the hidden folders inside a root folder. They begin with ``root``."""
         real = Path(root).resolve()
-        found = (path.resolve() for path in self.hidden if path.is_dir())
-        within = (path.relative_to(real) for path in found if real in path.parents)
+        hidden_folders = (path.resolve() for path in self.hidden if path.is_dir())
+        within = (path.relative_to(real) for path in hidden_folders if real in path.parents)
         return tuple(sorted({str(Path(root) / path) for path in within}))
 
 
@@ -71,14 +71,14 @@ class Sandboxed:
         level: Level,
         process: subprocess.Popen[bytes],
         pid: int,
-        said: int,
+        stderr_fd: int,
         group: cgroup.ControlGroup | None,
     ) -> None:
         self.level = level
         self.pid = pid
         self._process = process
         self._root = os.pidfd_open(pid)
-        self._said = said
+        self._said = stderr_fd
         self._group = group
         self._lock = threading.Lock()
         self._closed = False
@@ -100,13 +100,13 @@ class Sandboxed:
         Use the text only for debugging, because the program may have written anything.
         """
         with self._lock:
-            said = b""
-            while not self._closed and len(said) < _SAID_BYTES and readable(self._said):
-                chunk = os.read(self._said, _SAID_BYTES - len(said))
+            data = b""
+            while not self._closed and len(data) < _SAID_BYTES and readable(self._said):
+                chunk = os.read(self._said, _SAID_BYTES - len(data))
                 if not chunk:
                     break
-                said += chunk
-        return said.decode(errors="replace")
+                data += chunk
+        return data.decode(errors="replace")
 
     def kill(self) -> None:
         """Kill all of the program's processes, and wait until they have exited.
@@ -169,7 +169,7 @@ def start(
     Raises:
         EnvBackendError: if the program does not start.
     """
-    with ExitStack() as undo, pipe() as (gate_end, gate), pipe() as (said, said_end):
+    with ExitStack() as undo, pipe() as (gate_end, gate), pipe() as (stderr, said_end):
         group = cgroup.make(program.limits)
         if group is not None:
             undo.callback(group.remove)
@@ -205,12 +205,12 @@ def start(
             gate.write(opening)
             gate.close()
             release()
-            sandboxed = Sandboxed(level, process, pid, os.dup(said.fileno()), group)
+            sandboxed = Sandboxed(level, process, pid, os.dup(stderr.fileno()), group)
         except OSError as error:
             process.kill()
             process.wait()
             why = b""
-            while readable(said.fileno()) and (chunk := said.read(_SAID_BYTES)):
+            while readable(stderr.fileno()) and (chunk := stderr.read(_SAID_BYTES)):
                 why += chunk
             reason = why.decode(errors="replace").strip() or error
             raise EnvBackendError(f"The sandbox ({level}) did not start: {reason}") from error

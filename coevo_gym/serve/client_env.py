@@ -169,16 +169,16 @@ class ClientEnv:
 
     def _frame(self, reward: float | None, *, terminated: bool, truncated: bool) -> dict[str, Any]:
         view, over = self._bare.view, terminated or truncated
-        shown: dict[str, Any] = dict(view.info)
-        admissible = shown.pop("admissible", ())
+        fields: dict[str, Any] = dict(view.info)
+        admissible = fields.pop("admissible", ())
         if over:
             info = self._bare.info
-            shown |= {name: info[name] for name in ("success", "score", "end_reason")}
+            fields |= {name: info[name] for name in ("success", "score", "end_reason")}
         observation = {
             "text": view.observation,
             "instruction": view.instruction,
             "admissible": list(admissible),
-            "info": shown,
+            "info": fields,
         }
         if self._order.choices and not over:
             observation["choices"] = list(self._benchmark.choices(view)[: self._order.choices])

@@ -101,9 +101,9 @@ class Journal:
         mine = {name: canonical_json(value) for name, value in about.items()}
         if version and known != mine:
             other = [n for n in sorted({*known, *mine}) if known.get(n) != mine.get(n)]
-            said = ", ".join(f"{n}={known.get(n)} (now {mine.get(n)})" for n in other)
+            text = ", ".join(f"{n}={known.get(n)} (now {mine.get(n)})" for n in other)
             raise StoreError(
-                f"{self.path} belongs to a session with {said}. Use the same settings, or "
+                f"{self.path} belongs to a session with {text}. Use the same settings, or "
                 "pass another --db."
             )
         if version == 0:

@@ -148,13 +148,13 @@ class Recorded:
                 raise ConfigError(
                     "the state has outstanding tickets; use a state returned by save()"
                 )
-            session, kept = self._loaded(state)
+            session, snapshot = self._loaded(state)
         except Exception as error:  # any effect is on a session that is discarded
             raise ConfigError(
-                f"This state cannot be loaded: {_said(error)}. The session continues without it."
+                f"This state cannot be loaded: {_format_error(error)}. The session continues without it."
             ) from error
         with self.breaking("load"):
-            self._switch(session, kept)
+            self._switch(session, snapshot)
 
     def close(self) -> None:
         """Write a snapshot unless the session is broken, then close the journal."""
@@ -188,7 +188,7 @@ class Recorded:
             self.broken = error
             raise
         except BaseException as error:
-            self.broken = StoreError(f"The call {what!r} was not recorded: {_said(error)}.")
+            self.broken = StoreError(f"The call {what!r} was not recorded: {_format_error(error)}.")
             if not isinstance(error, Exception):
                 raise
             logger.exception("session broken call=%s", what)
@@ -224,9 +224,9 @@ class Recorded:
             )
         self.session = self._new()
         self._play(at, state, done)
-        session, kept = self._loaded(self.session.state_dict())
+        session, snapshot = self._loaded(self.session.state_dict())
         copy = self._journal.copy()
-        self._switch(session, kept)
+        self._switch(session, snapshot)
         self.recovered = f"{path}: {failed}. Dropped {lost}; the whole journal is in {copy}."
         logger.warning(self.recovered)
 
@@ -253,7 +253,7 @@ class Recorded:
             self.session.plan()
         except Exception as error:
             raise StoreError(
-                f"The snapshot in {self._journal.path} cannot be loaded: {_said(error)}. Open it "
+                f"The snapshot in {self._journal.path} cannot be loaded: {_format_error(error)}. Open it "
                 "with the version of coevo_gym that wrote it, or pass another --db."
             ) from error
         done, doing = 0, "it could not be read"
@@ -267,7 +267,7 @@ class Recorded:
                     _check_ticket(answer, call.body)
                 done, doing = done + 1, "it could not be read"
         except Exception as error:
-            return done, f"{doing}: {_said(error)}"
+            return done, f"{doing}: {_format_error(error)}"
         return done, None
 
     def _loaded(self, state: Mapping[str, Any]) -> tuple[CurriculumSession, dict[str, Any]]:
@@ -277,18 +277,18 @@ class Recorded:
         """
         first, second = self._new(), self._new()
         first.load_state_dict(state)
-        kept = first.state_dict(tickets=True)
-        kept["callers"]["counts"] = self.session.counts
-        kept = json.loads(json.dumps(kept, allow_nan=False))
-        second.load_state_dict(kept)
+        snapshot = first.state_dict(tickets=True)
+        snapshot["callers"]["counts"] = self.session.counts
+        snapshot = json.loads(json.dumps(snapshot, allow_nan=False))
+        second.load_state_dict(snapshot)
         second.metrics()
         second.plan()
-        return second, kept
+        return second, snapshot
 
-    def _switch(self, session: CurriculumSession, kept: dict[str, Any]) -> None:
+    def _switch(self, session: CurriculumSession, snapshot: dict[str, Any]) -> None:
         """Replace this session with a loaded session, and invalidate all earlier tickets."""
         epoch = secrets.token_hex(3)
-        self._put(kept, (), epoch)
+        self._put(snapshot, (), epoch)
         self.session, self.epoch, self.mine = session, epoch, set()
 
     # Writing it.
@@ -338,7 +338,7 @@ def _check_ticket(answer: object, body: Mapping[str, Any]) -> None:
         )
 
 
-def _said(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     """Format an error without its final full stop."""
     words = str(error).strip().removesuffix(".")
     return words if isinstance(error, CoevoError) else f"{type(error).__name__}: {words}"

@@ -160,7 +160,7 @@ def make_app(
     app = Starlette(
         routes=[*tickets_face(session), *envs.routes],
         lifespan=lifespan,
-        exception_handlers={HTTPException: _told},
+        exception_handlers={HTTPException: _http_error},
     )
     return Guard(app, tokens=tokens, hosts=hosts, body_bytes=limits.body_bytes)
 
@@ -176,7 +176,7 @@ async def _sweep(session: JournaledSession) -> None:
             return  # every call reports this error from now on
 
 
-async def _told(request: Request, error: Exception) -> Any:
+async def _http_error(request: Request, error: Exception) -> Any:
     """Return an HTTP error in the same JSON format as all other errors."""
     assert isinstance(error, HTTPException)
     what = {404: f"There is no {request.url.path} here.", 405: "Send a POST."}

@@ -26,7 +26,7 @@ from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.curricula.pool.pool import require_practised
-from coevo_gym.curricula.saved import MOST
+from coevo_gym.curricula.saved import MAX_COUNT
 from coevo_gym.curricula.session.calls import (
     AnswerT,
     Evolve,
@@ -58,8 +58,8 @@ def check_report(episode: Trajectory, body: Mapping[str, Any], task: Task) -> No
     except ValueError as error:
         raise TaskError(f"The trajectory cannot be stored as JSON: {error}.") from error
     for version in episode.policy_versions:
-        if abs(version) > MOST:
-            raise TaskError(f"A policy version must be at most {MOST}, got {version}")
+        if abs(version) > MAX_COUNT:
+            raise TaskError(f"A policy version must be at most {MAX_COUNT}, got {version}")
     benchmark = get_benchmark(task.benchmark)
     for number, step in enumerate(episode.steps):
         try:
@@ -161,7 +161,7 @@ class JournaledSession(TaskSession):
         self._base = self._kept.now - monotonic()
         self.replayed = self._session.counts["taken"] > 0
         for id in list(self._kept.mine):  # the processes that ran these episodes have ended
-            self.give_back(self._named(id), EndReason.WORKER_LOST)
+            self.give_back(self._with_epoch(id), EndReason.WORKER_LOST)
         self._begin_due()
 
     @property
@@ -313,22 +313,22 @@ class JournaledSession(TaskSession):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _do(self, call: SessionCall[AnswerT], **named: Any) -> AnswerT:
+    def _do(self, call: SessionCall[AnswerT], **keywords: Any) -> AnswerT:
         """Execute a call; see :meth:`Recorded.do`."""
-        kept = self._kept
-        kept.now = max(kept.now, self._base + self._monotonic())
+        record = self._kept
+        record.now = max(record.now, self._base + self._monotonic())
         try:
-            return kept.do(call, **named)
+            return record.do(call, **keywords)
         finally:
             self._begin_due()
 
     # Ticket names: tickets from before a load must not be confused with later ones.
 
-    def _named(self, id: str) -> str:
+    def _with_epoch(self, id: str) -> str:
         return f"{id}@{self._kept.epoch}"
 
     def _out(self, ticket: Ticket) -> Ticket:
-        return replace(ticket, id=self._named(ticket.id))
+        return replace(ticket, id=self._with_epoch(ticket.id))
 
     def _own(self, ticket_id: str) -> str:
         """Remove the ``@`` suffix from a ticket id. Tickets of another epoch get an unknown id."""

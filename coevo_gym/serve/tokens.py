@@ -55,10 +55,10 @@ class Tokens:
         """Return True if the given Authorization header grants access to the API."""
         if not self.trusted:
             return True
-        scheme, _, said = header.partition(" ")
+        scheme, _, credential = header.partition(" ")
         known = (self.trusted,) if to_tickets else (self.trusted, *self.agents)
         # Compare with all tokens, each in constant time.
-        same = [hmac.compare_digest(said.strip().encode(), token.encode()) for token in known]
+        same = [hmac.compare_digest(credential.strip().encode(), token.encode()) for token in known]
         return scheme.lower() == "bearer" and any(same)
 
 

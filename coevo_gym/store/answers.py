@@ -61,7 +61,7 @@ class AnswerTable:
 
     def get(self, keys: Sequence[str]) -> dict[str, StoredAnswer]:
         """Return the stored answers for the given keys, omitting missing keys."""
-        found: dict[str, StoredAnswer] = {}
+        answers: dict[str, StoredAnswer] = {}
         for first in range(0, len(keys) if self._there else 0, _AT_ONCE):
             some = keys[first : first + _AT_ONCE]
             marks = ", ".join("?" * len(some))
@@ -70,16 +70,21 @@ class AnswerTable:
             with self._lock, storing(self.path):
                 rows = self._db.execute(query, some).fetchall()
             for key, scope, template, body in rows:
-                found[key] = StoredAnswer(key, scope, template, self._unpack(body))
-        return found
+                answers[key] = StoredAnswer(key, scope, template, self._unpack(body))
+        return answers
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
         """Store model answers by key, replacing earlier answers, and sync them to disk."""
         if not answers:
             return
         rows = [
-            (key, scope, template, zlib.compress(json.dumps(completion_to_json(said)).encode()))
-            for key, scope, template, said in answers
+            (
+                key,
+                scope,
+                template,
+                zlib.compress(json.dumps(completion_to_json(completion)).encode()),
+            )
+            for key, scope, template, completion in answers
         ]
         with self._lock, storing(self.path), transaction(self._db):
             self._db.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
@@ -110,14 +115,14 @@ class AnswerFile:
             lines = read_lines(path)
         for line in lines:
             try:
-                said = completion_from_json(line)
+                completion = completion_from_json(line)
                 key, scope, template = line["key"], line["scope"], line["template"]
             except (ValueError, KeyError, TypeError) as error:
                 raise StoreError(
                     f"{path} is not a recording of model responses: line {str(line)[:100]!r} is "
                     f"not a response ({error!r})."
                 ) from error
-            self._kept[key] = StoredAnswer(key, scope, template, said)
+            self._kept[key] = StoredAnswer(key, scope, template, completion)
 
     def get(self, keys: Sequence[str]) -> dict[str, StoredAnswer]:
         """Return the stored answers for the given keys, omitting missing keys."""
@@ -129,22 +134,24 @@ class AnswerFile:
         if not answers:
             return
         lines = [
-            {"key": key, "scope": scope, "template": template, **completion_to_json(said)}
-            for key, scope, template, said in answers
+            {"key": key, "scope": scope, "template": template, **completion_to_json(completion)}
+            for key, scope, template, completion in answers
         ]
         with self._lock:
             append_lines(self.path, lines)
             self._kept.update((answer.key, answer) for answer in answers)
 
 
-def completion_to_json(said: Completion) -> dict[str, Any]:
+def completion_to_json(completion: Completion) -> dict[str, Any]:
     """Convert a completion to JSON. The decision is included only if it consists of tokens."""
-    found: dict[str, Any] = {"text": said.text, "finish": str(said.finish)}
-    if usage := said.usage.model_dump(exclude_defaults=True):
-        found["usage"] = usage
-    if isinstance(said.decision, TokenDecision):
-        found["decision"] = _decisions().dump_python(said.decision, mode="json", exclude_none=True)
-    return found
+    data: dict[str, Any] = {"text": completion.text, "finish": str(completion.finish)}
+    if usage := completion.usage.model_dump(exclude_defaults=True):
+        data["usage"] = usage
+    if isinstance(completion.decision, TokenDecision):
+        data["decision"] = _decisions().dump_python(
+            completion.decision, mode="json", exclude_none=True
+        )
+    return data
 
 
 def completion_from_json(data: Mapping[str, Any]) -> Completion:

@@ -55,8 +55,8 @@ def approve(*demands: Demand, keep: bool = False) -> None:
     if not keep:
         return
     try:
-        kept = read_lines(_file())
-        new = [one._asdict() for one in demands if one._asdict() not in kept]
+        approvals = read_lines(_file())
+        new = [one._asdict() for one in demands if one._asdict() not in approvals]
         if new:
             _file().parent.mkdir(parents=True, exist_ok=True)
             append_lines(_file(), new)

@@ -58,23 +58,23 @@ class Checkpoints:
                 lambda file: f"step-{step:06d}.{_hash(file)}.pt",
             )
         with storing(self.folder):
-            for at, old in self._found():
+            for at, old in self._find_files():
                 if at == step and old != path:
                     old.unlink()
-            for _, old in self._found()[self.keep :]:
+            for _, old in self._find_files()[self.keep :]:
                 if old != path:  # there may be later files that cannot be read
                     old.unlink()
         return path
 
     def latest(self) -> Checkpoint | None:
         """Return the latest intact checkpoint, or None. Damaged checkpoints are logged."""
-        for step, path in self._found():
+        for step, path in self._find_files():
             try:
-                found = _hash(path)
+                actual = _hash(path)
             except OSError as error:
                 logger.warning("checkpoint=%s cannot be read: %s", path, error.strerror)
                 continue
-            if found != _hash_in_name(path):
+            if actual != _hash_in_name(path):
                 logger.warning("checkpoint=%s is damaged; using the previous one", path)
                 with storing(path):
                     path.rename(path.with_suffix(".damaged"))
@@ -88,8 +88,8 @@ class Checkpoints:
         Raises:
             StoreError: if it does not exist or is damaged.
         """
-        for found, path in self._found():
-            if found == step:
+        for number, path in self._find_files():
+            if number == step:
                 if not _is_intact(path):
                     raise StoreError(
                         f"The checkpoint {path} is damaged. Choose a checkpoint from another step."
@@ -100,17 +100,17 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, even a damaged one, latest first."""
-        return [step for step, _ in self._found()]
+        return [step for step, _ in self._find_files()]
 
     def older(self) -> list[Path]:
         """Return the checkpoints that are older than the latest intact checkpoint."""
-        found = [path for _, path in self._found()]
-        for number, path in enumerate(found[:-1]):
+        paths = [path for _, path in self._find_files()]
+        for number, path in enumerate(paths[:-1]):
             if _is_intact(path):
-                return found[number + 1 :]
+                return paths[number + 1 :]
         return []
 
-    def _found(self) -> list[tuple[int, Path]]:
+    def _find_files(self) -> list[tuple[int, Path]]:
         """Return the step and path of each checkpoint, latest first."""
         matches = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("step-*.pt")]
         return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)

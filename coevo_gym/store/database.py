@@ -367,12 +367,12 @@ class RunStore(RunReader):
     def _insert(self, table: str, *values: Any, new_only: bool = False) -> None:
         verb = "INSERT OR IGNORE" if new_only else "INSERT OR REPLACE"
         marks = ", ".join("?" * len(values))
-        found = self._db.execute(f"{verb} INTO {table} VALUES ({marks}, NULL)", values)
-        if found.rowcount:
+        cursor = self._db.execute(f"{verb} INTO {table} VALUES ({marks}, NULL)", values)
+        if cursor.rowcount:
             self._db.execute(
                 f"UPDATE {table} SET checksum = {self._checksum(table)} "  # noqa: S608 (constants)
                 "WHERE rowid = ?",
-                (found.lastrowid,),
+                (cursor.lastrowid,),
             )
 
     def _add_tasks(self, tasks: Iterable[Task]) -> None:
@@ -381,9 +381,9 @@ class RunStore(RunReader):
             body = zlib.compress(task.to_json().encode())
             self._insert("tasks", *labels, task.instruction, body, new_only=True)
 
-    def _add_evaluated(self, arm: str, step: int, found: Evaluated, body: bytes | None) -> None:
-        outcome = (int(found.success), found.score, found.end_reason, found.steps, body)
-        self._insert("evaluations", arm, step, found.task_id, found.sample, *outcome)
+    def _add_evaluated(self, arm: str, step: int, episode: Evaluated, body: bytes | None) -> None:
+        outcome = (int(episode.success), episode.score, episode.end_reason, episode.steps, body)
+        self._insert("evaluations", arm, step, episode.task_id, episode.sample, *outcome)
 
     def _eval_body(self, trajectory: EvalTrajectory) -> bytes:
         return _pack(self._without_texts(eval_trajectory_to_json(trajectory)))
@@ -404,7 +404,7 @@ class RunStore(RunReader):
         trajectory: Trajectory,
         kinds: Sequence[str],
     ) -> None:
-        sampled = sampled_to_json(trajectory, self._kept, self.spell)
+        sampled = sampled_to_json(trajectory, self._intern, self.spell)
         if sampled is not None:
             self._insert("sampled", arm, group.id, position, step, _pack(sampled))
             self._add_token_texts(trajectory)
@@ -427,10 +427,10 @@ class RunStore(RunReader):
         """Replace each long string in the trajectory with a hash, and store the string once."""
         for step in trajectory["steps"]:
             for field in ("observation", "shown"):
-                step[field] = self._kept(step[field])
+                step[field] = self._intern(step[field])
         return trajectory
 
-    def _kept(self, text: str) -> str | dict[str, str]:
+    def _intern(self, text: str) -> str | dict[str, str]:
         """Return a short string unchanged, or store a long string and return a reference to it."""
         if len(text) <= _LONG:
             return text

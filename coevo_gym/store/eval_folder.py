@@ -20,11 +20,11 @@ from coevo_gym.store.folder import (
     check_deletable,
     check_name,
     delete,
+    is_ours,
     locked,
     read_json,
     read_lines,
     storing,
-    written_by_us,
 )
 from coevo_gym.store.reader import Evaluated, RunReader
 
@@ -131,7 +131,7 @@ class EvalFolder:
         return self.path / "summary.json"
 
     @classmethod
-    def named(cls, name: str) -> Self:
+    def by_name(cls, name: str) -> Self:
         """Return the folder with the given name under ``evals/``, even if it does not exist yet.
 
         Raises:
@@ -147,14 +147,14 @@ class EvalFolder:
         Raises:
             ConfigError: if the evaluation does not exist.
         """
-        found = cls.find(name)
-        if found is None:
+        folder = cls.find(name)
+        if folder is None:
             here = ", ".join(names := cls.names()) or "none"
             raise ConfigError(
                 f"There is no evaluation {name!r} in {EVALS}/ or at the path {name!r}. "
                 f"{meant(name, names)}Evaluations here: {here}."
             )
-        return found
+        return folder
 
     @classmethod
     def find(cls, name: str) -> EvalFolder | None:
@@ -181,7 +181,7 @@ class EvalFolder:
         """Return True if the folder contains an evaluation, damaged or not."""
         if not self.config.is_file():
             return False
-        return self.results.is_file() or written_by_us(self.config, "policy", "tasks")
+        return self.results.is_file() or is_ours(self.config, "policy", "tasks")
 
     def contents(self) -> list[Path]:
         """Return the paths that :meth:`empty` would delete.
@@ -227,7 +227,7 @@ class EvalFolder:
         Raises:
             StoreError: if another line is not a valid result.
         """
-        found: dict[Key, EvalLine] = {}
+        by_key: dict[Key, EvalLine] = {}
         for raw in read_lines(self.results):
             try:
                 line = EvalLine.model_validate(raw)
@@ -236,8 +236,8 @@ class EvalFolder:
                     f"{self.results} contains an invalid line: {str(raw)[:200]}. Delete that line "
                     "to run its episode again."
                 ) from error
-            found.setdefault(line.key, line)
-        return found
+            by_key.setdefault(line.key, line)
+        return by_key
 
     def trajectories(self) -> Iterator[tuple[EvalLine, EvalTrajectory]]:
         """Yield each episode with its trajectory, in the order in which the episodes ended.

@@ -87,8 +87,8 @@ class RunFolder:
         Raises:
             ConfigError: if the run does not exist.
         """
-        found = cls.find(run)
-        if found is None:
+        folder = cls.find(run)
+        if folder is None:
             for path in (RUNS / run, Path(run)):
                 if run and path.is_dir():
                     raise ConfigError(f"{path} is not a run{cls._what_else(path)}")
@@ -97,7 +97,7 @@ class RunFolder:
                 f"There is no run {run!r} in {RUNS}/ or at the path {run!r}. {meant(run, names)}"
                 f"Runs here: {here}."
             )
-        return found
+        return folder
 
     @classmethod
     def _what_else(cls, path: Path) -> str:
@@ -139,7 +139,7 @@ class RunFolder:
         """Return True if the folder contains a run, damaged or not."""
         if not self.manifest.is_file():
             return False
-        return self.database.is_file() or written_by_us(self.manifest, "config")
+        return self.database.is_file() or is_ours(self.manifest, "config")
 
     def check_free(self, *, overwrite: bool = False) -> list[str]:
         """Check that a new run may use the folder, and return the names of the files to replace.
@@ -259,10 +259,10 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 def identity(file: Path) -> tuple[int, int] | None:
     """Return a file's device and inode, or None if the file cannot be found."""
     try:
-        found = file.stat()
+        stat = file.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return stat.st_dev, stat.st_ino
 
 
 @contextmanager
@@ -281,8 +281,8 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 def open_to_read(path: Path) -> sqlite3.Connection:
     """Open a database for reading, without creating any files. Its folder may be read-only."""
     # A file without a writer has no log beside it, and opening it as writable would create one.
-    written = path.with_name(f"{path.name}-wal").exists()
-    how = "mode=ro" if written else "mode=ro&immutable=1"
+    has_wal = path.with_name(f"{path.name}-wal").exists()
+    how = "mode=ro" if has_wal else "mode=ro&immutable=1"
     uri = f"{path.absolute().as_uri()}?{how}"
     db = sqlite3.connect(uri, uri=True, timeout=30, check_same_thread=False)
     db.create_function("checksum_of", -1, _checksum_of)
@@ -313,8 +313,10 @@ def storing(path: Path) -> Iterator[None]:
         raise StoreError(f"Cannot write {path}: {reason}. {_ADVICE[full]}") from error
     except sqlite3.Error as error:
         # Damage has no error class of its own; it may also show as text that is not UTF-8.
-        said = str(error)
-        damaged = type(error) is sqlite3.DatabaseError or "decode" in said or "user-defined" in said
+        message = str(error)
+        damaged = (
+            type(error) is sqlite3.DatabaseError or "decode" in message or "user-defined" in message
+        )
         advice = DAMAGED if damaged else _ADVICE["full" in str(error)]
         raise StoreError(f"Cannot use {path}: {error}. {advice}") from error
     except UnicodeDecodeError as error:  # an SQLite error that quotes damaged text
@@ -469,21 +471,21 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
             data = file.read()
     except OSError as error:
         raise StoreError(f"Cannot read {path}: {error.strerror}.") from error
-    found = []
+    values = []
     for line in data.split(b"\n"):
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
             continue  # writing this line was interrupted; its work is done again
         if isinstance(value, dict):
-            found.append(value)
-    return found
+            values.append(value)
+    return values
 
 
 def keep_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> None:
     """Rewrite a JSON Lines file with only the lines for which ``keep`` returns True."""
-    kept = [line for line in read_lines(path) if keep(line)]
-    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
+    lines = [line for line in read_lines(path) if keep(line)]
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     write_atomic(path, text.encode())
 
 
@@ -513,14 +515,14 @@ def through_link(path: Path, *roots: Path) -> Path | None:
 
     The roots may themselves be links, for example to a larger disk.
     """
-    named = Path(os.path.abspath(path))
-    expected = named
+    absolute = Path(os.path.abspath(path))
+    expected = absolute
     for root in roots:
         base = Path(os.path.abspath(root))
-        if named.is_relative_to(base):
-            expected = root.resolve() / named.relative_to(base)
-    found = path.resolve()
-    return None if found == expected else found
+        if absolute.is_relative_to(base):
+            expected = root.resolve() / absolute.relative_to(base)
+    target = path.resolve()
+    return None if target == expected else target
 
 
 def check_deletable(path: Path, *roots: Path) -> None:
@@ -531,15 +533,15 @@ def check_deletable(path: Path, *roots: Path) -> None:
     Raises:
         ConfigError: if the path is or contains a link.
     """
-    found = through_link(path, *roots)
-    if found is not None:
+    target = through_link(path, *roots)
+    if target is not None:
         raise ConfigError(
-            f"{path} is a symbolic link, or is reached through one: it points to {found}. Nothing "
+            f"{path} is a symbolic link, or is reached through one: it points to {target}. Nothing "
             "was deleted. Use the path of that folder itself, or remove the link."
         )
 
 
-def written_by_us(file: Path, *keys: str) -> bool:
+def is_ours(file: Path, *keys: str) -> bool:
     """Return True if a JSON file contains an object with the given keys.
 
     A name such as ``config.json`` alone does not prove that coevo_gym created a folder.

@@ -100,13 +100,13 @@ def read_progress(folder: Path) -> WorkProgress | None:
     """
     try:
         with open_regular(folder / PROGRESS) as file:
-            alive = _held(file.fileno())
-            told = WorkProgress.model_validate_json(file.read())
+            alive = _is_locked(file.fileno())
+            progress = WorkProgress.model_validate_json(file.read())
     except (OSError, ValidationError):
         return None  # missing, or torn by a power failure; the next write repairs it
-    if told.state == "running" and not alive:
-        return told.model_copy(update={"state": "stopped", "left_s": None, "all_left_s": None})
-    return told
+    if progress.state == "running" and not alive:
+        return progress.model_copy(update={"state": "stopped", "left_s": None, "all_left_s": None})
+    return progress
 
 
 class ProgressWriter:
@@ -122,7 +122,7 @@ class ProgressWriter:
         self._path, self._begun = folder / PROGRESS, False
         self._handle: int | None = None
 
-    def write(self, told: WorkProgress) -> None:
+    def write(self, progress: WorkProgress) -> None:
         """Replace the progress file with a new version.
 
         Raises:
@@ -134,7 +134,7 @@ class ProgressWriter:
         temporary = self._path.with_name(f".{PROGRESS}.{os.getpid()}.part")
         handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
-            os.write(handle, told.model_dump_json(indent=2).encode() + b"\n")
+            os.write(handle, progress.model_dump_json(indent=2).encode() + b"\n")
             with suppress(OSError):  # on a file system without locks, work appears stopped
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.replace(temporary, self._path)
@@ -157,7 +157,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _held(handle: int) -> bool:
+def _is_locked(handle: int) -> bool:
     """Return True if a process holds a lock on an open file."""
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -101,9 +101,9 @@ class RunReader:
         Raises:
             StoreError: if the file is damaged.
         """
-        found = self._rows("PRAGMA integrity_check(1)")[0][0]
-        if found != "ok":
-            raise StoreError(f"Cannot use {self.path}: {shorten(found, 300)}. {DAMAGED}")
+        result = self._rows("PRAGMA integrity_check(1)")[0][0]
+        if result != "ok":
+            raise StoreError(f"Cannot use {self.path}: {shorten(result, 300)}. {DAMAGED}")
         tables = (
             "SELECT t.name FROM sqlite_master AS t JOIN pragma_table_info(t.name) AS c "
             "WHERE t.type = 'table' AND c.name = 'checksum' ORDER BY t.name"
@@ -132,8 +132,8 @@ class RunReader:
         Raises:
             StoreError: if the arm has no round with this id.
         """
-        for found in self._rounds("arm = ? AND rounds.round_id = ?", arm, round_id):
-            return found
+        for entry in self._rounds("arm = ? AND rounds.round_id = ?", arm, round_id):
+            return entry
         raise StoreError(f"{self.path} has no round {round_id} for arm {arm}.")
 
     def task(self, id: str) -> Task | None:
@@ -173,22 +173,22 @@ class RunReader:
         query = "SELECT DISTINCT arm, round_id FROM lineage WHERE task_id = ? ORDER BY rowid"
         return self._rows(query, task_id)
 
-    def held(self, arm: str | None = None) -> list[HeldTask]:
+    def tasks_on_hold(self, arm: str | None = None) -> list[HeldTask]:
         """Return the tasks held for review in one arm or in all arms, in round order."""
         query = (
             "SELECT arm, rounds.round_id, step, results.body FROM rounds JOIN results USING (key) "
             "WHERE ? IS NULL OR arm = ? ORDER BY rounds.rowid"
         )
-        found = []
+        drafts = []
         for name, round_id, step, body in self._rows(query, arm, arm):
             result = self._unpack(body)
             tasks = [Task.model_validate(task) for task in result.get("held", ())]
             verdicts = {v["task_id"]: v for v in result["verdicts"] if v["gate"] == HOLD}
-            found += [
+            drafts += [
                 HeldTask(name, round_id, step, task, Verdict.model_validate(verdicts[task.id]))
                 for task in tasks
             ]
-        return found
+        return drafts
 
     def decisions(self) -> dict[str, Decision]:
         """Return the latest decision on each task, keyed by task id."""
@@ -209,20 +209,20 @@ class RunReader:
         Returns:
             Each task in order of the decisions, with its verdict if it was imported.
         """
-        let_in = [found for found in self.decisions().values() if found.what != "rejected"]
+        let_in = [one for one in self.decisions().values() if one.what != "rejected"]
         if not let_in:
             return []
-        joined = {row[0] for row in self._rows("SELECT task_id FROM lineage WHERE arm = ?", arm)}
-        held = {found.task.id: found.task for found in self.held(arm)}
+        ids = {row[0] for row in self._rows("SELECT task_id FROM lineage WHERE arm = ?", arm)}
+        tasks = {one.task.id: one.task for one in self.tasks_on_hold(arm)}
         waiting = list[tuple[Task, Verdict | None]]()
         for decision in let_in:
-            if decision.task_id in joined:
+            if decision.task_id in ids:
                 continue
             if decision.what == "imported":
                 (task,) = self._tasks("SELECT body FROM tasks WHERE id = ?", decision.task_id)
                 waiting.append((task, decision.verdict))
-            elif decision.task_id in held:
-                waiting.append((held[decision.task_id], None))
+            elif decision.task_id in tasks:
+                waiting.append((tasks[decision.task_id], None))
         return waiting
 
     def signals(self, arm: str) -> list[Signal]:
@@ -320,20 +320,20 @@ class RunReader:
             f"SELECT {intact}, task_id, success, score, end_reason, steps, sample "  # noqa: S608
             "FROM evaluations WHERE arm = ? AND step = ? ORDER BY rowid"
         )
-        found = []
+        episodes = []
         for sound, task_id, success, *rest in self._rows(query, arm, step):
             if not sound:
                 raise self._changed(f"the result of task {task_id}")
-            found.append(Evaluated(task_id, bool(success), *rest))
-        return found
+            episodes.append(Evaluated(task_id, bool(success), *rest))
+        return episodes
 
     def outcomes(self, arm: str, *steps: int) -> dict[str, list[bool]]:
         """Return whether each evaluation episode succeeded, keyed by task id."""
-        found: dict[str, list[bool]] = {}
+        by_task: dict[str, list[bool]] = {}
         for step in steps:
             for episode in self.evaluation(arm, step):
-                found.setdefault(episode.task_id, []).append(episode.success)
-        return found
+                by_task.setdefault(episode.task_id, []).append(episode.success)
+        return by_task
 
     def eval_trajectory(
         self, arm: str, step: int, task_id: str, sample: int = 0

@@ -65,26 +65,26 @@ def sampled_to_json(trajectory: Trajectory, keep: Keep, spell: Spell | None) -> 
 
     ``keep`` stores long texts, and ``spell`` decodes tokens, if it is available.
     """
-    found: list[Any] = []
+    rows: list[Any] = []
     before: tuple[int, ...] = ()
     for step in trajectory.steps:
         decision = step.decision
         if isinstance(decision, ChoiceDecision):
-            found.append(_choice(decision, keep))
+            rows.append(_choice(decision, keep))
         elif isinstance(decision, TokenDecision):
-            told = _told(decision, before, spell)
-            found.append(
+            prompt = _new_prompt_text(decision, before, spell)
+            rows.append(
                 {
                     "ids": decision.ids,
                     "logprobs": _rounded(decision.logprobs),
-                    "told": None if told is None else keep(told),
+                    "told": None if prompt is None else keep(prompt),
                     "version": decision.policy_version,
                 }
             )
             before = decision.prompt_ids + decision.ids
         else:
-            found.append(None)
-    return found if any(found) else None
+            rows.append(None)
+    return rows if any(rows) else None
 
 
 def sampled_from_json(steps: Sequence[Any], text: Callable[[Any], str]) -> list[Sampled | None]:
@@ -124,21 +124,23 @@ def _choice(decision: ChoiceDecision, keep: Keep) -> Mapping[str, Any]:
     }
 
 
-def _told(decision: TokenDecision, before: tuple[int, ...], spell: Spell | None) -> str | None:
+def _new_prompt_text(
+    decision: TokenDecision, before: tuple[int, ...], spell: Spell | None
+) -> str | None:
     """Return the part of a prompt that follows the previous prompt and answer."""
     if spell is None:
         return None
     goes_on = decision.prompt_ids[: len(before)] == before
-    told = spell(decision.prompt_ids[len(before) :] if goes_on else decision.prompt_ids)
-    return encodable_text(told)
+    prompt = spell(decision.prompt_ids[len(before) :] if goes_on else decision.prompt_ids)
+    return encodable_text(prompt)
 
 
 def _step(step: Mapping[str, Any], text: Callable[[Any], str]) -> Sampled:
     if "choices" in step:
         choices = tuple(json.loads(text(step["choices"])))
         return ChoicesMade(choices, step["taken"], tuple(step["logprobs"]), step["version"])
-    told = None if step["told"] is None else text(step["told"])
-    return TokensSampled(tuple(step["ids"]), tuple(step["logprobs"]), told, step["version"])
+    prompt = None if step["told"] is None else text(step["told"])
+    return TokensSampled(tuple(step["ids"]), tuple(step["logprobs"]), prompt, step["version"])
 
 
 def _rounded(values: Sequence[float]) -> list[float]:

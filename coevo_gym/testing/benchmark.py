@@ -34,7 +34,7 @@ from coevo_gym.testing.fixtures import make_env, replay
 
 _SAMPLE = 8
 _OPENED = 3
-_WANTED, _MOST_DRAFTS = 3, 120
+_WANTED, _MAX_DRAFTS = 3, 120
 
 
 def check_splits(name: str) -> None:
@@ -119,11 +119,11 @@ def check_choices(name: str) -> None:
 
 def check_evolution(name: str) -> None:
     """Check that exploring training tasks twice yields the same accepted tasks."""
-    found, again = _evolved(name), _evolved(name)
-    assert found.accepted == again.accepted
-    reasons = [f"{verdict.gate}: {verdict.reason}" for verdict in found.verdicts]
-    assert found.accepted, f"no draft of {len(reasons)} passed the gates: {reasons[:5]}"
-    for task in found.accepted:
+    result, again = _evolved(name), _evolved(name)
+    assert result.accepted == again.accepted
+    reasons = [f"{verdict.gate}: {verdict.reason}" for verdict in result.verdicts]
+    assert result.accepted, f"no draft of {len(reasons)} passed the gates: {reasons[:5]}"
+    for task in result.accepted:
         assert replay(task).success, f"{task.id}: the reference of an evolved task fails in the env"
         _check_tagged(task)
 
@@ -188,11 +188,11 @@ def check_open_tasks(name: str) -> None:
         assert free.instruction == sentence != task.instruction, "open tasks must share one text"
         for use in (partial(TaskPool, [free]), partial(EvalEpisode, free, 0)):
             assert_raises(TaskError, use)  # it cannot be used for training or evaluation
-        walked, shown = _walk(free, task.solution)
+        walked, texts = _walk(free, task.solution)
         assert (walked.success, walked.score) == (False, 0.0), (
             f"the open task of {task.name} is solvable"
         )
-        assert not _holds(shown, task.instruction), (
+        assert not _holds(texts, task.instruction), (
             f"the open task of {task.name} shows its instruction"
         )
 
@@ -265,33 +265,33 @@ def _proposable(name: str) -> Proposable | None:
 def _walk(task: Task, actions: Sequence[str]) -> tuple[Trajectory, list[str]]:
     """Play actions, and return the trajectory with all the text that the agent received."""
     env = make_env(task.benchmark, task)
-    shown = _texts(env.view)
+    texts = _texts(env.view)
     for action in actions:
         *_, terminated, truncated, _ = env.step(action)
-        shown += _texts(env.view)
+        texts += _texts(env.view)
         if terminated or truncated:
             break
     else:
         env.cut(EndReason.MAX_TOKENS)
     walked = trajectory_of(env)
     env.close()
-    return walked, shown
+    return walked, texts
 
 
 def _texts(view: View) -> list[str]:
     """Return all strings in a view, as a list."""
-    told = [
+    values = [
         v if isinstance(v, str) else " ".join(map(str, v))
         for v in view.info.values()
         if isinstance(v, (str, tuple))
     ]
-    return [view.instruction, view.observation, *told]
+    return [view.instruction, view.observation, *values]
 
 
-def _holds(shown: Sequence[str], said: str) -> bool:
+def _holds(texts: Sequence[str], instruction: str) -> bool:
     """Return True if any of the texts contains the given string, ignoring spacing and case."""
-    wanted = " ".join(said.casefold().split())
-    return any(wanted in " ".join(text.casefold().split()) for text in shown)
+    wanted = " ".join(instruction.casefold().split())
+    return any(wanted in " ".join(text.casefold().split()) for text in texts)
 
 
 def _proposals(task: Task) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -310,7 +310,7 @@ def _proposals(task: Task) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
 
 def _evolved(name: str) -> RoundResult:
     benchmark = get_benchmark(name)
-    round = Round(id="round-0", n_unguided=_WANTED, budget=_MOST_DRAFTS, seed=0)
+    round = Round(id="round-0", n_unguided=_WANTED, budget=_MAX_DRAFTS, seed=0)
     return GatedEvolver(benchmark, ScriptedExplorer(benchmark)).run(round)
 
 

@@ -236,13 +236,13 @@ def check_listed_actions(env_id: str) -> None:
     env, other = (gym.make(env_id, disable_env_checker=True) for _ in range(2))
     for task in _sample_tasks(env_id, 2):
         _, info = env.reset(seed=0, options={"task": task})
-        for place, taken in enumerate(task.solution):
-            for listed in some(info["admissible"], 4):
+        for place, step in enumerate(task.solution):
+            for choice in some(info["admissible"], 4):
                 other.reset(seed=0, options={"task": task})
-                for action in (*task.solution[:place], listed):
+                for action in (*task.solution[:place], choice):
                     *_, tried = other.step(action)
-                assert tried["action_valid"], f"{task.name}: {listed!r} is listed, but refused"
-            *_, info = env.step(taken)
+                assert tried["action_valid"], f"{task.name}: {choice!r} is listed, but refused"
+            *_, info = env.step(step)
     env.close()
     other.close()
 

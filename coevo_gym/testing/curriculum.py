@@ -36,22 +36,22 @@ def assert_curriculum_contract(
     Raises:
         AssertionError: at the first check that fails.
     """
-    whole = _drawn(make(), range(_STEPS))
-    assert whole == _drawn(make(), range(_STEPS)), "two identical curricula draw differently"
+    whole = _draw_stream(make(), range(_STEPS))
+    assert whole == _draw_stream(make(), range(_STEPS)), "two identical curricula draw differently"
     for cut in (0, 1, _STEPS // 2):
         first, second = make(), make()
-        begun = _drawn(first, range(cut))
+        begun = _draw_stream(first, range(cut))
         second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-        rest = _drawn(second, range(cut, _STEPS))
+        rest = _draw_stream(second, range(cut, _STEPS))
         assert begun + rest == whole, f"a curriculum restored after step {cut} draws differently"
     _check_metrics(make())
     _check_rounds(make(), benchmark)
     _check_split(make(), benchmark)
 
 
-def _drawn(curriculum: Curriculum, steps: Sequence[int]) -> list[list[str]]:
+def _draw_stream(curriculum: Curriculum, steps: Sequence[int]) -> list[list[str]]:
     """Run a curriculum with seeded outcomes and return the ids of the tasks drawn at each step."""
-    drawn = []
+    batches = []
     for step in steps:
         rng = np.random.default_rng(step)
         tasks = curriculum.next(_GROUPS, rng)
@@ -60,8 +60,8 @@ def _drawn(curriculum: Curriculum, steps: Sequence[int]) -> list[list[str]]:
         groups = [_group(task, f"group-{step}-{i}", rng) for i, task in enumerate(tasks)]
         curriculum.record(groups)
         curriculum.note(Notes())
-        drawn.append([task.id for task in tasks])
-    return drawn
+        batches.append([task.id for task in tasks])
+    return batches
 
 
 def _group(task: Task, id: str, rng: Generator) -> Group:
@@ -85,7 +85,7 @@ def _check_metrics(curriculum: Curriculum) -> None:
         for name, value in curriculum.metrics().items():
             assert isinstance(value, float), f"metric {name} is not a float: {value!r}"
             assert not math.isinf(value), f"metric {name} is {value}"
-        _drawn(curriculum, range(3))
+        _draw_stream(curriculum, range(3))
 
 
 def _check_rounds(curriculum: Curriculum, benchmark: str) -> None:
@@ -95,7 +95,7 @@ def _check_rounds(curriculum: Curriculum, benchmark: str) -> None:
     once = curriculum.state_dict()
     curriculum.apply(result)
     assert curriculum.state_dict() == once, "a round is applied twice"
-    _drawn(curriculum, range(2))
+    _draw_stream(curriculum, range(2))
 
 
 def _check_split(curriculum: Curriculum, benchmark: str) -> None:

@@ -39,7 +39,7 @@ def make_env(
         task = find_task(benchmark, task)
     if task is not None:
         kwargs.setdefault("split", str(task.split))
-    env = _made(benchmark, **kwargs)
+    env = _create_env(benchmark, **kwargs)
     env.reset(seed=seed, options=None if task is None else {"task": task})
     return env
 
@@ -56,19 +56,19 @@ def replay(task: Task, actions: Sequence[str] | None = None) -> EvalTrajectory:
         first, empty actions follow until the env truncates the episode.
     """
     agent = ScriptedAgent(task.solution if actions is None else actions, after="")
-    found = run_fresh(task, agent)
-    if isinstance(found, Lost):
-        raise found.error
-    return found.record
+    outcome = run_fresh(task, agent)
+    if isinstance(outcome, Lost):
+        raise outcome.error
+    return outcome.record
 
 
 def run_fresh(task: Task, agent: Agent) -> Outcome[EvalTrajectory]:
     """Run one episode of a task in a new env and return its outcome."""
-    with closing(EnvPool(lambda: _made(task.benchmark, split=str(task.split)))) as envs:
+    with closing(EnvPool(lambda: _create_env(task.benchmark, split=str(task.split)))) as envs:
         return run_one(EvalEpisode(task, seed=0), agent, envs)
 
 
-def _made(benchmark: str, **kwargs: Any) -> TaskEnv:
+def _create_env(benchmark: str, **kwargs: Any) -> TaskEnv:
     """Create a bare env that has not been reset."""
     env_id = get_benchmark(benchmark).env_id
     env = gym.make(env_id, disable_env_checker=True, **kwargs).unwrapped

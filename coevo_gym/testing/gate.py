@@ -55,14 +55,14 @@ def assert_gate_contract(
     for _ in range(2):
         through = gate.check(good)
         assert isinstance(through, Candidate), f"check() must return a Candidate, got {through!r}"
-        kept = replace(
+        copy = replace(
             through,
             task=good.task,
             minimal=good.minimal,
             env_steps=good.env_steps,
             said=good.said,
         )
-        assert kept == good, "a gate may only shorten the task, add a message and count steps"
+        assert copy == good, "a gate may only shorten the task, add a message and count steps"
         assert through.env_steps >= good.env_steps, "a gate must not reduce the env steps"
     bad = fails if isinstance(fails, Candidate) else candidate_of(fails)
     reasons = {_reason(gate, bad) for _ in range(2)}

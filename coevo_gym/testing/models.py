@@ -53,8 +53,8 @@ class ScriptedPolicy:
         last = prompt.messages[-1].content if prompt.messages else ""
         for pattern, say in self._rules:
             if pattern.search(last):
-                said = say(prompt) if callable(say) else say
-                return said if isinstance(said, Completion) else _counted(prompt, said)
+                answer = say(prompt) if callable(say) else say
+                return answer if isinstance(answer, Completion) else _complete(prompt, answer)
         raise ConfigError(f"ScriptedPolicy has no rule for the message {last[:500]!r}. Add one.")
 
 
@@ -123,7 +123,7 @@ def tiny_chat_model(
         return qwen(config), tokenizer
 
 
-def _counted(prompt: Prompt, text: str) -> Completion:
+def _complete(prompt: Prompt, text: str) -> Completion:
     read = sum(len(message.content.split()) for message in prompt.messages)
     usage = Usage(calls=1, prompt_tokens=read, completion_tokens=len(text.split()))
     return Completion(text, None, Finish.STOP, usage)

@@ -22,13 +22,13 @@ def coevo_env() -> Iterator[Callable[..., TaskEnv]]:
     """
     from coevo_gym.testing.fixtures import make_env
 
-    made: list[TaskEnv] = []
+    envs: list[TaskEnv] = []
 
     def make(benchmark: str, task: Any = None, **kwargs: Any) -> TaskEnv:
         env = make_env(benchmark, task, **kwargs)
-        made.append(env)
+        envs.append(env)
         return env
 
     yield make
-    for env in made:
+    for env in envs:
         env.close()

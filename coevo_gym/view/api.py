@@ -123,8 +123,8 @@ def answer(shelf: Shelf, path: str, query: str = "") -> bytes:
         >>> answer(shelf, "runs/quickstart/trajectories", "success=false")  # doctest: +SKIP
         b'{"rows": [...'
     """
-    found = shape_of(shelf, path, Query.read(query))
-    return shelf.censor.clean(found.model_dump_json()).encode("utf-8", "replace")
+    page = shape_of(shelf, path, Query.read(query))
+    return shelf.censor.clean(page.model_dump_json()).encode("utf-8", "replace")
 
 
 def shape_of(shelf: Shelf, path: str, query: Query) -> Shape:
@@ -139,6 +139,6 @@ def shape_of(shelf: Shelf, path: str, query: Query) -> Shape:
                 source = shelf.run(parts.pop("run"))
             elif "eval" in parts:
                 source = shelf.evaluation(parts.pop("eval"))
-            with source.kept_open() if isinstance(source, ShownRun) else nullcontext():
+            with source.keep_open() if isinstance(source, ShownRun) else nullcontext():
                 return make(source, *parts.values(), *([query] if queried else []))
     raise NotFound(f"The path /api/{path[:200]} does not exist.")

@@ -171,19 +171,19 @@ def select(rows: Sequence[RowT], listing: Listing, query: Query) -> Selected[Row
     """
     query.check_known(listing.filters, paged=True)
     tests = [test for name, rule in listing.filters.items() if (test := _test(rule, name, query))]
-    found = [row for row in rows if all(test(row) for test in tests)]
+    matches = [row for row in rows if all(test(row) for test in tests)]
     name, largest_first = query.sort(tuple(listing.sorts))
     field = listing.sorts[name]
     if field != "_place":
-        known = [row for row in found if value_of(row, field) is not None]
-        unknown = [row for row in found if value_of(row, field) is None]
+        known = [row for row in matches if value_of(row, field) is not None]
+        unknown = [row for row in matches if value_of(row, field) is None]
         known.sort(key=lambda row: value_of(row, field), reverse=largest_first)
-        found = known + unknown
+        matches = known + unknown
     elif largest_first:
-        found.reverse()
-    place = query.page(len(found))
-    paging = paging_of(len(found), place.page, place.per_page)
-    return Selected(found[place.first : place.first + place.per_page], found, paging)
+        matches.reverse()
+    place = query.page(len(matches))
+    paging = paging_of(len(matches), place.page, place.per_page)
+    return Selected(matches[place.first : place.first + place.per_page], matches, paging)
 
 
 def paging_of(total: int, page: int, per_page: int) -> dict[str, int]:

@@ -107,12 +107,12 @@ def _checks(report: Mapping[str, Any], task: Task | None) -> Iterator[GradeCheck
     """
     sizes = _sizes(task)
     for name, value in report.items():
-        listed = isinstance(value, (list, tuple))
-        if name == "tests" and listed:
+        is_list = isinstance(value, (list, tuple))
+        if name == "tests" and is_list:
             yield from (_test(test) for test in value)
-        elif name == "verdicts" and listed:
-            for number, said in enumerate(map(str, value), start=1):
-                yield GradeCheck(f"turn {number}", _TURNS.get(said, False), _spaced(said))
+        elif name == "verdicts" and is_list:
+            for number, verdict in enumerate(map(str, value), start=1):
+                yield GradeCheck(f"turn {number}", _TURNS.get(verdict, False), _spaced(verdict))
         elif name == "turns" and facts_of(report):
             continue
         elif isinstance(value, bool):
@@ -122,7 +122,7 @@ def _checks(report: Mapping[str, Any], task: Task | None) -> Iterator[GradeCheck
         elif isinstance(value, (int, float)):
             yield GradeCheck(_spaced(name), None, "none asked" if value < 0 else f"{value:g}")
         elif value and value != "pass":
-            yield GradeCheck(_spaced(name), None, _told(value))
+            yield GradeCheck(_spaced(name), None, _format_value(value))
 
 
 def _sizes(task: Task | None) -> Mapping[str, int]:
@@ -146,18 +146,20 @@ def _share(name: str, value: float, size: int) -> tuple[bool | None, str]:
 
 def _test(test: Any) -> GradeCheck:
     if not isinstance(test, Mapping):
-        return GradeCheck(_told(test), None)
+        return GradeCheck(_format_value(test), None)
     name, passed = test.get("name", test.get("requirement", "")), test.get("passed")
     return GradeCheck(
         str(name), passed if isinstance(passed, bool) else None, str(test.get("why", ""))
     )
 
 
-def _told(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, (list, tuple)):
-        return ", ".join(_told(item) for item in value)
+        return ", ".join(_format_value(item) for item in value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{_spaced(str(key))}: {_told(item)}" for key, item in value.items())
+        return ", ".join(
+            f"{_spaced(str(key))}: {_format_value(item)}" for key, item in value.items()
+        )
     return _spaced(value) if isinstance(value, str) else str(value)
 
 

@@ -15,7 +15,7 @@ from coevo_gym.view.refusals import NotFound
 OF_TABLE = "~"
 """The separator between the table's and the run's name in an id. Paths can contain it unquoted."""
 
-MOST_OFFERED = 12
+MAX_OFFERED = 12
 """Maximum number of existing ids that the error for an unknown id suggests."""
 
 Folder = TypeVar("Folder", RunFolder, EvalFolder)
@@ -25,9 +25,9 @@ class Library:
     """The runs and evaluations shown in a viewer. Ids are never converted to file paths.
 
     Args:
-        given: names or paths of runs, tables of runs, or evaluations, or folders of runs; empty for
-            all of ``runs/`` and ``evals/``. Runs and evaluations created later in these folders are
-            included.
+        sources: names or paths of runs, tables of runs, or evaluations, or folders of runs; empty
+            for all of ``runs/`` and ``evals/``. Runs and evaluations created later in these
+            folders are included.
 
     Raises:
         ConfigError: if a name does not exist or is ambiguous.
@@ -37,20 +37,20 @@ class Library:
         {'quickstart': RunFolder(path=PosixPath('runs/quickstart'))}
     """
 
-    def __init__(self, given: Sequence[str | RunFolder] = ()) -> None:
-        found = [_find(one) if isinstance(one, str) else one for one in given]
-        self._all = not found
-        self._runs = [folder for folder in found if isinstance(folder, RunFolder)]
-        self._evals = [folder for folder in found if isinstance(folder, EvalFolder)]
-        self._tables = [folder for folder in found if isinstance(folder, Path)]
+    def __init__(self, sources: Sequence[str | RunFolder] = ()) -> None:
+        folders = [_find(one) if isinstance(one, str) else one for one in sources]
+        self._all = not folders
+        self._runs = [folder for folder in folders if isinstance(folder, RunFolder)]
+        self._evals = [folder for folder in folders if isinstance(folder, EvalFolder)]
+        self._tables = [folder for folder in folders if isinstance(folder, Path)]
 
     @property
     def home(self) -> str:
         """Return the path of the only run or evaluation, or "" if several are shown."""
         if self._all or self._tables:
             return ""
-        shown = [*(f"runs/{id}" for id in self.runs()), *(f"evals/{id}" for id in self.evals())]
-        return shown[0] if len(shown) == 1 else ""
+        places = [*(f"runs/{id}" for id in self.runs()), *(f"evals/{id}" for id in self.evals())]
+        return places[0] if len(places) == 1 else ""
 
     def runs(self) -> Mapping[str, RunFolder]:
         """Return all runs, keyed by id, including runs whose manifest cannot be read.
@@ -61,18 +61,18 @@ class Library:
         if self._all:
             runs = [RunFolder(RUNS / name) for name in RunFolder.names()]
             tables = RunFolder.tables()
-        found = [(name_of(run.path), run) for run in runs]
+        pairs = [(name_of(run.path), run) for run in runs]
         for table in tables:
             before = name_of(table) + OF_TABLE
-            found += [(before + run.path.name, run) for run in RunFolder.of_table(table)]
-        return _named(found)
+            pairs += [(before + run.path.name, run) for run in RunFolder.of_table(table)]
+        return _name_folders(pairs)
 
     def evals(self) -> Mapping[str, EvalFolder]:
         """Return all evaluations, keyed by id."""
         evals = self._evals
         if self._all:
             evals = [EvalFolder(EVALS / name) for name in EvalFolder.names()]
-        return _named((name_of(evaluation.path), evaluation) for evaluation in evals)
+        return _name_folders((name_of(evaluation.path), evaluation) for evaluation in evals)
 
     def run(self, id: str) -> RunFolder:
         """Return the run with the given id.
@@ -80,7 +80,7 @@ class Library:
         Raises:
             NotFound: if there is no such run.
         """
-        return _found("run", id, "runs", self.runs())
+        return _find_folder("run", id, "runs", self.runs())
 
     def evaluation(self, id: str) -> EvalFolder:
         """Return the evaluation with the given id.
@@ -88,7 +88,7 @@ class Library:
         Raises:
             NotFound: if there is no such evaluation.
         """
-        return _found("evaluation", id, "evals", self.evals())
+        return _find_folder("evaluation", id, "evals", self.evals())
 
 
 def _find(name: str) -> RunFolder | EvalFolder | Path:
@@ -105,9 +105,9 @@ def name_of(folder: Path) -> str:
     return folder.name if folder.name not in ("", "..") else folder.resolve().name
 
 
-def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
+def _name_folders(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
     """Return the distinct folders, keyed by unique names. Repeated names get a number."""
-    found: dict[str, Folder] = {}
+    by_name: dict[str, Folder] = {}
     seen: set[Path] = set()
     for name, folder in folders:
         path = folder.path.resolve()
@@ -115,18 +115,18 @@ def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
             continue
         seen.add(path)
         id, number = name, 2
-        while id in found:
+        while id in by_name:
             id, number = f"{name}~{number}", number + 1
-        found[id] = folder
-    return found
+        by_name[id] = folder
+    return by_name
 
 
-def _found(noun: str, id: str, root: str, there: Mapping[str, Folder]) -> Folder:
+def _find_folder(noun: str, id: str, root: str, there: Mapping[str, Folder]) -> Folder:
     """Return the folder with the given id. The error for an unknown id suggests known ids."""
     if id in there:
         return there[id]
-    close: list[str] = get_close_matches(id, there, n=MOST_OFFERED)
+    close: list[str] = get_close_matches(id, there, n=MAX_OFFERED)
     meant = f" Did you mean {close[0]!r}?" if close else ""
-    offered = [*close, *(name for name in there if name not in close)][:MOST_OFFERED]
+    offered = [*close, *(name for name in there if name not in close)][:MAX_OFFERED]
     message = f"There is no {noun} {id[:100]!r} here.{meant}"
     raise NotFound(message, [f"{root}/{name}" for name in offered])

@@ -11,9 +11,9 @@ from urllib.parse import parse_qsl
 
 from coevo_gym.view.refusals import BadRequest
 
-PER_PAGE, MOST_PER_PAGE = 50, 500
-_MOST_PARAMETERS = 60
-_MOST_CHARACTERS = 1000
+PER_PAGE, MAX_PER_PAGE = 50, 500
+_MAX_PARAMETERS = 60
+_MAX_CHARACTERS = 1000
 _NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,15})?")
 _PAGING = ("page", "per_page", "sort")
 
@@ -51,24 +51,24 @@ class Query:
     """
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
-        found: dict[str, list[str]] = {}
+        parameters: dict[str, list[str]] = {}
         for number, (name, value) in enumerate(pairs):
-            if number >= _MOST_PARAMETERS or len(value) > _MOST_CHARACTERS:
+            if number >= _MAX_PARAMETERS or len(value) > _MAX_CHARACTERS:
                 raise BadRequest(
-                    f"A request may have at most {_MOST_PARAMETERS} parameters with at most "
-                    f"{_MOST_CHARACTERS:,} characters each."
+                    f"A request may have at most {_MAX_PARAMETERS} parameters with at most "
+                    f"{_MAX_CHARACTERS:,} characters each."
                 )
             if value:
-                found.setdefault(name, []).append(value)
-        self._found = {name: tuple(values) for name, values in found.items()}
+                parameters.setdefault(name, []).append(value)
+        self._found = {name: tuple(values) for name, values in parameters.items()}
 
     @classmethod
     def read(cls, text: str) -> Query:
         """Parse a query string that has no leading question mark."""
         try:
-            pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
+            pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
         except ValueError:
-            pairs = [("", "")] * (_MOST_PARAMETERS + 1)
+            pairs = [("", "")] * (_MAX_PARAMETERS + 1)
         return cls(pairs)
 
     def without(self, *names: str) -> Query:
@@ -155,7 +155,7 @@ class Query:
         Raises:
             BadRequest: if a number is invalid.
         """
-        per_page = self.whole("per_page", PER_PAGE, least=1, most=MOST_PER_PAGE)
+        per_page = self.whole("per_page", PER_PAGE, least=1, most=MAX_PER_PAGE)
         page = self.whole("page", 1, least=1, most=10**9)
         return PageRequest(min(page, pages_of(total, per_page)), per_page)
 
@@ -165,11 +165,11 @@ class Query:
         Raises:
             BadRequest: if the sort name is unknown.
         """
-        given = self.one("sort") or known[0]
-        name = given.removeprefix("-")
+        key = self.one("sort") or known[0]
+        name = key.removeprefix("-")
         if name not in known:
-            raise BadRequest(f"Unknown sort key {given[:60]!r}. Choose one of: {', '.join(known)}.")
-        return name, given.startswith("-")
+            raise BadRequest(f"Unknown sort key {key[:60]!r}. Choose one of: {', '.join(known)}.")
+        return name, key.startswith("-")
 
 
 def pages_of(total: int, per_page: int) -> int:

@@ -103,9 +103,9 @@ class ViewReader(RunReader):
             last = self._last_round = super().round(arm, round_id)
         return last
 
-    def kept(self) -> dict[str, bool]:
+    def stored_parts(self) -> dict[str, bool]:
         """Report whether the run stores choices, tokens and advantages."""
-        found = dict.fromkeys(("choices", "tokens", "advantages"), False)
+        flags = dict.fromkeys(("choices", "tokens", "advantages"), False)
         query = "SELECT arm, group_id, position FROM sampled LIMIT 1"
         for arm, group, position in self._rows(query):
             try:
@@ -113,10 +113,10 @@ class ViewReader(RunReader):
             except (StoreError, ValueError, KeyError):
                 continue  # a damaged row, reported on its episode's page
             chosen = any(isinstance(step, ChoicesMade) for step in steps)
-            found["choices" if chosen else "tokens"] = bool(steps)
+            flags["choices" if chosen else "tokens"] = bool(steps)
         query = "SELECT 1 FROM advantages LIMIT 1"
-        found["advantages"] = bool(self._rows(query))
-        return found
+        flags["advantages"] = bool(self._rows(query))
+        return flags
 
     def trajectory(self, arm: str, group: str, position: int) -> Trajectory | None:
         """Return an episode's trajectory, or None if the episode is not stored."""
@@ -151,8 +151,8 @@ class ViewReader(RunReader):
         )
         # One episode may have several such notes.
         rows = self._rows(query, arm, kind, label, 8 * most)
-        found = dict.fromkeys((group, position, step) for group, position, step in rows)
-        return list(found)[:most]
+        places = dict.fromkeys((group, position, step) for group, position, step in rows)
+        return list(places)[:most]
 
     def note_groups(self, arm: str) -> list[NoteGroup]:
         """Return an arm's notes but interfaces, by kind and label, most frequent label first."""
@@ -191,21 +191,21 @@ class ViewReader(RunReader):
 
     def token_texts(self, ids: Sequence[int]) -> Mapping[int, str]:
         """Return the text of each token, keyed by token id. Omit tokens without stored text."""
-        found: dict[int, str] = {}
+        texts: dict[int, str] = {}
         wanted = sorted(set(ids))
         for first in range(0, len(wanted), _AT_ONCE):
             some = wanted[first : first + _AT_ONCE]
             marks = ", ".join("?" * len(some))
             query = f"SELECT id, text FROM token_texts WHERE id IN ({marks})"  # noqa: S608 (marks)
-            found |= dict(self._rows(query, *some))
-        return found
+            texts |= dict(self._rows(query, *some))
+        return texts
 
     def advantages(self, arm: str, group: str, position: int) -> float | Sequence[float] | None:
         """Return an episode's stored advantage, or the advantages of its steps."""
         body = self._of_episode("advantages", arm, group, position)
         with decoding(self.path):
-            found: float | Sequence[float] | None = body and json.loads(body)
-        return found
+            value: float | Sequence[float] | None = body and json.loads(body)
+        return value
 
     def eval_episodes_kept(self, policy: str) -> set[tuple[str, int]]:
         """Return the task id and sample number of each evaluation episode with stored steps."""

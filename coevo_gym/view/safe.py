@@ -65,19 +65,19 @@ class Censor:
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        written = {
+        spellings = {
             json.dumps(value, ensure_ascii=ascii)[1:-1]
             for value in values
             if len(value) >= _SHORTEST
             for ascii in (True, False)
         }
-        self._values = sorted(written, key=len, reverse=True)
+        self._values = sorted(spellings, key=len, reverse=True)
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] | None = None) -> Censor:
         """Create a filter that redacts values of environment variables with secret-like names."""
-        found = os.environ if environ is None else environ
-        return cls(value.strip() for name, value in found.items() if names_secret(name))
+        variables = os.environ if environ is None else environ
+        return cls(value.strip() for name, value in variables.items() if names_secret(name))
 
     def clean(self, text: str) -> str:
         """Replace the secrets in a JSON string and leave the rest unchanged."""

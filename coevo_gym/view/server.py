@@ -59,11 +59,11 @@ def make_app(shelf: Shelf, stopping: threading.Event | None = None) -> ASGIApp:
         try:
             return Response(await run_in_threadpool(answer, shelf, path, query), media_type=_JSON)
         except Refusal as refusal:
-            return _told(refusal.to_problem(), refusal.status)
+            return _problem(refusal.to_problem(), refusal.status)
         except Exception as error:
             logger.exception("the viewer failed at %s", unquote(path)[:200])
             message = f"The viewer failed: {type(error).__name__}. See its terminal for details."
-            return _told(ApiProblem(error="Failed", message=message), 500)
+            return _problem(ApiProblem(error="Failed", message=message), 500)
 
     async def live(_: Request) -> Response:
         return StreamingResponse(events(shelf, stop), media_type="text/event-stream")
@@ -86,14 +86,14 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         message = f"The path {request.url.path[:200]} does not exist."
-        return _told(ApiProblem(error="NotFound", message=message), 404)
+        return _problem(ApiProblem(error="NotFound", message=message), 404)
     message = "The viewer only accepts GET requests." if error.status_code == 405 else error.detail
-    told = _told(ApiProblem(error="Refused", message=message), error.status_code)
-    told.headers.update(error.headers or {})
-    return told
+    response = _problem(ApiProblem(error="Refused", message=message), error.status_code)
+    response.headers.update(error.headers or {})
+    return response
 
 
-def _told(problem: ApiProblem, status: int) -> Response:
+def _problem(problem: ApiProblem, status: int) -> Response:
     return Response(problem.model_dump_json(), status, media_type=_JSON)
 
 
@@ -107,8 +107,8 @@ def state_of(shelf: Shelf) -> State:
         for id, run in shelf.library.runs().items()
     }
     evals = {
-        ("eval", id): stamps(shown.results, shown.summary)
-        for id, shown in shelf.library.evals().items()
+        ("eval", id): stamps(folder.results, folder.summary)
+        for id, folder in shelf.library.evals().items()
     }
     return {**runs, **evals}
 
@@ -126,7 +126,7 @@ async def events(shelf: Shelf, stopping: threading.Event) -> AsyncIterator[bytes
     """Yield the event stream of ``/api/live`` until ``stopping`` is set."""
     known = await run_in_threadpool(state_of, shelf)
     yield b"retry: 2000\n\n"
-    said = looked = time.monotonic()
+    last_sent = looked = time.monotonic()
     while not stopping.is_set():
         await asyncio.sleep(0.1)
         now = time.monotonic()
@@ -136,8 +136,8 @@ async def events(shelf: Shelf, stopping: threading.Event) -> AsyncIterator[bytes
         state = await run_in_threadpool(state_of, shelf)
         for change in changes(known, state):
             yield f"data: {json.dumps(change)}\n\n".encode()
-            said = now
+            last_sent = now
         known = state
-        if now - said >= _COMMENT_S:
+        if now - last_sent >= _COMMENT_S:
             yield b": here\n\n"
-            said = now
+            last_sent = now

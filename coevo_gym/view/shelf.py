@@ -26,14 +26,14 @@ Stamps = tuple[tuple[int, int, int], ...]
 
 def stamps(*files: Path) -> Stamps:
     """Return each file's modification time, size and inode, to detect changes."""
-    found = []
+    file_stamps = []
     for file in files:
         try:
             stat = file.stat()
-            found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+            file_stamps.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
         except OSError:
-            found.append((-1, -1, -1))
-    return tuple(found)
+            file_stamps.append((-1, -1, -1))
+    return tuple(file_stamps)
 
 
 class Shelf:
@@ -114,14 +114,14 @@ class ShownRun:
         readers: list[ViewReader] | None = getattr(self._open, "readers", None)
         if readers:
             return readers[0]
-        with told_as_damaged():
+        with report_damage():
             reader = ViewReader(self.folder.database)
         if readers is not None:
             readers.append(reader)
         return reader
 
     @contextmanager
-    def kept_open(self) -> Iterator[None]:
+    def keep_open(self) -> Iterator[None]:
         """Context manager that lets this thread use one reader instead of one per query."""
         outer = getattr(self._open, "readers", None)
         self._open.readers = [] if outer is None else outer
@@ -136,7 +136,7 @@ class ShownRun:
         Raises:
             Damaged: if the database cannot be read.
         """
-        with told_as_damaged():
+        with report_damage():
             return self.reader.rows(query, *values)
 
     @property
@@ -166,10 +166,10 @@ class ShownRun:
         """
 
         def read() -> Sequence[Line]:
-            with told_as_damaged():
+            with report_damage():
                 return [line for line in read_lines(self.folder.metrics) if "event" in line]
 
-        return self.kept("lines", read, until=stamps(self.folder.metrics))
+        return self.cached("lines", read, until=stamps(self.folder.metrics))
 
     def lines_of(self, arm: str, event: Literal["step", "eval"] = "step") -> dict[int, Line]:
         """Return the metrics of an arm's training steps or evaluations, keyed by step."""
@@ -188,13 +188,13 @@ class ShownRun:
         """
         if not self.folder.summary.is_file():
             return None
-        with told_as_damaged():
-            found = read_json(self.folder.summary)
-        if not isinstance(found, dict) or not isinstance(found.get("table"), list):
+        with report_damage():
+            data = read_json(self.folder.summary)
+        if not isinstance(data, dict) or not isinstance(data.get("table"), list):
             raise Damaged(
                 f"{self.folder.summary} contains no table. Run `coevo resume` to rewrite the file."
             )
-        return found
+        return data
 
     def require_arm(self, arm: str, others: Collection[str] = ()) -> None:
         """Check that an arm exists in the run.
@@ -210,7 +210,7 @@ class ShownRun:
         if arm not in arms and arm not in others:
             raise NotFound(f"{self.id} has no arm {arm[:60]!r}. Choose one of: {', '.join(arms)}.")
 
-    def kept(self, name: str, make: Callable[[], T], *, until: object = None) -> T:
+    def cached(self, name: str, make: Callable[[], T], *, until: object = None) -> T:
         """Return the result of ``make()``, cached until the run's database changes.
 
         If ``until`` is given, the result is cached until this value changes instead.
@@ -221,12 +221,12 @@ class ShownRun:
         known = self._kept.get(name)
         if known is None or known[0] != state:
             known = self._kept[name] = (state, make())
-        found: T = known[1]
-        return found
+        value: T = known[1]
+        return value
 
     def _read(self) -> tuple[dict[str, Any], RunConfig]:
-        with told_as_damaged():
-            return self.kept(
+        with report_damage():
+            return self.cached(
                 "manifest",
                 lambda: read_manifest(self.folder),
                 until=stamps(self.folder.manifest),
@@ -270,7 +270,7 @@ class ShownEval:
         Raises:
             Damaged: if the database cannot be read.
         """
-        with told_as_damaged():
+        with report_damage():
             return ViewReader(self.folder.database)
 
     @property
@@ -278,14 +278,14 @@ class ShownEval:
         """Return the evaluation's summary, or None if the evaluation is not finished."""
         if not self.folder.summary.is_file():
             return None
-        with told_as_damaged():
-            found = read_json(self.folder.summary)
-        return found if isinstance(found, dict) else None
+        with report_damage():
+            data = read_json(self.folder.summary)
+        return data if isinstance(data, dict) else None
 
     def _read(self) -> tuple[dict[str, Any], dict[tuple[str, int], EvalLine]]:
         stamp = stamps(self.folder.config, self.folder.results)
         if self._known is None or self._known[0] != stamp:
-            with told_as_damaged():
+            with report_damage():
                 config = self.folder.read_config()
                 missing = sorted({"policy", "benchmark", "split", "samples"} - config.keys())
                 if missing:
@@ -295,7 +295,7 @@ class ShownEval:
 
 
 @contextmanager
-def told_as_damaged() -> Iterator[None]:
+def report_damage() -> Iterator[None]:
     """Context manager that converts read errors to :class:`Damaged`."""
     try:
         yield

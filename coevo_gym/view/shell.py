@@ -149,8 +149,8 @@ def _headed(app: ASGIApp, headers: Iterable[tuple[str, str]]) -> ASGIApp:
     async def call(scope: Any, receive: Any, send: Any) -> None:
         async def headed(message: Any) -> None:
             if message["type"] == "http.response.start":
-                kept = [pair for pair in message.get("headers", ()) if pair[0] not in names]
-                message = {**message, "headers": [*kept, *raw]}
+                headers = [pair for pair in message.get("headers", ()) if pair[0] not in names]
+                message = {**message, "headers": [*headers, *raw]}
             await send(message)
 
         await app(scope, receive, headed)

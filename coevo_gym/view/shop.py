@@ -118,32 +118,32 @@ def read_page(
 
 def clicked(choices: Collection[str]) -> dict[str, str]:
     """Map the lower-case text of each clickable element to its click action."""
-    found = ((choice, _CLICK.match(choice)) for choice in choices)
-    return {match[1].lower(): choice for choice, match in found if match}
+    pairs = ((choice, _CLICK.match(choice)) for choice in choices)
+    return {match[1].lower(): choice for choice, match in pairs if match}
 
 
 def _results(rest: Sequence[str], buttons: tuple[str, ...]) -> dict[str, Any]:
     """Parse a results page into its page number, result count, buttons and products."""
-    if not (rest and (counted := _COUNTED.fullmatch(rest[0]))):
+    if not (rest and (match := _COUNTED.fullmatch(rest[0]))):
         return {"buttons": buttons, "products": tuple(_products(rest))}
     rest, more = _without_buttons(rest[1:])
     return {
         "buttons": tuple(dict.fromkeys((*buttons, *more))),
-        "number": int(counted[1]),
-        "found": int(counted[2]),
+        "number": int(match[1]),
+        "found": int(match[2]),
         "products": tuple(_products(rest)),
     }
 
 
 def _products(parts: Sequence[str]) -> Iterator[ShopItem]:
     """Yield the products. The text between a code and a price is the name, which may be empty."""
-    told: list[str] = []
+    pieces: list[str] = []
     for part in parts:
-        if told or _ASIN.fullmatch(part):
-            told.append(part)
-        if len(told) > 1 and part.startswith("$"):
-            yield ShopItem(asin=told[0], title=SEPARATOR.join(told[1:-1]), price=part)
-            told = []
+        if pieces or _ASIN.fullmatch(part):
+            pieces.append(part)
+        if len(pieces) > 1 and part.startswith("$"):
+            yield ShopItem(asin=pieces[0], title=SEPARATOR.join(pieces[1:-1]), price=part)
+            pieces = []
 
 
 def _item(
@@ -155,20 +155,20 @@ def _item(
     """Parse a product page: a row of option names and values, then the title, price and buttons."""
     prices = (i for i, part in enumerate(rest) if part.startswith(_PRICE))
     place = next(prices, len(rest))
-    found: list[tuple[str, list[str]]] = []
+    options: list[tuple[str, list[str]]] = []
     for part in rest[: max(0, place - 1)]:
         is_value = part.lower() in clickable if clickable else part not in chosen
-        if is_value and found:
-            found[-1][1].append(part)
+        if is_value and options:
+            options[-1][1].append(part)
         else:
-            found.append((part, []))
+            options.append((part, []))
     return {
         "buttons": (*buttons, *(name for name in _BEHIND_ITEM if name in rest[place:])),
         "title": rest[place - 1] if place else "",
         "price": rest[place].removeprefix(_PRICE) if place < len(rest) else "",
         "options": tuple(
             ShopOption(name=name, values=tuple(values), chosen=chosen.get(name, ""))
-            for name, values in found
+            for name, values in options
         ),
     }
 
@@ -181,10 +181,12 @@ def _without_buttons(parts: Sequence[str]) -> tuple[Sequence[str], tuple[str, ..
 
 def _chosen(extras: Mapping[str, Any]) -> dict[str, str]:
     try:
-        found = json.loads(extras.get("webshop.options") or "{}")
+        options = json.loads(extras.get("webshop.options") or "{}")
     except (ValueError, TypeError):
         return {}
-    return {name: str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    return (
+        {name: str(value) for name, value in options.items()} if isinstance(options, dict) else {}
+    )
 
 
 def _guessed(parts: Sequence[str]) -> str:

@@ -95,11 +95,11 @@ class Abstract:
         *,
         tasks: str = "",
         restrictions: Callable[[Task, Sequence[Walk]], Sequence[str]] = lambda task, walks: (),
-        told: Mapping[str, Any] = FrozenDict(),
+        inputs: Mapping[str, Any] = FrozenDict(),
     ) -> None:
         self.advisor, self.prompt, self.sampling = advisor, prompt, sampling
         self.tasks, self._restrictions = tasks, restrictions
-        self._told = load_inquiry(prompt).declared(told) if told else {}
+        self._told = load_inquiry(prompt).declared(inputs) if inputs else {}
 
     def __call__(self, walks: Sequence[tuple[Context, Walk]]) -> list[Abstraction]:
         """Return the task proposals made from walks and their contexts.
@@ -107,18 +107,18 @@ class Abstract:
         Walks without any exchange are skipped.
         """
         of_tasks = [[*_batches(places, walks)] for places in _by_task(walks)]
-        found: list[list[Abstraction]] = [[] for _ in of_tasks]
+        abstractions: list[list[Abstraction]] = [[] for _ in of_tasks]
         for turn in range(max(map(len, of_tasks), default=0)):
             going = [task for task, batches in enumerate(of_tasks) if turn < len(batches)]
             asked = [
-                self._inquiry([walks[place] for place in of_tasks[task][turn]], found[task])
+                self._inquiry([walks[place] for place in of_tasks[task][turn]], abstractions[task])
                 for task in going
             ]
             for task, answer in zip(going, self.advisor.ask(asked), strict=True):
                 batch = of_tasks[task][turn]
                 proposals = () if answer.value is None else tuple(_proposals(answer.value, batch))
-                found[task].append(Abstraction(batch, proposals, answer.problem))
-        return [each for of_task in found for each in of_task]
+                abstractions[task].append(Abstraction(batch, proposals, answer.problem))
+        return [each for of_task in abstractions for each in of_task]
 
     def _inquiry(
         self, walks: Sequence[tuple[Context, Walk]], before: Sequence[Abstraction]

@@ -61,11 +61,11 @@ class _Progress:
     gate_steps: int = 0
     seconds: float = 0.0
 
-    def add(self, found: Exploration) -> None:
+    def add(self, exploration: Exploration) -> None:
         """Count the env steps of an exploration, and store its record."""
-        self.env_steps += found.env_steps
-        if found.explored is not None:
-            self.explored.append(found.explored)
+        self.env_steps += exploration.env_steps
+        if exploration.explored is not None:
+            self.explored.append(exploration.explored)
 
     def skip(self, context: Context, reason: str) -> Verdict:
         """Record and return a verdict for a skipped context."""
@@ -191,19 +191,21 @@ class GatedEvolver:
             ]
         for context in contexts:
             require_trainable(context.task, "explore from", self.benchmark)
-        contexts = [_told(context, progress.known) for context in contexts]
+        contexts = [_add_known(context, progress.known) for context in contexts]
         with self.scope(f"{round.id}/explore-{first}"):
             explorations = self.explorer.explore(contexts, rngs)
         left_out: list[tuple[Context, str]] = []
-        for place, (context, found) in enumerate(zip(contexts, explorations, strict=True), first):
-            drafts = found.drafts
+        for place, (context, exploration) in enumerate(
+            zip(contexts, explorations, strict=True), first
+        ):
+            drafts = exploration.drafts
             if not round.n_unguided:
                 left = round.budget - progress.n_judged - len(progress.waiting)
                 drafts = drafts[: -(-left // (len(round.contexts) - place))]
             progress.waiting.extend((context, draft) for draft in drafts)
-            progress.add(found)
-            if found.skipped:
-                left_out.append((context, found.skipped))
+            progress.add(exploration)
+            if exploration.skipped:
+                left_out.append((context, exploration.skipped))
         progress.n_explored = end
         if any(reason == BUDGET for _, reason in left_out):
             progress.spent = True
@@ -228,11 +230,11 @@ class GatedEvolver:
                 "tasks to the curriculum, or native tasks to the evolver."
             )
         task = native[int(rng.integers(len(native)))]
-        found = operations_of(self.benchmark, task)
-        tags = tags_from(("function", name) for name in found) or self._tags_at(task.scenario)
+        operations = operations_of(self.benchmark, task)
+        tags = tags_from(("function", name) for name in operations) or self._tags_at(task.scenario)
         rows = near.choice(len(tags), size=min(MAX_NEAR, len(tags)), replace=False)
-        drawn = tuple(sorted(tags[int(row)] for row in rows))
-        return Context(kind=UNGUIDED, task=task, near=drawn)
+        sample = tuple(sorted(tags[int(row)] for row in rows))
+        return Context(kind=UNGUIDED, task=task, near=sample)
 
     def _tags_at(self, scenario: str) -> Sequence[str]:
         """Return the tags of a scenario's training tasks, except tags that name a location."""
@@ -244,15 +246,15 @@ class GatedEvolver:
 
     def _judge(self, progress: _Progress, gates: Sequence[Gate]) -> None:
         """Run the next draft through the gates."""
-        context, found = progress.waiting[0]
+        context, draft = progress.waiting[0]
         with self.scope(f"{progress.round.id}/draft-{progress.n_judged}"):
-            result = run_gates(gates, found, context=context)
+            result = run_gates(gates, draft, context=context)
         progress.waiting.popleft()
         progress.n_judged += 1
-        for task, kept in ((result.task, progress.accepted), (result.held, progress.held)):
+        for task, tasks in ((result.task, progress.accepted), (result.held, progress.held)):
             if task is not None:
                 evolved = _evolved(task, context, progress.round, result.verdict)
-                kept.append(evolved)
+                tasks.append(evolved)
                 progress.known.add(evolved)
         progress.verdicts.append(result.verdict)
         progress.env_steps += result.env_steps
@@ -279,7 +281,7 @@ def _evolved(task: Task, context: Context, round: Round, verdict: Verdict) -> Ta
     )
 
 
-def _told(context: Context, known: KnownTasks) -> Context:
+def _add_known(context: Context, known: KnownTasks) -> Context:
     """Add the instructions of known tasks to a context."""
     tasks = known.around(context.task, MAX_KNOWN)
     if context.kind == UNGUIDED:

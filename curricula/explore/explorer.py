@@ -53,7 +53,7 @@ Found: TypeAlias = Proposal | Draft | str
 """An explorer's result: a model's proposal, a draft, or a draft's raw JSON text."""
 
 
-def fittest(found: Sequence[Found], context: Context, benchmark: Benchmark) -> Sequence[Found]:
+def fittest(drafts: Sequence[Found], context: Context, benchmark: Benchmark) -> Sequence[Found]:
     """Return the result that best fits the context's target, or all results if there is no target.
 
     The best result shares the most tags with the target; ties are broken by the fewest other tags,
@@ -61,8 +61,8 @@ def fittest(found: Sequence[Found], context: Context, benchmark: Benchmark) -> S
     Proposals that cannot be drafted, drafts outside the training scenarios, and unparsed text rank
     last.
     """
-    if not context.target or len(found) < 2:
-        return found
+    if not context.target or len(drafts) < 2:
+        return drafts
     wanted = {*context.target}
 
     def misfit(one: Found) -> tuple[float, ...]:
@@ -70,7 +70,7 @@ def fittest(found: Sequence[Found], context: Context, benchmark: Benchmark) -> S
         sure = one.confidence if isinstance(one, Proposal) else 0.0
         return not tags, -len(wanted & tags), len(tags - wanted), -sure
 
-    return [min(found, key=misfit)]
+    return [min(drafts, key=misfit)]
 
 
 def _tags(one: Found, context: Context, benchmark: Benchmark) -> set[str]:
@@ -142,7 +142,7 @@ def require_explorable(benchmark: Benchmark, task: Task) -> None:
     require_trainable(task, "explore from", benchmark)
 
 
-def drawn_evenly(choices: Sequence[str], rng: Generator) -> str:
+def draw_evenly(choices: Sequence[str], rng: Generator) -> str:
     """Draw one of the choices uniformly."""
     return choices[int(rng.integers(len(choices)))]
 
@@ -162,7 +162,7 @@ class Walker:
     choices: Callable[[View], Sequence[str]]
     lead: Sequence[str]
     rng: Generator
-    draw: Callable[[Sequence[str], Generator], str] = drawn_evenly
+    draw: Callable[[Sequence[str], Generator], str] = draw_evenly
 
     def act(self, views: Sequence[View]) -> list[Act]:
         """Return one action for each view; abandon a walk if its view offers no choices."""
@@ -221,12 +221,12 @@ class ScriptedExplorer:
         with closing(EnvPool(lambda: shortened(make_env(), far), max_envs=1)) as envs:
             for _ in range(walks):
                 walk = TrainingEpisode(task, seed=int(rng.integers(2**31)))
-                found = run_one(walk, self._walker(context, rng), envs)
-                steps += found.env_steps
-                if isinstance(found, Finished):
-                    drafts += self.benchmark.drafts(found.record, context, rng)
-                elif found.reason is not EndReason.ABANDONED:
-                    raise found.error
+                outcome = run_one(walk, self._walker(context, rng), envs)
+                steps += outcome.env_steps
+                if isinstance(outcome, Finished):
+                    drafts += self.benchmark.drafts(outcome.record, context, rng)
+                elif outcome.reason is not EndReason.ABANDONED:
+                    raise outcome.error
         return Exploration(tuple(fittest(drafts, context, self.benchmark)), steps)
 
     def _walker(self, context: Context, rng: Generator) -> Walker:

@@ -23,7 +23,7 @@ from coevo_gym.prompts.template import CuePrompt, load_cue
 
 PREFERENCE = 4.0
 """Factor by which each target word in a choice increases the choice's probability."""
-MOST_WORDS = 2
+MAX_WORDS = 2
 """Maximum number of target words counted per choice, as long choices contain many by chance."""
 _WORD = re.compile(r"[^\W\d_]{3,}")
 
@@ -67,8 +67,8 @@ class Aim:
 
     def weights(self, choices: Sequence[str]) -> np.ndarray:
         """Return the relative probability of each choice."""
-        said = [len(self.words & _words(choice)) for choice in choices]
-        return PREFERENCE ** np.minimum(said, MOST_WORDS)
+        overlaps = [len(self.words & _words(choice)) for choice in choices]
+        return PREFERENCE ** np.minimum(overlaps, MAX_WORDS)
 
     def draw(self, choices: Sequence[str], rng: Generator) -> str:
         """Draw one of the choices according to their weights."""
@@ -101,7 +101,7 @@ class Guide:
         target: name of the prompt file for contexts with a target, which is loaded on first use.
         n_actions: maximum number of actions per walk, at least 1.
         tasks: text that explains which tasks are valid in the env; "" if the benchmark has none.
-        told: more inputs for the prompt files; they cannot replace the guide's own inputs. Each
+        inputs: more inputs for the prompt files; they cannot replace the guide's own inputs. Each
             file gets the inputs that it declares.
 
     Raises:
@@ -115,10 +115,10 @@ class Guide:
         *,
         n_actions: int,
         tasks: str = "",
-        told: Mapping[str, Any] = FrozenDict(),
+        inputs: Mapping[str, Any] = FrozenDict(),
     ) -> None:
         self.prompt = load_cue(prompt)
-        self._target, self._told = target, told
+        self._target, self._told = target, inputs
         self._room = {"n_actions": n_actions, "done_by": max(1, n_actions - 2), "tasks": tasks}
 
     @cached_property
@@ -139,32 +139,32 @@ class Guide:
             brief: a model's analysis of the context's rollout; None without one.
             earlier: the actions of each earlier walk from this context.
         """
-        told = {
+        own = {
             **self._room,
             "known": context.known,
-            "earlier": [listed(actions, cap=EARLIER_CHARS) for actions in earlier],
+            "earlier": [list_actions(actions, cap=EARLIER_CHARS) for actions in earlier],
         }
         if context.target:
-            prompt, told = self.target, {**told, "target": _named(context.target)}
+            prompt, own = self.target, {**own, "target": _group_tags(context.target)}
         else:
             prompt = self.prompt
-            told |= {
+            own |= {
                 "kind": context.kind,
                 "brief": None if brief is None else brief.model_dump(mode="json"),
                 "success": context.success,
-                "attempt": listed(context.actions, context.contrast),
+                "attempt": list_actions(context.actions, context.contrast),
                 "contrast": contrasting(context.actions, context.contrast),
-                "near": _named(context.near),
+                "near": _group_tags(context.near),
             }
-        inputs = prompt.declared({**self._told, **told})
+        inputs = prompt.declared({**self._told, **own})
         return (Cue(prompt.write(inputs), place="system", id=prompt.label),)
 
 
-def _named(tags: Sequence[str]) -> list[dict[str, str]]:
+def _group_tags(tags: Sequence[str]) -> list[dict[str, str]]:
     return [{"kind": spaced(kind_of_tag(tag)), "value": value_of_tag(tag)} for tag in tags]
 
 
-def listed(
+def list_actions(
     actions: Sequence[str], other: Sequence[str] = (), *, first: int = 0, cap: int = LISTED_CHARS
 ) -> list[dict[str, Any]]:
     r"""List actions, numbered from 1 and truncated to :data:`MAX_CHARS` characters each.
@@ -177,7 +177,7 @@ def listed(
         cap: maximum number of characters in total; actions that do not fit are omitted.
 
     Example:
-        >>> listed(["a = 1\nb = 2\nc = 3"], ["a = 1\nb = 2\nc = 4"])
+        >>> list_actions(["a = 1\nb = 2\nc = 3"], ["a = 1\nb = 2\nc = 4"])
         [{'number': 1, 'text': '… (2 lines that are the same in both)\nc = 3'}]
     """
     apart = parting(actions, other) if other else -1
@@ -186,13 +186,13 @@ def listed(
         if place == apart and place < len(other):
             action = _from_the_difference(action, other[place])
         texts.append(action if len(action) <= MAX_CHARS else f"{action[:MAX_CHARS]}…")
-    kept = evidence_cut([len(text) for text in texts[first:]], cap)
-    return [{"number": first + place + 1, "text": texts[first + place]} for place in kept]
+    places = evidence_cut([len(text) for text in texts[first:]], cap)
+    return [{"number": first + place + 1, "text": texts[first + place]} for place in places]
 
 
 def contrasting(actions: Sequence[str], contrast: Sequence[str]) -> list[dict[str, Any]]:
     """List the other attempt's actions from the point where the two attempts diverge."""
-    return listed(contrast, actions, first=parting(actions, contrast)) if contrast else []
+    return list_actions(contrast, actions, first=parting(actions, contrast)) if contrast else []
 
 
 def parting(actions: Sequence[str], other: Sequence[str]) -> int:

@@ -101,12 +101,12 @@ class ModelExplorer:
         max_envs: maximum number of concurrent walks.
         sampling: sampling settings for the answers.
         make_env: creates a fresh env; None for ``gym.make(benchmark.env_id)``.
-        told: more inputs for the prompts, as JSON; each prompt gets the inputs that its header
+        inputs: more inputs for the prompts, as JSON; each prompt gets the inputs that its header
             declares. They cannot replace the explorer's own inputs.
 
     Raises:
         ConfigError: if models cannot explore the benchmark, a prompt does not exist, or no prompt
-            declares one of the inputs in ``told``.
+            declares one of ``inputs``.
     """
 
     def __init__(
@@ -124,9 +124,9 @@ class ModelExplorer:
         max_envs: int = 16,
         sampling: Sampling = SAMPLING,
         make_env: MakeEnv | None = None,
-        told: Mapping[str, Any] = FrozenDict(),
+        inputs: Mapping[str, Any] = FrozenDict(),
     ) -> None:
-        self.prompts, self.told = prompts, told
+        self.prompts, self.told = prompts, inputs
         self._check_told()
         self.benchmark = proposable(benchmark)
         self.concurrency = concurrency
@@ -136,10 +136,10 @@ class ModelExplorer:
             sampling,
             tasks=tasks,
             operations=lambda context: operations_of(self.benchmark, context.task),
-            told=told,
+            inputs=inputs,
         )
         self.guide = Guide(
-            f"{prompts}/guide", f"{prompts}/target", n_actions=max_steps, tasks=tasks, told=told
+            f"{prompts}/guide", f"{prompts}/target", n_actions=max_steps, tasks=tasks, inputs=inputs
         )
         self.n_walks, self.unguided = walks, unguided
         self.walks = Walks(
@@ -154,7 +154,7 @@ class ModelExplorer:
             sampling,
             tasks=tasks,
             restrictions=lambda task, walks: restrictions_of(self.benchmark, task, walks),
-            told=told,
+            inputs=inputs,
         )
 
     @property
@@ -165,9 +165,9 @@ class ModelExplorer:
         agents that have an identity.
         """
         hashes = {prompt.label: prompt.hash for prompt in self._files()}
-        found = {"prompts": self.prompts, "files": hashes, "told": thaw(self.told)}
+        fields = {"prompts": self.prompts, "files": hashes, "told": thaw(self.told)}
         agents = [getattr(one, "identity", {}) for one in (self.walks.agent, self.unguided)]
-        return {**found, "agents": agents} if any(agents) else found
+        return {**fields, "agents": agents} if any(agents) else fields
 
     def _files(self) -> Iterator[InquiryPrompt | CuePrompt]:
         """Yield the explorer's prompt files; the file for targets is optional."""

@@ -75,7 +75,7 @@ class Summarise:
         sampling: sampling settings for the answers.
         tasks: text that explains which tasks are valid in the env; "" if the benchmark has none.
         operations: returns the names of the operations that are available where a context starts.
-        told: more inputs that the prompt file declares; they cannot replace the step's own inputs.
+        inputs: more inputs that the prompt file declares; they never replace the step's own inputs.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class Summarise:
         *,
         tasks: str = "",
         operations: Callable[[Context], Sequence[str]] = lambda context: (),
-        told: Mapping[str, Any] = FrozenDict(),
+        inputs: Mapping[str, Any] = FrozenDict(),
     ) -> None:
         self.advisor, self.prompt, self.sampling = advisor, prompt, sampling
         self.tasks, self.operations = tasks, operations
-        self._told = load_inquiry(prompt).declared(told) if told else {}
+        self._told = load_inquiry(prompt).declared(inputs) if inputs else {}
 
     def __call__(self, contexts: Sequence[Context]) -> list[RolloutSummary]:
         """Return one summary per context, in order."""
@@ -119,7 +119,7 @@ class Summarise:
             "label": kind_of(context.kind).label,
             "weakness": context.summary,
             "instruction": context.task.instruction,
-            **_shown(context.evidence, n_steps, context.last_observation, cap),
+            **_exchange_inputs(context.evidence, n_steps, context.last_observation, cap),
             "success": context.success,
             "contrast": contrasting(context.actions, context.contrast),
             "usual": context.usual,
@@ -165,17 +165,17 @@ def retraced(
         ``steps``, ``n_steps``, ``left_out``, and ``last_observation`` ("" if steps are shown).
     """
     done = exchanges_of(rollout, max_text)
-    return _shown(done, len(done), rollout.last_observation, cap)
+    return _exchange_inputs(done, len(done), rollout.last_observation, cap)
 
 
-def _shown(
+def _exchange_inputs(
     exchanges: Sequence[Exchange], n_steps: int, last_observation: str, cap: int
 ) -> dict[str, Any]:
     """Return prompt inputs with as many exchanges as fit into ``cap`` characters."""
-    shown = cut(exchanges, cap)
-    numbers = step_numbers(len(shown), n_steps)
+    excerpt = cut(exchanges, cap)
+    numbers = step_numbers(len(excerpt), n_steps)
     return {
-        "steps": [numbered(*each) for each in zip(numbers, shown, strict=True)],
+        "steps": [numbered(*each) for each in zip(numbers, excerpt, strict=True)],
         "n_steps": n_steps,
         "left_out": gap(numbers, n_steps),
         "last_observation": "" if numbers else last_observation,

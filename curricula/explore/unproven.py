@@ -91,49 +91,49 @@ class UnprovenEvolver:
             SplitLeakError: if a drawn task is not a training task.
         """
         rng = np.random.default_rng(round.seed)
-        drawn = self._drawn(round, rng)
-        easy = [] if round.known else self._easiest(drawn, rng)
-        found = (
-            *(self._marked(task, round, broken=False) for task in easy),
+        tasks = self._draw(round, rng)
+        easy = [] if round.known else self._easiest(tasks, rng)
+        new_tasks = (
+            *(self._mark(task, round, broken=False) for task in easy),
             *(
-                self._marked(task, round, broken=bool(rng.random() < self.broken))
-                for task in drawn[len(easy) :]
+                self._mark(task, round, broken=bool(rng.random() < self.broken))
+                for task in tasks[len(easy) :]
             ),
         )
         verdicts = tuple(
-            Verdict(draft_id=task.id[:16], accepted=True, task_id=task.id) for task in found
+            Verdict(draft_id=task.id[:16], accepted=True, task_id=task.id) for task in new_tasks
         )
         return RoundResult(
             round_id=round.id,
-            accepted=found,
+            accepted=new_tasks,
             verdicts=verdicts,
-            env_steps=self.steps_each * len(found),
+            env_steps=self.steps_each * len(new_tasks),
         )
 
-    def _drawn(self, round: Round, rng: Generator) -> list[Task]:
+    def _draw(self, round: Round, rng: Generator) -> list[Task]:
         n = min(round.n_wanted or round.budget, round.budget)
-        drawn = [context.task for context in round.contexts if context.target][:n]
-        left = min(n - len(drawn), len(self.native))
+        tasks = [context.task for context in round.contexts if context.target][:n]
+        left = min(n - len(tasks), len(self.native))
         places = rng.choice(len(self.native), size=left, replace=False)
-        return [*drawn, *(self.native[int(place)] for place in places)]
+        return [*tasks, *(self.native[int(place)] for place in places)]
 
-    def _easiest(self, drawn: list[Task], rng: Generator) -> list[Task]:
+    def _easiest(self, tasks: list[Task], rng: Generator) -> list[Task]:
         """Try out random tasks, and return those that were solved most often.
 
         The returned tasks replace the initial tasks that were drawn.
         """
-        n = round(self.easy * len(drawn))
+        n = round(self.easy * len(tasks))
         if not n or self.solver is None:
             return []
-        taken = {task.id for task in drawn[n:]}
+        ids = {task.id for task in tasks[n:]}
         places = rng.permutation(len(self.native)).tolist()
-        others = (task for place in places if (task := self.native[place]).id not in taken)
-        tried = [require_train(task, "try") for task in islice(others, len(drawn))]
+        others = (task for place in places if (task := self.native[place]).id not in ids)
+        tried = [require_train(task, "try") for task in islice(others, len(tasks))]
         solved = [try_task(self.solver, task, TRIES).solved for task in tried]
         best = sorted(range(len(tried)), key=lambda place: -solved[place])
         return [tried[place] for place in best[:n]]
 
-    def _marked(self, task: Task, round: Round, *, broken: bool) -> Task:
+    def _mark(self, task: Task, round: Round, *, broken: bool) -> Task:
         require_train(task, "bring")
         provenance = FrozenDict(kind=UNPROVEN, round=round.id, broken=broken)
         if broken:

@@ -83,10 +83,10 @@ class Walks:
         ]
         walked: dict[int, Walked] = {}
         with closing(EnvPool(self._make_env, max_envs=self.max_envs)) as envs:
-            for found in Runner(envs).run(episodes, _Patient(agent or self.agent)):
-                if not isinstance(found, Finished):
-                    raise found.error
-                walked[found.index] = _walked(found.record)
+            for outcome in Runner(envs).run(episodes, _Patient(agent or self.agent)):
+                if not isinstance(outcome, Finished):
+                    raise outcome.error
+                walked[outcome.index] = _walked(outcome.record)
         return [walked[place] for place in range(len(episodes))]
 
     def _make_env(self) -> gym.Env[Any, Any]:
@@ -113,14 +113,14 @@ class _Patient:
     def act(self, views: Sequence[View]) -> list[Act]:
         going = [view for view in views if not _strays(view)]
         acts = iter(self._agent.act(going) if going else ())
-        return [_stop() if _strays(view) else _kept(next(acts)) for view in views]
+        return [_stop() if _strays(view) else _had_effect(next(acts)) for view in views]
 
 
-def _stop(said: str = "") -> Act:
-    return Act("", said=said, end=EndReason.TIME_LIMIT)
+def _stop(message: str = "") -> Act:
+    return Act("", said=message, end=EndReason.TIME_LIMIT)
 
 
-def _kept(act: Act) -> Act:
+def _had_effect(act: Act) -> Act:
     return _stop(act.said) if act.end is not None and act.end.lost else act
 
 
@@ -197,8 +197,8 @@ class PhasedAgent:
         acts: dict[int, Act] = {}
         for number, places in sorted(of_phase.items()):
             phase = self._phases[number]
-            shown = [replace(views[p], cues=(*views[p].cues, phase.cue)) for p in places]
-            acts.update(zip(places, phase.agent.act(shown), strict=True))
+            phase_views = [replace(views[p], cues=(*views[p].cues, phase.cue)) for p in places]
+            acts.update(zip(places, phase.agent.act(phase_views), strict=True))
         return [acts[place] for place in range(len(views))]
 
     def _phase_of(self, step: int) -> int:

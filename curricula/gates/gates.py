@@ -68,9 +68,9 @@ class HoldGate:
                 yield f"its model was {confidence:.2f} sure of it, less than {least}"
         if rules.pattern:
             texts = (self.benchmark.evidence(task).said, *task.solution)
-            found = re.search(rules.pattern, "\n".join(texts), re.IGNORECASE)
-            if found:
-                yield f"it holds {found[0]!r:.100}"
+            match = re.search(rules.pattern, "\n".join(texts), re.IGNORECASE)
+            if match:
+                yield f"it holds {match[0]!r:.100}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +157,10 @@ class PaperGate:
         if not tried.ended:
             raise Rejected(f"it could not be tried: {tried.problem}", env_steps=tried.env_steps)
         (rollout,) = tried.ended
-        problem, said = self._judged(candidate, rollout)
+        problem, remark = self._judged(candidate, rollout)
         if problem:
             raise Rejected(problem, env_steps=tried.env_steps)
-        return replace(candidate, said=said, env_steps=candidate.env_steps + tried.env_steps)
+        return replace(candidate, said=remark, env_steps=candidate.env_steps + tried.env_steps)
 
     def _judged(self, candidate: Candidate, rollout: Trajectory) -> tuple[str, str]:
         """Return a reason to reject the rollout and a reason to accept it; either may be ""."""
@@ -204,7 +204,7 @@ class SubstanceGate:
         """Check the instruction, the answer and the effects; see :class:`Gate`."""
         task = candidate.the_task
         evidence = self.benchmark.evidence(task)
-        problem = _given_away(evidence, task.solution) or _unrelated(evidence.clues)
+        problem = _describe_giveaway(evidence, task.solution) or _unrelated(evidence.clues)
         if problem:
             raise Rejected(problem)
         played, steps = candidate.replay, 0
@@ -220,16 +220,16 @@ class SubstanceGate:
         return replace(candidate, env_steps=candidate.env_steps + steps)
 
 
-def _given_away(evidence: Evidence, solution: Sequence[str]) -> str:
+def _describe_giveaway(evidence: Evidence, solution: Sequence[str]) -> str:
     """Describe the problem if an answer is empty or the instruction gives away the solution."""
     for answer in evidence.answers:
         if answer.strip().casefold() in BLANK:
             return f"its answer says nothing: {answer!r}"
         if stands_in(evidence.said, answer):
             return f"its answer stands in its own instruction: {_quoted(answer)}"
-    told = [action for action in solution if len(words(action)) > 1]
-    if told and all(stands_in(evidence.said, action) for action in told):
-        return f"its instruction recites its own solution: {_quoted(told[0])}"
+    actions = [action for action in solution if len(words(action)) > 1]
+    if actions and all(stands_in(evidence.said, action) for action in actions):
+        return f"its instruction recites its own solution: {_quoted(actions[0])}"
     return ""
 
 
@@ -576,7 +576,7 @@ def run_gates(
     candidate, checks = Candidate(proposal, draft, context=context), list[Check]()
     gate, reason, steps = "build", "", 0
     task: Task | None = None
-    held: Task | None = None
+    held_task: Task | None = None
     try:
         for current in gates:
             gate = current.name
@@ -586,7 +586,7 @@ def run_gates(
         task, gate = candidate.the_task, ""
     except Rejected as rejected:
         reason, steps = str(rejected), rejected.env_steps
-        held = candidate.task if isinstance(rejected, HoldTask) else None
+        held_task = candidate.task if isinstance(rejected, HoldTask) else None
     except (EnvBackendError, ModelError, MemoryError):
         raise
     except CoevoError as error:
@@ -598,7 +598,7 @@ def run_gates(
         logger.error("gate=%s context=%s\n%s", gate, context_id, trace)
         reason = f"{gate} failed: {type(error).__name__}: {error}"
     verdict = candidate.verdict(checks=tuple(checks), gate=gate, reason=reason)
-    return GateResult(verdict, task, candidate.env_steps + steps, held)
+    return GateResult(verdict, task, candidate.env_steps + steps, held_task)
 
 
 def _world_type(draft: Draft) -> type[World]:

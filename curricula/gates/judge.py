@@ -22,7 +22,7 @@ PURPOSE = "judge"
 EVIDENCE_CHARS = 24_000
 """Maximum total length of the steps shown to the judge, in characters."""
 _ACTION_CHARS = 2_000
-_LEAST_CHARS = 200
+_MIN_CHARS = 200
 _SAMPLING = Sampling(temperature=0.0, max_tokens=512)
 
 
@@ -52,20 +52,20 @@ def ask_judge(
     The opening is the observation before the first action. If ``done`` contains other actions, pass
     actions that are known to be correct as the reference.
     """
-    given = candidate.proposal
+    proposal = candidate.proposal
     request = {
         "request": benchmark.evidence(candidate.the_task).said,
-        "done_when": given.done_when if isinstance(given, Proposal) else "",
+        "done_when": proposal.done_when if isinstance(proposal, Proposal) else "",
         "opening": clean_text(opening, MAX_TEXT),
         "reference": [clean_text(action, _ACTION_CHARS) for action in reference],
     }
     inquiry = Inquiry(
         prompt=JUDGE,
         schema=Judgement,
-        inputs={**request, "steps": _shown(done, EVIDENCE_CHARS)},
+        inputs={**request, "steps": _judge_inputs(done, EVIDENCE_CHARS)},
         purpose=PURPOSE,
         sampling=_SAMPLING,
-        shorten=lambda: {**request, "steps": _shown(done, EVIDENCE_CHARS // 2)},
+        shorten=lambda: {**request, "steps": _judge_inputs(done, EVIDENCE_CHARS // 2)},
     )
     (answer,) = advisor.ask([inquiry])
     return answer
@@ -89,8 +89,8 @@ class JudgeGate:
             replay = self.benchmark.replay(task, task.solution)
             steps = len(replay.errors)
         done = [
-            Exchange(action=action, observation=shown, error_kind=error)
-            for action, shown, error in zip(
+            Exchange(action=action, observation=observation, error_kind=error)
+            for action, observation, error in zip(
                 task.solution, map(_printable, replay.shown), replay.errors, strict=False
             )
         ]
@@ -98,17 +98,17 @@ class JudgeGate:
             self.advisor, candidate, self.benchmark, done, opening=_printable(replay.opening)
         )
         if answer.value is None:
-            said = f"no answer: {answer.problem}"
+            remark = f"no answer: {answer.problem}"
         elif not answer.value.success:
             raise Rejected(f"a judge finds fault: {answer.value.reason}", env_steps=steps)
         else:
-            said = answer.value.reason or "success"
-        return replace(candidate, said=said, env_steps=candidate.env_steps + steps)
+            remark = answer.value.reason or "success"
+        return replace(candidate, said=remark, env_steps=candidate.env_steps + steps)
 
 
-def _shown(done: Sequence[Exchange], cap: int) -> list[Mapping[str, Any]]:
+def _judge_inputs(done: Sequence[Exchange], cap: int) -> list[Mapping[str, Any]]:
     """Return all steps, with observations truncated equally so that the judge sees every step."""
-    share = max(_LEAST_CHARS, cap // max(1, len(done)))
+    share = max(_MIN_CHARS, cap // max(1, len(done)))
     return [
         {
             "number": number,

@@ -68,7 +68,7 @@ class _Shortening:
             self._drop_loops()
             self._drop_single()
         rest = list(self._steps)
-        dropped = [step for step in self._begun if not _taken(step, rest)]
+        dropped = [step for step in self._begun if not _remove_first(step, rest)]
         task = self._task
         if dropped and self._steps != self._benchmark.demonstration(task):
             task = task.model_copy(update={"solution": self._steps})
@@ -104,8 +104,8 @@ class _Shortening:
 
     def _opens_next(self, index: int) -> bool:
         """Return True if this step made the next step's action possible."""
-        listed, following = self._replay.listed, self._steps[index + 1]
-        return bool(listed) and following in listed[index + 1] - listed[index]
+        choices, following = self._replay.listed, self._steps[index + 1]
+        return bool(choices) and following in choices[index + 1] - choices[index]
 
     def _drop(self, indices: Sequence[int]) -> bool:
         """Drop the given steps if a replay shows that they are not needed."""
@@ -150,7 +150,7 @@ def _without(steps: Sequence[str], indices: Sequence[int]) -> tuple[str, ...]:
     return tuple(step for index, step in enumerate(steps) if index not in indices)
 
 
-def _taken(step: str, rest: list[str]) -> bool:
+def _remove_first(step: str, rest: list[str]) -> bool:
     """If ``rest`` begins with ``step``, remove that first item and return True."""
     if rest and rest[0] == step:
         rest.pop(0)

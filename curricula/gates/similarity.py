@@ -112,9 +112,9 @@ class BinnedEvolver:
         texts, others = ([task.instruction for task in tasks] for tasks in (accepted, self.against))
         similarity = max_similarity(embed(texts), embed(others)).similarity
         bins = similarity_bins(similarity.tolist(), len(accepted) // 3)
-        kept = [accepted[place] for place in getattr(bins, self.bin)]
+        selection = [accepted[place] for place in getattr(bins, self.bin)]
         likeness = {task.id: value for task, value in zip(accepted, similarity, strict=True)}
-        left_out = likeness.keys() - {task.id for task in kept}
+        left_out = likeness.keys() - {task.id for task in selection}
         verdicts = []
         for verdict in result.verdicts:
             if verdict.accepted and verdict.task_id in left_out:
@@ -122,4 +122,4 @@ class BinnedEvolver:
                 update = {"accepted": False, "gate": GATE, "reason": reason}
                 verdict = verdict.model_copy(update=update)
             verdicts.append(verdict)
-        return result.model_copy(update={"accepted": tuple(kept), "verdicts": tuple(verdicts)})
+        return result.model_copy(update={"accepted": tuple(selection), "verdicts": tuple(verdicts)})

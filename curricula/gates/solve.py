@@ -96,14 +96,14 @@ def try_task(solver: Solver, task: Task, n: int, *, tip: bool = False) -> Tries:
     ended: dict[int, Trajectory] = {}
     steps, problem = 0, ""
     with closing(EnvPool(solver.make_env, max_envs=min(n, solver.max_envs))) as envs:
-        for found in Runner(envs).run(episodes, solver.agent):
-            steps += found.env_steps
-            if isinstance(found, Finished):
-                ended[found.index] = found.record
-            elif found.reason is EndReason.WORKER_LOST:
-                raise found.error
+        for outcome in Runner(envs).run(episodes, solver.agent):
+            steps += outcome.env_steps
+            if isinstance(outcome, Finished):
+                ended[outcome.index] = outcome.record
+            elif outcome.reason is EndReason.WORKER_LOST:
+                raise outcome.error
             else:
-                problem = str(found.error) or str(found.reason)
+                problem = str(outcome.error) or str(outcome.reason)
     for index, trajectory in [*ended.items()]:
         if trajectory.end_reason in _UNTRIED and not trajectory.success:
             problem = _UNTRIED[trajectory.end_reason]
@@ -136,8 +136,8 @@ class SolveGate:
         steps = candidate.env_steps + tried.env_steps
         if not n:
             return replace(candidate, said=f"could not be tried: {tried.problem}", env_steps=steps)
-        said = f"solved in {solved} of {n} tries"
+        remark = f"solved in {solved} of {n} tries"
         if not solve_band(n, solved, low=settings.low, high=settings.high):
             wanted = f"wanted is at least one, and a share from {settings.low} to {settings.high}"
-            raise Rejected(f"{said}; {wanted}", env_steps=tried.env_steps)
-        return replace(candidate, said=said, env_steps=steps)
+            raise Rejected(f"{remark}; {wanted}", env_steps=tried.env_steps)
+        return replace(candidate, said=remark, env_steps=steps)

@@ -43,9 +43,11 @@ def tells_of(text: str, name: str) -> bool:
         >>> tells_of("Delete both of my alarms", "delete alarm"), tells_of("Put it there", "it")
         (True, False)
     """
-    said = words(text)
-    named = [word for word in words(name) if word not in FILLERS]
-    return bool(named) and all(any(_alike(word, other) for other in said) for word in named)
+    text_words = words(text)
+    name_words = [word for word in words(name) if word not in FILLERS]
+    return bool(name_words) and all(
+        any(_alike(word, other) for other in text_words) for word in name_words
+    )
 
 
 def _alike(first: str, second: str) -> bool:
@@ -82,7 +84,7 @@ class ShownValues:
         return {
             value
             for value in set(values(text)) - self._values
-            if not any(stands_in(told, value) for told in self._texts)
+            if not any(stands_in(other, value) for other in self._texts)
         }
 
     @staticmethod
@@ -132,14 +134,14 @@ class Sources:
     """
 
     def __init__(self, replay: Replay, evidence: Evidence) -> None:
-        told = ShownValues(evidence.said)
+        known = ShownValues(evidence.said)
         self._news: list[set[str]] = []
         self._answers: list[bool] = []
         for effect, text in zip(replay.effects, replay.shown, strict=True):
             reads = effect is Effect.READ
-            self._news.append(told.news(text) if reads else set())
-            self._answers.append(reads and bool(told.counts(text) & {*evidence.answers}))
-            told.read(text)
+            self._news.append(known.news(text) if reads else set())
+            self._answers.append(reads and bool(known.counts(text) & {*evidence.answers}))
+            known.read(text)
 
     def feeds(self, step: int, later: Sequence[str]) -> bool:
         """Return True if the answer or a later action uses a count or value from the given step."""

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from coevo_gym.core.evolution import Context
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.growth.contexts import drawn, shared_out
+from coevo_gym.curricula.growth.contexts import draw, shared_out
 from coevo_gym.curricula.pool.embed import HashingEmbedder, normalise
 from coevo_gym.curricula.saved import read
 from coevo_gym.curricula.selectors.base import TableSelector
@@ -146,7 +146,7 @@ class Blindly(ContextChoice):
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Choose the contexts to explore in a round; see :class:`ContextChoice`."""
-        return drawn(offer.practised, n, rng) if offer.practised else []
+        return draw(offer.practised, n, rng) if offer.practised else []
 
 
 class Ranked(ContextChoice):

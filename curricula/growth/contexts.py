@@ -90,13 +90,13 @@ def weaknesses(
     """
     usual = commonest(patterns)
     by_id = {(group.id, group.task.id): group for group in groups}
-    found: Weaknesses = {}
+    contexts: Weaknesses = {}
     for signal in signals:
         group = by_id[signal.group_id, signal.task_id]
         task, rollout = group.task, group.trajectories[signal.index]
-        known = found.get((signal.kind, task.id))
+        known = contexts.get((signal.kind, task.id))
         if known is None or (known.success and not rollout.success):
-            found[signal.kind, task.id] = context_of(
+            contexts[signal.kind, task.id] = context_of(
                 signal.kind,
                 task,
                 rollout,
@@ -105,7 +105,7 @@ def weaknesses(
                 usual=usual if signal.kind == RARE else (),
                 bare=bare,
             )
-    return found
+    return contexts
 
 
 def commonest(patterns: Mapping[Pattern, int], n: int = MAX_USUAL) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ def _contrast(rollout: Trajectory, group: Group) -> tuple[str, ...]:
     return next((other.actions for other in others), ())
 
 
-def drawn(contexts: Sequence[Context], n: int, rng: Generator) -> list[Context]:
+def draw(contexts: Sequence[Context], n: int, rng: Generator) -> list[Context]:
     """Draw ``n`` contexts uniformly, without replacement if there are enough contexts."""
     rows = rng.choice(len(contexts), size=n, replace=n > len(contexts))
     return [contexts[int(row)] for row in rows]

@@ -33,13 +33,13 @@ def evidence_cut(sizes: Sequence[int], cap: int) -> list[int]:
         >>> evidence_cut([100, 900, 900, 900, 100, 100], cap=1_250)
         [0, 3, 4, 5]
     """
-    kept: list[int] = []
+    places: list[int] = []
     for place in _by_weight(len(sizes)):
         cap -= sizes[place]
         if cap < 0:
             break
-        kept.append(place)
-    return sorted(kept)
+        places.append(place)
+    return sorted(places)
 
 
 def _by_weight(n: int) -> Iterator[int]:

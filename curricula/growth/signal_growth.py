@@ -94,7 +94,7 @@ class WhenSignalled(When):
         return Due(self.drafts, min(n_pending, self.max_places))
 
 
-LEAST_CHANCE = 0.15
+MIN_CHANCE = 0.15
 """Lower bound for the expected probability that a new task yields a mixed group."""
 
 
@@ -115,7 +115,7 @@ def drafts_wanted(reserve: float, *, every_groups: int, mean: float, k: int, mos
         >>> drafts_wanted(60.0, every_groups=100, mean=0.5, k=2, most=128)
         80
     """
-    wanted = (every_groups - reserve) / max(LEAST_CHANCE, float(mixed_chance(mean, k)))
+    wanted = (every_groups - reserve) / max(MIN_CHANCE, float(mixed_chance(mean, k)))
     return int(min(max(wanted, 0.0), most))
 
 

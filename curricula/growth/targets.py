@@ -31,8 +31,8 @@ def target_context(task: Task, target: tuple[str, ...]) -> Context:
         task: the native training task to start from.
         target: tags of the task to find.
     """
-    told = ", ".join(f"{kind_of_tag(tag)} {value_of_tag(tag)}" for tag in target)
-    return Context(kind=TARGET, task=task, summary=f"To be found: {told}.", target=target)
+    text = ", ".join(f"{kind_of_tag(tag)} {value_of_tag(tag)}" for tag in target)
+    return Context(kind=TARGET, task=task, summary=f"To be found: {text}.", target=target)
 
 
 def cover(targets: Sequence[Sequence[str]], counts: Mapping[str, int], n: int) -> list[int]:
@@ -96,9 +96,9 @@ class Coverage(ContextChoice):
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Return one context per draft; see :class:`ContextChoice`."""
-        found = {task.provenance.get("context") for task in offer.pool}
+        context_ids = {task.provenance.get("context") for task in offer.pool}
         for context, target in self._aimed.items():
-            if context not in found:
+            if context not in context_ids:
                 self._in_vain.update(target)
         counts = tag_counts(offer.pool) + self._in_vain
         contexts = plans(self._starts(offer), counts, offer.drafts, rng)
@@ -149,10 +149,10 @@ def plans(
             "'unguided' and curriculum.growth.kind to a value other than 'coverage'."
         )
     places = islice(_places(len(native), rng), PROPOSED * n)
-    drawn = [require_train(native[place], "explore from") for place in places]
-    targets = [tags_of(task) for task in drawn]
-    taken = cover(targets, counts, len(drawn) if spare else n)
-    return [target_context(drawn[place], targets[place]) for place in taken]
+    tasks = [require_train(native[place], "explore from") for place in places]
+    targets = [tags_of(task) for task in tasks]
+    indices = cover(targets, counts, len(tasks) if spare else n)
+    return [target_context(tasks[place], targets[place]) for place in indices]
 
 
 def _places(n: int, rng: Generator) -> Iterator[int]:

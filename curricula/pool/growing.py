@@ -40,11 +40,11 @@ def diversity(sets: Sequence[Sequence[str]]) -> list[Diversity]:
     embed = HashingEmbedder()
     first, *later = sets
     tasks = GrowingSet(embed(first))
-    found = [Diversity(tasks.self_similarity, tasks.distance)]
+    rows = [Diversity(tasks.self_similarity, tasks.distance)]
     for texts in later:
         tasks.add(embed(texts))
-        found.append(Diversity(tasks.self_similarity, tasks.distance))
-    return found
+        rows.append(Diversity(tasks.self_similarity, tasks.distance))
+    return rows
 
 
 class GrowingSet:

@@ -80,11 +80,11 @@ class VectorIndex:
         if row < self._in_graph:
             self._graph.mark_deleted(row)
 
-    def kept(self) -> VectorIndex:
+    def compact(self) -> VectorIndex:
         """Copy the index without the removed vectors. The rest are renumbered in order."""
-        found = VectorIndex(self.dim, exact_up_to=self.exact_up_to)
-        found._append(self._rows[: self._n][~self._removed[: self._n]])
-        return found
+        index = VectorIndex(self.dim, exact_up_to=self.exact_up_to)
+        index._append(self._rows[: self._n][~self._removed[: self._n]])
+        return index
 
     def add(self, vectors: ArrayLike) -> None:
         """Normalise and append (n, dim) vectors, or one (dim,) vector.

@@ -52,13 +52,13 @@ class KnownTasks:
             task: the task, which is excluded from the result.
             n: maximum number of tasks; tasks derived from the task take precedence.
         """
-        found = [
+        tasks = [
             other
             for place in (task.scenario, task.id)
             for other in self._around.get(place, ())[-n - 1 :]
             if other.id != task.id
         ]
-        return list({other.id: other for other in found}.values())[-n:]
+        return list({other.id: other for other in tasks}.values())[-n:]
 
     def latest(self, n: int) -> list[Task]:
         """Return up to ``n`` tasks from any scenario, newest last."""

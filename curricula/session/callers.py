@@ -176,22 +176,22 @@ class Callers:
             out: the outstanding tickets.
             slots: slots for which a lease begins if there is no state.
         """
-        found = Callers(self._lease_s, self._clock)
+        callers = Callers(self._lease_s, self._clock)
         if state is None:
-            found._counts = self._counts.copy()
+            callers._counts = self._counts.copy()
             for slot in slots:
-                found.slots.begin(slot)
-            return found
+                callers.slots.begin(slot)
+            return callers
         tickets = {ticket.id: ticket for ticket in out}
-        found._out.update(tickets)
+        callers._out.update(tickets)
         left = read(_Left, state["leases"])
         if unknown := sorted(left.keys() - tickets):
             raise ConfigError(f"The saved state is damaged: {unknown} have leases but are not out.")
-        found.leases.restore(left)
-        found.slots.restore(read(_Left, state["slots"]))
+        callers.leases.restore(left)
+        callers.slots.restore(read(_Left, state["slots"]))
         for request, id in read(dict[str, str], state["asked"]).items():
-            found._asked.put(request, tickets[id])
+            callers._asked.put(request, tickets[id])
         for id, how in read(dict[str, str], state["ended"]).items():
-            found._ended.put(id, how)
-        found._counts = Counter(read(dict[str, Count], state["counts"]))
-        return found
+            callers._ended.put(id, how)
+        callers._counts = Counter(read(dict[str, Count], state["counts"]))
+        return callers

@@ -229,11 +229,11 @@ class GroupLedger:
         Returns:
             The slot's broken group if this closes it.
         """
-        kept = next((g for g in self._groups.values() if g.slot == slot and g.n_unbegun), None)
-        if kept is None:
+        group = next((g for g in self._groups.values() if g.slot == slot and g.n_unbegun), None)
+        if group is None:
             return None
-        kept.n_begun, kept.broken = len(kept.places), True
-        return self._close_if_over(kept)
+        group.n_begun, group.broken = len(group.places), True
+        return self._close_if_over(group)
 
     def state_dict(self, *, tickets: bool = False) -> dict[str, Any]:
         """Return all unrecorded groups as JSON, with their finished episodes.
@@ -245,9 +245,9 @@ class GroupLedger:
         """
         out = self._out.values()
         waiting = [] if tickets else [(t.group_id, t.index) for t in out]
-        kept = [[t.id, t.group_id, t.index, t.policy_version] for t in out]
+        rows = [[t.id, t.group_id, t.index, t.policy_version] for t in out]
         return {
-            **({"out": kept} if tickets else {}),
+            **({"out": rows} if tickets else {}),
             "group_size": self.group_size,
             "n_groups": self._n_groups,
             "rng": self._rng.bit_generator.state,

@@ -89,8 +89,8 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
         session: TaskSession | None = None,
         method: MethodParts | None = None,
     ) -> None:
-        named = isinstance(curriculum, str | None)
-        self._has_json_spec = named and (evolver, session, method) == (None, None, None)
+        is_name = isinstance(curriculum, str | None)
+        self._has_json_spec = is_name and (evolver, session, method) == (None, None, None)
         if self._has_json_spec:
             RecordConstructorArgs.__init__(
                 self,

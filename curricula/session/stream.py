@@ -106,15 +106,15 @@ class TaskStream:
         if self._inline and not self.session.evolving:
             self.session.close_spent_step()
             self.evolve()
-        found = self.session.take(slot=slot, policy_version=policy_version, request=request)
-        if isinstance(found, Later) and self._inline:
+        answer = self.session.take(slot=slot, policy_version=policy_version, request=request)
+        if isinstance(answer, Later) and self._inline:
             self.session.evolve()  # another thread's round finds the initial tasks
-            found = self.session.take(slot=slot, policy_version=policy_version, request=request)
-        if isinstance(found, Later):
-            raise TaskError(f"No ticket is available. {found.reason}")
+            answer = self.session.take(slot=slot, policy_version=policy_version, request=request)
+        if isinstance(answer, Later):
+            raise TaskError(f"No ticket is available. {answer.reason}")
         if isinstance(self.session, CurriculumSession):
-            self._look_for_twin(found)
-        return found
+            self._look_for_twin(answer)
+        return answer
 
     def _look_for_twin(self, ticket: Ticket) -> None:
         """Log a warning, once, if a stream of another session runs the same episode."""
@@ -314,7 +314,7 @@ def session_of(
             )
         curriculum, evolver = method.curriculum, method.evolver
     elif session is not None:
-        given: dict[str, tuple[object, object]] = {
+        arguments: dict[str, tuple[object, object]] = {
             "curriculum": (curriculum, None),
             "group_size": (group_size, 8),
             "groups_per_step": (groups_per_step, 1),
@@ -322,7 +322,7 @@ def session_of(
             "seed": (seed, 0),
             "evolver": (evolver, None),
         }
-        if changed := [name for name, (value, default) in given.items() if value != default]:
+        if changed := [name for name, (value, default) in arguments.items() if value != default]:
             raise ConfigError(
                 f"With session=, do not pass {', '.join(changed)}, because the session "
                 "defines these values. Set them when you create the session, or create the "

@@ -127,7 +127,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
             observations, infos = self.env.reset(
                 seed=cast(Any, seeds if seed is None else seed), options={**options, "tasks": tasks}
             )
-            return self._shown(observations, infos, begun), infos
+            return self._show(observations, infos, begun), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all envs, and record the episodes that have ended."""
@@ -136,7 +136,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
             for index, ticket in begun.items():
                 self._envs.next_tasks[index] = ticket.task
             observations, rewards, terminated, truncated, infos = self.env.step(actions)
-            observations = self._shown(observations, infos, range(self.num_envs))
+            observations = self._show(observations, infos, range(self.num_envs))
         for index in np.flatnonzero(self._envs.over).tolist():
             self._report(index)
         self._stream.renew([ticket for ticket in self._tickets if ticket is not None])
@@ -157,7 +157,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
         require_reason(reason)
         for index in np.flatnonzero(~self._envs.over if mask is None else mask).tolist():
             env = self._envs.unwrapped_env(index)
-            with self._stream.reported(self._taken(index), env, self._guided[index]):
+            with self._stream.reported(self._take_ticket(index), env, self._guided[index]):
                 self._envs.cut(index, reason)
 
     def abandon(self, mask: NDArray[np.bool_] | None = None) -> None:
@@ -200,33 +200,33 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
 
     def _settle(self, index: int) -> None:
         """Report the running episode of an env that is about to be reset."""
-        if (ended := self._taken(index)) is not None:
+        if (ended := self._take_ticket(index)) is not None:
             self._stream.settle(ended, self._envs.unwrapped_env(index), self._guided[index])
 
     def _report(self, index: int) -> None:
         """Report the episode that has ended in an env."""
-        if (ended := self._taken(index)) is not None:
+        if (ended := self._take_ticket(index)) is not None:
             self._stream.report(ended, self._envs.unwrapped_env(index), self._guided[index])
 
-    def _shown(self, observations: Any, infos: dict[str, Any], looked: Iterable[int]) -> Any:
+    def _show(self, observations: Any, infos: dict[str, Any], looked: Iterable[int]) -> Any:
         """Return the observations that the agents see, and add the cues to the infos."""
-        shown = {}
+        texts = {}
         for index in looked:
             if (guided := self._guided[index]) is not None:
-                _, told = guided.look(self._envs.unwrapped_env(index), observations[index], {})
-                self._envs._add_info(infos, told, index)
+                _, info = guided.look(self._envs.unwrapped_env(index), observations[index], {})
+                self._envs._add_info(infos, info, index)
         for index, guided in enumerate(self._guided):
             if guided is not None and guided.changes:
-                shown[index] = guided.observation
-        if not shown:
+                texts[index] = guided.observation
+        if not texts:
             return observations
-        return tuple(shown.get(index, own) for index, own in enumerate(observations))
+        return tuple(texts.get(index, own) for index, own in enumerate(observations))
 
     def _give_back(self, index: int) -> None:
-        if (ticket := self._taken(index)) is not None:
+        if (ticket := self._take_ticket(index)) is not None:
             self._stream.give_back(ticket, EndReason.ABANDONED)
 
-    def _taken(self, index: int) -> Ticket | None:
+    def _take_ticket(self, index: int) -> Ticket | None:
         """Remove and return an env's ticket."""
         ticket, self._tickets[index] = self._tickets[index], None
         return ticket

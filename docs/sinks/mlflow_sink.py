@@ -26,13 +26,13 @@ class MLflowSink:
         self._client = MlflowClient()
         known = self._client.get_experiment_by_name(arm.run)
         experiment = known.experiment_id if known else self._client.create_experiment(arm.run)
-        found = self._client.search_runs([experiment], f"tags.`{MARK}` = '{arm.id}'")
-        if found:
-            self._run_id = found[0].info.run_id
+        runs = self._client.search_runs([experiment], f"tags.`{MARK}` = '{arm.id}'")
+        if runs:
+            self._run_id = runs[0].info.run_id
             self._client.update_run(self._run_id, "RUNNING")
         else:
-            made = self._client.create_run(experiment, tags={MARK: arm.id}, run_name=arm.arm)
-            self._run_id = made.info.run_id
+            run = self._client.create_run(experiment, tags={MARK: arm.id}, run_name=arm.arm)
+            self._run_id = run.info.run_id
             self._client.log_dict(self._run_id, dict(arm.config), "settings.json")
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:

@@ -73,9 +73,9 @@ class CurriculumText(BaseTextEnv):  # type: ignore[misc, unused-ignore]
             page = self.rollout.recover()
         over = self.rollout.over
         outcome = self.rollout.end() if over else 0.0
-        told = [] if over else [{"role": "user", "content": page}]
+        messages = [] if over else [{"role": "user", "content": page}]
         return BaseTextEnvStepOutput(
-            observations=told, reward=outcome, done=over, metadata={"success": bool(outcome)}
+            observations=messages, reward=outcome, done=over, metadata={"success": bool(outcome)}
         )
 
     def close(self) -> None:

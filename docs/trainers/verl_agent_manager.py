@@ -118,8 +118,8 @@ class CurriculumManager:
         """Return a prompt per env; GiGPO compares states by ``anchor``."""
         texts = []
         for rollout, past in zip(self.rollouts, self.past, strict=True):
-            told = [message.content for message in rollout.opening]
-            texts.append("\n\n".join([*told, *past[-2 * REMEMBERED :]]))
+            opening = [message.content for message in rollout.opening]
+            texts.append("\n\n".join([*opening, *past[-2 * REMEMBERED :]]))
         return {"text": texts, "image": None, "anchor": list(self.pages)}
 
 

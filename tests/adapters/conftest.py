@@ -30,12 +30,12 @@ def run_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RunIn:
     def run(trainer: str, *arguments: object, timeout_s: float = 3000) -> Told:
         with monkeypatch.context() as patch:
             patch.setenv("COEVO_HOME", str(USERS_HOME))
-            found = find_trainer(TRAINERS[trainer])
-        if not found.python or found.stale:
-            pytest.skip(f"{TRAINERS[trainer].title}: {found.stale}")
+            installation = find_trainer(TRAINERS[trainer])
+        if not installation.python or installation.stale:
+            pytest.skip(f"{TRAINERS[trainer].title}: {installation.stale}")
         shared = {"PYTHONPATH": str(ROOT)} if TRAINERS[trainer].extra else {}
         done = subprocess.run(
-            [found.python, *map(str, arguments)],
+            [installation.python, *map(str, arguments)],
             cwd=tmp_path,
             env={**os.environ, **shared, "OMP_NUM_THREADS": "1"},
             capture_output=True,

@@ -56,14 +56,14 @@ def test_copies_of_a_row_share_a_task_in_whatever_order_they_come() -> None:
 
 def test_a_step_stays_open_until_the_copies_of_all_its_rows_have_come() -> None:
     four, _, curriculum = rollouts(4, per_step=2)
-    told: list[int] = []
-    curriculum.record = lambda groups: told.append(len(groups)) or []  # type: ignore[method-assign, func-returns-value]
+    counts: list[int] = []
+    curriculum.record = lambda groups: counts.append(len(groups)) or []  # type: ignore[method-assign, func-returns-value]
     for _ in range(2):
         for rollout, slot in zip(four, "aabb", strict=True):
             rollout.begin(slot=slot)
         for rollout in four:
             rollout.end()
-    assert told == [2, 2]
+    assert counts == [2, 2]
 
 
 def test_who_stops_talking_is_graded_as_it_stands() -> None:

@@ -29,18 +29,18 @@ def printed(name: str, folder: Path, *arguments: str) -> subprocess.CompletedPro
     return done
 
 
-def shown(name: str) -> str:
+def expected_output(name: str) -> str:
     """Return the output that the page shows for an example."""
     page = (DOCS / "trainers.md").read_text().partition(f"<!-- part trainers/{name} -->")[2]
-    found = re.search(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    assert found
-    return found[1]
+    match = re.search(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert match
+    return match[1]
 
 
 def test_maskable_ppo(tmp_path: Path) -> None:
     """The output has the rows of the page; its numbers depend on the processor."""
     pytest.importorskip("sb3_contrib", reason="pip install coevo-gym[sb3]")
-    text = shown("sb3_maskable_ppo.py")
+    text = expected_output("sb3_maskable_ppo.py")
     done = printed("sb3_maskable_ppo.py", tmp_path, "--steps", "8192")
     assert "rare_share" not in done.stderr
     first = rows_of(done.stdout)
@@ -62,4 +62,4 @@ def rows_of(output: str) -> dict[str, str]:
 
 def test_grpo_with_trl(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="pip install coevo-gym[trl]")
-    assert printed("trl_grpo.py", tmp_path).stdout.endswith(shown("trl_grpo.py"))
+    assert printed("trl_grpo.py", tmp_path).stdout.endswith(expected_output("trl_grpo.py"))

@@ -58,7 +58,7 @@ def little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer:
     )
 
 
-def said_by(trainer: Trainer, code: str) -> str:
+def output_of(trainer: Trainer, code: str) -> str:
     done = subprocess.run(
         [python_of(trainer), "-I", "-c", code],
         capture_output=True,
@@ -70,16 +70,21 @@ def said_by(trainer: Trainer, code: str) -> str:
 
 
 def test_an_environment_is_made_once(little: Trainer, wheels: Path) -> None:
-    found = find_trainer(little)
-    assert (found.here, found.apart, found.python, found.ready) == ({}, {}, "", False)
-    assert str(found) == "not installed: run `coevo install little`"
+    installation = find_trainer(little)
+    assert (installation.here, installation.apart, installation.python, installation.ready) == (
+        {},
+        {},
+        "",
+        False,
+    )
+    assert str(installation) == "not installed: run `coevo install little`"
     assert install_trainer(little, wheels) == folder_of(little)
-    found = find_trainer(little)
-    assert found.ready
-    assert found.apart == {"little-trainer": "1.0"}  # pinned: 2.0 is there, too
-    assert said_by(little, "import little_trainer as l; print(l.VERSION)") == "1.0"
-    assert said_by(little, "import coevo_waiting as w; print(w.__name__)") == "coevo_waiting"
-    assert "No module named 'coevo_gym'" in said_by(little, "import coevo_gym")
+    installation = find_trainer(little)
+    assert installation.ready
+    assert installation.apart == {"little-trainer": "1.0"}  # pinned: 2.0 is there, too
+    assert output_of(little, "import little_trainer as l; print(l.VERSION)") == "1.0"
+    assert output_of(little, "import coevo_waiting as w; print(w.__name__)") == "coevo_waiting"
+    assert "No module named 'coevo_gym'" in output_of(little, "import coevo_gym")
     before = python_of(little).lstat().st_mtime_ns
     install_trainer(little, wheels)
     assert python_of(little).lstat().st_mtime_ns == before
@@ -104,9 +109,9 @@ def test_an_installation_that_fails_is_not_complete(little: Trainer, tmp_path: P
     nothing.mkdir()
     with pytest.raises(EnvBackendError, match=r"must contain the wheels of all .*little\.txt"):
         install_trainer(little, nothing)
-    found = find_trainer(little)
-    assert not found.ready
-    assert "is incomplete: run `coevo install little` again" in str(found)
+    installation = find_trainer(little)
+    assert not installation.ready
+    assert "is incomplete: run `coevo install little` again" in str(installation)
 
 
 def test_a_trainer_that_shares_an_environment_with_us_needs_a_checkout(
@@ -166,9 +171,9 @@ def test_the_commands_know_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         command = [sys.executable, "-m", "coevo_gym.cli", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
-    told = json.loads(coevo("doctor", "--json").stdout)["trainers"]
-    assert set(told) == set(TRAINERS)
-    assert told["rllib"]["apart"] == {}
+    states = json.loads(coevo("doctor", "--json").stdout)["trainers"]
+    assert set(states) == set(TRAINERS)
+    assert states["rllib"]["apart"] == {}
     assert "rllib" in coevo("doctor").stdout
     assert "RLlib has no data" in coevo("install", "rllib", "--data").stderr
     missing = coevo("install", "rlib")

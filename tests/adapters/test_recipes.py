@@ -77,10 +77,10 @@ def assert_practised(session: CurriculumSession, steps: int) -> None:
     assert len(curriculum.groups) == steps * ROWS
     assert all(group.whole for group in curriculum.groups)
     assert {group.task.split for group in curriculum.groups} == {Split.TRAIN}
-    told = session.metrics()
-    assert told["rounds"] >= 2
-    assert told["pool_size"] > 4
-    assert told["signals_boundary"] > 0
+    metrics = session.metrics()
+    assert metrics["rounds"] >= 2
+    assert metrics["pool_size"] > 4
+    assert metrics["signals_boundary"] > 0
     assert not session.outstanding
 
 
@@ -174,9 +174,9 @@ class Client:
             f"{self.address}/{name}", body, {"Content-Type": "application/json"}
         )
         with urllib.request.urlopen(request, timeout=120) as answer:
-            told = json.loads(answer.read())
-        assert told["success"]
-        return told["data"]
+            reply = json.loads(answer.read())
+        assert reply["success"]
+        return reply["data"]
 
     def rollout(self, task_id: str, rng: np.random.Generator) -> float:
         begun = self.ask("create", env_type="toy", task_id=task_id)
@@ -184,11 +184,11 @@ class Client:
         page, over = begun["state"][-1]["content"], False
         assert [message["role"] for message in begun["state"]] == ["system", "user"]
         while not over:
-            said = {"role": "assistant", "content": say(page, rng)}
-            told = self.ask("step", instance_id=instance, messages=said)
-            page, over = told["state"][-1]["content"], told["is_terminated"]
+            chat_message = {"role": "assistant", "content": say(page, rng)}
+            reply = self.ask("step", instance_id=instance, messages=chat_message)
+            page, over = reply["state"][-1]["content"], reply["is_terminated"]
         outcome = self.ask("evaluate", instance_id=instance)
-        assert outcome == told["reward"]
+        assert outcome == reply["reward"]
         assert self.ask("release", instance_id=instance)
         return float(outcome)
 
@@ -200,8 +200,8 @@ def served(app: Any) -> Iterator[Client]:
     ready = threading.Event()
     start = server.startup
 
-    async def started(*arguments: Any, **named: Any) -> None:
-        await start(*arguments, **named)
+    async def started(*arguments: Any, **kwargs: Any) -> None:
+        await start(*arguments, **kwargs)
         ready.set()
 
     server.startup = started
@@ -239,8 +239,8 @@ def test_agentevolvers_env_service(tmp_path: Path) -> None:
         held_out = client.ask("get_env_profile", env_type="toy", params={"split": "val"})
         assert client.rollout(held_out[0], rng) in (0.0, 1.0)
         assert session.counts == counts
-        told = client.ask("load", params={"name": "step_2"})
-        assert told["groups"] == 2 * ROWS
+        reply = client.ask("load", params={"name": "step_2"})
+        assert reply["groups"] == 2 * ROWS
         session.evolve()  # an explorer steps envs, too
         with broken_at(1):
             assert client.rollout(places[0], rng) in (0.0, 1.0)

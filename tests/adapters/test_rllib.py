@@ -37,8 +37,8 @@ def test_a_node_that_is_killed_loses_its_leases_only(run_in: RunIn) -> None:
     assert killed["lost"] == 1
     assert after["lapsed"] >= 1
     assert after["groups"] > trained["groups"]
-    for told in (killed, after):
-        ends = sum(told[how] for how in ("reported", "given_back", "lapsed", "out"))
-        assert told["taken"] == ends
-        assert told["unknown"] == told["double"] == 0
+    for counts in (killed, after):
+        ends = sum(counts[how] for how in ("reported", "given_back", "lapsed", "out"))
+        assert counts["taken"] == ends
+        assert counts["unknown"] == counts["double"] == 0
     assert over["over"]

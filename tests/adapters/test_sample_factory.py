@@ -50,39 +50,41 @@ def test_policy_and_curriculum_are_trained_saved_and_resumed_together(
     run_in: RunIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with served(tmp_path / "first.db", monkeypatch) as tickets:
-        curriculum = told(run_in("sample-factory", *TRAIN, "--train_for_env_steps=1500"))
+        curriculum = last_metrics(run_in("sample-factory", *TRAIN, "--train_for_env_steps=1500"))
         assert curriculum["rounds"] >= 2
         assert curriculum["evolved"] > 0
         assert curriculum["pool_size"] > 100
         assert sum(curriculum[name] for name in SIGNALS) > 0
         assert reported(tmp_path) >= 1500
 
-        before = counted(tickets)
+        before = ticket_counts(tickets)
         (evaluated,) = run_in("sample-factory", *EVALUATE)
         assert evaluated["split"] == "val"
-        assert counted(tickets) == before
+        assert ticket_counts(tickets) == before
 
     # A server that knows nothing of it goes on where the policy's checkpoint does.
     with served(tmp_path / "second.db", monkeypatch) as tickets:
         steps = reported(tmp_path)
-        more = told(run_in("sample-factory", *TRAIN, f"--train_for_env_steps={steps + 300}"))
+        more = last_metrics(
+            run_in("sample-factory", *TRAIN, f"--train_for_env_steps={steps + 300}")
+        )
         assert reported(tmp_path) >= steps + 300
         assert more["groups"] > curriculum["groups"]
         assert more["pool_size"] >= curriculum["pool_size"]
         assert tickets.metrics()["tickets_unknown"] == 0
 
 
-def counted(tickets: TicketClient) -> dict[str, float]:
+def ticket_counts(tickets: TicketClient) -> dict[str, float]:
     """How many tickets were taken, and what became of them."""
     numbers = {k: v for k, v in tickets.metrics().items() if k.startswith("tickets_")}
     assert numbers
     return numbers
 
 
-def told(lines: list[dict[str, Any]]) -> dict[str, Any]:
+def last_metrics(lines: list[dict[str, Any]]) -> dict[str, Any]:
     """What was last said about the curriculum."""
-    found: dict[str, Any] = lines[-1]["curriculum"]
-    return found
+    metrics: dict[str, Any] = lines[-1]["curriculum"]
+    return metrics
 
 
 def reported(folder: Path) -> int:

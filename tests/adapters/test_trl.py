@@ -74,9 +74,9 @@ def begin(plug: TRLPlug, *, n_generations: int = K, world_size: int = 1) -> None
 def test_several_processes_are_refused_with_a_way_that_works() -> None:
     plug, _ = make_plug()
     plug.environment()
-    with pytest.raises(ConfigError, match=r"of the 2 processes .*Train in one process") as said:
+    with pytest.raises(ConfigError, match=r"of the 2 processes .*Train in one process") as error:
         begin(plug, world_size=2)
-    assert "coevo serve" not in str(said.value)
+    assert "coevo serve" not in str(error.value)
 
 
 def test_what_is_missing_is_named_before_the_first_step() -> None:
@@ -106,9 +106,9 @@ def test_one_line_makes_the_session_and_rows_of_a_users_own_work() -> None:
     mine = TRLPlug(sums.env_id, curriculum="sec", group_size=2)
     copies = [mine.environment() for _ in range(2)]
     begin(mine, n_generations=2)
-    told = [env.reset(**mine.rows(1)[0]) for env in copies]
-    assert told[0] == told[1], "copies of a row get the same task"
-    number = int(told[0].rpartition("is ")[2].removesuffix(" + 1?"))
+    observations = [env.reset(**mine.rows(1)[0]) for env in copies]
+    assert observations[0] == observations[1], "copies of a row get the same task"
+    number = int(observations[0].rpartition("is ")[2].removesuffix(" + 1?"))
     for env, answer in zip(copies, (number + 1, "words"), strict=True):
         env.act(str(answer))
     assert [env.get_reward() for env in copies] == [1.0, 0.0]
@@ -122,9 +122,9 @@ def test_a_fault_is_kept_from_the_model_and_from_the_reward(
     env = plug.environment()
     begin(plug)
     row = plug.rows(1)[0]
-    told = env.reset(**row)
-    assert "act" in told
-    assert "Press buttons." in told
+    observation = env.reset(**row)
+    assert "act" in observation
+    assert "Press buttons." in observation
 
     def broken(self: Any, action: str) -> Any:
         raise EnvBackendError("the engine is gone")
@@ -248,8 +248,8 @@ def test_it_learns_the_pool_grows_and_evaluation_stays_out(tmp_path: Path) -> No
     versions = [{t.policy_version for t in g.trajectories} for g in curriculum.groups]
     assert versions == [{step} for step in range(5) for _ in range(ROWS)]
     outcomes = [t.success for group in curriculum.groups for t in group.trajectories]
-    told = [line["rewards/Environment/mean"] for line in log if "loss" in line]
-    assert sum(told) / len(told) == pytest.approx(sum(outcomes) / len(outcomes))
+    rewards = [line["rewards/Environment/mean"] for line in log if "loss" in line]
+    assert sum(rewards) / len(rewards) == pytest.approx(sum(outcomes) / len(outcomes))
     assert 0 < sum(outcomes) < len(outcomes)
     assert {signal.kind for signal in curriculum.fired}
     assert run.plug.session.metrics()["pool_size"] > 4

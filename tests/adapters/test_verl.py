@@ -62,9 +62,9 @@ def run(*arguments: str) -> str:
         timeout=1800,
         check=False,
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said[-6000:]
-    return said
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-6000:]
+    return output
 
 
 # What is told to the workers.
@@ -114,47 +114,47 @@ class Told:
 
 def learner(tmp_path: Path, **settings: Any) -> tuple[VerlLearner, Told]:
     model = LanguageModel(ModelConfig(path=str(make_tiny_llama(tmp_path)), device="cpu"))
-    told = Told({name: weight + 1 for name, weight in model.model.state_dict().items()})
-    return VerlLearner(model, GRPOConfig(**settings), told), told
+    workers = Told({name: weight + 1 for name, weight in model.model.state_dict().items()})
+    return VerlLearner(model, GRPOConfig(**settings), workers), workers
 
 
 def test_an_update_is_told_once_and_its_weights_are_taken_over(tmp_path: Path) -> None:
-    made, told = learner(tmp_path / "m", epochs=2, minibatches=2, kl_coef=0.0)
+    verl_learner, workers = learner(tmp_path / "m", epochs=2, minibatches=2, kl_coef=0.0)
     token = TokenDecision((1, 2), (3, 4), (-0.5, -0.25))
-    metrics = made.update([group(trajectory([token], success=True), trajectory([token]))])
-    assert told.told[0] == ("begin", False)
-    _, rows, work = told.told[1]
+    metrics = verl_learner.update([group(trajectory([token], success=True), trajectory([token]))])
+    assert workers.told[0] == ("begin", False)
+    _, rows, work = workers.told[1]
     assert len(rows) == 2
     assert len(work.orders) == 4
     assert sorted(i for order in work.orders for i in order) == [0, 0, 1, 1]
     assert work.total == 2.0  # four sampled tokens in two minibatches
     assert (metrics["loss"], metrics["nonfinite_steps"]) == (1.0, 1.0)
-    assert made.version == made.updates == 1
-    weight = made.policy.model.state_dict()["model.norm.weight"]
-    assert torch.equal(weight, told.weights["model.norm.weight"])
+    assert verl_learner.version == verl_learner.updates == 1
+    weight = verl_learner.policy.model.state_dict()["model.norm.weight"]
+    assert torch.equal(weight, workers.weights["model.norm.weight"])
 
 
 def test_old_logprobs_of_stale_groups_are_recomputed(tmp_path: Path) -> None:
     token = TokenDecision((1, 2), (3, 4), (-0.5, -0.25))
     both = group(trajectory([token], success=True), trajectory([token]))
     stale = [dataclasses.replace(both, max_staleness=1)]
-    made, told = learner(tmp_path / "m", kl_coef=0.0)
+    verl_learner, workers = learner(tmp_path / "m", kl_coef=0.0)
     with pytest.raises(ConfigError, match="old_logprobs = 'recomputed'"):
-        made.update(stale)
-    assert [call[0] for call in told.told] == ["begin"]
-    made, _ = learner(tmp_path / "n", kl_coef=0.0, old_logprobs="recomputed")
-    assert made.update(stale)["loss"] == 1.0
+        verl_learner.update(stale)
+    assert [call[0] for call in workers.told] == ["begin"]
+    verl_learner, _ = learner(tmp_path / "n", kl_coef=0.0, old_logprobs="recomputed")
+    assert verl_learner.update(stale)["loss"] == 1.0
 
 
 def test_what_workers_cannot_do_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="averaged weights"):
         learner(tmp_path / "m", average=0.9)
-    made, told = learner(tmp_path / "m")
-    told.weights = {}
+    verl_learner, workers = learner(tmp_path / "m")
+    workers.weights = {}
     with pytest.raises(ConfigError, match="the same model"):
-        made.take_over()
+        verl_learner.take_over()
     with pytest.raises(StoreError, match="written last"):
-        made.load(tmp_path)
+        verl_learner.load(tmp_path)
     with pytest.raises(ConfigError, match="torchrun"):
         TorchrunWorkers(tmp_path / "m", GRPOConfig(), Sharding(device="cpu", dtype="fp32"))
 
@@ -170,15 +170,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / f"found-{name}.json").read_text())
-    return found
+    results: dict[str, Any] = json.loads((folder / f"found-{name}.json").read_text())
+    return results
 
 
-def assert_equal_to_our_learner(found: dict[str, Any]) -> None:
-    assert found["moved"] > 1e-2
-    assert found["apart"] < 1e-5
-    assert len(found["theirs"]) == len(found["ours"]) == 5
-    for theirs, ours in zip(found["theirs"], found["ours"], strict=True):
+def assert_equal_to_our_learner(results: dict[str, Any]) -> None:
+    assert results["moved"] > 1e-2
+    assert results["apart"] < 1e-5
+    assert len(results["theirs"]) == len(results["ours"]) == 5
+    for theirs, ours in zip(results["theirs"], results["ours"], strict=True):
         assert ours["clip_fraction"] > 0.05
         names = {"loss", "policy_loss", "kl", "clip_fraction", "grad_norm", "lr", "importance"}
         for name in names | {"importance_capped_share", "sampler_kl", "tokens_sampled"}:
@@ -198,9 +198,9 @@ def test_two_processes_learn_what_one_learns_and_go_on_from_their_shards(folder:
         shards
     )
     run(*TORCHRUN, str(folder), "on")
-    found = read(folder, "torchrun-on")
-    assert len(found["theirs"]) == 2  # of five, from step 3 on
-    assert found["apart"] < 1e-6
+    results = read(folder, "torchrun-on")
+    assert len(results["theirs"]) == 2  # of five, from step 3 on
+    assert results["apart"] < 1e-6
 
 
 @pytest.mark.slow

@@ -19,8 +19,8 @@ def make_tiny_qwen(template: str, seed: int = 0) -> tuple[Any, Any]:
         template: the chat template; Qwen3's, so that TRL knows how to parse tool calls.
         seed: of the weights.
     """
-    said = [tool_call(action) for action in ("done", *(f"press {c}" for c in toy.COLOURS))]
-    return tiny_chat_model(template, texts=(toy.PROMPT, *said), seed=seed)
+    answers = [tool_call(action) for action in ("done", *(f"press {c}" for c in toy.COLOURS))]
+    return tiny_chat_model(template, texts=(toy.PROMPT, *answers), seed=seed)
 
 
 def tool_call(action: str) -> str:
@@ -46,8 +46,8 @@ class HeldToOptions:
         self._known: dict[str, list[list[int]]] = {}
 
     def __call__(self, _: int, ids: Any) -> list[int]:
-        context, _, said = self._tokenizer.decode(ids).rpartition(HEAD)
-        n = len(self._ids(said)) if said else 0
+        context, _, answer = self._tokenizer.decode(ids).rpartition(HEAD)
+        n = len(self._ids(answer)) if answer else 0
         so_far = ids[len(ids) - n :].tolist() if n else []
         if context not in self._known:
             self._known[context] = [self._ids(option) for option in options(context)]
@@ -57,5 +57,5 @@ class HeldToOptions:
         ]
 
     def _ids(self, text: str) -> list[int]:
-        found: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        return found
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids

@@ -121,18 +121,18 @@ def lead(launcher: str, folder: Path, workers: Workers, goes_on: bool) -> None:
         saved if goes_on else None,
     )
     if goes_on:
-        ours, told = torch.load(folder / f"end-{launcher}.pt"), []
+        ours, steps = torch.load(folder / f"end-{launcher}.pt"), []
     else:
         torch.save(theirs, folder / f"end-{launcher}.pt")
         ours, local = run(
             model, lambda policy: GRPO(policy, SETTINGS, credit=Credit(alternate)), None, None
         )
-        told = local.steps
+        steps = local.steps
     apart = max(float((ours[name] - theirs[name]).abs().max()) for name in ours)
     start = TransformersPolicy(ModelConfig(path=str(model), device="cpu")).model.state_dict()
     moved = max(float((start[name] - theirs[name]).abs().max()) for name in start)
-    found = {"apart": apart, "moved": moved, "theirs": events.steps, "ours": told}
-    (folder / f"found-{launcher}{'-on' * goes_on}.json").write_text(json.dumps(found))
+    results = {"apart": apart, "moved": moved, "theirs": events.steps, "ours": steps}
+    (folder / f"found-{launcher}{'-on' * goes_on}.json").write_text(json.dumps(results))
 
 
 def main(launcher: str, name: str, goes_on: bool) -> None:

@@ -230,8 +230,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _do(self, behaviour: Say | Refuse | Raw | Flood | Drop) -> None:
         match behaviour:
             case Say():
-                read, written = behaviour.usage or (0, 0)
-                self.server.fake.count(prompt_tokens=read, completion_tokens=written)
+                n_prompt, n_completion = behaviour.usage or (0, 0)
+                self.server.fake.count(prompt_tokens=n_prompt, completion_tokens=n_completion)
                 self._send(200, json.dumps(_completion(self.server.fake.model, behaviour)).encode())
             case Refuse(status, message, code, kind, headers):
                 error = {"message": message, "type": kind, "param": None, "code": code}
@@ -277,11 +277,11 @@ def _completion(model: str, say: Say) -> dict[str, Any]:
         "choices": [choice],
     }
     if say.usage is not None:
-        sent, answered = say.usage
+        n_prompt, n_completion = say.usage
         completion["usage"] = {
-            "prompt_tokens": sent,
-            "completion_tokens": answered,
-            "total_tokens": sent + answered,
+            "prompt_tokens": n_prompt,
+            "completion_tokens": n_completion,
+            "total_tokens": n_prompt + n_completion,
         }
     return completion
 

@@ -111,7 +111,7 @@ def test_an_answer_that_was_cut_has_only_complete_actions(
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         (
             "<|channel|>analysis<|message|>Buy?<|end|><|start|>assistant<|channel|>final<|message|>go",
@@ -122,8 +122,8 @@ def test_an_answer_that_was_cut_has_only_complete_actions(
         ("cat: <|channel|>final<|message|>x", "cat: <|channel|>final<|message|>x"),
     ],
 )
-def test_only_the_final_channel_is_said(answer: str, said: str) -> None:
-    assert without_thoughts(answer) == said
+def test_only_the_final_channel_is_said(answer: str, expected: str) -> None:
+    assert without_thoughts(answer) == expected
 
 
 @pytest.mark.parametrize(

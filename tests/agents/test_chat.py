@@ -105,10 +105,10 @@ def exchange(task: Task, answers: Sequence[str]) -> list[str]:
     for n in range(1, len(answers) + 1):
         pressed = " ".join(a.removeprefix("press ") for a in task.solution[:n])
         texts.append(f"{task.instruction} Pressed: {pressed}.")
-    told = [SYSTEM, f"{task.instruction}\n{texts[0]}"]
+    contents = [SYSTEM, f"{task.instruction}\n{texts[0]}"]
     for answer, text in zip(answers, texts[1:], strict=True):
-        told += [answer, text]
-    return told
+        contents += [answer, text]
+    return contents
 
 
 def script_of(task: Task, last: str | Finish | None = None) -> dict[tuple[str, ...], str | Finish]:
@@ -161,15 +161,15 @@ class TestEpisodes:
     def test_live_episodes_ask_in_one_batch(self, envs: EnvPool) -> None:
         tasks = TRAIN[:3]
         policy = Scripted({k: v for task in tasks for k, v in script_of(task).items()})
-        found = run(ChatAgent(policy, TOY), tasks, envs)
-        assert all(trajectory and trajectory.success for trajectory in found.trajectories)
+        result = run(ChatAgent(policy, TOY), tasks, envs)
+        assert all(trajectory and trajectory.success for trajectory in result.trajectories)
         assert [len(batch) for batch in policy.batches] == [3] * 4
 
     def test_a_full_context_cuts_its_own_episode_only(self, envs: EnvPool) -> None:
         tasks = TRAIN[:2]
         policy = Scripted(script_of(tasks[0], Finish.OVERFLOW) | script_of(tasks[1]))
-        found = run(ChatAgent(policy, TOY), tasks, envs)
-        full, other = found.trajectories
+        result = run(ChatAgent(policy, TOY), tasks, envs)
+        full, other = result.trajectories
         assert full is not None
         assert other is not None
         assert (full.end_reason, full.success) == (EndReason.CONTEXT_OVERFLOW, False)
@@ -177,7 +177,7 @@ class TestEpisodes:
         assert full.actions == tasks[0].solution[:2]
         assert all(isinstance(step.decision, TokenDecision) for step in full.steps)
         assert (other.end_reason, other.success) == (EndReason.SOLVED, True)
-        assert found.env_steps == 2 + 4
+        assert result.env_steps == 2 + 4
 
     def test_a_budget_that_forbids_a_request_cuts_its_own_episode_only(self, envs: EnvPool) -> None:
         tasks = TRAIN[:2]
@@ -193,12 +193,12 @@ class TestEpisodes:
     def test_a_lost_answer_loses_its_own_episode_only(self, envs: EnvPool) -> None:
         tasks = TRAIN[:2]
         policy = Scripted(script_of(tasks[0], Finish.LOST) | script_of(tasks[1]))
-        found = run(ChatAgent(policy, TOY), tasks, envs)
-        assert found.trajectories[0] is None
-        assert isinstance(found.faults[0], ModelError)
-        assert found.trajectories[1] is not None
-        assert found.trajectories[1].success
-        assert found.env_steps == 2 + 4
+        result = run(ChatAgent(policy, TOY), tasks, envs)
+        assert result.trajectories[0] is None
+        assert isinstance(result.faults[0], ModelError)
+        assert result.trajectories[1] is not None
+        assert result.trajectories[1].success
+        assert result.env_steps == 2 + 4
 
     def test_a_spent_token_budget_ends_an_episode(self, envs: EnvPool) -> None:
         answer = "<action>press red</action>"
@@ -260,14 +260,14 @@ def test_a_window_and_a_managed_context_by_their_settings() -> None:
     history = tuple(PastStep(f"{n}.", f"do {n}") for n in range(5))
     view = View("Press red.", "Now.", history=history)
 
-    def told(config: ChatConfig) -> list[str]:
+    def contents_of(config: ChatConfig) -> list[str]:
         messages = ChatAgent(Fixed(""), TOY, config).messages(view)
         return [message.content for message in messages]
 
-    assert len(told(ChatConfig())) == 1 + 11
-    assert len(told(ChatConfig(history="window", window_turns=1))) == 1 + 3
-    assert len(told(ChatConfig(history="recent", window_turns=1))) == 1 + 3
-    assert "make room" in told(ChatConfig(history="self_managed", managed_chars=10))[-1]
+    assert len(contents_of(ChatConfig())) == 1 + 11
+    assert len(contents_of(ChatConfig(history="window", window_turns=1))) == 1 + 3
+    assert len(contents_of(ChatConfig(history="recent", window_turns=1))) == 1 + 3
+    assert "make room" in contents_of(ChatConfig(history="self_managed", managed_chars=10))[-1]
 
 
 class Notes(Fixed):
@@ -415,8 +415,8 @@ class Reciting:
         assert isinstance(prompt, Prompt)
         action = self.actions[len(self.prompts)]
         self.prompts.append(prompt.messages)
-        said = action if self.form == "text" else f"Let me see. <action>{action}</action>"
-        answer = f"<think>Step {len(self.prompts)}.</think>\n{said}"
+        body = action if self.form == "text" else f"Let me see. <action>{action}</action>"
+        answer = f"<think>Step {len(self.prompts)}.</think>\n{body}"
         return [Completion(answer, sampled(prompt, answer))]
 
 

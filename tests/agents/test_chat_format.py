@@ -84,12 +84,12 @@ TEMPLATES = {
 
 
 def tokenizer(template: str = CHATML) -> Any:
-    made = make_tiny_tokenizer()
+    tiny_tokenizer = make_tiny_tokenizer()
     special = ["<|start|>", "<|end|>", "<|turn|>", "<|channel|>", "<|message|>"]
-    made.add_special_tokens({"additional_special_tokens": special})
-    made.add_tokens(["<think>", "</think>"])
-    made.chat_template = template
-    return made
+    tiny_tokenizer.add_special_tokens({"additional_special_tokens": special})
+    tiny_tokenizer.add_tokens(["<think>", "</think>"])
+    tiny_tokenizer.chat_template = template
+    return tiny_tokenizer
 
 
 @pytest.fixture(scope="module", params=TEMPLATES)
@@ -99,13 +99,13 @@ def format_(request: pytest.FixtureRequest) -> ChatFormat:
 
 def as_template(format_: ChatFormat, messages: list[Message]) -> list[int]:
     """The ids of the template's own text."""
-    made = format_.tokenizer.apply_chat_template(
+    ids = format_.tokenizer.apply_chat_template(
         [{"role": m.role, "content": m.content} for m in messages],
         add_generation_prompt=True,
         return_dict=False,
     )
-    assert isinstance(made, list)
-    return made
+    assert isinstance(ids, list)
+    return ids
 
 
 def lead_of(format_: ChatFormat) -> str:
@@ -182,11 +182,11 @@ def test_a_cut_answer_gets_its_end_once(format_: ChatFormat) -> None:
 def test_an_answer_without_ids_is_written_as_a_demonstration_is(format_: ChatFormat) -> None:
     if any(format_.tokenizer.chat_template == t for t in (OPENS, OPENS_LAST, CHANNELS)):
         pytest.skip("earlier answers begin or end in another way")
-    said = "<think>\nhm\n</think>\n\n take apple 2 "
-    messages = [*OPENING, Message("assistant", said), Message("user", "go")]
+    answer = "<think>\nhm\n</think>\n\n take apple 2 "
+    messages = [*OPENING, Message("assistant", answer), Message("user", "go")]
     sampled = [
         *OPENING,
-        Message("assistant", said, format_.answer_ids(said)),
+        Message("assistant", answer, format_.answer_ids(answer)),
         Message("user", "go"),
     ]
     assert format_.prompt_ids(messages) == format_.prompt_ids(sampled)
@@ -208,8 +208,8 @@ def test_a_demonstration_ends_the_thought_that_the_prompt_opens(template: str, l
 @pytest.mark.parametrize("template", [OPENS, OPENS_LAST])
 def test_an_earlier_thought_has_its_opening(template: str) -> None:
     format_ = ChatFormat(tokenizer(template))
-    for said in ("Hm.</think>go", "<think>\nHm.</think>go"):
-        chat = [*OPENING, Message("assistant", said), Message("user", "on")]
+    for answer in ("Hm.</think>go", "<think>\nHm.</think>go"):
+        chat = [*OPENING, Message("assistant", answer), Message("user", "on")]
         text = format_.tokenizer.decode(list(format_.prompt_ids(chat)))
         assert "<|im_start|>assistant\n<think>\nHm.</think>go<|im_end|>" in text
 
@@ -241,10 +241,12 @@ def test_a_date_in_the_template_does_not_follow_the_clock(
 
 
 def test_a_prompt_with_other_ids_than_the_tokenizers_own_is_refused() -> None:
-    made = tokenizer(CHATML.replace("<|im_end|>\n", " <|im_end|>\n"))
-    made.add_special_tokens({"eos_token": AddedToken("<|im_end|>", lstrip=True, special=True)})
+    tiny_tokenizer = tokenizer(CHATML.replace("<|im_end|>\n", " <|im_end|>\n"))
+    tiny_tokenizer.add_special_tokens(
+        {"eos_token": AddedToken("<|im_end|>", lstrip=True, special=True)}
+    )
     with pytest.raises(ModelError, match="other token ids than the whole prompt"):
-        ChatFormat(made)
+        ChatFormat(tiny_tokenizer)
 
 
 def test_contents_cannot_forge_a_turn(format_: ChatFormat) -> None:
@@ -275,10 +277,12 @@ def test_decode_leaves_the_end_of_turn_out(format_: ChatFormat) -> None:
 
 
 def test_the_end_of_a_turn_is_not_always_the_end_of_text() -> None:
-    made = tokenizer(HEADERS)
-    format_ = ChatFormat(made)
-    assert format_.stop_ids == tuple(made.convert_tokens_to_ids(["<|turn|>", "<|im_end|>"]))
-    assert ChatFormat(tokenizer(CHATML)).stop_ids == (made.eos_token_id,)
+    tiny_tokenizer = tokenizer(HEADERS)
+    format_ = ChatFormat(tiny_tokenizer)
+    assert format_.stop_ids == tuple(
+        tiny_tokenizer.convert_tokens_to_ids(["<|turn|>", "<|im_end|>"])
+    )
+    assert ChatFormat(tokenizer(CHATML)).stop_ids == (tiny_tokenizer.eos_token_id,)
 
 
 @pytest.mark.parametrize(
@@ -321,11 +325,11 @@ def test_no_text_of_256_episodes_of_30_turns_is_tokenised_twice(
     format_, texts = ChatFormat(tokenizer()), list[str]()
     encode = format_.tokenizer.encode
 
-    def counted(text: str, **settings: Any) -> Any:
+    def count_and_encode(text: str, **settings: Any) -> Any:
         texts.append(text)
         return encode(text, **settings)
 
-    monkeypatch.setattr(format_.tokenizer, "encode", counted)
+    monkeypatch.setattr(format_.tokenizer, "encode", count_and_encode)
     chats: list[list[Message]] = [[] for _ in range(256)]
     for turn in range(30):
         for number, chat in enumerate(chats):

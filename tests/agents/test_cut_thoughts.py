@@ -60,25 +60,25 @@ def test_a_cut_thought_is_no_action(benchmark: str, thinking: bool) -> None:
 
 @pytest.mark.parametrize("benchmark", THOUGHTS)
 def test_an_answer_after_its_thought_is_an_action(benchmark: str) -> None:
-    said = THOUGHTS[benchmark]
-    for whole in (f"Hm.</think>{said}", f"<think>Hm.</think>{said}"):
+    answer = THOUGHTS[benchmark]
+    for whole in (f"Hm.</think>{answer}", f"<think>Hm.</think>{answer}"):
         assert action(benchmark, whole, None, Finish.STOP)
         assert action(benchmark, whole, None, Finish.LENGTH)
-    assert action(benchmark, said, DECISION, Finish.LENGTH)
+    assert action(benchmark, answer, DECISION, Finish.LENGTH)
 
 
 def test_a_cut_thought_calls_nothing_and_runs_nothing() -> None:
     assert parse_message(action("bfcl", THOUGHTS["bfcl"], None, Finish.LENGTH)) == ()
     half = "apis.venmo.pay(500)\napis.venmo.ref"
-    for said in (half, f"```python\n{half}"):
-        assert code_of(action("appworld", said, DECISION, Finish.LENGTH)) == ""
+    for text in (half, f"```python\n{half}"):
+        assert code_of(action("appworld", text, DECISION, Finish.LENGTH)) == ""
     assert code_of(action("appworld", half, DECISION, Finish.STOP)) == half
 
 
-@pytest.mark.parametrize(("said", "done"), [("go to shelf 1", ""), ("look\nI wi", "look")])
-def test_a_cut_command_is_no_action_unless_its_line_has_ended(said: str, done: str) -> None:
-    assert action("alfworld_short", said, DECISION, Finish.LENGTH) == done
-    assert action("alfworld_short", said, DECISION, Finish.STOP) == said
+@pytest.mark.parametrize(("answer", "done"), [("go to shelf 1", ""), ("look\nI wi", "look")])
+def test_a_cut_command_is_no_action_unless_its_line_has_ended(answer: str, done: str) -> None:
+    assert action("alfworld_short", answer, DECISION, Finish.LENGTH) == done
+    assert action("alfworld_short", answer, DECISION, Finish.STOP) == answer
 
 
 @pytest.fixture(scope="module", params=[OPENS, OPENS_LAST, OPENS_ALL, CHANNELS])
@@ -95,11 +95,11 @@ def policy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_a_completion_begins_with_the_thought_that_the_prompt_opens(policy: Any) -> None:
-    (said,) = policy.generate([Prompt((Message("user", "Hello?"),), Sampling(1.0, 4))])
-    assert said.finish is Finish.LENGTH
-    end = policy.tokenizer.decode(list(said.decision.prompt_ids))
+    (completion,) = policy.generate([Prompt((Message("user", "Hello?"),), Sampling(1.0, 4))])
+    assert completion.finish is Finish.LENGTH
+    end = policy.tokenizer.decode(list(completion.decision.prompt_ids))
     assert end.endswith(policy.format.opened)
-    assert said.text == policy.format.opened + policy.format.decode(said.decision.ids)
+    assert completion.text == policy.format.opened + policy.format.decode(completion.decision.ids)
     assert bool(policy.format.opened) == (policy.tokenizer.chat_template != CHANNELS)
 
 
@@ -111,8 +111,8 @@ def test_earlier_answers_and_demonstrations_are_outside_of_thoughts(policy: Any)
         return_dict=False,
     )
     assert list(policy.format.prompt_ids([*asked, asked[0]])) == own
-    shown = policy.encode_demonstration(asked[:1], asked[1].content)
-    text = policy.tokenizer.decode(list(shown.prompt_ids + shown.ids))
+    demonstration = policy.encode_demonstration(asked[:1], asked[1].content)
+    text = policy.tokenizer.decode(list(demonstration.prompt_ids + demonstration.ids))
     before = text.partition("<action>")[0]
     assert before.count("<think>") == before.count("</think>")
     assert before.endswith(("</think>\n\n", "final<|message|>"))

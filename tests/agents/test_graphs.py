@@ -26,7 +26,7 @@ DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 _MADE: dict[tuple[str, str], tuple[Any, GraphDecoder]] = {}
 
 
-def made(name: str, device: str) -> tuple[Any, GraphDecoder]:
+def model_and_decoder(name: str, device: str) -> tuple[Any, GraphDecoder]:
     """A model in fp64, so that rounding decides no draw, and a decoder for all examples."""
     if (name, device) not in _MADE:
         with torch.random.fork_rng():
@@ -73,7 +73,7 @@ asks = st.builds(
 def test_answers_equal_those_without_a_decoder(
     name: str, device: str, asked: list[Ask], seed: int, cached: int
 ) -> None:
-    model, decoder = made(name, device)
+    model, decoder = model_and_decoder(name, device)
     same(sample(model, asked, seed, decoder, cached), sample(model, asked, seed, None, cached))
 
 
@@ -81,9 +81,9 @@ def test_answers_equal_those_without_a_decoder(
 def test_a_batch_gets_more_slots_and_fewer_rows(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graphs, "_LEAST_SLOTS", 8)
+    monkeypatch.setattr(graphs, "_MIN_SLOTS", 8)
     monkeypatch.setattr(graphs, "_ROOM", 4)
-    model, _ = made("llama", device)
+    model, _ = model_and_decoder("llama", device)
     decoder = graph_decoder(model)
     assert decoder is not None
     asked = [Ask((1 + i, 2, 3), 1.0, 10 * i + 1) for i in range(7)]
@@ -96,17 +96,17 @@ def test_a_batch_gets_more_slots_and_fewer_rows(
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_new_weights_are_used(device: str) -> None:
-    model, decoder = made("llama", device)
+    model, decoder = model_and_decoder("llama", device)
     asked = [Ask((5, 6, 7), 0.0, 20)]
     before = sample(model, asked, 0, decoder)
     weight = model.lm_head.weight
-    kept = weight.detach().clone()
+    original = weight.detach().clone()
     with torch.no_grad():
         weight.copy_(weight.roll(1, 0))
     after = sample(model, asked, 0, decoder)
     wanted = sample(model, asked, 0, None)
     with torch.no_grad():
-        weight.copy_(kept)
+        weight.copy_(original)
     same(after, wanted)
     assert after != before
 
@@ -118,14 +118,14 @@ def test_a_model_that_cannot_be_recorded_is_sampled_without_graphs(
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
     monkeypatch.setattr(GraphDecoder, "_recorded", fail)
-    model, _ = made("llama", "cpu")
+    model, _ = model_and_decoder("llama", "cpu")
     decoder = graph_decoder(model)
     asked = [Ask((1, 2), 1.0, 9), Ask((3,), 1.0, 9)]
     with caplog.at_level(logging.WARNING, "coevo_gym"):
         for _ in range(2):
             same(sample(model, asked, 1, decoder), sample(model, asked, 1, None))
-    said = [record.getMessage() for record in caplog.records]
-    assert said == [
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [
         "sampling without CUDA graphs, reason=operation not permitted when stream is capturing"
     ]
 

@@ -125,13 +125,13 @@ def test_the_sampler_is_nearer_to_the_learner_than_rounding(pair: Pair) -> None:
 
 def test_gradients_point_where_those_in_fp32_do(pair: Pair) -> None:
     config = GRPOConfig(lr=1e-12, epochs=1, kl_coef=0, max_grad_norm=1e9)
-    found = []
+    gradients = []
     for policy in (pair.exact, pair.half):
         metrics = GRPO(policy, config).update(pair.groups())
         assert metrics["clip_fraction"] < 0.02
-        found.append(gradient(policy))
-    norms = [one.norm() for one in found]
-    assert torch.dot(*found) / (norms[0] * norms[1]) > 0.98
+        gradients.append(gradient(policy))
+    norms = [one.norm() for one in gradients]
+    assert torch.dot(*gradients) / (norms[0] * norms[1]) > 0.98
     assert (norms[1] / norms[0]).item() == pytest.approx(1.0, abs=0.05)
 
 

@@ -57,14 +57,14 @@ def decision(number: int, n: int = 2) -> TokenDecision:
 def view_of(answers: Sequence[str], instruction: str = "Press red.") -> View:
     """An episode in which these were the answers so far."""
     history: list[PastStep] = []
-    for number, said in enumerate(answers, start=1):
+    for number, answer in enumerate(answers, start=1):
         info = FrozenDict({"n": number})
-        history.append(PastStep(f"It is {number}.", f"do {number}", said, decision(number), info))
+        history.append(PastStep(f"It is {number}.", f"do {number}", answer, decision(number), info))
     now = len(answers) + 1
     return View(instruction, f"It is {now}.", FrozenDict({"n": now}), tuple(history))
 
 
-def shown(context: Context, answers: Sequence[str]) -> tuple[Message, ...]:
+def messages_of(context: Context, answers: Sequence[str]) -> tuple[Message, ...]:
     return context(Conversation(view_of(answers), TOY))
 
 
@@ -86,8 +86,8 @@ ANSWERS = st.lists(st.lists(PIECES, max_size=8).map("".join), max_size=7)
 def test_a_chat_is_a_system_message_and_then_user_and_assistant_in_turn(
     name: str, answers: list[str]
 ) -> None:
-    messages = shown(CONTEXTS[name], answers)
-    assert messages == shown(CONTEXTS[name], answers)
+    messages = messages_of(CONTEXTS[name], answers)
+    assert messages == messages_of(CONTEXTS[name], answers)
     assert [message.role for message in messages] == [
         "system",
         *["user", "assistant"] * (len(messages) // 2 - 1),
@@ -141,7 +141,9 @@ class TestCausal:
 
 
 def test_reasoning_drops_thoughts_and_their_ids() -> None:
-    messages = shown(reasoning, ["<think>red?</think>\n<action>press red</action>", "<action>done"])
+    messages = messages_of(
+        reasoning, ["<think>red?</think>\n<action>press red</action>", "<action>done"]
+    )
     assert [message for message in messages if message.role == "assistant"] == [
         Message("assistant", "<action>press red</action>"),
         Message("assistant", "<action>done", (200, 201)),
@@ -153,16 +155,16 @@ class TestWindow:
     def test_it_keeps_n_steps(self, answers: list[str], n: int) -> None:
         conversation = Conversation(view_of(answers), TOY)
         messages = window(conversation, n)
-        kept = min(n, len(answers))
+        n_steps = min(n, len(answers))
         whole = causal(conversation)
-        assert len(messages) == 2 * kept + 2
-        assert messages[2:] == whole[len(whole) - 2 * kept :]
-        assert messages[1].content.endswith(contents(whole)[len(answers) - kept])
+        assert len(messages) == 2 * n_steps + 2
+        assert messages[2:] == whole[len(whole) - 2 * n_steps :]
+        assert messages[1].content.endswith(contents(whole)[len(answers) - n_steps])
         if n >= len(answers):
             assert messages == whole
 
     def test_older_steps_become_a_list_of_actions(self) -> None:
-        assert contents(shown(CONTEXTS["window"], ["a", "b", "c"])) == [
+        assert contents(messages_of(CONTEXTS["window"], ["a", "b", "c"])) == [
             "Press red.\nIt is 1.\n\nWhat you have done since then; what it led to is left out:\n"
             "1. do 1\nThis is what came of the last of them:\n\nIt is 2.",
             "It is 3.",
@@ -182,16 +184,16 @@ class TestWindow:
     def test_long_actions_are_cut_and_in_one_line(self) -> None:
         view = view_of(["a"])
         long = view.history[0]._replace(action="print(1)\n" * 50)
-        told = window(Conversation(View("Count.", "3", history=(long,)), TOY), 0)[1].content
-        (line,) = [line for line in told.splitlines() if line.startswith("1. ")]
+        content = window(Conversation(View("Count.", "3", history=(long,)), TOY), 0)[1].content
+        (line,) = [line for line in content.splitlines() if line.startswith("1. ")]
         assert line == "1. " + ("print(1) " * 50)[:160] + "…"
 
     def test_a_request_that_was_made_in_the_meantime_is_not_lost(self) -> None:
-        told = window(Conversation(view_of(["a", "b"], "Press blue."), TELLS_BARE), 0)[1].content
-        assert "What is asked for now: Press blue.\n\nWhat you have done" in told
+        content = window(Conversation(view_of(["a", "b"], "Press blue."), TELLS_BARE), 0)[1].content
+        assert "What is asked for now: Press blue.\n\nWhat you have done" in content
 
 
-def noted(n_steps: int, notes: dict[int, str], instruction: str = "Press red.") -> View:
+def view_with_notes(n_steps: int, notes: dict[int, str], instruction: str = "Press red.") -> View:
     """An episode of so many steps, before some of which the model wrote something."""
     view = view_of([f"a{step}" for step in range(n_steps)], instruction)
     history = [turn._replace(memory=notes.get(n, "")) for n, turn in enumerate(view.history)]
@@ -202,22 +204,24 @@ class TestNotes:
     def test_they_are_due_each_time_that_the_window_has_moved_by_its_length(self) -> None:
         notes: dict[int, str] = {}
         for step in range(10):
-            if asks_for_notes(Conversation(noted(step, notes), TOY), 2):
+            if asks_for_notes(Conversation(view_with_notes(step, notes), TOY), 2):
                 notes[step] = f"notes {step}"
         assert [*notes] == [4, 6, 8]
-        assert not asks_for_notes(Conversation(noted(3, {}), TOY), None)
+        assert not asks_for_notes(Conversation(view_with_notes(3, {}), TOY), None)
         long = view_of(["x" * (WINDOW_CHARS // 2 - 20)] * 4)
         assert asks_for_notes(Conversation(long, TOY), None)
 
     def test_without_an_answer_they_are_due_again(self) -> None:
-        due = [bool(asks_for_notes(Conversation(noted(n, {}), TOY), 2)) for n in range(7)]
+        due = [bool(asks_for_notes(Conversation(view_with_notes(n, {}), TOY), 2)) for n in range(7)]
         assert due == [False] * 4 + [True] * 3
-        always = [bool(asks_for_notes(Conversation(noted(n, {}), TOY), 0)) for n in range(3)]
+        always = [
+            bool(asks_for_notes(Conversation(view_with_notes(n, {}), TOY), 0)) for n in range(3)
+        ]
         assert always == [False, True, True]
 
     def test_they_stand_in_place_of_the_steps_that_they_cover(self) -> None:
         """Written before step 5, with a window of 2, they cover steps 1 and 2."""
-        view = noted(5, {4: "Red is warm."})
+        view = view_with_notes(5, {4: "Red is warm."})
         assert contents(window(Conversation(view, TOY), 2)) == [
             "Press red.\nIt is 1.\n\nYour notes on steps 1 to 2:\nRed is warm.\n\nWhat you have "
             "done since then; what it led to is left out:\n3. do 3\nThis is what came of the last "
@@ -225,30 +229,30 @@ class TestNotes:
             "It is 5.",
             "It is 6.",
         ]
-        now = Conversation(noted(4, {}), TOY, memory="Red is warm.")
+        now = Conversation(view_with_notes(4, {}), TOY, memory="Red is warm.")
         assert contents(window(now, 2))[0] == (
             "Press red.\nIt is 1.\n\nYour notes on steps 1 to 2:\nRed is warm.\n\nThis is what "
             "came of the last of them:\n\nIt is 3."
         )
 
     def test_the_request_shows_the_earlier_notes_and_the_steps_since_then(self) -> None:
-        view = replace(noted(6, {4: "Red is warm."}), cues=(Cue("SECRET", "first", "c"),))
+        view = replace(view_with_notes(6, {4: "Red is warm."}), cues=(Cue("SECRET", "first", "c"),))
         request = asks_for_notes(Conversation(view, TOY), 2)
         assert "The task:\nPress red.\n" in request
         assert "Your earlier notes, on steps 1 to 2:\nRed is warm.\n" in request
         assert "[step 3] You were shown:\nIt is 3.\nYou did:\ndo 3\n" in request
         assert "[step 4]" in request
         assert not any(text in request for text in ("[step 2]", "[step 5]", "SECRET"))
-        assert "earlier notes" not in asks_for_notes(Conversation(noted(4, {}), TOY), 2)
+        assert "earlier notes" not in asks_for_notes(Conversation(view_with_notes(4, {}), TOY), 2)
 
     @given(st.integers(0, 9), st.integers(0, 3), st.sets(st.integers(0, 9)))
     def test_a_prompt_is_the_same_when_it_is_written_again_later(
         self, n_steps: int, n: int, with_notes: set[int]
     ) -> None:
         notes = {step: f"notes {step}" for step in with_notes}
-        later = Conversation(noted(n_steps, notes), TOY)
+        later = Conversation(view_with_notes(n_steps, notes), TOY)
         for step in range(n_steps):
-            then = Conversation(noted(step, notes), TOY, memory=notes.get(step, ""))
+            then = Conversation(view_with_notes(step, notes), TOY, memory=notes.get(step, ""))
             again = later.before(step)
             assert window(then, n) == window(again, n)
             managed = (self_managed(one, 100, by_model=True) for one in (then, again))
@@ -257,19 +261,19 @@ class TestNotes:
 
 class TestRoomByTheModel:
     def test_it_is_asked_for_once_the_prompt_is_too_long(self) -> None:
-        conversation = Conversation(noted(3, {}), TOY)
+        conversation = Conversation(view_with_notes(3, {}), TOY)
         size = sum(len(m.content) for m in self_managed(conversation, NO_LIMIT, by_model=True))
         assert not asks_for_room(conversation, size)
         request = asks_for_room(conversation, size - 1)
         assert f"has {size} characters, more than the {size - 1} that fit" in request
         for text in ("[2] It is 2.\n\nYour answer:\na1\n", "[4] It is 4.", "<drop>2-4,6</drop>"):
             assert text in request
-        told = replace(conversation.view, cues=(Cue("SECRET", "turn", "c"),))
-        assert "SECRET" not in asks_for_room(Conversation(told, TOY), 10)
+        view = replace(conversation.view, cues=(Cue("SECRET", "turn", "c"),))
+        assert "SECRET" not in asks_for_room(Conversation(view, TOY), 10)
 
     def test_its_marks_are_read_and_those_of_answers_are_not(self) -> None:
         marks = '<drop>2</drop> and <note n="3">Blue was bright.</note>'
-        view = noted(4, {3: marks})
+        view = view_with_notes(4, {3: marks})
         history = (*view.history[:3], view.history[3]._replace(said="<drop>4</drop>"))
         conversation = Conversation(replace(view, history=history), TOY)
         assert contents(self_managed(conversation, 10, by_model=True)) == [
@@ -280,17 +284,17 @@ class TestRoomByTheModel:
         assert "Your note: Blue was bright." in asks_for_room(conversation, 10)
 
     def test_a_mark_cannot_name_what_has_not_been_shown(self) -> None:
-        now = Conversation(noted(2, {}), TOY, memory="<drop>1-9</drop>")
-        shown = contents(self_managed(now, 10, by_model=True))
-        assert shown == ["[1] Press red.\nIt is 1.", "[3] It is 3."]
+        now = Conversation(view_with_notes(2, {}), TOY, memory="<drop>1-9</drop>")
+        texts = contents(self_managed(now, 10, by_model=True))
+        assert texts == ["[1] Press red.\nIt is 1.", "[3] It is 3."]
 
 
 class TestRecent:
     @given(ANSWERS, st.integers(0, 4))
     def test_it_keeps_n_steps_and_nothing_else(self, answers: list[str], n: int) -> None:
         conversation = Conversation(view_of(answers), TOY)
-        whole, kept = causal(conversation), min(n, len(answers))
-        assert recent(conversation, n) == (whole[0], *whole[-2 * kept - 1 :])
+        whole, n_steps = causal(conversation), min(n, len(answers))
+        assert recent(conversation, n) == (whole[0], *whole[-2 * n_steps - 1 :])
         assert recent(conversation, None) == whole  # all of it fits
 
     def test_its_system_message_tells_what_was_known_before_the_first_step_that_is_kept(
@@ -306,13 +310,13 @@ class TestRecent:
 
     def test_the_first_message_that_is_kept_has_the_cues_of_a_first_one(self) -> None:
         view = replace(view_of(["a", "b", "c"]), cues=(Cue("Hint.", "first"),))
-        told = contents(recent(Conversation(view, TOY), 1))
-        assert [text.startswith("Hint.") for text in told] == [True, False]
+        texts = contents(recent(Conversation(view, TOY), 1))
+        assert [text.startswith("Hint.") for text in texts] == [True, False]
 
 
 class TestSelfManaged:
     def test_short_conversations_are_causal_with_numbers(self) -> None:
-        messages = shown(lambda c: self_managed(c, NO_LIMIT), ["a", "b"])
+        messages = messages_of(lambda c: self_managed(c, NO_LIMIT), ["a", "b"])
         assert contents(messages) == ["[1] Press red.\nIt is 1.", "[2] It is 2.", "[3] It is 3."]
         assert contents(messages, "assistant") == ["a", "b"]
 
@@ -320,7 +324,7 @@ class TestSelfManaged:
         before: tuple[Message, ...] = ()
         for n in range(6):
             answers = ["x" * 40] * n
-            messages = shown(lambda c: self_managed(c, 200), answers)
+            messages = messages_of(lambda c: self_managed(c, 200), answers)
             size = sum(len(message.content) for message in messages)
             assert ("make room" in messages[-1].content) == (size > 200)
             assert messages[: len(before)] == before
@@ -332,22 +336,22 @@ class TestSelfManaged:
 
     def test_dropped_steps_are_gone(self) -> None:
         def manage(answers: list[str]) -> tuple[Message, ...]:
-            return shown(lambda c: self_managed(c, NO_LIMIT), answers)
+            return messages_of(lambda c: self_managed(c, NO_LIMIT), answers)
 
         assert contents(manage(["a", "b", "c <drop>2-3</drop>"])) == [
             "[1] Press red.\nIt is 1.",
             "[4] It is 4.",
         ]
-        kept = manage(["a", "b", "c<drop> 2 </drop>", "d"])
-        assert contents(kept, "assistant") == ["a", "c<drop> 2 </drop>", "d"]
-        assert [message.ids[0] for message in kept if message.ids] == [100, 300, 400]
+        messages = manage(["a", "b", "c<drop> 2 </drop>", "d"])
+        assert contents(messages, "assistant") == ["a", "c<drop> 2 </drop>", "d"]
+        assert [message.ids[0] for message in messages if message.ids] == [100, 300, 400]
 
     def test_notes_stand_in_the_place_of_steps(self) -> None:
         answers = ["a", "b", 'c<note n="2-3"> Red was dark. </note>', "d"]
-        messages = shown(lambda c: self_managed(c, NO_LIMIT), answers)
+        messages = messages_of(lambda c: self_managed(c, NO_LIMIT), answers)
         assert contents(messages)[1] == "[2-3] Your note: Red was dark.\n[4] It is 4."
         assert contents(messages, "assistant") == ["a", "d"]
-        later = shown(lambda c: self_managed(c, NO_LIMIT), [*answers, "e<drop>2-3</drop>"])
+        later = messages_of(lambda c: self_managed(c, NO_LIMIT), [*answers, "e<drop>2-3</drop>"])
         assert contents(later)[1] == "[4] It is 4."
 
     @pytest.mark.parametrize(
@@ -369,7 +373,7 @@ class TestSelfManaged:
         ],
     )
     def test_a_mark_that_cannot_be_read_changes_nothing(self, mark: str) -> None:
-        messages = shown(lambda c: self_managed(c, NO_LIMIT), ["a", "b", f"c{mark}"])
+        messages = messages_of(lambda c: self_managed(c, NO_LIMIT), ["a", "b", f"c{mark}"])
         assert contents(messages, "assistant") == ["a", "b", f"c{mark}"]
 
     def test_marks_are_no_part_of_an_action(self) -> None:
@@ -383,11 +387,11 @@ class TestCues:
     TURN = Cue("One action.", "turn")
     ALL = (TURN, FIRST, SYSTEM, Cue("Vary.", "system"), Cue("Blue was bright.", "first"))
 
-    def shown(self, name: str, answers: Sequence[str], *cues: Cue) -> tuple[Message, ...]:
+    def messages_of(self, name: str, answers: Sequence[str], *cues: Cue) -> tuple[Message, ...]:
         return CONTEXTS[name](Conversation(replace(view_of(answers), cues=cues), TOY))
 
     def test_places(self) -> None:
-        messages = self.shown("causal", ["a"], *self.ALL)
+        messages = self.messages_of("causal", ["a"], *self.ALL)
         assert [message.role for message in messages] == ["system", "user", "assistant", "user"]
         assert messages[0].content.endswith("\n\nExplore.\n\nVary.")
         assert contents(messages) == [
@@ -396,9 +400,11 @@ class TestCues:
         ]
 
     def test_cues_under_one_heading_are_a_list(self) -> None:
-        listed = [Cue(text, "system", heading="Keep in mind:") for text in ("One.", "Two.")]
-        told = self.shown("causal", [], self.SYSTEM, *listed, Cue("Vary.", "system"))[0].content
-        assert told.endswith("\n\nExplore.\n\nKeep in mind:\n- One.\n- Two.\n\nVary.")
+        cues = [Cue(text, "system", heading="Keep in mind:") for text in ("One.", "Two.")]
+        content = self.messages_of("causal", [], self.SYSTEM, *cues, Cue("Vary.", "system"))[
+            0
+        ].content
+        assert content.endswith("\n\nExplore.\n\nKeep in mind:\n- One.\n- Two.\n\nVary.")
 
     def test_a_prompt_may_place_them(self) -> None:
         text = PROMPT.replace('"instruction", ', '"instruction", "cues", ').replace(
@@ -410,12 +416,12 @@ class TestCues:
         assert system.count("Explore.") == 1
 
     def test_a_prompt_without_a_system_message_gets_one_for_a_cue(self) -> None:
-        for cues, told in (((), []), ((self.SYSTEM,), ["Explore."])):
+        for cues, expected in (((), []), ((self.SYSTEM,), ["Explore."])):
             view = replace(view_of([]), cues=cues)
-            assert contents(causal(Conversation(view, SILENT)), "system") == told
+            assert contents(causal(Conversation(view, SILENT)), "system") == expected
 
     def test_a_window_tells_them_once_a_message(self) -> None:
-        messages = self.shown("window", ["a", "b", "c"], *self.ALL)
+        messages = self.messages_of("window", ["a", "b", "c"], *self.ALL)
         first, *others = contents(messages)
         assert first == (
             "Red was dark.\n\nBlue was bright.\n\nPress red.\nIt is 1.\n\n"
@@ -425,31 +431,31 @@ class TestCues:
         assert others == ["It is 3.\n\nOne action.", "It is 4.\n\nOne action."]
 
     def test_a_managed_context_counts_them(self) -> None:
-        messages = self.shown("self_managed", ["x" * 40] * 5, *self.ALL)
+        messages = self.messages_of("self_managed", ["x" * 40] * 5, *self.ALL)
         note = re.compile(r"\n\n\(This conversation has ([\d,]+) characters.*? 1 always does\.\)")
-        so_far, noted = 0, 0
+        so_far, n_notes = 0, 0
         for message in messages:
             if message.role == "user":
                 assert message.content.endswith("\n\nOne action.")
-            if found := note.search(message.content):
-                noted += 1
+            if match := note.search(message.content):
+                n_notes += 1
                 size = so_far + len(note.sub("", message.content))
-                assert int(found[1].replace(",", "")) == size > 400
+                assert int(match[1].replace(",", "")) == size > 400
             so_far += len(message.content)
-        assert noted == 2
+        assert n_notes == 2
 
     @pytest.mark.parametrize("name", CONTEXTS)
     @given(ANSWERS, st.sampled_from([SYSTEM, FIRST, TURN]))
     def test_nothing_else_changes(self, name: str, answers: list[str], cue: Cue) -> None:
         wide = {**CONTEXTS, "self_managed": lambda c: self_managed(c, NO_LIMIT)}
         conversation = Conversation(view_of(answers), TOY)
-        told = Conversation(replace(conversation.view, cues=(cue,)), TOY)
+        with_cue = Conversation(replace(conversation.view, cues=(cue,)), TOY)
         without = [
             message
             if message.role == "assistant"
             else message._replace(content=message.content.replace(cue.text, "").strip("\n"))
-            for message in wide[name](told)
+            for message in wide[name](with_cue)
         ]
         assert without == list(wide[name](conversation))
-        n = sum(cue.text in message.content for message in wide[name](told))
+        n = sum(cue.text in message.content for message in wide[name](with_cue))
         assert n == (len(contents(without)) if cue.place == "turn" else 1)

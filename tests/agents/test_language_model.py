@@ -60,7 +60,7 @@ SEGMENTS = (
 
 def by_hand(model: Any, samples: Sequence[Segment]) -> list[Tensor]:
     """One sequence at a time, one position at a time."""
-    found = []
+    logprobs = []
     for sample in samples:
         logits = model(input_ids=torch.tensor([sample.ids])).logits[0]
         row = [
@@ -68,14 +68,14 @@ def by_hand(model: Any, samples: Sequence[Segment]) -> list[Tensor]:
             for place in range(len(sample.ids))
             if sample.sampled[place]
         ]
-        found.append(torch.stack(row) if row else torch.zeros(0))
-    return found
+        logprobs.append(torch.stack(row) if row else torch.zeros(0))
+    return logprobs
 
 
 def gradients(model: LanguageModel) -> list[Tensor]:
-    found = [weight.grad for weight in model.parameters()]
+    grads = [weight.grad for weight in model.parameters()]
     model.model.zero_grad(set_to_none=True)
-    return [grad for grad in found if grad is not None]
+    return [grad for grad in grads if grad is not None]
 
 
 def learn(model: LanguageModel, steps: int = 2) -> None:
@@ -133,8 +133,8 @@ def test_packed_equals_a_padded_batch(folder: Path) -> None:
     padded = scaled.log_softmax(dim=2).gather(2, ids[:, 1:].unsqueeze(2)).squeeze(2)
     logps, mask = model.logprobs(SEGMENTS)
     for row, sample in enumerate(SEGMENTS):
-        taken = padded[row][[place - 1 for place, yes in enumerate(sample.sampled) if yes]]
-        torch.testing.assert_close(logps[row][mask[row]], taken, rtol=1e-5, atol=1e-5)
+        expected = padded[row][[place - 1 for place, yes in enumerate(sample.sampled) if yes]]
+        torch.testing.assert_close(logps[row][mask[row]], expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("pack_tokens", [1, 4096])
@@ -146,13 +146,13 @@ def test_values_are_read_before_each_sampled_token(folder: Path, pack_tokens: in
         head.weight.copy_(torch.randn(len(head.weight), generator=torch.Generator().manual_seed(0)))
         head.bias.fill_(0.5)
         logps, mask = model.logprobs(SEGMENTS)
-        found = model.logprobs_and_values(SEGMENTS, head)
-        assert torch.equal(found[0], logps)
-        assert torch.equal(found[1], mask)
-        for sample, values in zip(SEGMENTS, found[2], strict=True):
+        output = model.logprobs_and_values(SEGMENTS, head)
+        assert torch.equal(output[0], logps)
+        assert torch.equal(output[1], mask)
+        for sample, values in zip(SEGMENTS, output[2], strict=True):
             inputs = torch.tensor([sample.ids])
             hidden = model.model.base_model(input_ids=inputs).last_hidden_state[0]
-            places = [place - 1 for place, taken in enumerate(sample.sampled) if taken]
+            places = [place - 1 for place, is_sampled in enumerate(sample.sampled) if is_sampled]
             expected = [(hidden[place] @ head.weight + 0.5).item() for place in places]
             assert values[: len(places)].tolist() == pytest.approx(expected, abs=1e-4)
 
@@ -239,7 +239,7 @@ def test_an_adapter_is_multiplied_by_alpha_over_rank(folder: Path) -> None:
 def test_gradient_checkpointing_changes_no_gradient(folder: Path, lora_rank: int) -> None:
     plain = make(folder, lora_rank=lora_rank)
     frugal = make(folder, lora_rank=lora_rank, gradient_checkpointing=True)
-    found, kept = [], []
+    grads, totals = [], []
     for model in (plain, frugal):
         learn(model, steps=1)
         model.train()
@@ -252,11 +252,11 @@ def test_gradient_checkpointing_changes_no_gradient(folder: Path, lora_rank: int
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             loss = model.logprobs(SEGMENTS)[0].sum()
         loss.backward()  # type: ignore[no-untyped-call]
-        found.append(gradients(model))
-        kept.append(sum(sizes))
-    assert kept[1] < kept[0] / 2
-    assert len(found[0]) == len(found[1]) > 0
-    for got, wanted in zip(*found, strict=True):
+        grads.append(gradients(model))
+        totals.append(sum(sizes))
+    assert totals[1] < totals[0] / 2
+    assert len(grads[0]) == len(grads[1]) > 0
+    for got, wanted in zip(*grads, strict=True):
         assert torch.equal(got, wanted)
 
 
@@ -287,12 +287,12 @@ def test_compiled_layers_compute_the_same_gradient(
         models.append(LanguageModel(config))
     learn(models[0], steps=1)
     models[1].load_state_dict(models[0].state_dict())
-    found = []
+    grads = []
     for model in models:
         model.train()
         model.logprobs(SEGMENTS)[0].sum().backward()  # type: ignore[no-untyped-call]
-        found.append(torch.cat([grad.flatten() for grad in gradients(model)]))
-    wanted, got = found
+        grads.append(torch.cat([grad.flatten() for grad in gradients(model)]))
+    wanted, got = grads
     # In bf16, both differ from fp32 by more than a tenth.
     assert (got - wanted).norm() <= (0.4 if device == "cuda" else 1e-4) * wanted.norm()
 
@@ -528,9 +528,9 @@ def test_a_frozen_copy_takes_the_bytes_of_what_it_computes_in(
     model = make(make_tiny_llama(tmp_path, tie_word_embeddings=tied), dtype=dtype)
     frozen = model.frozen_copy()
     assert isinstance(frozen, LanguageModel)
-    kept = {weight.data_ptr(): weight.nbytes for weight in frozen.model.parameters()}
-    assert sum(kept.values()) == width * model.n_parameters
-    assert not kept.keys() & {weight.data_ptr() for weight in model.parameters()}
+    sizes = {weight.data_ptr(): weight.nbytes for weight in frozen.model.parameters()}
+    assert sum(sizes.values()) == width * model.n_parameters
+    assert not sizes.keys() & {weight.data_ptr() for weight in model.parameters()}
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
 
 

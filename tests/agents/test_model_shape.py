@@ -83,23 +83,24 @@ def test_what_a_layer_keeps_is_about_what_autograd_keeps(
     config.save_pretrained(tmp_path)
     shape = shape_of(str(tmp_path))
     assert shape is not None
-    kept = [
-        _kept(type(config)(**(config.to_dict() | {"num_hidden_layers": n})), rank) for n in (1, 2)
+    sizes = [
+        _saved_bytes(type(config)(**(config.to_dict() | {"num_hidden_layers": n})), rank)
+        for n in (1, 2)
     ]
-    assert 0.5 < (kept[1] - kept[0]) / shape.kept_per_token < 1.1
+    assert 0.5 < (sizes[1] - sizes[0]) / shape.saved_bytes_per_token < 1.1
 
 
-def _kept(config: Any, rank: int, tokens: int = 512) -> float:
+def _saved_bytes(config: Any, rank: int, tokens: int = 512) -> float:
     """Bytes a token that a forward pass in bf16 keeps, weights and their copies left out."""
     model = AutoModelForCausalLM.from_config(config)
     if rank:
         bare = Loaded(model.to(torch.bfloat16), None, None)
         model = add_adapter(bare, rank=rank, alpha=4, seed=0).model
     weights = {weight.data_ptr() for weight in model.parameters()}
-    kept: dict[int, torch.Tensor] = {}
+    tensors: dict[int, torch.Tensor] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor
+        tensors[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
     kept_by = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
@@ -107,7 +108,7 @@ def _kept(config: Any, rank: int, tokens: int = 512) -> float:
         packed_hidden(model, [[place % 300 for place in range(tokens)]])
     copies = 2 * sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     size = sum(
-        t.untyped_storage().nbytes() for address, t in kept.items() if address not in weights
+        t.untyped_storage().nbytes() for address, t in tensors.items() if address not in weights
     )
     return (size - copies) / tokens
 

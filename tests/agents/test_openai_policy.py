@@ -73,14 +73,14 @@ def policy_for(fake: FakeOpenAI, **settings: Any) -> OpenAIPolicy:
 
 def prompt(*messages: str | tuple[str, str], max_tokens: int = 16) -> Prompt:
     """A prompt of user messages, or of (role, content)."""
-    said = [("user", each) if isinstance(each, str) else each for each in messages]
-    return Prompt(tuple(Message(*each) for each in said), Sampling(0.5, max_tokens))
+    pairs = [("user", each) if isinstance(each, str) else each for each in messages]
+    return Prompt(tuple(Message(*each) for each in pairs), Sampling(0.5, max_tokens))
 
 
 def ask(policy: OpenAIPolicy, *texts: str) -> list[Completion]:
     """The answers, without what they cost."""
-    said = policy.generate([prompt(text) for text in texts])
-    return [answer._replace(usage=NO_USAGE) for answer in said]
+    answers = policy.generate([prompt(text) for text in texts])
+    return [answer._replace(usage=NO_USAGE) for answer in answers]
 
 
 def failure(fake: FakeOpenAI, behaviours: Sequence[Behaviour], **settings: Any) -> ModelError:
@@ -142,8 +142,8 @@ def test_a_chat_goes_on_with_what_was_said(server: FakeOpenAI) -> None:
     )
     with policy_for(server) as policy:
         (first,) = ask(policy, "Left or right?")
-        said = Message("assistant", first.text, ids=(1, 2))
-        chat = (Message("user", "Left or right?"), said, Message("user", "A wall."))
+        answer = Message("assistant", first.text, ids=(1, 2))
+        chat = (Message("user", "Left or right?"), answer, Message("user", "A wall."))
         (second,) = policy.generate([Prompt(chat)])
     assert second.text == "Right."
     assert server.connections == 1
@@ -151,14 +151,14 @@ def test_a_chat_goes_on_with_what_was_said(server: FakeOpenAI) -> None:
 
 def test_answers_come_in_the_order_of_the_requests(server: FakeOpenAI) -> None:
     texts = [f"Number {i}?" for i in range(8)]
-    held = Hold(Say("0"))
-    server.expect(texts[0], held)
+    hold = Hold(Say("0"))
+    server.expect(texts[0], hold)
     for i, text in enumerate(texts[1:], 1):
         server.expect(text, Say(str(i)))
     with ThreadPoolExecutor() as pool, policy_for(server) as policy:
         answers = pool.submit(ask, policy, *texts)
         server.wait_until(lambda fake: fake.answered == 7)
-        held.until.set()
+        hold.until.set()
         assert [answer.text for answer in answers.result()] == [str(i) for i in range(8)]
 
 
@@ -480,11 +480,11 @@ def test_siblings_in_flight_are_counted_and_the_others_not_sent(
     refused = threading.Event()
     count = Meter.count
 
-    def counted(meter: Meter, *given: Any) -> None:
-        count(meter, *given)
+    def count_and_refuse(meter: Meter, *arguments: Any) -> None:
+        count(meter, *arguments)
         refused.set()  # the others are told before anything else happens in the client
 
-    monkeypatch.setattr(Meter, "count", counted)
+    monkeypatch.setattr(Meter, "count", count_and_refuse)
     good, bad = Hold(Say("Good.")), Hold(Refuse(404, "Bad."))
     server.expect("Good?", good)
     server.expect("Bad?", bad)
@@ -594,30 +594,30 @@ def test_answers_beside_a_request_that_does_not_fit_are_returned(server: FakeOpe
     long = "word " * 60
     server.expect("Hello?", Say("Hello."))
     with policy_for(server, max_tokens_total=200) as policy:
-        found = ask(policy, long, "Hello?", long)
-        assert [answer.finish for answer in found] == [Finish.CAPPED, Finish.STOP, Finish.CAPPED]
-        assert "of max_tokens_total=200 are spent" in found[0].text
+        answers = ask(policy, long, "Hello?", long)
+        assert [answer.finish for answer in answers] == [Finish.CAPPED, Finish.STOP, Finish.CAPPED]
+        assert "of max_tokens_total=200 are spent" in answers[0].text
         assert policy.usage.calls == 1
         with pytest.raises(BudgetSpent, match="15 tokens of max_tokens_total=200 are spent"):
             ask(policy, long, long)
 
 
 def test_a_price_is_told_if_it_is_set(server: FakeOpenAI) -> None:
-    for price, told in ((0.0, "price not set"), (1.0, "0.0000 USD")):
+    for price, expected in ((0.0, "price not set"), (1.0, "0.0000 USD")):
         with policy_for(server, usd_per_million_prompt_tokens=price) as policy:
-            assert policy.in_words().endswith(told)
+            assert policy.in_words().endswith(expected)
 
 
 def test_counts_are_on_disk_before_a_request_leaves(server: FakeOpenAI, tmp_path: Path) -> None:
-    file, held = tmp_path / "counts.json", Hold(Say("Hello."))
-    server.expect("Hello?", held)
+    file, hold = tmp_path / "counts.json", Hold(Say("Hello."))
+    server.expect("Hello?", hold)
     with policy_for(server) as policy:
         policy.keep_counts_in(file)
         thread = threading.Thread(target=ask, args=(policy, "Hello?"))
         thread.start()
         server.wait_until(lambda server: server.in_flight == 1)
         assert json.loads(file.read_text())["capped_tokens"] == 38  # the most that it may take
-        held.until.set()
+        hold.until.set()
         thread.join(60)
     assert json.loads(file.read_text())["capped_tokens"] == 15
     with policy_for(server) as later:
@@ -682,9 +682,9 @@ def test_a_prompt_sent_in_vain_counts_unless_it_was_refused(
 
 
 def test_a_prompt_that_reaches_no_server_counts_nothing() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and does not listen
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         with OpenAIPolicy(EndpointConfig(model="m", base_url=url, max_attempts=1)) as policy:
             with pytest.raises(ModelError, match="Check that the server runs"):
                 ask(policy, "word " * 60)
@@ -692,7 +692,7 @@ def test_a_prompt_that_reaches_no_server_counts_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "names", "told"),
+    ("url", "names", "variable"),
     [
         ("http://gpu-box:8000/v1", {"HTTP_PROXY": "http://me:secret@proxy:3128"}, "HTTP_PROXY"),
         ("https://gpu-box/v1", {"https_proxy": "http://proxy:3128"}, "https_proxy"),
@@ -703,14 +703,14 @@ def test_a_prompt_that_reaches_no_server_counts_nothing() -> None:
     ],
 )
 def test_a_proxy_of_the_environment_is_known(
-    url: str, names: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+    url: str, names: dict[str, str], variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     for name, value in names.items():
         monkeypatch.setenv(name, value)
-    assert EndpointConfig(base_url=url).proxy == (f"{told}=proxy:3128" if told else "")
+    assert EndpointConfig(base_url=url).proxy == (f"{variable}=proxy:3128" if variable else "")
 
 
 def test_a_proxy_that_is_in_the_way_is_named(
@@ -751,8 +751,8 @@ def test_the_key_is_nowhere(server: FakeOpenAI, caplog: pytest.LogCaptureFixture
     assert server.keys == [KEY]
     assert "Incorrect API key provided: ***" in str(caught.value)
     assert "Set OPENAI_API_KEY" in str(caught.value)
-    told = [*texts_of(caught.value), caplog.text, repr(policy), str(vars(policy))]
-    assert not [text for text in [*told, str(policy.state_dict())] if KEY in text]
+    texts = [*texts_of(caught.value), caplog.text, repr(policy), str(vars(policy))]
+    assert not [text for text in [*texts, str(policy.state_dict())] if KEY in text]
 
 
 def test_a_local_server_gets_a_place_holder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -817,7 +817,7 @@ def test_a_forked_process_is_told_to_create_its_own_policy(
 ) -> None:
     """Without a thread that runs the loop, a request there would wait for ever."""
     server.expect("Hello?", Say("Hello."), Say("Hello."))
-    counts, said = tmp_path / "counts.json", tmp_path / "said"
+    counts, report = tmp_path / "counts.json", tmp_path / "said"
     with policy_for(server) as policy:
         policy.keep_counts_in(counts)
         ask(policy, "Hello?")
@@ -826,13 +826,13 @@ def test_a_forked_process_is_told_to_create_its_own_policy(
             try:
                 ask(policy, "Hello?")
             except ModelError as error:
-                said.write_text(str(error))
+                report.write_text(str(error))
                 counts.unlink()
                 policy.close()
             finally:
                 os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
-        assert "Create the policy in the process that uses it" in said.read_text()
+        assert "Create the policy in the process that uses it" in report.read_text()
         assert not counts.exists()
         assert ask(policy, "Hello?")[0].text == "Hello."
 

@@ -26,7 +26,7 @@ from transformers import (
 from coevo_gym.agents.lm import packing
 from coevo_gym.agents.lm.causal_lm import check_model, head_of
 from coevo_gym.agents.lm.packing import lay_out, pack, packed_hidden, sequence_attention
-from coevo_gym.agents.lm.prefix_cache import LEAST_SHARED
+from coevo_gym.agents.lm.prefix_cache import MIN_SHARED
 from coevo_gym.core.errors import ModelError
 
 SHAPE = {
@@ -123,7 +123,7 @@ def test_no_token_sees_another_sequence() -> None:
 
 def alike() -> list[list[int]]:
     """Sequences of two groups, among them one twice, one that another goes on from, and a loner."""
-    loner, first, second, *ends = sequences((9, LEAST_SHARED + 4, LEAST_SHARED, 3, 7, 1, 20, 2))
+    loner, first, second, *ends = sequences((9, MIN_SHARED + 4, MIN_SHARED, 3, 7, 1, 20, 2))
     longer = first + ends[3]
     return [
         first + ends[0],
@@ -143,7 +143,7 @@ def test_sequences_that_begin_alike_equal_each_alone(name: str) -> None:
     model = make(kind, **settings)
     read: list[int] = []
     model.model.register_forward_pre_hook(
-        lambda _, args, given: read.append(given["input_ids"].numel()), with_kwargs=True
+        lambda _, args, kwargs: read.append(kwargs["input_ids"].numel()), with_kwargs=True
     )
     packed = model.lm_head(packed_hidden(model, alike()))
     alone = torch.cat([model(input_ids=torch.tensor([ids])).logits[0] for ids in alike()])
@@ -156,15 +156,15 @@ def test_gradients_of_sequences_that_begin_alike_are_those_of_each_alone() -> No
     model = make(Qwen3Config)
     rng = torch.Generator().manual_seed(2)
     wanted = torch.randn(sum(map(len, alike())), SHAPE["hidden_size"], generator=rng)
-    found = []
+    grads = []
     for hidden in (
         packed_hidden(model, alike()),
         torch.cat([model.model(torch.tensor([ids])).last_hidden_state[0] for ids in alike()]),
     ):
         model.zero_grad()
         (hidden * wanted).sum().backward()
-        found.append([weight.grad.clone() for weight in model.model.parameters()])
-    for together, alone in zip(*found, strict=True):
+        grads.append([weight.grad.clone() for weight in model.model.parameters()])
+    for together, alone in zip(*grads, strict=True):
         assert (together - alone).norm() <= 1e-5 * alone.norm()
 
 
@@ -175,8 +175,8 @@ def test_no_token_sees_another_sequence_that_begins_alike() -> None:
     before = packed_hidden(model, [[*begun, 5, 6, 7], [*begun, 4, 3], [*begun, 9, 9]])
     after = packed_hidden(model, changed)
     n = len(begun) + 3
-    for kept, again in ((before[:n], after[:n]), (before[-2:], after[-2:])):
-        assert (kept - again).norm() <= 1e-4 * kept.norm()  # rounding: about 1e-6
+    for expected, again in ((before[:n], after[:n]), (before[-2:], after[-2:])):
+        assert (expected - again).norm() <= 1e-4 * expected.norm()  # rounding: about 1e-6
     changed = n + len(begun)  # the first token of the second sequence that is another one
     assert (before[changed] - after[changed]).norm() > 1e-2 * before[changed].norm()
 
@@ -184,7 +184,7 @@ def test_no_token_sees_another_sequence_that_begins_alike() -> None:
 @given(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=8), min_size=1, max_size=8))
 def test_a_row_holds_each_beginning_once(texts: list[list[int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "LEAST_SHARED", 1)
+        patch.setattr(packing, "MIN_SHARED", 1)
         parts = lay_out(texts, share=True)
     assert sorted(part.sequence for part in parts) == list(range(len(texts)))
     for part in parts:

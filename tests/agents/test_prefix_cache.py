@@ -55,9 +55,11 @@ def model(name: str, dtype: Any) -> Any:
     return _MADE[name, dtype]
 
 
-def sample(made: Any, asks: Sequence[Ask], prefixes: PrefixCache, **changed: Any) -> list[Sampled]:
+def sample(
+    network: Any, asks: Sequence[Ask], prefixes: PrefixCache, **changed: Any
+) -> list[Sampled]:
     usual = {"stop_ids": [STOP], "seed": 3, "max_prompt_tokens": 200, "prefixes": prefixes}
-    return sample_padded(made, asks, **{**usual, **changed})
+    return sample_padded(network, asks, **{**usual, **changed})
 
 
 ids = st.integers(1, VOCABULARY - 1)
@@ -108,7 +110,7 @@ class Played(NamedTuple):
 
 def play(name: str, dtype: Any, script: Sequence[Call], max_bytes: int) -> list[Played]:
     """Run a script of calls on conversations that begin alike, with and without a cache."""
-    made, prefixes = model(name, dtype), PrefixCache(max_bytes)
+    network, prefixes = model(name, dtype), PrefixCache(max_bytes)
     beginning = [1 + i % (VOCABULARY - 1) for i in range(30)]
     histories = [list(beginning) for _ in range(4)]
     played = []
@@ -117,13 +119,13 @@ def play(name: str, dtype: Any, script: Sequence[Call], max_bytes: int) -> list[
         for place, (how, new) in call.changes.items():
             histories[place] = changed(histories[place], how, new, beginning)
             asks.append(Ask(tuple(histories[place]), call.temperature, call.max_tokens))
-        cached = sample(made, asks, prefixes, seed=call.seed)
-        plain = sample(made, asks, PrefixCache(0), seed=call.seed)
+        cached = sample(network, asks, prefixes, seed=call.seed)
+        plain = sample(network, asks, PrefixCache(0), seed=call.seed)
         played.append(Played(asks, cached, plain))
         for place, answer in zip(call.changes, plain, strict=True):
             histories[place] += answer.ids
         assert prefixes.n_bytes <= max_bytes
-    if not can_be_cut_back(made):
+    if not can_be_cut_back(network):
         assert prefixes.reused == 0
         assert prefixes.n_bytes == 0
     return played
@@ -200,31 +202,31 @@ def test_ids_are_the_same_in_500_conversations(
 
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
 def test_each_token_is_read_once(name: str) -> None:
-    made, prefixes = model(name, torch.float32), PrefixCache(10**9)
+    network, prefixes = model(name, torch.float32), PrefixCache(10**9)
     asks = [Ask(tuple(range(1, 31)) + (place % 2 + 1,) * 20, 1.0, 4) for place in range(8)]
-    sample(made, asks, prefixes)
+    sample(network, asks, prefixes)
     # What all begin with, what each half of them shares, and then one token each.
     assert prefixes.read == 30 + 2 * 19 + 8
     for _ in range(3):
         read = prefixes.read
-        answers = sample(made, asks, prefixes)
+        answers = sample(network, asks, prefixes)
         assert prefixes.read - read == 8  # nothing but the last token of each prompt
         asks = [
             Ask(ask.prompt + answer.ids + (7,) * 5, 1.0, 4)
             for ask, answer in zip(asks, answers, strict=True)
         ]
         read = prefixes.read
-        sample(made, asks, prefixes)
+        sample(network, asks, prefixes)
         assert prefixes.read - read == 8 * 6  # the answer's last token and five new ones
 
 
 def test_an_answer_does_not_depend_on_its_batch() -> None:
-    made = model("llama", torch.float64)
+    network = model("llama", torch.float64)
     asks = [Ask((1, 2, 3) * n, 1.0, 9) for n in (1, 9, 4, 20)]
-    whole = sample(made, asks, PrefixCache(0))
-    alone = sample(made, asks, PrefixCache(0), max_prompt_tokens=1)
+    whole = sample(network, asks, PrefixCache(0))
+    alone = sample(network, asks, PrefixCache(0), max_prompt_tokens=1)
     assert [one.ids for one in whole] == [one.ids for one in alone]
-    assert len({one.ids for one in sample(made, [asks[0]] * 6, PrefixCache(0))}) > 1
+    assert len({one.ids for one in sample(network, [asks[0]] * 6, PrefixCache(0))}) > 1
 
 
 def test_what_was_used_last_stays() -> None:
@@ -252,15 +254,15 @@ def test_what_prompts_share() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_log_probabilities_are_those_of_transformers_own_forward_pass(name: str) -> None:
-    made = model(name, torch.float64)
+    network = model(name, torch.float64)
     rng = np.random.default_rng(1)
     asks = [Ask(tuple(rng.integers(1, VOCABULARY, size=n).tolist()), 1.0, 6) for n in (3, 20, 9)]
-    for ask, found in zip(asks, sample(made, asks, PrefixCache(0), stop_ids=[]), strict=True):
-        ids = torch.tensor([[*ask.prompt, *found.ids]])
+    for ask, answer in zip(asks, sample(network, asks, PrefixCache(0), stop_ids=[]), strict=True):
+        ids = torch.tensor([[*ask.prompt, *answer.ids]])
         with torch.no_grad():
-            logps = made(input_ids=ids, use_cache=False).logits[0].log_softmax(-1)
-        wanted = [logps[len(ask.prompt) + k - 1, token] for k, token in enumerate(found.ids)]
-        assert found.logprobs == pytest.approx([float(logp) for logp in wanted], abs=1e-12)
+            logps = network(input_ids=ids, use_cache=False).logits[0].log_softmax(-1)
+        wanted = [logps[len(ask.prompt) + k - 1, token] for k, token in enumerate(answer.ids)]
+        assert answer.logprobs == pytest.approx([float(logp) for logp in wanted], abs=1e-12)
 
 
 def test_one_new_token_reads_each_key_head_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +274,7 @@ def test_one_new_token_reads_each_key_head_once(monkeypatch: pytest.MonkeyPatch)
         return attention(query, key, *rest, **settings)
 
     monkeypatch.setattr(padded, "scaled_dot_product_attention", watched)
-    made = model("llama", torch.float32)
-    sample(made, [Ask((1, 2, 3), 1.0, 4), Ask((4, 5), 1.0, 4)], PrefixCache(0), stop_ids=[])
+    network = model("llama", torch.float32)
+    sample(network, [Ask((1, 2, 3), 1.0, 4), Ask((4, 5), 1.0, 4)], PrefixCache(0), stop_ids=[])
     assert heads == [(2, 2)] * (3 * SHAPE["num_hidden_layers"])
-    assert made.config._attn_implementation == "sdpa"
+    assert network.config._attn_implementation == "sdpa"

@@ -48,8 +48,8 @@ class ThinksAloud:
         assert isinstance(prompt, Prompt)
         action = self.actions[len(self.prompts)]
         self.prompts.append(prompt.messages)
-        said = f"<action>{action}</action>" if self.form == "action" else action
-        return [Completion(f"{self.thought(len(self.prompts))}\n{said}", None)]
+        body = f"<action>{action}</action>" if self.form == "action" else action
+        return [Completion(f"{self.thought(len(self.prompts))}\n{body}", None)]
 
     @staticmethod
     def thought(step: int) -> str:
@@ -78,8 +78,8 @@ def test_the_action_after_a_thought_is_done_and_the_thought_stays(
     for step, messages in enumerate(policy.prompts):
         earlier = [message.content for message in messages if message.role == "assistant"]
         assert len(earlier) == step
-        for number, said in enumerate(earlier, start=1):
-            assert said.startswith(policy.thought(number)), "what was thought is in the prompt"
+        for number, answer in enumerate(earlier, start=1):
+            assert answer.startswith(policy.thought(number)), "what was thought is in the prompt"
 
 
 @pytest.mark.parametrize("name", ["alfworld", "appworld", "bfcl", "webshop",

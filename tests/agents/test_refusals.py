@@ -166,8 +166,8 @@ def test_one_refused_request_harms_no_other(
     assert odd.finish is finish
     name = {Finish.OVERFLOW: "overflows", Finish.REFUSED: "refused", Finish.LOST: "lost"}[finish]
     assert policy.counts[name] == 1
-    said = read_refusal(json.dumps(refusal[1]).encode()).message
-    assert said[:300] in caplog.text
+    message = read_refusal(json.dumps(refusal[1]).encode()).message
+    assert message[:300] in caplog.text
     assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == 1
 
 
@@ -222,7 +222,7 @@ def test_the_other_episodes_are_played_to_their_ends(odd: Behaviour, end: EndRea
     episodes = [EvalEpisode(task, 0) for task in BENCHMARK.tasks(Split.VAL)]
     with FakeOpenAI(answer=answer_to(odd)) as server, policy_for(server) as policy:
         agent = ChatAgent(policy, parse_prompt(PROMPT), ChatConfig())
-        outcomes = {found.index: found for found in Runner(envs).run(episodes, agent)}
+        outcomes = {outcome.index: outcome for outcome in Runner(envs).run(episodes, agent)}
     envs.close()
     first = outcomes.pop(0)
     if isinstance(first, Lost):
@@ -230,6 +230,6 @@ def test_the_other_episodes_are_played_to_their_ends(odd: Behaviour, end: EndRea
     else:
         assert (first.record.end_reason, first.record.success, end.lost) == (end, False, False)
     assert outcomes
-    for found in outcomes.values():
-        assert isinstance(found, Finished)
-        assert found.record.success
+    for outcome in outcomes.values():
+        assert isinstance(outcome, Finished)
+        assert outcome.record.success

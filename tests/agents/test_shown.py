@@ -104,10 +104,10 @@ def test_what_a_step_is_said_to_have_shown_is_what_its_prompt_holds(
         assert f"{step.observation} M{number}M" == step.shown
         assert step.shown in prompt.messages[-1].content
     for prompt in [*prompts[1::2], *notes]:
-        said = "\n".join(message.content for message in prompt.messages if message.role == "user")
+        text = "\n".join(message.content for message in prompt.messages if message.role == "user")
         for before in steps:  # no text of the env's own is shown again without its remark
             own = re.escape(before.observation)
-            assert len(re.findall(own, said)) == len(re.findall(own + r" M\d+M", said))
+            assert len(re.findall(own, text)) == len(re.findall(own + r" M\d+M", text))
 
 
 def test_an_evaluation_after_it_is_told_as_ever(envs: EnvPool) -> None:

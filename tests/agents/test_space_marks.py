@@ -69,9 +69,9 @@ def trained(kind: str, template: str) -> Any:
     inner.train_from_iterator(CORPUS, trainer)
     names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "</s>"}
     fast: Any = PreTrainedTokenizerFast
-    made = fast(tokenizer_object=inner, additional_special_tokens=SPECIAL[3:], **names)
-    made.chat_template = template
-    return made
+    tokenizer = fast(tokenizer_object=inner, additional_special_tokens=SPECIAL[3:], **names)
+    tokenizer.chat_template = template
+    return tokenizer
 
 
 CHAT = [

@@ -108,9 +108,9 @@ def played(agent: ChatAgent, cues: Sequence[Cue], envs: EnvPool) -> Trajectory:
 
 
 def decisions_of(trajectory: Trajectory) -> list[TokenDecision]:
-    found = [step.decision for step in trajectory.steps]
-    assert all(isinstance(decision, TokenDecision) for decision in found)
-    return found  # type: ignore[return-value]
+    decisions = [step.decision for step in trajectory.steps]
+    assert all(isinstance(decision, TokenDecision) for decision in decisions)
+    return decisions  # type: ignore[return-value]
 
 
 def holds(ids: Sequence[int], part: Sequence[int]) -> bool:
@@ -171,40 +171,42 @@ def check(
     """All that has to be true of one episode, and of evaluations after it."""
     policy = Drawing(format_, answers)
     agent = ChatAgent(policy, prompt, config)
-    told = played(agent, cues, envs)
-    decisions, found = decisions_of(told), segments(decisions_of(told))
-    kept, stripped = [[c for c in cues if c.strip is strip] for strip in (False, True)]
+    trajectory = played(agent, cues, envs)
+    decisions, pieces = decisions_of(trajectory), segments(decisions_of(trajectory))
+    permanent, stripped = [[c for c in cues if c.strip is strip] for strip in (False, True)]
 
     # What is trained on is, id for id, the episode of somebody who was told the other cues alone.
-    without = decisions_of(played(ChatAgent(Drawing(format_, answers), prompt, config), kept, envs))
+    without = decisions_of(
+        played(ChatAgent(Drawing(format_, answers), prompt, config), permanent, envs)
+    )
     for one, other in zip(decisions, without, strict=True):
         assert one.ids == other.ids
         assert (one.trained_prompt_ids is None) == (not stripped)
         assert (one.trained_prompt_ids or one.prompt_ids) == other.prompt_ids
         assert (one.prompt_ids == other.prompt_ids) == (not stripped)
-    assert [(s.ids, s.sampled, s.logprobs) for s in found] == [
+    assert [(s.ids, s.sampled, s.logprobs) for s in pieces] == [
         (s.ids, s.sampled, s.logprobs) for s in segments(without)
     ]
-    assert {segment.stripped for segment in found} == {bool(stripped)}
-    assert told.cue_ids == tuple(cue.id for cue in cues)
+    assert {segment.stripped for segment in pieces} == {bool(stripped)}
+    assert trajectory.cue_ids == tuple(cue.id for cue in cues)
 
     # Every cue was told in every prompt, and no stripped one is in anything that is trained on.
-    trained = [format_.decode(segment.ids) for segment in found]
+    trained = [format_.decode(segment.ids) for segment in pieces]
     for cue in cues:
         assert all(mark_of(cue) in format_.decode(d.prompt_ids) for d in decisions)
         assert all((mark_of(cue) in text) is not cue.strip for text in trained)
     for cue in stripped:
-        assert not any(holds(s.ids, format_.answer_ids(cue.text)[:-1]) for s in found)
+        assert not any(holds(s.ids, format_.answer_ids(cue.text)[:-1]) for s in pieces)
 
     if config.history == "causal":
-        (whole,) = found
+        (whole,) = pieces
         assert whole.ids == without[-1].prompt_ids + without[-1].ids
         assert len(whole.logprobs) == sum(len(decision.ids) for decision in decisions)
 
     # Decisions outlive a restart.
-    again = trajectory_from_json(json.loads(json.dumps(trajectory_to_json(told))))
-    assert again == told
-    assert samples(decisions_of(again)) == found
+    again = trajectory_from_json(json.loads(json.dumps(trajectory_to_json(trajectory))))
+    assert again == trajectory
+    assert samples(decisions_of(again)) == pieces
 
     # The same agent, the same policy and the same envs tell an evaluation nothing.
     policy.prompts.clear()
@@ -343,11 +345,11 @@ class TestPolicies:
     def test_a_demonstration_is_of_the_prompt_that_is_trained_on(self) -> None:
         policy = Drawing(format_of("chatml"), ["hm"])
         agent = ChatAgent(policy, TOY)
-        kept = Cue("One action.", "turn")
-        found = agent.demonstrate(view(STRIPPED, kept), "press red")
-        assert found == agent.demonstrate(view(kept), "press red")
-        assert found is not None
-        assert "One action." in policy.format.decode(found.prompt_ids)
+        permanent = Cue("One action.", "turn")
+        demonstration = agent.demonstrate(view(STRIPPED, permanent), "press red")
+        assert demonstration == agent.demonstrate(view(permanent), "press red")
+        assert demonstration is not None
+        assert "One action." in policy.format.decode(demonstration.prompt_ids)
 
 
 def test_segments_tell_whether_they_were_stripped() -> None:

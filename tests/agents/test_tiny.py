@@ -33,14 +33,14 @@ SMALL = TinyConfig(buckets=128, dim=8, hidden=16)
 
 def requests(n: int, temperature: float = 1.0) -> list[Choice]:
     rng = np.random.default_rng(0)
-    found = []
+    batch = []
     for i in range(n):
         words = [f"w{j}" for j in rng.integers(50, size=12)]
         history = tuple(PastStep(words[0], f"go {word}") for word in words[: i % 4])
         view = View(" ".join(words[:5]), " ".join(words), history=history)
         choices = tuple(f"go {word}" for word in dict.fromkeys(words[3 : 5 + i % 7]))
-        found.append(Choice(view, choices, Sampling(temperature)))
-    return found
+        batch.append(Choice(view, choices, Sampling(temperature)))
+    return batch
 
 
 def shaken(seed: int = 0) -> TinyPolicy:
@@ -54,20 +54,20 @@ def shaken(seed: int = 0) -> TinyPolicy:
 
 
 def decisions(policy: TinyPolicy, asked: list[Choice]) -> list[ChoiceDecision]:
-    found = [completion.decision for completion in policy.generate(asked)]
-    assert all(isinstance(decision, ChoiceDecision) for decision in found)
-    return found  # type: ignore[return-value]
+    answers = [completion.decision for completion in policy.generate(asked)]
+    assert all(isinstance(decision, ChoiceDecision) for decision in answers)
+    return answers  # type: ignore[return-value]
 
 
 class TestPolicy:
     def test_logprobs_are_those_it_sampled_with(self) -> None:
         policy = shaken()
-        taken = decisions(policy, requests(40))
-        logp, mask = policy.logprobs(taken)
+        answers = decisions(policy, requests(40))
+        logp, mask = policy.logprobs(answers)
         assert logp.shape == mask.shape == (40, 1)
         assert mask.all()
-        assert logp[:, 0].tolist() == pytest.approx([d.logprob for d in taken], abs=1e-6)
-        alone = torch.cat([policy.logprobs([decision])[0] for decision in taken])
+        assert logp[:, 0].tolist() == pytest.approx([d.logprob for d in answers], abs=1e-6)
+        alone = torch.cat([policy.logprobs([decision])[0] for decision in answers])
         torch.testing.assert_close(alone, logp, atol=1e-6, rtol=0)
 
     def test_probabilities_of_a_choice_add_up_to_1(self) -> None:
@@ -86,8 +86,8 @@ class TestPolicy:
 
     def test_draws_follow_the_probabilities(self) -> None:
         policy, asked = shaken(), requests(7)[6]
-        taken = decisions(policy, [asked] * 4000)
-        shares = np.bincount([d.index for d in taken], minlength=len(asked.choices)) / 4000
+        answers = decisions(policy, [asked] * 4000)
+        shares = np.bincount([d.index for d in answers], minlength=len(asked.choices)) / 4000
         every = [ChoiceDecision(asked.context, asked.choices, i, 0.0) for i in range(len(shares))]
         expected = policy.logprobs(every)[0].exp()[:, 0].tolist()
         assert shares.tolist() == pytest.approx(expected, abs=0.03)
@@ -111,8 +111,8 @@ class TestPolicy:
         (best,) = decisions(policy, [Choice(asked.context, asked.choices, Sampling(0.0))])
 
         def share(request: Choice) -> float:
-            taken = decisions(policy, [request] * 500)
-            return float(np.mean([d.index == best.index for d in taken]))
+            answers = decisions(policy, [request] * 500)
+            return float(np.mean([d.index == best.index for d in answers]))
 
         assert share(cold) > share(asked) + 0.1
 
@@ -130,9 +130,9 @@ class TestPolicy:
         assert decisions(other, asked) == decisions(policy, asked)
         other.train(True)
         policy.train(True)
-        taken = decisions(policy, asked)
+        answers = decisions(policy, asked)
         decisions(other, asked)
-        assert other.logprobs(taken)[0].tolist() == policy.logprobs(taken)[0].tolist()
+        assert other.logprobs(answers)[0].tolist() == policy.logprobs(answers)[0].tolist()
 
     def test_another_size_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="saved config"):
@@ -150,14 +150,14 @@ class TestPolicy:
 
     def test_a_frozen_copy_stays_as_it_was(self) -> None:
         policy = shaken()
-        taken = decisions(policy, requests(5))
+        answers = decisions(policy, requests(5))
         frozen = policy.frozen_copy()
-        expected, _ = policy.logprobs(taken)
+        expected, _ = policy.logprobs(answers)
         with torch.no_grad():
             for parameter in policy.parameters():
                 parameter.add_(0.1)
-        torch.testing.assert_close(frozen.logprobs(taken)[0], expected, atol=0, rtol=0)
-        assert not frozen.logprobs(taken)[0].requires_grad
+        torch.testing.assert_close(frozen.logprobs(answers)[0], expected, atol=0, rtol=0)
+        assert not frozen.logprobs(answers)[0].requires_grad
 
     def test_leaves_the_global_generator_alone(self) -> None:
         torch.manual_seed(3)
@@ -185,14 +185,14 @@ class TestFeatures:
         assert split_candidate("[]") == ("", "")
 
     def test_context_reaches_to_the_next_candidate(self) -> None:
-        found = contexts(["b1", "b2", "b3", "b4"], SHOP.observation)
-        assert [parse(text).words for _, text in found] == [
+        pairs = contexts(["b1", "b2", "b3", "b4"], SHOP.observation)
+        assert [parse(text).words for _, text in pairs] == [
             ("blue", "mug", "12.00"),
             ("red", "mug", "30.00"),
             (),
             (),
         ]
-        assert [position >= 0 for position, _ in found] == [True, True, True, False]
+        assert [position >= 0 for position, _ in pairs] == [True, True, True, False]
 
     def test_context_of_the_last_words_of_an_argument(self) -> None:
         ((position, text),) = contexts(["to drawer 1"], "You see drawer 11 and drawer 1, closed.")
@@ -217,7 +217,7 @@ class TestFeatures:
             "encoder = Encoder(WordWeights.fit([SHOP.observation, 'a red cup']), buckets=64)\n"
             "print(hashlib.sha256(encoder.encode(SHOP, CLICKS).dense.tobytes()).hexdigest())"
         )
-        found = {
+        outputs = {
             subprocess.run(
                 [sys.executable, "-c", code],
                 env={**os.environ, "PYTHONHASHSEED": seed},
@@ -228,7 +228,7 @@ class TestFeatures:
             ).stdout
             for seed in ("1", "2")
         }
-        assert len(found) == 1
+        assert len(outputs) == 1
 
     def test_rare_words_weigh_more(self) -> None:
         weights = WordWeights.fit(["a red mug", "a blue mug", "a green cup", "a green cup"])
@@ -245,10 +245,10 @@ class TestFeatures:
 
 def test_importing_it_does_not_import_torch() -> None:
     code = "import sys, coevo_gym.agents.tiny.policy; print('torch' in sys.modules)"
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True
     )
-    assert found.stdout.strip() == "False"
+    assert process.stdout.strip() == "False"
 
 
 def test_missing_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

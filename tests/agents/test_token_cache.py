@@ -62,7 +62,7 @@ def eager_threads() -> Iterator[None]:
 def test_threads_share_it() -> None:
     ids_of = TokenCache(Counted(), max_bytes=20_000)
     with ThreadPoolExecutor(8) as pool:
-        found = pool.map(ids_of, TEXTS * 400)
-        assert all(ids[0] == ord(t[0]) for ids, t in zip(found, TEXTS * 400, strict=True))
-    held = sum(_size(text, ids) for text, ids in ids_of._known.items())
-    assert 0 < ids_of.n_bytes == held
+        encodings = pool.map(ids_of, TEXTS * 400)
+        assert all(ids[0] == ord(t[0]) for ids, t in zip(encodings, TEXTS * 400, strict=True))
+    n_bytes = sum(_size(text, ids) for text, ids in ids_of._known.items())
+    assert 0 < ids_of.n_bytes == n_bytes

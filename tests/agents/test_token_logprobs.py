@@ -95,15 +95,15 @@ def test_autocast_decides_the_precision_of_the_products() -> None:
 def test_nothing_of_the_size_of_all_logits_is_ever_made() -> None:
     n, vocabulary, chunk = 64, 5_000, 4
     hidden, weight, _, ids, temperature = problem(n, 8, vocabulary, torch.float32)
-    kept: list[int] = []
+    n_elements: list[int] = []
 
     def keep(tensor: Tensor) -> Tensor:
-        kept.append(tensor.numel())
+        n_elements.append(tensor.numel())
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         logps = token_logprobs(hidden, weight, None, ids, temperature, chunk=chunk)
-    assert max(kept) == weight.numel() < n * vocabulary / 4
+    assert max(n_elements) == weight.numel() < n * vocabulary / 4
 
     sizes = Sizes()
     with sizes:
@@ -118,7 +118,7 @@ class Sizes(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[mis
     largest = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        made = func(*args, **(kwargs or {}))
-        if isinstance(made, Tensor):
-            self.largest = max(self.largest, made.numel())
-        return made
+        output = func(*args, **(kwargs or {}))
+        if isinstance(output, Tensor):
+            self.largest = max(self.largest, output.numel())
+        return output

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose own settings would make every answer the likeliest one, and cut it short."""
-    made = make_tiny_llama(tmp_path_factory.mktemp("tiny"))
+    path = make_tiny_llama(tmp_path_factory.mktemp("tiny"))
     spoilt = {
         "do_sample": True,
         "top_k": 1,
@@ -43,8 +43,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "repetition_penalty": 5.0,
         "max_new_tokens": 2,
     }
-    (made / "generation_config.json").write_text(json.dumps(spoilt))
-    return made
+    (path / "generation_config.json").write_text(json.dumps(spoilt))
+    return path
 
 
 @pytest.fixture(params=["growing batches", "graphs"])
@@ -68,7 +68,7 @@ def tokens(completion: Completion) -> TokenDecision:
 
 
 def check_logprobs(
-    made: TransformersPolicy, completions: list[Completion], off: float = 1e-4
+    tiny_policy: TransformersPolicy, completions: list[Completion], off: float = 1e-4
 ) -> None:
     """What the sampler says is what the learner computes."""
     decisions = [tokens(c) for c in completions]
@@ -82,7 +82,7 @@ def check_logprobs(
         for d in decisions
     ]
     with torch.no_grad():
-        logps, mask = made.logprobs(segments)
+        logps, mask = tiny_policy.logprobs(segments)
     for row, counts, decision in zip(logps, mask, decisions, strict=True):
         assert row[counts].tolist() == pytest.approx(list(decision.logprobs), abs=off)
 
@@ -98,33 +98,35 @@ MIXED = [
 
 
 def test_mixed_requests_come_back_in_order(folder: Path, engine: str) -> None:
-    made = policy(folder)
-    completions = made.generate(MIXED)
+    tiny_policy = policy(folder)
+    completions = tiny_policy.generate(MIXED)
     for prompt, completion in zip(MIXED, completions, strict=True):
         decision = tokens(completion)
-        assert decision.prompt_ids == made.format.prompt_ids(prompt.messages)
+        assert decision.prompt_ids == tiny_policy.format.prompt_ids(prompt.messages)
         assert decision.temperature == prompt.sampling.temperature
-        stopped = decision.ids[-1] in made.format.stop_ids
+        stopped = decision.ids[-1] in tiny_policy.format.stop_ids
         assert completion.finish is (Finish.STOP if stopped else Finish.LENGTH)
         assert stopped or len(decision.ids) == prompt.sampling.max_tokens
         assert len(decision.ids) <= prompt.sampling.max_tokens
-        assert not set(decision.ids[:-1]) & set(made.format.stop_ids)
-        assert completion.text == made.format.decode(decision.ids)
-        read, written = len(decision.prompt_ids), len(decision.ids)
-        assert completion.usage == Usage(calls=1, prompt_tokens=read, completion_tokens=written)
-    assert (made._decoder is not None) == (engine == "graphs")
+        assert not set(decision.ids[:-1]) & set(tiny_policy.format.stop_ids)
+        assert completion.text == tiny_policy.format.decode(decision.ids)
+        n_prompt, n_completion = len(decision.prompt_ids), len(decision.ids)
+        assert completion.usage == Usage(
+            calls=1, prompt_tokens=n_prompt, completion_tokens=n_completion
+        )
+    assert (tiny_policy._decoder is not None) == (engine == "graphs")
 
 
 def test_the_end_tokens_of_the_generation_config_end_an_answer(tmp_path: Path, engine: str) -> None:
     """Such as a token for the end of a tool call, which is not the template's end of a turn."""
-    made = make_tiny_llama(tmp_path)
+    path = make_tiny_llama(tmp_path)
     asked = [ask("go to table 1", max_tokens=40)] * 20
-    before = policy(made)
+    before = policy(path)
     sampled = Counter(i for answer in before.generate(asked) for i in tokens(answer).ids[:-1])
     ((word, _),) = sampled.most_common(1)
     ends = [before.format.end_of_turn, word]
-    (made / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
-    again = policy(made)
+    (path / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    again = policy(path)
     assert again.format.stop_ids == (before.format.end_of_turn, word)
     finished = set()
     for answer in again.generate(asked):
@@ -159,50 +161,50 @@ def test_a_cpu_that_is_slow_in_bf16_is_warned_about(
 
 
 def test_logprobs_are_those_of_the_learner(folder: Path, engine: str) -> None:
-    made = policy(folder)
+    tiny_policy = policy(folder)
     sampled = [p for p in MIXED if p.sampling.temperature]
-    check_logprobs(made, made.generate(sampled * 3))
+    check_logprobs(tiny_policy, tiny_policy.generate(sampled * 3))
 
 
 def test_an_answer_knows_the_version_that_gave_it(folder: Path) -> None:
-    made = policy(folder)
-    made.version = 5
-    assert tokens(made.generate([ask("Hello.")])[0]).policy_version == 5
-    demonstrated = made.encode_demonstration(ask("Hello.").messages, "Hi.")
+    tiny_policy = policy(folder)
+    tiny_policy.version = 5
+    assert tokens(tiny_policy.generate([ask("Hello.")])[0]).policy_version == 5
+    demonstrated = tiny_policy.encode_demonstration(ask("Hello.").messages, "Hi.")
     assert demonstrated is not None
     assert demonstrated.policy_version == UNKNOWN_VERSION
 
 
 def test_an_answer_is_sampled_with_a_cue_and_trained_on_without(folder: Path) -> None:
-    made = policy(folder)
+    tiny_policy = policy(folder)
     plain = ask("go to table 1")
-    told = (Message("user", "The apple is red. go to table 1"),)
-    (first,) = made.generate([Prompt(told, plain.sampling, trained=plain.messages)])
-    (other,) = policy(folder).generate([Prompt(told, plain.sampling)])
+    messages = (Message("user", "The apple is red. go to table 1"),)
+    (first,) = tiny_policy.generate([Prompt(messages, plain.sampling, trained=plain.messages)])
+    (other,) = policy(folder).generate([Prompt(messages, plain.sampling)])
     decision = tokens(first)
-    assert decision.trained_prompt_ids == made.format.prompt_ids(plain.messages)
+    assert decision.trained_prompt_ids == tiny_policy.format.prompt_ids(plain.messages)
     assert tokens(other) == dataclasses.replace(decision, trained_prompt_ids=None)
-    check_logprobs(made, [first])  # the recorded ones are those after the cue
+    check_logprobs(tiny_policy, [first])  # the recorded ones are those after the cue
     (segment,) = segments([decision])
     assert segment.ids == decision.trained_prompt_ids + decision.ids
     with torch.no_grad():
-        logps, _ = made.logprobs([segment])
+        logps, _ = tiny_policy.logprobs([segment])
     assert logps[0].tolist() != pytest.approx(list(decision.logprobs), abs=1e-2)
 
 
 def test_greedy_answers_are_sure(folder: Path, engine: str) -> None:
-    made = policy(folder)
-    alone = [made.generate([p])[0] for p in MIXED if p.sampling.temperature == 0]
-    together = [c for p, c in zip(MIXED, made.generate(MIXED), strict=True) if c in alone]
+    tiny_policy = policy(folder)
+    alone = [tiny_policy.generate([p])[0] for p in MIXED if p.sampling.temperature == 0]
+    together = [c for p, c in zip(MIXED, tiny_policy.generate(MIXED), strict=True) if c in alone]
     assert together == alone
     assert set(tokens(alone[0]).logprobs) == {0.0}
 
 
 def test_the_likeliest_token_is_taken_at_temperature_0(folder: Path) -> None:
-    made = policy(folder)
-    decision = tokens(made.generate([ask("x", 0.0, 1)])[0])
+    tiny_policy = policy(folder)
+    decision = tokens(tiny_policy.generate([ask("x", 0.0, 1)])[0])
     with torch.no_grad():
-        logits = made.model(torch.tensor([decision.prompt_ids])).logits[0, -1]
+        logits = tiny_policy.model(torch.tensor([decision.prompt_ids])).logits[0, -1]
     assert decision.ids == (int(logits.argmax()),)
 
 
@@ -213,15 +215,15 @@ def test_the_models_own_settings_do_not_count(folder: Path, engine: str) -> None
 
 
 def test_frequencies_are_the_probabilities(folder: Path, engine: str) -> None:
-    made = policy(folder)
+    tiny_policy = policy(folder)
     n, temperature = 1500, 0.7
-    completions = made.generate([ask("go", temperature, 1)] * n)
+    completions = tiny_policy.generate([ask("go", temperature, 1)] * n)
     prompt = tokens(completions[0]).prompt_ids
     with torch.no_grad():
-        logits = made.model(torch.tensor([prompt])).logits[0, -1]
+        logits = tiny_policy.model(torch.tensor([prompt])).logits[0, -1]
     expected = torch.softmax(logits / temperature, dim=0)
-    drawn = torch.tensor([tokens(c).ids[0] for c in completions])
-    counts = torch.bincount(drawn, minlength=len(expected)) / n
+    ids = torch.tensor([tokens(c).ids[0] for c in completions])
+    counts = torch.bincount(ids, minlength=len(expected)) / n
     assert (counts - expected).abs().max() < 5 * 0.5 / n**0.5
 
 
@@ -236,119 +238,120 @@ def test_a_seed_and_the_calls_decide(folder: Path, engine: str) -> None:
 
 
 def test_the_global_generator_is_left_alone(folder: Path, engine: str) -> None:
-    made = policy(folder)
+    tiny_policy = policy(folder)
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    made.generate(MIXED)
+    tiny_policy.generate(MIXED)
     assert torch.equal(torch.get_rng_state(), before)
     assert (
-        made.model.config._attn_implementation == policy(folder).model.config._attn_implementation
+        tiny_policy.model.config._attn_implementation
+        == policy(folder).model.config._attn_implementation
     )
 
 
 def test_exact_resume(folder: Path, engine: str) -> None:
-    made = policy(folder)
-    made.generate(MIXED)
+    tiny_policy = policy(folder)
+    tiny_policy.generate(MIXED)
     with torch.no_grad():
-        made.parameters()[0].add_(0.01)
-    made.version = 4
-    state = made.state_dict()
+        tiny_policy.parameters()[0].add_(0.01)
+    tiny_policy.version = 4
+    state = tiny_policy.state_dict()
     resumed = policy(folder, seed=5)
     resumed.load_state_dict(state)
     assert resumed.version == 4
-    assert resumed.generate(MIXED) == made.generate(MIXED)
-    assert resumed.generate(MIXED[:1]) == made.generate(MIXED[:1])
+    assert resumed.generate(MIXED) == tiny_policy.generate(MIXED)
+    assert resumed.generate(MIXED[:1]) == tiny_policy.generate(MIXED[:1])
 
 
 def test_a_frozen_copy_draws_on_its_own(folder: Path) -> None:
-    made, twin = policy(folder), policy(folder)
-    frozen = made.frozen_copy()
+    tiny_policy, twin = policy(folder), policy(folder)
+    frozen = tiny_policy.frozen_copy()
     assert isinstance(frozen, TransformersPolicy)
     frozen.generate(MIXED)
-    assert made.generate(MIXED) == twin.generate(MIXED)
+    assert tiny_policy.generate(MIXED) == twin.generate(MIXED)
 
 
 def test_what_is_drawn_in_a_scope_of_its_own_leaves_no_trace(folder: Path) -> None:
-    made, twin = policy(folder), policy(folder)
-    assert made.generate(MIXED) == twin.generate(MIXED)
-    with made.drawing(7):
-        first = made.generate(MIXED)
+    tiny_policy, twin = policy(folder), policy(folder)
+    assert tiny_policy.generate(MIXED) == twin.generate(MIXED)
+    with tiny_policy.drawing(7):
+        first = tiny_policy.generate(MIXED)
     with twin.drawing(7):
         assert twin.generate(MIXED) == first
         twin.generate([ask(f"go to table {i}", max_tokens=40) for i in range(6)])
     later = [ask(f"go to table {i} and take the apple", 0.7) for i in range(4)]
-    assert made.generate(MIXED[:2]) == twin.generate(MIXED[:2])
-    assert made.generate(later) == twin.generate(later)
+    assert tiny_policy.generate(MIXED[:2]) == twin.generate(MIXED[:2])
+    assert tiny_policy.generate(later) == twin.generate(later)
 
 
 def test_a_frozen_copy_in_bf16_samples_with_its_own_weights(folder: Path) -> None:
-    made = policy(folder, dtype="bfloat16")
-    frozen = made.frozen_copy()
+    tiny_policy = policy(folder, dtype="bfloat16")
+    frozen = tiny_policy.frozen_copy()
     assert isinstance(frozen, TransformersPolicy)
     assert frozen._sampler() is frozen.model, "it is in bf16 and needs no other copy"
     with frozen.drawing(0):
         before = frozen.generate(MIXED)
     with torch.no_grad():
-        made.parameters()[0].mul_(2.0)
+        tiny_policy.parameters()[0].mul_(2.0)
     with frozen.drawing(0):
         assert frozen.generate(MIXED) == before
     check_logprobs(frozen, before[:2], off=0.2)
 
 
 def test_a_full_context_is_told_and_its_siblings_are_answered(folder: Path, engine: str) -> None:
-    made = policy(folder, max_context=40)
-    fits = len(made.format.prompt_ids(ask("x").messages))
+    tiny_policy = policy(folder, max_context=40)
+    fits = len(tiny_policy.format.prompt_ids(ask("x").messages))
     full = next(
         prompt
         for n in range(200)
-        if len(made.format.prompt_ids((prompt := ask("x" + "y" * n)).messages)) == 40
+        if len(tiny_policy.format.prompt_ids((prompt := ask("x" + "y" * n)).messages)) == 40
     )
     almost = next(
         prompt
         for n in range(200)
-        if len(made.format.prompt_ids((prompt := ask("x" + "y" * n)).messages)) == 39
+        if len(tiny_policy.format.prompt_ids((prompt := ask("x" + "y" * n)).messages)) == 39
     )
     requests = [full, ask("x", 1.0, 10), almost, ask("z" * 400)]
-    completions = made.generate(requests)
+    completions = tiny_policy.generate(requests)
     assert completions[0] == completions[3] == Completion("", None, Finish.OVERFLOW)
     assert len(tokens(completions[2]).ids) == 1
     assert fits < 40
     assert completions[1].decision is not None
-    assert made.generate([full]) == [completions[0]]
-    assert made.generate([]) == []
+    assert tiny_policy.generate([full]) == [completions[0]]
+    assert tiny_policy.generate([]) == []
 
 
 def test_sampling_needs_the_memory_of_gradients(folder: Path) -> None:
-    made = policy(folder)
-    logp, _ = made.logprobs([Segment((1, 2, 3), (False, True, True), (0.0, 0.0), 1.0)])
+    tiny_policy = policy(folder)
+    logp, _ = tiny_policy.logprobs([Segment((1, 2, 3), (False, True, True), (0.0, 0.0), 1.0)])
     logp.sum().backward()
-    assert any(weight.grad is not None for weight in made.parameters())
-    made.generate([ask("x", 1.0, 2)])
-    assert all(weight.grad is None for weight in made.parameters())
+    assert any(weight.grad is not None for weight in tiny_policy.parameters())
+    tiny_policy.generate([ask("x", 1.0, 2)])
+    assert all(weight.grad is None for weight in tiny_policy.parameters())
 
 
 def test_an_answer_is_cut_where_the_context_ends(folder: Path, engine: str) -> None:
-    made = policy(folder, max_context=30)
-    completions = made.generate([ask("x", 1.0, 500)] * 8)
+    tiny_policy = policy(folder, max_context=30)
+    completions = tiny_policy.generate([ask("x", 1.0, 500)] * 8)
     cut = [c for c in completions if c.finish is Finish.LENGTH]
     assert cut
     assert {len(tokens(c).prompt_ids) + len(tokens(c).ids) for c in cut} == {30}
 
 
 def test_a_conversation_goes_on_from_what_was_sampled(folder: Path, engine: str) -> None:
-    made = policy(folder)
+    tiny_policy = policy(folder)
     messages = [Message("user", "go")]
-    first = made.generate([Prompt(tuple(messages), Sampling(1.0, 6))])[0]
+    first = tiny_policy.generate([Prompt(tuple(messages), Sampling(1.0, 6))])[0]
     messages += [Message("assistant", first.text, tokens(first).ids), Message("user", "on")]
-    second = made.generate([Prompt(tuple(messages), Sampling(1.0, 6))])[0]
+    second = tiny_policy.generate([Prompt(tuple(messages), Sampling(1.0, 6))])[0]
     before = tokens(first).prompt_ids + tokens(first).ids
     assert tokens(second).prompt_ids[: len(before)] == before
 
 
 def test_a_chat_goes_on_after_the_ids_of_an_answer(folder: Path, engine: str) -> None:
-    made = policy(folder)
-    first = tokens(made.generate([ask("Hello!", max_tokens=3)])[0])
-    assert first.ids[-1] not in made.format.stop_ids, "it was cut"
+    tiny_policy = policy(folder)
+    first = tokens(tiny_policy.generate([ask("Hello!", max_tokens=3)])[0])
+    assert first.ids[-1] not in tiny_policy.format.stop_ids, "it was cut"
     again = Message("user", "And now?")
     after, whole = (
         Prompt((again,), Sampling(0, 4), after=first),
@@ -356,18 +359,18 @@ def test_a_chat_goes_on_after_the_ids_of_an_answer(folder: Path, engine: str) ->
             (Message("user", "Hello!"), Message("assistant", "", first.ids), again), Sampling(0, 4)
         ),
     )
-    found, expected = (tokens(one) for one in made.generate([after, whole]))
-    assert found == expected
-    assert found.prompt_ids[: len(first.prompt_ids + first.ids)] == first.prompt_ids + first.ids
+    actual, expected = (tokens(one) for one in tiny_policy.generate([after, whole]))
+    assert actual == expected
+    assert actual.prompt_ids[: len(first.prompt_ids + first.ids)] == first.prompt_ids + first.ids
 
 
 def test_a_demonstration(folder: Path) -> None:
-    made = policy(folder)
+    tiny_policy = policy(folder)
     messages = [Message("user", "go")]
-    decision = made.encode_demonstration(messages, "take apple 2")
-    assert decision.prompt_ids == made.format.prompt_ids(messages)
-    assert made.format.decode(decision.ids) == "take apple 2"
-    assert decision.ids[-1] == made.format.end_of_turn
+    decision = tiny_policy.encode_demonstration(messages, "take apple 2")
+    assert decision.prompt_ids == tiny_policy.format.prompt_ids(messages)
+    assert tiny_policy.format.decode(decision.ids) == "take apple 2"
+    assert decision.ids[-1] == tiny_policy.format.end_of_turn
     assert set(decision.logprobs) == {0.0}
     length = len(decision.prompt_ids) + len(decision.ids)
     for room, expected in ((length, decision), (length - 1, None)):
@@ -376,12 +379,12 @@ def test_a_demonstration(folder: Path) -> None:
 
 
 def test_with_an_adapter(folder: Path, engine: str) -> None:
-    made = policy(folder, lora_rank=2)
+    tiny_policy = policy(folder, lora_rank=2)
     with torch.no_grad():
-        for weight in made.parameters():
+        for weight in tiny_policy.parameters():
             weight.add_(0.05)
-    completions = made.generate([ask("go", 0.7), ask("x")])
-    check_logprobs(made, completions)
+    completions = tiny_policy.generate([ask("go", 0.7), ask("x")])
+    check_logprobs(tiny_policy, completions)
     assert [tokens(c).ids for c in policy(folder).generate([ask("go", 0.7), ask("x")])] != [
         tokens(c).ids for c in completions
     ]
@@ -405,15 +408,15 @@ def test_a_large_decoder_is_dropped_before_updates(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transformers_policy, "GRAPHS_ON", "cpu")
-    made = policy(folder)
-    wanted = made.generate(MIXED[:2])
-    made.train()
-    made.train(False)
-    assert made._decoder is not None
+    tiny_policy = policy(folder)
+    wanted = tiny_policy.generate(MIXED[:2])
+    tiny_policy.train()
+    tiny_policy.train(False)
+    assert tiny_policy._decoder is not None
     monkeypatch.setattr(transformers_policy, "_KEPT_BYTES", 0)
-    made.train()
-    made.train(False)
-    assert made._decoder is None
+    tiny_policy.train()
+    tiny_policy.train(False)
+    assert tiny_policy._decoder is None
     again = policy(folder)
     assert again.generate(MIXED[:2]) == wanted
 
@@ -424,8 +427,8 @@ def test_a_fetched_models_name(folder: Path, tmp_path: Path, monkeypatch: Any) -
         TransformersPolicy(ModelConfig(path="smollm2", device="cpu"))
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "smollm2").symlink_to(folder)
-    made = TransformersPolicy(ModelConfig(path="smollm2", device="cpu"))
-    assert made.generate([ask("x")])[0].decision is not None
+    tiny_policy = TransformersPolicy(ModelConfig(path="smollm2", device="cpu"))
+    assert tiny_policy.generate([ask("x")])[0].decision is not None
 
 
 def test_batches_keep_to_both_limits() -> None:
@@ -447,15 +450,15 @@ def test_batches_keep_to_both_limits() -> None:
 
 
 def test_small_batches_give_the_same_greedy_answers(folder: Path) -> None:
-    made = policy(folder)
-    asks = [Ask(made.format.prompt_ids(p.messages), 0.0, 12) for p in MIXED]
+    tiny_policy = policy(folder)
+    asks = [Ask(tiny_policy.format.prompt_ids(p.messages), 0.0, 12) for p in MIXED]
     settings: dict[str, Any] = {
-        "stop_ids": made.format.stop_ids,
+        "stop_ids": tiny_policy.format.stop_ids,
         "seed": 0,
         "prefixes": PrefixCache(0),
     }
-    whole = sample_padded(made.model, asks, max_prompt_tokens=10**6, **settings)
-    alone = sample_padded(made.model, asks, max_prompt_tokens=1, **settings)
+    whole = sample_padded(tiny_policy.model, asks, max_prompt_tokens=10**6, **settings)
+    alone = sample_padded(tiny_policy.model, asks, max_prompt_tokens=1, **settings)
     assert [one.ids for one in whole] == [one.ids for one in alone]
 
 
@@ -463,41 +466,41 @@ def test_small_batches_give_the_same_greedy_answers(folder: Path) -> None:
 def test_a_frozen_head_is_not_copied_for_each_prompt(folder: Path, dtype: Any) -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    made = policy(folder, dtype=dtype, lora_rank=4)
+    tiny_policy = policy(folder, dtype=dtype, lora_rank=4)
     sizes: list[int] = []
 
     class Sizes(TorchDispatchMode):
         def __torch_dispatch__(
-            self, called: Any, types: Any, given: Any = (), named: Any = None
+            self, called: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            found = called(*given, **(named or {}))
-            if isinstance(found, torch.Tensor):
-                sizes.append(found.numel())
-            return found
+            output = called(*args, **(kwargs or {}))
+            if isinstance(output, torch.Tensor):
+                sizes.append(output.numel())
+            return output
 
     with Sizes():
-        made.generate([ask(f"go to table {n}", max_tokens=2) for n in range(8)])
-    head = made.model.lm_head.weight
+        tiny_policy.generate([ask(f"go to table {n}", max_tokens=2) for n in range(8)])
+    head = tiny_policy.model.lm_head.weight
     assert not head.requires_grad
     assert head.numel() <= max(sizes) < 2 * head.numel()
 
 
 def test_a_copy_in_half_precision(folder: Path) -> None:
-    made = policy(folder)
-    half = causal_lm.half_copy(made.model)
+    tiny_policy = policy(folder)
+    half = causal_lm.half_copy(tiny_policy.model)
     assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
-    assert {p.dtype for p in made.model.parameters()} == {torch.float32}
+    assert {p.dtype for p in tiny_policy.model.parameters()} == {torch.float32}
     assert {b.dtype for b in half.buffers()} == {torch.float32}
     assert half.lm_head.weight is half.model.embed_tokens.weight
     with torch.no_grad():
-        made.parameters()[0].mul_(2.0)
-    causal_lm.renew(half, made.model)
-    assert torch.equal(half.lm_head.weight, made.parameters()[0].to(torch.bfloat16))
-    asks = [Ask(made.format.prompt_ids(p.messages), 1.0, 5) for p in MIXED]
+        tiny_policy.parameters()[0].mul_(2.0)
+    causal_lm.renew(half, tiny_policy.model)
+    assert torch.equal(half.lm_head.weight, tiny_policy.parameters()[0].to(torch.bfloat16))
+    asks = [Ask(tiny_policy.format.prompt_ids(p.messages), 1.0, 5) for p in MIXED]
     sampled = sample_padded(
         half,
         asks,
-        stop_ids=made.format.stop_ids,
+        stop_ids=tiny_policy.format.stop_ids,
         seed=0,
         max_prompt_tokens=10**6,
         prefixes=PrefixCache(10**6),
@@ -508,18 +511,22 @@ def test_a_copy_in_half_precision(folder: Path) -> None:
 def test_it_samples_with_the_copy_where_fp32_weights_are_trained_in_half_precision(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = policy(folder, dtype="bfloat16")
-    assert made._sampler() is made.model
+    tiny_policy = policy(folder, dtype="bfloat16")
+    assert tiny_policy._sampler() is tiny_policy.model
     monkeypatch.setattr(TransformersPolicy, "device", SimpleNamespace(type="cuda"))
-    first = made._sampler()
+    first = tiny_policy._sampler()
     assert first.dtype == torch.bfloat16
-    assert made._sampler() is first
+    assert tiny_policy._sampler() is first
     with torch.no_grad():
-        made.parameters()[0].mul_(2.0)
-    made.version += 1
-    assert torch.equal(next(made._sampler().parameters()), made.parameters()[0].to(torch.bfloat16))
-    made.load_state_dict(policy(folder).state_dict())
-    assert torch.equal(next(made._sampler().parameters()), made.parameters()[0].to(torch.bfloat16))
+        tiny_policy.parameters()[0].mul_(2.0)
+    tiny_policy.version += 1
+    assert torch.equal(
+        next(tiny_policy._sampler().parameters()), tiny_policy.parameters()[0].to(torch.bfloat16)
+    )
+    tiny_policy.load_state_dict(policy(folder).state_dict())
+    assert torch.equal(
+        next(tiny_policy._sampler().parameters()), tiny_policy.parameters()[0].to(torch.bfloat16)
+    )
 
 
 USERS_MODEL = Path(os.environ.get("COEVO_HOME", "~/.cache/coevo")).expanduser() / "models/smollm2"
@@ -530,15 +537,15 @@ def test_smollm2(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not USERS_MODEL.is_dir():
         pytest.skip("SmolLM2 is not on this machine (coevo model fetch smollm2)")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    made = policy(USERS_MODEL)
+    smollm2 = policy(USERS_MODEL)
     messages = (Message("user", "Hello, who are you?"),)
-    greedy, sampled = made.generate([Prompt(messages, Sampling(t, 24)) for t in (0.0, 0.7)])
+    greedy, sampled = smollm2.generate([Prompt(messages, Sampling(t, 24)) for t in (0.0, 0.7)])
     assert "hello" in greedy.text.lower()
-    check_logprobs(made, [sampled])
-    ids = made.tokenizer.apply_chat_template(
+    check_logprobs(smollm2, [sampled])
+    ids = smollm2.tokenizer.apply_chat_template(
         [m._asdict() for m in messages], add_generation_prompt=True, return_dict=False
     )
     assert tokens(greedy).prompt_ids == tuple(ids)
     longer = (*messages, Message("assistant", "", tokens(sampled).ids), Message("user", "And?"))
     before = tokens(sampled).prompt_ids + tokens(sampled).ids
-    assert made.format.prompt_ids(longer)[: len(before)] == before
+    assert smollm2.format.prompt_ids(longer)[: len(before)] == before

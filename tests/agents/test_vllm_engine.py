@@ -152,9 +152,9 @@ def test_a_failing_start_says_what_takes_memory(
 
 def test_requests_keep_their_own_settings(engine: VLLMEngine) -> None:
     asks = [Ask((1, 2), 0.0, 3), Ask((3, 4, 5), 0.7, 7)]
-    greedy, drawn = engine.generate(asks, [11, 12], stop_ids=[6])
+    greedy, sample = engine.generate(asks, [11, 12], stop_ids=[6])
     assert greedy == ((5, 6), (0.0, 0.0))
-    assert drawn == ((5, 6), (-0.5, -0.25))
+    assert sample == ((5, 6), (-0.5, -0.25))
     (prompt_0, params_0), (prompt_1, params_1) = engine._llm.asked
     assert prompt_0 == {"prompt_token_ids": [1, 2]}
     assert prompt_1 == {"prompt_token_ids": [3, 4, 5]}
@@ -205,7 +205,7 @@ def test_names_that_cover_the_checkpoint_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("shapes", "message"),
     [
         ({"embed.weight": (7, 4), "layer.weight": (4, 4)}, "missing: lm_head.weight"),
         ({LM_HEAD: (7, 4)}, "missing: embed.weight, layer.weight"),
@@ -213,9 +213,9 @@ def test_names_that_cover_the_checkpoint_pass() -> None:
         ({**GIVEN, "layer.weight": (4, 2)}, "of another shape: layer.weight"),
     ],
 )
-def test_names_that_do_not_are_told(given: dict[str, tuple[int, ...]], message: str) -> None:
+def test_names_that_do_not_are_told(shapes: dict[str, tuple[int, ...]], message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        check_names(given, SHAPES)
+        check_names(shapes, SHAPES)
 
 
 def test_many_names_are_cut_short() -> None:
@@ -251,7 +251,7 @@ def test_without_vllm_no_model_is_looked_for(monkeypatch: pytest.MonkeyPatch) ->
     from coevo_gym.agents.lm.language_model import ModelConfig
     from coevo_gym.agents.lm.vllm_policy import VLLMPolicy
 
-    def asks(*arguments: Any, **named: Any) -> Any:
+    def asks(*arguments: Any, **kwargs: Any) -> Any:
         raise AssertionError("the hub was asked")
 
     monkeypatch.setattr(causal_lm.AutoConfig, "from_pretrained", asks)

@@ -114,9 +114,9 @@ def test_nothing_is_loaded_for_prompts_without_room(policy: VLLMPolicy) -> None:
 def test_each_request_has_a_seed_of_its_own(policy: VLLMPolicy) -> None:
     policy.generate([LOOK, LONG, LOOK, LOOK])
     engine: Any = policy.engine
-    probe, *drawn = engine.seeds
+    probe, *seeds = engine.seeds
     assert probe == 0
-    assert len(set(drawn)) == 3
+    assert len(set(seeds)) == 3
 
 
 def test_frozen_copies_share_the_engine(policy: VLLMPolicy) -> None:
@@ -158,6 +158,6 @@ def test_the_folder_of_a_model_with_a_hub_id(
     (cached / "snapshots").mkdir()
     (cached / "snapshots" / ("0" * 40)).symlink_to(folder)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    found = vllm_policy._folder("org/tiny")
-    assert (found / "config.json").samefile(folder / "config.json")
+    path = vllm_policy._folder("org/tiny")
+    assert (path / "config.json").samefile(folder / "config.json")
     assert vllm_policy._folder(str(folder)) == folder

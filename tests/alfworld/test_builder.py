@@ -148,9 +148,9 @@ def test_a_goal_that_holds_or_cannot_hold_is_refused() -> None:
     ],
 )
 def test_the_worker_says_what_is_wrong_with_a_problem_and_lives_on(goal: str, fault: str) -> None:
-    found = try_out(*problem(goal), ["look"])
-    assert found.won == ()
-    assert fault in found.fault
+    attempt = try_out(*problem(goal), ["look"])
+    assert attempt.won == ()
+    assert fault in attempt.fault
     assert try_out(*problem(), KITCHEN.solution).won[-1]
 
 
@@ -205,7 +205,7 @@ def test_threads_and_forks_get_their_own_answers() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert {n: len(found.won) for n, found in trials.items()} == {n: n + 1 for n in range(4)}
+    assert {n: len(attempt.won) for n, attempt in trials.items()} == {n: n + 1 for n in range(4)}
     fork = multiprocessing.get_context("fork").Process(target=play, args=(1,))
     fork.start()
     fork.join()
@@ -255,15 +255,15 @@ def test_drafts_are_new_goals_of_all_kinds_in_the_scene_and_can_be_built() -> No
     drafts, kinds = [], Counter[str]()
     for task in TRAIN[::40]:
         context = Context(kind="boundary", task=task)
-        for found in ALFWORLD.drafts(trace_of(task, task.solution[:2]), context, rng):
-            assert isinstance(found.world, ALFWorldWorld)
-            assert found.scenario == task.scenario
-            assert scene_problem(found.world)[:2] == scene_problem(task.world)[:2]  # type: ignore[arg-type]
-            goal = goal_of(found.world)
+        for candidate in ALFWORLD.drafts(trace_of(task, task.solution[:2]), context, rng):
+            assert isinstance(candidate.world, ALFWorldWorld)
+            assert candidate.scenario == task.scenario
+            assert scene_problem(candidate.world)[:2] == scene_problem(task.world)[:2]  # type: ignore[arg-type]
+            goal = goal_of(candidate.world)
             assert goal != goal_of(task.world)  # type: ignore[arg-type]
             kinds[goal.kind] += 1
-            drafts.append(found)
-    built = [ALFWORLD.build(found) for found in drafts]
+            drafts.append(candidate)
+    built = [ALFWORLD.build(candidate) for candidate in drafts]
     assert all(ALFWORLD.replay(task, task.solution).scores[-1] == 1.0 for task in built)
     assert len(kinds) > 3
     assert len({task.id for task in built}) > 0.9 * len(built)
@@ -276,8 +276,8 @@ def test_drafts_prefer_what_the_walk_has_met() -> None:
     met = {True: 0, False: 0}
     for seed in range(15):
         for trace in (near, trace_of(KITCHEN, ("help",))):
-            for found in ALFWORLD.drafts(trace, context, np.random.default_rng(seed)):
-                met[trace is near] += "potato" in found.instruction
+            for candidate in ALFWORLD.drafts(trace, context, np.random.default_rng(seed)):
+                met[trace is near] += "potato" in candidate.instruction
     assert met[True] > met[False]
 
 

@@ -28,9 +28,10 @@ HOSTILE = "do {__import__('os').abort()} #intro#'); DROP TABLE entries; --"
 def few(alfworld_store: Path) -> list[OfficialGame]:
     """Three official games."""
     games = Games(alfworld_store / data.STORE)
-    found = [games.entries(subset)[7] for subset in ("train", "valid_seen", "valid_unseen")]
+    entries = [games.entries(subset)[7] for subset in ("train", "valid_seen", "valid_unseen")]
     return [
-        OfficialGame(entry, games.domain, games.grammar, games.problem(entry.id)) for entry in found
+        OfficialGame(entry, games.domain, games.grammar, games.problem(entry.id))
+        for entry in entries
     ]
 
 
@@ -89,10 +90,10 @@ def stored(source: Path, folder: Path) -> Games:
 def test_every_official_game_is_there_and_its_id_says_what_it_is() -> None:
     games = open_games()
     entries = {subset: games.entries(subset) for subset in data.COUNTS}
-    assert {subset: len(found) for subset, found in entries.items()} == data.COUNTS
-    for subset, found in entries.items():
-        assert all(entry.id.startswith(f"{subset}/") for entry in found)
-        assert list(found) == sorted(found)
+    assert {subset: len(group) for subset, group in entries.items()} == data.COUNTS
+    for subset, group in entries.items():
+        assert all(entry.id.startswith(f"{subset}/") for entry in group)
+        assert list(group) == sorted(group)
     every = list(chain.from_iterable(entries.values()))
     assert {entry.goal.kind for entry in every} == set(data.KINDS)
     for entry in every:

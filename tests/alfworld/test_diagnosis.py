@@ -79,16 +79,16 @@ def test_every_label_has_three_traces() -> None:
 
 def test_real_episodes() -> None:
     (task, *_) = coevo_gym.tasks("alfworld", "train", subset="builtin")
-    env, found = make_env("alfworld", task), []
+    env, labels = make_env("alfworld", task), []
     for commands in (task.solution, ["fly", "sing"], ["look", "inventory"]):
         env.reset(options={"task": task})
         for command in commands:
             *_, over, _, _ = env.step(command)
         if not over:
             env.cut(FAILED)
-        found.append(label_of("alfworld", trajectory_of(env)))
+        labels.append(label_of("alfworld", trajectory_of(env)))
     env.close()
-    assert found == ["pass", "invalid_tool_call", "state_mismatch"]
+    assert labels == ["pass", "invalid_tool_call", "state_mismatch"]
 
 
 def did(*commands: str, refused: Sequence[str] = ()) -> list[Step]:
@@ -152,14 +152,14 @@ MODES: list[tuple[str, list[Step], dict[str, Any], EndReason]] = [
 def test_failure_modes(
     mode: str, steps: list[Step], report: dict[str, Any], end: EndReason
 ) -> None:
-    (found, *_) = modes_of("alfworld", episode(steps, report=report, end=end))
-    assert found == mode
+    (actual, *_) = modes_of("alfworld", episode(steps, report=report, end=end))
+    assert actual == mode
 
 
 def test_a_thing_that_is_taken_up_again_is_in_no_wrong_place() -> None:
     steps = did(TAKE, "move mug 1 to desk 1", TAKE, *WALK)
-    found = modes_of("alfworld", episode(steps, report=goal(), end=SPENT))
-    assert found == ("exhaustive_exploration_failure",)
+    modes = modes_of("alfworld", episode(steps, report=goal(), end=SPENT))
+    assert modes == ("exhaustive_exploration_failure",)
 
 
 def test_every_mode_has_three_traces() -> None:

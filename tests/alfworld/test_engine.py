@@ -111,15 +111,15 @@ def play(
 
 def test_threads_share_nothing_that_changes() -> None:
     alone = [play(index) for index in range(3)]
-    found: dict[int, Any] = {}
+    results: dict[int, Any] = {}
     threads = [
-        threading.Thread(target=lambda i=i: found.update({i: play(i % 3)})) for i in range(6)
+        threading.Thread(target=lambda i=i: results.update({i: play(i % 3)})) for i in range(6)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [found[i] for i in range(6)] == [*alone, *alone]
+    assert [results[i] for i in range(6)] == [*alone, *alone]
 
 
 def test_games_map_no_library() -> None:

@@ -54,19 +54,19 @@ They were taken on Python 3.11, where TextWorld's own env shows the same, and ho
 def assert_walkthroughs_win(tasks: Sequence[Task], split: str) -> None:
     """Each ends in success with its last command, and shows what it shows on every Python."""
     env = gym.make(ENV_ID, split=split)
-    shown = hashlib.sha256()
+    digest = hashlib.sha256()
     for task in tasks:
         observation, info = env.reset(options={"task": task})
-        shown.update("\0".join([observation, *info["admissible"]]).encode())
+        digest.update("\0".join([observation, *info["admissible"]]).encode())
         for number, command in enumerate(task.solution, start=1):
             observation, reward, terminated, truncated, info = env.step(command)
-            shown.update("\0".join([observation, *info["admissible"]]).encode())
+            digest.update("\0".join([observation, *info["admissible"]]).encode())
             assert info["action_valid"], (task.name, command)
             assert terminated == (number == len(task.solution)), task.name
         assert (reward, truncated, info["success"]) == (1.0, False, True)
         assert info["alfworld.goal_conditions"] == 1.0
     env.close()
-    assert shown.hexdigest()[:16] == OBSERVED[split, len(tasks)]
+    assert digest.hexdigest()[:16] == OBSERVED[split, len(tasks)]
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
@@ -106,12 +106,12 @@ def test_repeating_an_evaluation_game_is_a_leak(official_games: Path) -> None:
 
 def test_without_official_games_there_are_built_in_ones() -> None:
     tasks = {split: coevo_gym.tasks("alfworld", split) for split in NATIVE_SPLITS}
-    assert {task.subset for found in tasks.values() for task in found} == {"builtin"}
+    assert {task.subset for group in tasks.values() for task in group} == {"builtin"}
     assert sum(map(len, tasks.values())) >= 200
-    assert len({task.scenario for found in tasks.values() for task in found}) >= 20
-    for split, found in tasks.items():
-        assert {split_of(task.scenario) for task in found} == {split}
-        assert {goal_of(world_of(task)).kind for task in found} == set(KINDS)
+    assert len({task.scenario for group in tasks.values() for task in group}) >= 20
+    for split, group in tasks.items():
+        assert {split_of(task.scenario) for task in group} == {split}
+        assert {goal_of(world_of(task)).kind for task in group} == set(KINDS)
     with pytest.raises(BenchmarkNotInstalled, match="coevo install alfworld"):
         coevo_gym.tasks("alfworld", "val", "valid_seen")
 
@@ -177,10 +177,10 @@ def test_older_commands_by_alias(older: str) -> None:
     thing, place = last.removeprefix("move ").split(" to ")
     env = gym.make(ENV_ID, aliases=True).unwrapped
     strict = gym.make(ENV_ID).unwrapped
-    for made in (env, strict):
-        made.reset(options={"task": task})
+    for variant in (env, strict):
+        variant.reset(options={"task": task})
         for command in way:
-            made.step(command)
+            variant.step(command)
     assert strict.step(older.format(thing, place))[0] == NOTHING
     assert env.step(older.format(thing, place))[4]["success"]
 
@@ -224,9 +224,9 @@ def test_two_envs_do_not_meet() -> None:
     one, other = task_of(KINDS[0]), task_of(KINDS[2])
     expected = alone(one), alone(other)
     envs = make_env("alfworld", one), make_env("alfworld", other)
-    found: tuple[list[Any], list[Any]] = ([], [])
+    actual: tuple[list[Any], list[Any]] = ([], [])
     for step in range(max(len(one.solution), len(other.solution))):
-        for env, task, seen in zip(envs, (one, other), found, strict=True):
+        for env, task, seen in zip(envs, (one, other), actual, strict=True):
             if step < len(task.solution):
                 seen.append(env.step(task.solution[step])[0])
-    assert found == expected
+    assert actual == expected

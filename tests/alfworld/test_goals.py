@@ -43,20 +43,20 @@ SPOTS = {
 
 def facts(*more: tuple[str, ...], **places: str) -> Facts:
     """A room with a shelf or two and what is in them: ``mug_1="shelf 1"``."""
-    found = {("atlocation", ("agent1", "loc 1")), ("openable", ("drawer 1",))}
+    atoms = {("atlocation", ("agent1", "loc 1")), ("openable", ("drawer 1",))}
     for spot, location in SPOTS.items():
         type_ = f"{spot.split()[0]}type"
-        found |= {("receptacletype", (spot, type_)), ("receptacleatlocation", (spot, location))}
-        found |= {("cancontain", (type_, "mugtype"))}
+        atoms |= {("receptacletype", (spot, type_)), ("receptacleatlocation", (spot, location))}
+        atoms |= {("cancontain", (type_, "mugtype"))}
     for key, place in places.items():
         thing = key.replace("_", " ")
-        found |= {
+        atoms |= {
             ("objecttype", (thing, f"{thing.split()[0]}type")),
             ("inreceptacle", (thing, place)),
             ("toggleable" if "lamp" in thing else "pickupable", (thing,)),
             ("cleanable", (thing,)),
         }
-    return frozenset(found | {(name, tuple(items)) for name, *items in more})
+    return frozenset(atoms | {(name, tuple(items)) for name, *items in more})
 
 
 def goal(kind: str, thing: str = "Mug", other: str = "") -> RoomGoal:
@@ -145,9 +145,9 @@ def test_two_objects_count_in_one_place() -> None:
 
 def test_a_look_needs_the_object_in_hand_and_the_lamp_on_where_the_agent_is() -> None:
     lamp = {"desklamp_1": "sidetable 1"}
-    on, held, near = ("istoggled", "desklamp 1"), ("holds", "agent1", "mug 1"), "loc 6"
+    on, in_hand, near = ("istoggled", "desklamp 1"), ("holds", "agent1", "mug 1"), "loc 6"
     assert conditions(goal(LOOK), facts(on, mug_1="shelf 1", **lamp)) == (0, 2)
-    both = {*facts(on, held, mug_1="shelf 1", **lamp)} - {("inreceptacle", ("mug 1", "shelf 1"))}
+    both = {*facts(on, in_hand, mug_1="shelf 1", **lamp)} - {("inreceptacle", ("mug 1", "shelf 1"))}
     assert conditions(goal(LOOK), both) == (1, 2)
     there = both - {("atlocation", ("agent1", "loc 1"))} | {("atlocation", ("agent1", near))}
     assert conditions(goal(LOOK), there) == (2, 2)

@@ -43,20 +43,20 @@ def facts(task: Any) -> Any:
     return Game(open_scene(*scene_problem(task.world)), "").facts()
 
 
-def draft(said: str, *actions: str, task: Any = KITCHEN) -> Draft:
-    proposal = Proposal(description="", turns=(said,), actions=actions, confidence=1.0)
+def draft(instruction: str, *actions: str, task: Any = KITCHEN) -> Draft:
+    proposal = Proposal(description="", turns=(instruction,), actions=actions, confidence=1.0)
     return ALFWORLD.draft(proposal, Context(kind="rare", task=task))
 
 
-def goal(said: str, *actions: str, task: Any = KITCHEN) -> RoomGoal:
-    found = draft(said, *(actions or ("look",)), task=task).world
-    assert isinstance(found, ALFWorldWorld)
-    assert isinstance(found.goal, RoomGoal)
-    return found.goal
+def goal(instruction: str, *actions: str, task: Any = KITCHEN) -> RoomGoal:
+    world = draft(instruction, *(actions or ("look",)), task=task).world
+    assert isinstance(world, ALFWorldWorld)
+    assert isinstance(world.goal, RoomGoal)
+    return world.goal
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "object", "receptacle"),
+    ("instruction", "kind", "object", "receptacle"),
     [
         ("put a potato on the countertop", PICK, "Potato", "CounterTop"),
         ("Please put a hot potato on the counter top!", HEAT, "Potato", "CounterTop"),
@@ -65,40 +65,40 @@ def goal(said: str, *actions: str, task: Any = KITCHEN) -> RoomGoal:
         ("Put two potatoes in the fridge", TWO, "Potato", "Fridge"),
     ],
 )
-def test_words_that_say_the_goal(said: str, kind: str, object: str, receptacle: str) -> None:
-    assert goal(said) == RoomGoal(kind=kind, object=object, receptacle=receptacle)
+def test_words_that_say_the_goal(instruction: str, kind: str, object: str, receptacle: str) -> None:
+    assert goal(instruction) == RoomGoal(kind=kind, object=object, receptacle=receptacle)
 
 
 def test_words_that_ask_to_look() -> None:
-    found = goal("Look at the bowl under the desk lamp.", task=BEDROOM)
-    assert found == RoomGoal(kind=LOOK, object="Bowl", toggle="DeskLamp")
+    meaning = goal("Look at the bowl under the desk lamp.", task=BEDROOM)
+    assert meaning == RoomGoal(kind=LOOK, object="Bowl", toggle="DeskLamp")
 
 
 def test_words_are_kept_as_a_user_of_this_benchmark_would_write_them() -> None:
-    kept = draft("Please put a  hot Potato 2 on the counter top 1!", "look")
-    assert kept.instruction == "put a hot potato on the countertop"
+    result = draft("Please put a  hot Potato 2 on the counter top 1!", "look")
+    assert result.instruction == "put a hot potato on the countertop"
 
 
 def test_where_the_words_do_not_tell_the_deeds_do() -> None:
     """And then the benchmark's own words say what is wanted."""
     wanted = RoomGoal(kind=HEAT, object="Potato", receptacle="CounterTop")
     commands = plan(wanted, facts(KITCHEN))
-    made = draft("I am hungry: make me something warm (and do hurry).", *commands)
-    assert made.world == KITCHEN.world.model_copy(update={"goal": wanted})
-    assert made.instruction == "put a hot potato in countertop"
-    built = ALFWORLD.build(made)
+    result = draft("I am hungry: make me something warm (and do hurry).", *commands)
+    assert result.world == KITCHEN.world.model_copy(update={"goal": wanted})
+    assert result.instruction == "put a hot potato in countertop"
+    built = ALFWORLD.build(result)
     assert replay(built).success
 
 
 def test_of_several_meanings_the_deeds_choose() -> None:
     wanted = RoomGoal(kind=PICK, object="Potato", receptacle="CounterTop")
     commands = plan(wanted, facts(KITCHEN))
-    said = "take a potato from the fridge to the countertop"
-    assert goal(said, *commands) == wanted
+    instruction = "take a potato from the fridge to the countertop"
+    assert goal(instruction, *commands) == wanted
 
 
 @pytest.mark.parametrize(
-    ("said", "actions", "reason"),
+    ("instruction", "actions", "reason"),
     [
         ("tidy up", ("go to fridge 1",), "nor the last action identifies a single goal"),
         ("tidy up", ("fly to the moon",), "action 1, 'fly to the moon', is not admissible"),
@@ -107,24 +107,24 @@ def test_of_several_meanings_the_deeds_choose() -> None:
         ("put a unicorn on the moon", ("look",), "nor the last action identifies a single goal"),
     ],
 )
-def test_what_stands_for_no_draft(said: str, actions: tuple[str, ...], reason: str) -> None:
+def test_what_stands_for_no_draft(instruction: str, actions: tuple[str, ...], reason: str) -> None:
     with pytest.raises(BuildError, match=reason):
-        draft(said, *actions)
+        draft(instruction, *actions)
 
 
 def test_a_model_is_told_which_goals_are_met_at_the_start() -> None:
     (rule,) = restrictions_of(ALFWORLD, ALFWORLD.open(KITCHEN), [])
-    told = set[tuple[str, str]]()
+    pairs = set[tuple[str, str]]()
     for part in rule.rpartition("there: ")[2].rstrip(".").split("; "):
         place, _, things = part.partition(": ")
-        told |= {(thing, place) for thing in things.split(", ")}
+        pairs |= {(thing, place) for thing in things.split(", ")}
     first = facts(KITCHEN)
     kinds = possible_goals(first, scene_problem(KITCHEN.world)[-1])
     holding = met([goal for goals in kinds for goal in goals], first)
-    assert {(PICK, *each) for each in told if " " not in each[0]} | {
-        (TWO, thing.removeprefix("two of "), place) for thing, place in told if " " in thing
+    assert {(PICK, *each) for each in pairs if " " not in each[0]} | {
+        (TWO, thing.removeprefix("two of "), place) for thing, place in pairs if " " in thing
     } == {(goal.kind, goal.object.lower(), goal.receptacle.lower()) for goal in holding}
-    thing, place = min(told)
+    thing, place = min(pairs)
     with pytest.raises(BuildError, match="the goal is already met at the start"):
         ALFWORLD.build(draft(f"put a {thing} in {place}", "look", "look", "look"))
 
@@ -132,9 +132,9 @@ def test_a_model_is_told_which_goals_are_met_at_the_start() -> None:
 @given(proposal=PROPOSALS)
 @settings(max_examples=100)
 def test_anything_may_be_proposed(proposal: Proposal) -> None:
-    if made := drafted(ALFWORLD, proposal, CONTEXT):
-        assert isinstance(made.world, ALFWorldWorld)
-        assert isinstance(made.world.goal, RoomGoal)
+    if result := drafted(ALFWORLD, proposal, CONTEXT):
+        assert isinstance(result.world, ALFWorldWorld)
+        assert isinstance(result.world.goal, RoomGoal)
 
 
 @pytest.mark.slow  # tests/tapes has a smaller one that is not

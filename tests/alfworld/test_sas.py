@@ -116,10 +116,10 @@ def assert_equal(library: Any, sas: str, seed: int) -> None:
             index: rules.operators[index].name for index in state.possible
         }
         assert state.solved() == library.check_goal()
-        taken = rng.choice(sorted(state.possible))
-        effects = (fast_downward.Atom * len(rules.operators[taken].effects))()
-        library.apply_operator(taken, effects)
-        state.apply(taken)
+        operator = rng.choice(sorted(state.possible))
+        effects = (fast_downward.Atom * len(rules.operators[operator].effects))()
+        library.apply_operator(operator, effects)
+        state.apply(operator)
 
 
 @pytest.mark.parametrize("index", range(0, 300, 40))

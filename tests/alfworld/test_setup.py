@@ -57,9 +57,12 @@ def test_without_a_source_the_built_in_scenes_are_used(
     caplog.set_level(logging.INFO)
     assert setup.install(None) == home / "data"
     assert "using the built-in scenes" in caplog.text
-    found = setup.installation()
-    assert found.ready
-    assert (found.engine, found.data) == ("TextWorld 1.7.0 with our caches", "built-in scenes")
+    installation = setup.installation()
+    assert installation.ready
+    assert (installation.engine, installation.data) == (
+        "TextWorld 1.7.0 with our caches",
+        "built-in scenes",
+    )
     assert not home.exists()
 
 
@@ -93,9 +96,9 @@ def test_a_folder_without_games_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COEVO_ALFWORLD_DATA", str(tmp_path))
-    found = setup.installation()
-    assert not found.ready
-    assert f"No official ALFWorld games were found in {tmp_path}" in found.data
+    installation = setup.installation()
+    assert not installation.ready
+    assert f"No official ALFWorld games were found in {tmp_path}" in installation.data
 
 
 @pytest.mark.usefixtures("bare", "no_pip")
@@ -103,9 +106,9 @@ def test_what_keeps_the_engine_from_being_compiled_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda tool: None if tool == "cmake" else f"/bin/{tool}")
-    found = setup.installation()
-    assert not found.ready
-    assert found.engine == (
+    installation = setup.installation()
+    assert not installation.ready
+    assert installation.engine == (
         "alfworld 0.4.2 is not installed. Compiling it requires cmake. Install that first, "
         "then run `coevo install alfworld` (a few minutes)."
     )
@@ -116,9 +119,9 @@ def test_what_keeps_the_engine_from_being_compiled_is_named(
 @pytest.mark.usefixtures("home")
 def test_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", {"alfworld": "0.4.2", "textworld": "1.6.0"}.get)
-    found = setup.installation()
-    assert not found.ready
-    assert found.engine.startswith("textworld 1.7.0 is required, but 1.6.0 is installed. ")
+    installation = setup.installation()
+    assert not installation.ready
+    assert installation.engine.startswith("textworld 1.7.0 is required, but 1.6.0 is installed. ")
 
 
 @pytest.mark.usefixtures("home")

@@ -50,9 +50,9 @@ def stock(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Stock:
 @pytest.fixture
 def world(root: Path) -> Iterator[WorldSession]:
     """A world that is closed afterwards; its engine stays warm for the next test."""
-    made = WorldSession(root)
-    yield made
-    made.close()
+    session = WorldSession(root)
+    yield session
+    session.close()
 
 
 @pytest.fixture(scope="session")

@@ -35,14 +35,14 @@ def main() -> None:
             scope = {"type": "http", "method": docs[name]["method"], "path": path}
             if endpoint(apps.routes, scope) is not api:
                 astray.append(f"{app}.{name}")
-    found = {}
+    statuses = {}
     with TestClient(apps, raise_server_exceptions=False) as client:
         door = Door(apps)
-        found["closed"] = [client.get(path).status_code for path in PATHS]
+        statuses["closed"] = [client.get(path).status_code for path in PATHS]
         with door.open_to(get_name_to_apis("api_docs")["show_app_descriptions"]):
-            found["open"] = [client.get(path).status_code for path in PATHS]
-        found["closed again"] = [client.get(path).status_code for path in PATHS]
-    print(json.dumps({"astray": astray, **found}))
+            statuses["open"] = [client.get(path).status_code for path in PATHS]
+        statuses["closed again"] = [client.get(path).status_code for path in PATHS]
+    print(json.dumps({"astray": astray, **statuses}))
 
 
 if __name__ == "__main__":

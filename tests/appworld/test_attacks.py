@@ -32,9 +32,9 @@ LEVELS = [
 def attacks(root: Path, coevo_home: Path, request: pytest.FixtureRequest) -> Iterator[AttackSetup]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COEVO_HOME", str(coevo_home))
-        with attack_setup(root, request.param) as made:
-            assert made.level is request.param
-            yield made
+        with attack_setup(root, request.param) as instance:
+            assert instance.level is request.param
+            yield instance
 
 
 class Halves:

@@ -39,9 +39,9 @@ def songs(root: Path, task: Task) -> list[dict[str, Any]]:
     """The songs in the library of whom the task serves."""
     env = gym.make("CoEvolve-AppWorld-v0", disable_env_checker=True)
     env.reset(options={"task": task})
-    shown = [env.step(action)[0] for action in SEEN][-1]
+    output = [env.step(action)[0] for action in SEEN][-1]
     env.close()
-    return cast("list[dict[str, Any]]", json.loads(shown))
+    return cast("list[dict[str, Any]]", json.loads(output))
 
 
 @pytest.fixture(scope="module")
@@ -91,13 +91,13 @@ def test_an_evolved_task_is_played_like_any_other(evolved: Task, like: str) -> N
 
 
 def test_a_replay_scores_every_prefix(evolved: Task, like: str) -> None:
-    found = replay(evolved, evolved.solution)
-    assert found.errors == ("",) * 4
-    assert found.scores == (0.0, 0.0, 0.0, 0.0, 1.0)
-    assert replay(evolved, evolved.solution) == found
+    result = replay(evolved, evolved.solution)
+    assert result.errors == ("",) * 4
+    assert result.scores == (0.0, 0.0, 0.0, 0.0, 1.0)
+    assert replay(evolved, evolved.solution) == result
     other = replay(evolved, [*evolved.solution[:2], FINISH])
     assert other.scores[-1] == 0.0
-    assert other.fingerprint != found.fingerprint
+    assert other.fingerprint != result.fingerprint
     assert replay(evolved, ["print(x)"]).errors[0].endswith("NameError: name 'x' is not defined")
 
 
@@ -138,8 +138,8 @@ def test_a_name_that_reads_like_a_number_is_an_answer(task: Task) -> None:
 
 
 def test_two_runs_that_differ_are_rejected(task: Task) -> None:
-    drawn = "import random\nrandom.seed()\napis.supervisor.complete_task(answer=random.random())"
-    verdict = run_gates(default_gates(BENCHMARK, min_steps=1), draft(task, [drawn])).verdict
+    code = "import random\nrandom.seed()\napis.supervisor.complete_task(answer=random.random())"
+    verdict = run_gates(default_gates(BENCHMARK, min_steps=1), draft(task, [code])).verdict
     assert (verdict.gate, verdict.reason) == (
         "replay",
         "two replays of the solution gave different results",
@@ -173,8 +173,8 @@ def test_a_walk_becomes_drafts_that_can_be_built(task: Task, like: str) -> None:
     env.close()
     assert "like the song" in wish.instruction.lower()
     assert "songs that I like" in question.instruction
-    for found in (wish, question):
-        built = BENCHMARK.build(found)
+    for candidate in (wish, question):
+        built = BENCHMARK.build(candidate)
         assert replay(built, built.solution).scores[-1] == 1.0
 
 

@@ -49,16 +49,16 @@ LOST = Ran(kind="timeout", told="Execution timed out after 3 seconds.")
 
 def answered(status: int, api: str = "spotify.login") -> Ran:
     """A call that an API has refused."""
-    told = f"{FAILED}Exception: Response status code is {status}:\n" + '{"message":"no"}'
-    return Ran((api,), "exception", told)
+    output = f"{FAILED}Exception: Response status code is {status}:\n" + '{"message":"no"}'
+    return Ran((api,), "exception", output)
 
 
 def played(steps: Sequence[Ran], failed: Sequence[str], *, success: bool = False) -> Trajectory:
-    told = ["first", *(step.told for step in steps)]
+    texts = ["first", *(step.told for step in steps)]
     return episode(
         [
             Step(before, before, "code", calls=step.calls, error_kind=step.kind)
-            for before, step in zip(told, steps, strict=False)
+            for before, step in zip(texts, steps, strict=False)
         ],
         success=success,
         report={
@@ -68,7 +68,7 @@ def played(steps: Sequence[Ran], failed: Sequence[str], *, success: bool = False
             ]
         },
         end=EndReason.MAX_STEPS,
-        last=told[-1],
+        last=texts[-1],
     )
 
 
@@ -117,8 +117,8 @@ def test_nothing_done_is_an_empty_turn(failed: list[str]) -> None:
 
 
 def test_what_nobody_has_judged_has_no_label() -> None:
-    found = diagnosable(get_benchmark("appworld")).diagnose(episode([Step("", "", "x")]))
-    assert found == Diagnosis()
+    diagnosis = diagnosable(get_benchmark("appworld")).diagnose(episode([Step("", "", "x")]))
+    assert diagnosis == Diagnosis()
 
 
 def test_every_label_has_three_traces() -> None:
@@ -179,16 +179,16 @@ ALSO: list[tuple[str, list[Ran]]] = [
 
 @pytest.mark.parametrize(("mode", "steps", "failed"), MODES)
 def test_failure_modes(mode: str, steps: list[Ran], failed: list[str]) -> None:
-    (found, *_) = modes_of("appworld", played(steps, failed))
-    assert found == mode
+    (actual, *_) = modes_of("appworld", played(steps, failed))
+    assert actual == mode
 
 
 @pytest.mark.parametrize(("mode", "steps"), ALSO)
 def test_what_all_benchmarks_share_is_named_after_what_the_tests_say(
     mode: str, steps: list[Ran]
 ) -> None:
-    (_, *found) = modes_of("appworld", played(steps, [DATA]))
-    assert mode in found
+    (_, *modes) = modes_of("appworld", played(steps, [DATA]))
+    assert mode in modes
     assert mode not in modes_of("appworld", played([LOGIN, *[Ran()] * 6, DONE], [DATA]))
 
 

@@ -124,8 +124,8 @@ class TestBrief:
         self, world: WorldSession, task_id: str
     ) -> None:
         assert world.begin(task_id, "Dance!").instruction == "Dance!"
-        shown = world.step("print(apis.supervisor.show_active_task()['instruction'])")
-        assert shown.output == "Dance!\n"
+        result = world.step("print(apis.supervisor.show_active_task()['instruction'])")
+        assert result.output == "Dance!\n"
         assert world.diff() == Diff({}, None, "")
         assert world.begin(task_id).instruction != "Dance!"
 
@@ -230,11 +230,11 @@ class TestRequests:
         self, requests: tuple[Engine, socket.socket, Channel], case: str
     ) -> None:
         engine, _, channel = requests
-        request, said = REFUSED[case]
+        request, error = REFUSED[case]
         channel.send({"id": 7, **request})
         answer = channel.receive(PATIENCE_S)
         assert answer.keys() == {"id", "error", "type"}
-        assert said in answer["error"]
+        assert error in answer["error"]
         assert engine.ask("diff")["diff"] == {}
 
     @pytest.mark.parametrize("piece", ASTRAY, ids=repr)
@@ -317,13 +317,13 @@ class TestRequests:
         engine, _, channel = requests
         begin = {"task_id": task_id, "instruction": None, "seed": 100, "max_calls": 9}
         request = {"app": "supervisor", "api": "show_profile", "kwargs": {}}
-        for limit_s, found in ((0.0, "error"), (60.0, "ok")):
+        for limit_s, status in ((0.0, "error"), (60.0, "ok")):
             engine.ask("begin", **begin, call_limit_s=limit_s)
             engine.ask("step_begin")
             channel.send(request)
             answer = channel.receive(PATIENCE_S)
-            assert found in answer, answer
-            assert found == "ok" or "stopped after 0 seconds" in answer["error"]
+            assert status in answer, answer
+            assert status == "ok" or "stopped after 0 seconds" in answer["error"]
             assert engine.ask("step_end")["calls"] == ["supervisor.show_profile"]
             assert engine.ask("grade")["tests"]
 
@@ -361,12 +361,12 @@ class TestRequests:
         self, requests: tuple[Engine, socket.socket, Channel], root: Path, task_id: str
     ) -> None:
         engine, _, _ = requests
-        told = engine.ask("begin", task_id=task_id, instruction=None, seed=100, max_calls=9)
+        reply = engine.ask("begin", task_id=task_id, instruction=None, seed=100, max_calls=9)
         documented = {
             file.stem: sorted(json.loads(file.read_text(encoding="utf-8")))
             for file in (root / "data" / "api_docs" / "standard").glob("*.json")
         }
-        assert told["apps"] == documented
+        assert reply["apps"] == documented
 
     @pytest.mark.parametrize(
         "line",
@@ -482,17 +482,17 @@ def judged(root: Path, task_id: str, tmp_path: Path) -> Iterator[Callable[..., W
             (tmp_path / "data" / part.name).symlink_to(part)
     task = tmp_path / "data" / "tasks" / task_id
     shutil.copytree(root / "data" / "tasks" / task_id, task)
-    made = WorldSession(tmp_path)
+    session = WorldSession(tmp_path)
 
     def begin(evaluation: str, *wordings: str) -> WorldSession:
         (task / "ground_truth" / "evaluation.py").write_text(evaluation)
         tests = [{"requirement": wording, "label": "no_op_fail"} for wording in wordings]
         (task / "ground_truth" / "test_data.json").write_text(json.dumps(tests))
-        made.begin(task_id)
-        return made
+        session.begin(task_id)
+        return session
 
     yield begin
-    made.close()
+    session.close()
     pool(tmp_path).close()
 
 
@@ -544,47 +544,47 @@ class TestDiff:
         self, root: Path, world: WorldSession, task_ids: tuple[str, ...]
     ) -> None:
         other = WorldSession(root)
-        found = []
+        results = []
         for one in (world, other):
             one.begin(task_ids[-1])
-            found.append((one.step(solution(root, task_ids[-1])), one.diff()))
+            results.append((one.step(solution(root, task_ids[-1])), one.diff()))
         other.close()
-        assert found[0] == found[1]
-        assert found[0][1].status == "success"
+        assert results[0] == results[1]
+        assert results[0][1].status == "success"
 
     def test_order_does_not_show(self, world: WorldSession, task_id: str) -> None:
-        found = []
+        diffs = []
         for titles, songs in ((["a", "b"], {"p": 1, "q": 2}), (["b", "a"], {"q": 2, "p": 1})):
             world.begin(task_id)
             code = LOGIN + NOTES.format(titles=titles) + LISTS.format(songs=songs)
             ran = world.step(code)
             assert ran.kind is ErrorKind.NONE, ran.output
-            found.append(world.diff().changes)
-        assert found[0] == found[1]
-        playlists = {row["playlist_id"] for row in found[0]["spotify.PlaylistSong"]["added"]}
+            diffs.append(world.diff().changes)
+        assert diffs[0] == diffs[1]
+        playlists = {row["playlist_id"] for row in diffs[0]["spotify.PlaylistSong"]["added"]}
         assert playlists == {"new 1", "new 2"}
 
     def test_rows_alike_are_told_apart_by_what_refers_to_them(self) -> None:
         groups = Model("app.Group", fake_table("groups"))
         members = Model("app.Member", fake_table("members", group_id="groups"))
 
-        def told(first: int, second: int) -> list[str]:
+        def changes_of(first: int, second: int) -> list[str]:
             rows = [Row(groups, {"id": id_, "title": "same"}) for id_ in (first, second)]
             rows.append(Row(members, {"id": 1, "name": "a", "group_id": first}))
             rows.append(Row(members, {"id": 2, "name": "b", "group_id": second}))
             names = new_names(rows)
             return [names[groups.key(first)], names[groups.key(second)]]
 
-        assert told(1, 2) == told(2, 1)
-        assert set(told(1, 2)) == {"new 1", "new 2"}
+        assert changes_of(1, 2) == changes_of(2, 1)
+        assert set(changes_of(1, 2)) == {"new 1", "new 2"}
 
     def test_what_differs_shows(self, world: WorldSession, task_id: str) -> None:
-        found = []
+        diffs = []
         for songs in ({"p": 1, "q": 2}, {"p": 2, "q": 1}, {"p": 1}, {"p": 1, "q": 1}):
             world.begin(task_id)
             assert world.step(LOGIN + LISTS.format(songs=songs)).kind is ErrorKind.NONE
-            found.append(json.dumps(world.diff().changes))
-        assert len(set(found)) == 4
+            diffs.append(json.dumps(world.diff().changes))
+        assert len(set(diffs)) == 4
 
     def test_a_detour_does_not_show(self, world: WorldSession, task_id: str) -> None:
         world.begin(task_id)
@@ -641,10 +641,10 @@ class TestPool:
     def test_a_token_of_an_earlier_world_is_not_logged_out(
         self, world: WorldSession, task_id: str
     ) -> None:
-        shown = "print(apis.simple_note.search_notes(access_token=token) is not None)"
+        code = "print(apis.simple_note.search_notes(access_token=token) is not None)"
         for _ in range(2):
             world.begin(task_id)
-            assert world.step(f"{LOGIN}\n{shown}").output == "True\n"
+            assert world.step(f"{LOGIN}\n{code}").output == "True\n"
             assert world.step("apis.simple_note.logout(access_token=token)").kind is ErrorKind.NONE
 
     @pytest.mark.slow

@@ -25,9 +25,9 @@ DONE = "apis.supervisor.complete_task()"
 
 @pytest.fixture
 def env(root: Path) -> Iterator[AppWorldEnv]:
-    made = gym.make("CoEvolve-AppWorld-v0", disable_env_checker=True, max_steps=4)
-    yield cast(AppWorldEnv, made.unwrapped)
-    made.close()
+    wrapper = gym.make("CoEvolve-AppWorld-v0", disable_env_checker=True, max_steps=4)
+    yield cast(AppWorldEnv, wrapper.unwrapped)
+    wrapper.close()
 
 
 @pytest.fixture(scope="module")
@@ -147,12 +147,12 @@ def test_a_byte_out_of_band_saves_nobody_from_the_grade(env: AppWorldEnv, task: 
 
 
 def test_tokens_read_the_same_in_every_run(env: AppWorldEnv, task: Task) -> None:
-    shown = []
+    outputs = []
     for _ in range(2):
         env.reset(options={"task": task})
-        shown.append(env.step(f"{LOGIN}\nprint(token)")[0])
-    assert shown[0] == shown[1]
-    assert len(shown[0]) > 100
+        outputs.append(env.step(f"{LOGIN}\nprint(token)")[0])
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]) > 100
 
 
 def test_splits_keep_scenarios_apart(tasks: tuple[Task, ...]) -> None:

@@ -171,10 +171,10 @@ def test_every_snippet_reads_as_in_the_stock_engine(
     results = stock([{"task_id": task_id, "codes": SNIPPETS[name]} for name in names])
     for name, expected in zip(names, results, strict=True):
         world.begin(task_id)
-        for code, said in zip(SNIPPETS[name], expected["outputs"], strict=True):
+        for code, reference in zip(SNIPPETS[name], expected["outputs"], strict=True):
             output = world.step(code).output
-            if output != said:
-                differing.append((name, code, output, said))
+            if output != reference:
+                differing.append((name, code, output, reference))
     assert not differing
 
 
@@ -278,38 +278,40 @@ LOSING = (ErrorKind.CRASH, ErrorKind.TIMEOUT)
 @pytest.fixture(scope="module")
 def lasting(root: Path) -> Iterator[WorldSession]:
     """A world that all faults hit, one after the other."""
-    made = WorldSession(root)
-    yield made
-    made.close()
+    session = WorldSession(root)
+    yield session
+    session.close()
 
 
 @pytest.fixture(scope="module")
-def noted(lasting: WorldSession, task_id: str) -> WorldSession:
+def world_with_note(lasting: WorldSession, task_id: str) -> WorldSession:
     """It holds a note, which has to be there after each of them."""
     lasting.begin(task_id)
     lasting.step(LOGIN)
-    made = lasting.step(
+    result = lasting.step(
         "apis.simple_note.create_note(title='kept', content='c', access_token=token)"
     )
-    assert made.kind is ErrorKind.NONE
+    assert result.kind is ErrorKind.NONE
     return lasting
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_code_costs_at_most_its_own_process(noted: WorldSession, fault: str) -> None:
+def test_code_costs_at_most_its_own_process(world_with_note: WorldSession, fault: str) -> None:
     if fault in ("disk full", "forks") and (why := needs.bubblewrap()):
         pytest.skip(why)  # at the weaker level no file is written and no process started
-    code, kind, said = FAULTS[fault]
-    assert noted.step("kept, x = 5, None").kind is ErrorKind.NONE
-    ran = noted.step(code, time_limit_s=2.0 if kind is ErrorKind.TIMEOUT else 100.0)
-    assert (ran.kind, said in ran.output) == (kind, True), ran.output[-300:]
+    code, kind, message = FAULTS[fault]
+    assert world_with_note.step("kept, x = 5, None").kind is ErrorKind.NONE
+    ran = world_with_note.step(code, time_limit_s=2.0 if kind is ErrorKind.TIMEOUT else 100.0)
+    assert (ran.kind, message in ran.output) == (kind, True), ran.output[-300:]
     assert len(ran.output) < 20_100
     ran.output.encode()
-    assert noted.step(ALIVE).kind is ErrorKind.NONE
+    assert world_with_note.step(ALIVE).kind is ErrorKind.NONE
     if kind in LOSING:
         assert "All variables are lost" in ran.output
-        assert "NameError" in noted.step("kept").output
-    titles = noted.step(f"{LOGIN}\nprint(apis.simple_note.search_notes(access_token=token))")
+        assert "NameError" in world_with_note.step("kept").output
+    titles = world_with_note.step(
+        f"{LOGIN}\nprint(apis.simple_note.search_notes(access_token=token))"
+    )
     assert '"kept"' in titles.output
 
 
@@ -327,7 +329,7 @@ def test_code_runs_beside_a_thousand_open_files(
         world.close()
 
 
-def test_an_unasked_word_costs_the_process(noted: WorldSession) -> None:
+def test_an_unasked_word_costs_the_process(world_with_note: WorldSession) -> None:
     speak = (
         "import os\n"
         "def late():\n"
@@ -340,18 +342,18 @@ def test_an_unasked_word_costs_the_process(noted: WorldSession) -> None:
         "timer.start()\n"
         "timer.join()"
     )
-    assert noted.step(speak).kind is ErrorKind.CRASH
-    assert noted.step(ALIVE).kind is ErrorKind.NONE
+    assert world_with_note.step(speak).kind is ErrorKind.CRASH
+    assert world_with_note.step(ALIVE).kind is ErrorKind.NONE
 
 
-def test_what_a_thread_calls_is_in_the_record(noted: WorldSession) -> None:
+def test_what_a_thread_calls_is_in_the_record(world_with_note: WorldSession) -> None:
     """And what it would like to call when the step is over is not called."""
 
     def notes() -> int:
-        return len(noted.diff().changes["simple_note.Note"]["added"])
+        return len(world_with_note.diff().changes["simple_note.Note"]["added"])
 
     before = notes()
-    ran = noted.step(
+    ran = world_with_note.step(
         f"{LOGIN}\n"
         "def late():\n"
         "    for i in range(500):\n"  # no two notes may have one title
@@ -360,43 +362,49 @@ def test_what_a_thread_calls_is_in_the_record(noted: WorldSession) -> None:
     )
     for _ in range(3):
         assert notes() - before == ran.calls.count("simple_note.create_note")
-    noted.step("import os\nos.abort()")
+    world_with_note.step("import os\nos.abort()")
 
 
-def test_output_is_cut_where_it_is_asked(noted: WorldSession) -> None:
-    ran = noted.step("print('x' * 200)", max_chars=100)
+def test_output_is_cut_where_it_is_asked(world_with_note: WorldSession) -> None:
+    ran = world_with_note.step("print('x' * 200)", max_chars=100)
     assert ran.output == "x" * 100 + "\n[cut: only 100 characters are shown]"
-    assert noted.step("print('x' * 99)", max_chars=100).output == "x" * 99 + "\n"
+    assert world_with_note.step("print('x' * 99)", max_chars=100).output == "x" * 99 + "\n"
 
 
-def test_only_what_runs_is_counted(noted: WorldSession) -> None:
-    assert noted.step("apis.supervisor.show_profile(\n").calls == ()
-    ran = noted.step("apis.supervisor.show_profile()\napis.spotify.show_song(song_id=99999)")
+def test_only_what_runs_is_counted(world_with_note: WorldSession) -> None:
+    assert world_with_note.step("apis.supervisor.show_profile(\n").calls == ()
+    ran = world_with_note.step(
+        "apis.supervisor.show_profile()\napis.spotify.show_song(song_id=99999)"
+    )
     assert ran.calls == ("supervisor.show_profile", "spotify.show_song")
     assert not ran.completed
 
 
-def test_limit_of_calls_holds_for_each_step(noted: WorldSession) -> None:
+def test_limit_of_calls_holds_for_each_step(world_with_note: WorldSession) -> None:
     loop = "n = 0\nwhile True:\n    apis.supervisor.show_profile()\n    n += 1"
-    assert "Number of requests exceeded the limit of 1000" in noted.step(loop).output
-    assert noted.step("print(n)").output == "1000\n"
-    assert noted.step(ALIVE).kind is ErrorKind.NONE
+    assert "Number of requests exceeded the limit of 1000" in world_with_note.step(loop).output
+    assert world_with_note.step("print(n)").output == "1000\n"
+    assert world_with_note.step(ALIVE).kind is ErrorKind.NONE
 
 
-def test_addresses_are_the_same_in_every_run(noted: WorldSession) -> None:
+def test_addresses_are_the_same_in_every_run(world_with_note: WorldSession) -> None:
     code = (
         "class A:\n    def f(self):\n        yield\n"
         "print(apis.simple_note.login, A(), A().f, A().f())\n"
         "print('at 0xbeef, at noon', [f'{A()}', A().f.__code__])\n"
     )
-    shown = noted.step(code).output
+    output = world_with_note.step(code).output
     api = "<function _wrap_api_request.<locals>._api_request at 0x0>"
     one = "<__main__.A object at 0x0>"
-    assert shown.splitlines()[0] == (
+    assert output.splitlines()[0] == (
         f"{api} {one} <bound method A.f of {one}> <generator object A.f at 0x0>"
     )
-    assert shown.splitlines()[1].startswith(f"at 0xbeef, at noon ['{one}', <code object f at 0x0, ")
-    assert noted.step("raise ValueError(apis.simple_note.login)").output.endswith(f": {api}")
+    assert output.splitlines()[1].startswith(
+        f"at 0xbeef, at noon ['{one}', <code object f at 0x0, "
+    )
+    assert world_with_note.step("raise ValueError(apis.simple_note.login)").output.endswith(
+        f": {api}"
+    )
 
 
 def test_the_folder_that_we_work_in_cannot_be_read(
@@ -418,7 +426,7 @@ def test_the_folder_that_we_work_in_cannot_be_read(
     world.close()
 
 
-def test_what_code_can_import(noted: WorldSession) -> None:
+def test_what_code_can_import(world_with_note: WorldSession) -> None:
     hidden = "\n".join(
         f"try:\n    import {name}\n    print({name!r})\nexcept ImportError:\n    pass"
         for name in (
@@ -428,4 +436,4 @@ def test_what_code_can_import(noted: WorldSession) -> None:
             "yaml",
         )
     )
-    assert noted.step(hidden).output == "yaml\n"
+    assert world_with_note.step(hidden).output == "yaml\n"

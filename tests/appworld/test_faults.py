@@ -29,12 +29,12 @@ from tests.appworld.test_executor import ALIVE
 @pytest.fixture
 def own(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
     """A pool for the test alone, with three idle engines."""
-    made = Pool(root)
-    monkeypatch.setattr(engine_module, "pool", lambda _: made)
-    for engine in [made.take() for _ in range(3)]:
-        made.give_back(engine)
-    yield made
-    made.close()
+    pool = Pool(root)
+    monkeypatch.setattr(engine_module, "pool", lambda _: pool)
+    for engine in [pool.take() for _ in range(3)]:
+        pool.give_back(engine)
+    yield pool
+    pool.close()
 
 
 def idle(pool: Pool) -> list[Engine]:
@@ -74,7 +74,7 @@ def test_episodes_of_their_own_threads_begin_beside_each_other(
             stream.begin(index, EvalEpisode(task, seed=0))
         ended = [stream.next() for _ in tasks]
     envs.close()
-    assert all(isinstance(found, Finished) and found.record.success for found in ended)
+    assert all(isinstance(outcome, Finished) and outcome.record.success for outcome in ended)
 
 
 class TestIdleEngines:

@@ -15,7 +15,7 @@ NOTE = {"simple_note.Note": {"added": [], "updated": [], "removed": [{"title": "
 
 
 @pytest.mark.parametrize(
-    ("earned", "kept", "score", "success"),
+    ("earned", "intact", "score", "success"),
     [
         ([True, True], [True], 1.0, True),
         ([True, False], [True], 0.5, False),
@@ -26,12 +26,12 @@ NOTE = {"simple_note.Note": {"added": [], "updated": [], "removed": [{"title": "
     ],
 )
 def test_the_score_counts_what_must_be_earned(
-    earned: list[bool], kept: list[bool], score: float, success: bool
+    earned: list[bool], intact: list[bool], score: float, success: bool
 ) -> None:
-    tests = [Check("", EARNED, passed) for passed in earned] + [Check("", KEPT, p) for p in kept]
+    tests = [Check("", EARNED, passed) for passed in earned] + [Check("", KEPT, p) for p in intact]
     verdict = JudgedTests(tuple(tests))
     assert (verdict.score, verdict.success) == (score, success)
-    assert verdict.passed == sum(earned) + sum(kept)
+    assert verdict.passed == sum(earned) + sum(intact)
 
 
 @pytest.mark.parametrize(

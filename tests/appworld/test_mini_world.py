@@ -63,12 +63,12 @@ class MiniTask(NamedTuple):
 
 @pytest.fixture(scope="module")
 def tasks(root: Path) -> list[MiniTask]:
-    listed = [
+    pairs = [
         (split, task_id)
         for split in SPLITS
         for task_id in (root / "data" / "datasets" / f"{split}.txt").read_text().split()
     ]
-    return [read(root / "data" / "tasks" / task_id, split) for split, task_id in listed]
+    return [read(root / "data" / "tasks" / task_id, split) for split, task_id in pairs]
 
 
 def read(folder: Path, split: str) -> MiniTask:
@@ -123,8 +123,8 @@ def test_every_split_has_every_difficulty(tasks: list[MiniTask]) -> None:
     shares = Counter(task.split for task in tasks)
     assert 0.55 < shares["train"] / len(tasks) < 0.65
     for split in SPLITS:
-        found = {task.metadata["difficulty"] for task in tasks if task.split == split}
-        assert found == {1, 2, 3}
+        difficulties = {task.metadata["difficulty"] for task in tasks if task.split == split}
+        assert difficulties == {1, 2, 3}
     per_difficulty = Counter(task.metadata["difficulty"] for task in tasks)
     assert min(per_difficulty.values()) >= 20
 

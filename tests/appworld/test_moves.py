@@ -34,9 +34,11 @@ LIKE = act_code(LIBRARY, LIBRARY.acts[0], SONGS[0])
 
 def view(*turns: tuple[str, str], instruction: str = "Like Amber River.") -> View:
     """What an agent sees after (action, outcome) turns."""
-    shown = [FIRST, *(outcome for _, outcome in turns)]
-    history = [PastStep(before, action) for before, (action, _) in zip(shown, turns, strict=False)]
-    return View(instruction, shown[-1], {}, tuple(history))
+    observations = [FIRST, *(outcome for _, outcome in turns)]
+    history = [
+        PastStep(before, action) for before, (action, _) in zip(observations, turns, strict=False)
+    ]
+    return View(instruction, observations[-1], {}, tuple(history))
 
 
 SIGNED_IN = (sign_in("spotify"), "Execution successful.")

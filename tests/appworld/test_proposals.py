@@ -25,11 +25,11 @@ def source() -> Task:
     return APPWORLD.tasks(Split.TRAIN, "builtin")[0]
 
 
-def draft(*actions: str, said: str = "How many songs do I have?") -> tuple[str, ...]:
-    proposal = Proposal(description="", turns=(said,), actions=actions, confidence=1.0)
-    made = APPWORLD.draft(proposal, Context(kind="blind", task=source()))
-    assert (made.instruction, made.world) == (said, source().world)
-    return made.solution
+def draft(*actions: str, instruction: str = "How many songs do I have?") -> tuple[str, ...]:
+    proposal = Proposal(description="", turns=(instruction,), actions=actions, confidence=1.0)
+    result = APPWORLD.draft(proposal, Context(kind="blind", task=source()))
+    assert (result.instruction, result.world) == (instruction, source().world)
+    return result.solution
 
 
 def test_the_task_is_completed_at_the_end() -> None:
@@ -59,8 +59,8 @@ def test_what_stands_for_no_draft(actions: tuple[str, ...], reason: str) -> None
 @settings(max_examples=200)
 def test_anything_may_be_proposed(proposal: Proposal) -> None:
     context = Context(kind="blind", task=source())
-    if made := drafted(APPWORLD, proposal, context):
-        assert made.context_id == context.id
+    if result := drafted(APPWORLD, proposal, context):
+        assert result.context_id == context.id
 
 
 @pytest.mark.slow

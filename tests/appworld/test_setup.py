@@ -90,7 +90,7 @@ def test_a_download_that_fails_says_how_else(
 def test_installing_without_a_source_makes_the_built_in_world(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Path] = []
-    monkeypatch.setattr(setup, "builtin_root", lambda: made.append(home) or home)
+    paths: list[Path] = []
+    monkeypatch.setattr(setup, "builtin_root", lambda: paths.append(home) or home)
     assert setup.install(None) == home
-    assert made == [home]
+    assert paths == [home]

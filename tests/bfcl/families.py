@@ -284,9 +284,9 @@ def a_failing_call_before_the_right_one(_: Entry, turns: Calls, rng: random.Rand
 def an_argument_dropped(_: Entry, turns: Calls, rng: random.Random) -> Calls:
     turn, index = pick(rng, turns)
     name, arguments, _ = turns[turn][index]
-    kept = list(arguments.items())
-    rng.shuffle(kept)
-    turns[turn][index] = Call(name, dict(kept[1:]))
+    items = list(arguments.items())
+    rng.shuffle(items)
+    turns[turn][index] = Call(name, dict(items[1:]))
     return turns
 
 

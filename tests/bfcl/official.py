@@ -113,13 +113,13 @@ def verdict(entry: Entry, turns: Turns) -> Verdict:
     checker = wheel.official("eval_checker.multi_turn_eval.multi_turn_checker")
     decoded = [[list(map(python, calls))] if calls else [] for calls in turns]
     with _model() as model:
-        said = checker.multi_turn_checker(decoded, entry.truth, dict(entry.data), "", model)
-    if said["valid"]:
+        result = checker.multi_turn_checker(decoded, entry.truth, dict(entry.data), "", model)
+    if result["valid"]:
         return Verdict(-1, "")
-    kind = said["error_type"].removeprefix("multi_turn:")
+    kind = result["error_type"].removeprefix("multi_turn:")
     if kind == "instance_state_mismatch":
-        return Verdict(len(said["execution_result"]) - 1, kind)
-    return Verdict(int(said["error_message"].rpartition("turn ")[2].rstrip(".")), kind)
+        return Verdict(len(result["execution_result"]) - 1, kind)
+    return Verdict(int(result["error_message"].rpartition("turn ")[2].rstrip(".")), kind)
 
 
 def everything(instances: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -147,6 +147,6 @@ def _model() -> Iterator[str]:
     try:
         yield name
     finally:
-        kept = vars(_utils())
-        for key in [key for key in kept if key.startswith(f"{name}_")]:
-            del kept[key]
+        namespace = vars(_utils())
+        for key in [key for key in namespace if key.startswith(f"{name}_")]:
+            del namespace[key]

@@ -195,10 +195,10 @@ def test_a_call_must_go_the_same_way_every_day(function: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "number"), [("the last line", 1), ("the last twenty-two lines", 22), ("2 lines", 2)]
+    ("phrase", "number"), [("the last line", 1), ("the last twenty-two lines", 22), ("2 lines", 2)]
 )
-def test_numbers_may_be_said_in_words(said: str, number: int) -> None:
-    known = Known(f"Show me {said} of notes.txt.")
+def test_numbers_may_be_said_in_words(phrase: str, number: int) -> None:
+    known = Known(f"Show me {phrase} of notes.txt.")
     assert known.missing(number) == []
     assert known.missing(number + 7) == [number + 7]
     assert Known('{"last_lines": "a"}').missing(1) == [1]
@@ -223,7 +223,7 @@ def test_what_keeps_official_base_tasks_from_being_built() -> None:
         "cannot know": 111,
         "": 73,
     }
-    found = Counter[str]()
+    counts = Counter[str]()
     for split in NATIVE_SPLITS:
         for task in native_tasks(split, "base"):
             reason = ""
@@ -231,8 +231,8 @@ def test_what_keeps_official_base_tasks_from_being_built() -> None:
                 BFCL.build(native_draft(task))
             except BuildError as error:
                 reason = next(kind for kind in kinds if kind in str(error))
-            found[reason] += 1
-    assert found == kinds
+            counts[reason] += 1
+    assert counts == kinds
 
 
 # Replay.
@@ -312,13 +312,15 @@ def test_values_are_spoken(value: Any, words: str) -> None:
 
 def test_a_request_varies_and_asks_for_the_calls_in_order() -> None:
     calls = [Call("pwd", {}), Call("touch", {"file_name": "a.txt"}), Call("ls", {"a": True})]
-    said = {request(calls, np.random.default_rng(seed)) for seed in range(20)}
-    assert len(said) > 5
-    for text in said:
+    requests = {request(calls, np.random.default_rng(seed)) for seed in range(20)}
+    assert len(requests) > 5
+    for text in requests:
         places = [text.index(wish(call)) for call in calls]
         assert places == sorted(places)
         assert "Finally" in text
-    assert not said & {request(calls, np.random.default_rng(s), opening=False) for s in range(20)}
+    assert not requests & {
+        request(calls, np.random.default_rng(s), opening=False) for s in range(20)
+    }
 
 
 @pytest.mark.parametrize(
@@ -359,11 +361,11 @@ def test_what_results_say() -> None:
 @lru_cache(maxsize=1)
 def spellings() -> dict[str, list[str]]:
     """Calls of each function in the references of training tasks."""
-    found = defaultdict(set)
+    by_name = defaultdict(set)
     for task in native_tasks(Split.TRAIN):
         for call in map(parse_truth, sum(truth_of(task), ())):
-            found[call.name].add(f"[{python(call)}]")
-    return {name: sorted(calls) for name, calls in found.items()}
+            by_name[call.name].add(f"[{python(call)}]")
+    return {name: sorted(calls) for name, calls in by_name.items()}
 
 
 def walk(task: Task, rng: np.random.Generator, *, guided: int = 0) -> Trajectory:
@@ -438,12 +440,12 @@ def test_only_what_worked_and_mattered_is_asked_for() -> None:
         context = Context(kind="unguided", task=HOME)
         for draft in BFCL.drafts(trace, context, np.random.default_rng(seed)):
             assert isinstance(draft.world, BFCLWorld)
-            made = [
+            calls = [
                 *draft.world.setup,
                 *(call for turn in truth_of(BFCL.build(draft)) for call in turn),
             ]
-            assert made == sorted(made, key=made.index)
-            names |= set(made)
+            assert calls == sorted(calls, key=calls.index)
+            names |= set(calls)
     assert names == {"cd(folder='documents')", "ls()", "touch(file_name='plan.txt')"}
 
 

@@ -176,24 +176,24 @@ SPOILS, PASSED_OVER = True, False
     ],
 )
 def test_what_cannot_be_read_says_why(message: str, reason: str, spoils: bool) -> None:
-    (found,) = parse_message(message)
-    assert isinstance(found, Malformed)
-    assert reason in found.reason
-    assert found.spoils is spoils
-    assert len(found.reason) < 400
+    (item,) = parse_message(message)
+    assert isinstance(item, Malformed)
+    assert reason in item.reason
+    assert item.spoils is spoils
+    assert len(item.reason) < 400
 
 
 def test_a_bad_block_leaves_the_others_readable() -> None:
-    found = parse_message(f"{CD_BLOCK}{block('{')}{LS_BLOCK}{block([])}<tool_call>")
-    assert [item for item in found if isinstance(item, Call)] == [CD, LS]
-    assert [item.spoils for item in found if isinstance(item, Malformed)] == [False, True, False]
+    items = parse_message(f"{CD_BLOCK}{block('{')}{LS_BLOCK}{block([])}<tool_call>")
+    assert [item for item in items if isinstance(item, Call)] == [CD, LS]
+    assert [item.spoils for item in items if isinstance(item, Malformed)] == [False, True, False]
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_numbers_beyond_json_are_read_and_left_to_the_engine(number: str) -> None:
-    (found,) = parse_message(call(f'{{"a": {number}}}'))
-    assert isinstance(found, Call)
-    assert not math.isfinite(found.arguments["a"])
+    (item,) = parse_message(call(f'{{"a": {number}}}'))
+    assert isinstance(item, Call)
+    assert not math.isfinite(item.arguments["a"])
 
 
 @pytest.mark.parametrize("code", ["", "ls", "ls(), ls()", "cd(a)", "cd('a'", "3"])
@@ -248,9 +248,9 @@ def test_what_is_written_in_hermes_is_read_back(calls: list[Call], thought: str)
 
 
 @given(PYTHON)
-def test_what_is_written_in_python_is_read_back(written: Call) -> None:
-    assert parse_truth(python(written)) == written
-    assert parse_message(f"[{python(written)}]") == (written,)
+def test_what_is_written_in_python_is_read_back(item: Call) -> None:
+    assert parse_truth(python(item)) == item
+    assert parse_message(f"[{python(item)}]") == (item,)
 
 
 SHAPES = {
@@ -279,9 +279,9 @@ class Watched(str):
     read = 0
 
     def find(self, wanted: str, start: int = 0) -> int:
-        found = super().find(wanted, start)
-        self.read += (len(self) if found < 0 else found) - start
-        return found
+        index = super().find(wanted, start)
+        self.read += (len(self) if index < 0 else index) - start
+        return index
 
     def count(self, wanted: str, start: int, end: int) -> int:
         self.read += end - start

@@ -96,8 +96,8 @@ def test_every_choice_is_one_call_that_fits_its_schema_or_ends_the_turn(task: Ta
             required = schema.get("required", [])
             assert len(call.positional) == len(required)
             assert not set(call.arguments) & set(required)
-            given = dict(zip(required, call.positional, strict=True)) | dict(call.arguments)
-            for name, value in given.items():
+            arguments = dict(zip(required, call.positional, strict=True)) | dict(call.arguments)
+            for name, value in arguments.items():
                 assert fits(value, schema["properties"][name]), choice
 
 
@@ -130,14 +130,14 @@ def digest() -> str:
 
 
 def test_other_processes_find_the_same() -> None:
-    found = {digest()}
+    digests = {digest()}
     for hash_seed in ("1", "2"):
         env = {**os.environ, "PYTHONHASHSEED": hash_seed}
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=True
         )
-        found.add(done.stdout.strip())
-    assert len(found) == 1
+        digests.add(done.stdout.strip())
+    assert len(digests) == 1
 
 
 @pytest.mark.parametrize(
@@ -209,11 +209,11 @@ def test_demonstrations_solve_their_tasks_in_the_notation_of_the_choices(task: T
 
 
 def test_a_demonstration_writes_calls_as_choices_do() -> None:
-    said = (
+    message = (
         '<tool_call>\n{"name": "find", "arguments": {"path": ".", "name": "a"}}\n</tool_call>\n'
         '<tool_call>\n{"name": "fund_account", "arguments": {"amount": 5.0}}\n</tool_call>'
     )
-    assert [step.partition("</think>")[2] for step in single_calls(said)] == [
+    assert [step.partition("</think>")[2] for step in single_calls(message)] == [
         "[find(name='a')]",
         "[fund_account(5)]",
     ]

@@ -18,7 +18,7 @@ from coevo_gym.envs.diagnosis import Diagnosis, diagnosable
 from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env
 from tests.bfcl.official import entries
-from tests.bfcl.test_env import MKDIR, made_up, play, say
+from tests.bfcl.test_env import MKDIR, play, say, task_with_turns
 from tests.diagnosing import episode, modes_of
 
 BENCH = Path(__file__).parents[2] / "bench" / "seal_labels.py"
@@ -72,12 +72,12 @@ ONE_TURN: list[tuple[str, Sequence[str], list[str]]] = [
 
 @pytest.mark.parametrize(("label", "truth", "messages"), ONE_TURN)
 def test_labels(label: str, truth: Sequence[str], messages: Sequence[str]) -> None:
-    assert BFCL.diagnose(played(made_up(truth), *messages)).turns == (label,)
+    assert BFCL.diagnose(played(task_with_turns(truth), *messages)).turns == (label,)
 
 
 def test_turns_after_the_first_failure_are_labelled_and_change_no_verdict() -> None:
     done = played(
-        made_up(MKDIR, [], ["ls()"], []), say(*MKDIR), DONE, DONE, DONE, say("ls()"), DONE
+        task_with_turns(MKDIR, [], ["ls()"], []), say(*MKDIR), DONE, DONE, DONE, say("ls()"), DONE
     )
     assert BFCL.diagnose(done) == Diagnosis(
         ("pass", "correct_abstention", "empty_turn_model_response", "spurious_tool_call"),
@@ -90,20 +90,20 @@ def test_turns_after_the_first_failure_are_labelled_and_change_no_verdict() -> N
 
 
 def test_a_turn_can_pass_after_a_failed_one() -> None:
-    truth = made_up(["ls()"], ["pwd()"], MKDIR)
+    truth = task_with_turns(["ls()"], ["pwd()"], MKDIR)
     done = played(truth, DONE, say("pwd()"), DONE, say(*MKDIR, "mkdir(dir_name='b')"), DONE)
     assert BFCL.diagnose(done).turns == ("empty_turn_model_response", "pass", "state_mismatch")
     assert (done.success, done.report["mismatches"]) == (False, ())
 
 
 def test_a_call_too_many_is_no_failure_of_an_episode_that_succeeds() -> None:
-    done = played(made_up([], ["ls()"]), say("pwd()"), DONE, say("ls()"), DONE)
+    done = played(task_with_turns([], ["ls()"]), say("pwd()"), DONE, say("ls()"), DONE)
     assert done.success
     assert BFCL.diagnose(done) == Diagnosis(("spurious_tool_call", "pass"), ())
 
 
 def test_turns_that_an_episode_does_not_finish_count_as_empty_if_a_call_was_due() -> None:
-    done = played(made_up(["pwd()"], MKDIR, []), say("pwd()"), DONE, say(*MKDIR), cut=True)
+    done = played(task_with_turns(["pwd()"], MKDIR, []), say("pwd()"), DONE, say(*MKDIR), cut=True)
     assert done.report["label"] == "force_terminated"
     turns = ("pass", "empty_turn_model_response", "not_reached")
     assert BFCL.diagnose(done) == Diagnosis(turns, ("exhaustive_exploration_failure",))
@@ -111,11 +111,11 @@ def test_turns_that_an_episode_does_not_finish_count_as_empty_if_a_call_was_due(
 
 def test_a_report_tells_the_facts_of_each_turn() -> None:
     done = played(
-        made_up(["ls()", "pwd()"], []), say("cat(file_name='x')", "pwd()"), DONE, cut=True
+        task_with_turns(["ls()", "pwd()"], []), say("cat(file_name='x')", "pwd()"), DONE, cut=True
     )
-    told = thaw(done.report)["turns"]
-    assert json.loads(json.dumps(told)) == told
-    assert told == [
+    turns = thaw(done.report)["turns"]
+    assert json.loads(json.dumps(turns)) == turns
+    assert turns == [
         {
             "reached": True,
             "reference": True,
@@ -157,9 +157,9 @@ def test_planted_faults_are_labelled_as_documented(
     bench: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bench.main(["--quick"]) == 0
-    told = capsys.readouterr().out
-    assert "references: 20 of 20" in told
-    rows = {line.split()[0]: line.split() for line in told.splitlines()}
+    output = capsys.readouterr().out
+    assert "references: 20 of 20" in output
+    rows = {line.split()[0]: line.split() for line in output.splitlines()}
     for fault in bench.FAULTS:
         assert rows[fault.__name__][1] == "3", f"{fault.__name__} fits nowhere"
 
@@ -185,26 +185,46 @@ def _all_passed(self: object, verifier: object) -> object:
 CAT = say("cat(file_name='nowhere')")
 MODES = [
     *(
-        (label, made_up(truth), messages, False)
+        (label, task_with_turns(truth), messages, False)
         for label, truth, messages in ONE_TURN
         if truth and label != "pass"
     ),
-    ("spurious_tool_call", made_up([], MKDIR), [say("pwd()"), DONE, DONE], False),
-    ("spurious_tool_call", made_up([], ["ls()"]), [say("ls()"), DONE, DONE], False),
-    ("spurious_tool_call", made_up([], ["pwd()"]), [say("mkdir(dir_name='x')"), DONE, DONE], False),
-    ("exhaustive_exploration_failure", made_up(MKDIR), [say(*MKDIR)], True),
-    ("exhaustive_exploration_failure", made_up(["ls()"]), [say("pwd()"), say("ls()")], True),
-    ("exhaustive_exploration_failure", made_up(["ls()"], ["pwd()"]), [say("ls()"), DONE], True),
-    ("repeated_failed_action", made_up(["ls()"]), [CAT, CAT], True),
-    ("repeated_failed_action", made_up(["ls()"]), [say("pwd()"), CAT, CAT, say("pwd()")], True),
-    ("repeated_failed_action", made_up([], ["ls()"]), [DONE, CAT, CAT, CAT], True),
+    ("spurious_tool_call", task_with_turns([], MKDIR), [say("pwd()"), DONE, DONE], False),
+    ("spurious_tool_call", task_with_turns([], ["ls()"]), [say("ls()"), DONE, DONE], False),
+    (
+        "spurious_tool_call",
+        task_with_turns([], ["pwd()"]),
+        [say("mkdir(dir_name='x')"), DONE, DONE],
+        False,
+    ),
+    ("exhaustive_exploration_failure", task_with_turns(MKDIR), [say(*MKDIR)], True),
+    (
+        "exhaustive_exploration_failure",
+        task_with_turns(["ls()"]),
+        [say("pwd()"), say("ls()")],
+        True,
+    ),
+    (
+        "exhaustive_exploration_failure",
+        task_with_turns(["ls()"], ["pwd()"]),
+        [say("ls()"), DONE],
+        True,
+    ),
+    ("repeated_failed_action", task_with_turns(["ls()"]), [CAT, CAT], True),
+    (
+        "repeated_failed_action",
+        task_with_turns(["ls()"]),
+        [say("pwd()"), CAT, CAT, say("pwd()")],
+        True,
+    ),
+    ("repeated_failed_action", task_with_turns([], ["ls()"]), [DONE, CAT, CAT, CAT], True),
 ]
 
 
 @pytest.mark.parametrize(("mode", "task", "messages", "cut"), MODES)
 def test_failure_modes(mode: str, task: Task, messages: Sequence[str], cut: bool) -> None:
-    (found, *_) = modes_of("bfcl", played(task, *messages, cut=cut))
-    assert found == mode
+    (actual, *_) = modes_of("bfcl", played(task, *messages, cut=cut))
+    assert actual == mode
 
 
 @pytest.mark.parametrize("kinds", [["parse"], ["", "parse", ""], ["parse", "call", "parse"]])

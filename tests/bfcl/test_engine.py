@@ -46,26 +46,26 @@ def run(box: Toolbox, *codes: str) -> list[str]:
 @pytest.mark.parametrize("category", wheel.CATEGORIES)
 def test_the_official_executor_gives_the_same_results_and_the_same_states(category: str) -> None:
     """All 200 references of the category; states with everything private and random in them."""
-    said = hashlib.sha256()
+    digest = hashlib.sha256()
     for each in entries(category):
         ours = Toolbox(each.world)
         with executor(each.data) as theirs:
             for codes in each.truth:
                 results = run(ours, *codes)
                 assert results == theirs.run(codes), each.task.name
-                said.update("\0".join(results).encode())
+                digest.update("\0".join(results).encode())
             assert everything(ours.instances) == everything(theirs.instances), each.task.name
-    assert said.hexdigest()[:16] == OUTPUTS[category]
+    assert digest.hexdigest()[:16] == OUTPUTS[category]
 
 
 @pytest.mark.parametrize("category", wheel.CATEGORIES)
 def test_a_name_for_every_argument_changes_nothing(category: str) -> None:
     for each in entries(category):
-        positional, named = (Toolbox(each.world) for _ in range(2))
+        positional, by_name = (Toolbox(each.world) for _ in range(2))
         for call in map(parse_truth, each.codes):
             bound = bind(call)
             assert not bound.positional
-            assert named.call(bound) == positional.call(call)
+            assert by_name.call(bound) == positional.call(call)
 
 
 CALLS = [
@@ -297,10 +297,10 @@ def play(task: Task) -> tuple[list[str], list[str]]:
     assert isinstance(task.world, BFCLWorld)
     assert isinstance(task.verifier, BFCLVerifier)
     dialogue, judge = Dialogue(task.world), Judge(task.world, task.verifier)
-    shown = [
+    observations = [
         judge.review(dialogue, dialogue.send(message)).observation for message in task.solution
     ]
-    return shown, list(judge.outcomes)
+    return observations, list(judge.outcomes)
 
 
 def test_two_episodes_of_one_task_do_not_touch_each_other() -> None:
@@ -385,8 +385,8 @@ def test_what_a_call_was_given_stays_as_it_is() -> None:
     """`post_tweet` keeps the lists it is given, and `mention` adds to them."""
     box = toolbox("TwitterAPI", TwitterAPI={"authenticated": True})
     tags, mentions = ["#a"], ["@a"]
-    given = Call("post_tweet", {"content": "a", "tags": tags, "mentions": mentions})
-    tweet = json.loads(box.call(given))
+    call = Call("post_tweet", {"content": "a", "tags": tags, "mentions": mentions})
+    tweet = json.loads(box.call(call))
     run(box, f"mention(tweet_id={tweet['id']}, mentioned_usernames=['@b'])")
     assert box.instances["TwitterAPI"].tweets[tweet["id"]]["mentions"] == ["@a", "@b"]
     assert (tags, mentions) == (["#a"], ["@a"])
@@ -412,8 +412,8 @@ def test_results_do_not_change_the_task_either() -> None:
 def test_the_long_texts_of_the_module_stay_as_they_are() -> None:
     """Long contexts add cards and bookings from a module, and bookings write to them."""
     module = wheel.official("eval_checker.multi_turn_eval.func_source_code.long_context")
-    kept = (module.CREDIT_CARD_EXTENSION, module.BOOKING_RECORD_EXTENSION)
-    before = copy.deepcopy(kept)
+    texts = (module.CREDIT_CARD_EXTENSION, module.BOOKING_RECORD_EXTENSION)
+    before = copy.deepcopy(texts)
     for each in entries("long_context")[150:]:
         box = Toolbox(each.world)
         run(box, *each.codes)
@@ -422,7 +422,7 @@ def test_the_long_texts_of_the_module_stay_as_they_are() -> None:
             card["balance"] = -1
         for booking in list(travel.booking_record):
             run(box, f"cancel_booking({travel.access_token!r}, {booking!r})")
-    assert kept == before
+    assert texts == before
 
 
 UNORDERED = """
@@ -443,7 +443,7 @@ for code in (
 
 @pytest.mark.parametrize("seed", ["0", "1", "2", "3"])
 def test_messages_that_print_a_set_are_the_same_in_every_process(seed: str) -> None:
-    said = subprocess.run(
+    lines = subprocess.run(
         [sys.executable, "-c", UNORDERED],
         env={**os.environ, "PYTHONHASHSEED": seed},
         capture_output=True,
@@ -451,7 +451,7 @@ def test_messages_that_print_a_set_are_the_same_in_every_process(seed: str) -> N
         check=True,
         timeout=600,
     ).stdout.splitlines()
-    flight, ticket = (json.loads(line)["error"] for line in said)
+    flight, ticket = (json.loads(line)["error"] for line in lines)
     assert flight == "Invalid travel class. Must be one of {'business', 'economy', 'first'}"
     assert ticket == "Invalid fields for update: b, colour, size, z"
 

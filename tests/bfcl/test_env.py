@@ -53,7 +53,7 @@ def play(env: TaskEnv, *messages: str) -> tuple[str, dict[str, Any]]:
     return observation, info
 
 
-def made_up(*turns: Sequence[str]) -> Task:
+def task_with_turns(*turns: Sequence[str]) -> Task:
     """A training task in the folders of base_10 with another conversation."""
     task = native("base_10")
     world = task.world.model_copy(update={"turns": tuple(f"Turn {i}." for i in range(len(turns)))})
@@ -118,7 +118,9 @@ def test_every_held_out_function_is_announced_with_the_official_sentence() -> No
     for each in entries("miss_func"):
         turns = [turn for turn, text in enumerate(each.world.turns) if not text]
         assert turns == [turn for turn, _ in each.world.held_out]
-        assert turns == [turn for turn, said in enumerate(each.data["question"]) if not said]
+        assert turns == [
+            turn for turn, messages in enumerate(each.data["question"]) if not messages
+        ]
 
 
 @pytest.mark.parametrize("message", ["", "It is done.", "[]", "<think>ls?</think>No."])
@@ -210,8 +212,10 @@ def test_what_cannot_be_run_is_answered_and_the_turn_goes_on(
 
 def test_errors_do_not_matter_if_the_right_calls_follow() -> None:
     task = native("base_10")
-    messages = [LS + say("rm(file_name='nowhere')") + said for said in task.solution[::2]]
-    _, info = play(make_env("bfcl", task), *(each for said in messages for each in (said, "Done.")))
+    messages = [LS + say("rm(file_name='nowhere')") + message for message in task.solution[::2]]
+    _, info = play(
+        make_env("bfcl", task), *(each for message in messages for each in (message, "Done."))
+    )
     assert info["success"]
 
 
@@ -219,7 +223,7 @@ def test_errors_do_not_matter_if_the_right_calls_follow() -> None:
 
 
 def test_a_message_has_a_hundred_calls() -> None:
-    env = make_env("bfcl", made_up(["mkdir(dir_name='a')"]))
+    env = make_env("bfcl", task_with_turns(["mkdir(dir_name='a')"]))
     _, info = play(env, say(*["ls()"] * MAX_CALLS, "mkdir(dir_name='a')"), "Done.")
     assert info["bfcl.verdicts"] == '["instance_state_mismatch"]'
     assert trajectory_of(env).steps[0].calls == ("ls",) * MAX_CALLS
@@ -228,7 +232,9 @@ def test_a_message_has_a_hundred_calls() -> None:
 @pytest.mark.parametrize("last", [False, True])
 def test_the_twenty_first_message_with_calls_in_a_turn_ends_the_episode(last: bool) -> None:
     """It fails, unless it was the last turn: the official runner still judges that."""
-    env = make_env("bfcl", made_up(["pwd()"], *([] if last else [["pwd()"]])), max_steps=200)
+    env = make_env(
+        "bfcl", task_with_turns(["pwd()"], *([] if last else [["pwd()"]])), max_steps=200
+    )
     for _ in range(20):
         *_, terminated, truncated, _ = env.step(LS)
         assert (terminated, truncated) == (False, False)
@@ -245,13 +251,13 @@ def test_the_twenty_first_message_with_calls_in_a_turn_ends_the_episode(last: bo
 
 def test_each_turn_has_twenty_messages_of_its_own() -> None:
     turn = [LS] * 19 + [say("pwd()"), "Done."]
-    env = make_env("bfcl", made_up(["pwd()"], ["pwd()"]), max_steps=200)
+    env = make_env("bfcl", task_with_turns(["pwd()"], ["pwd()"]), max_steps=200)
     _, info = play(env, *turn, *turn)
     assert (info["success"], info["step"]) == (True, 42)
 
 
 def test_an_episode_has_thirty_steps_unless_told_otherwise() -> None:
-    task = made_up(*[["pwd()"]] * 31)
+    task = task_with_turns(*[["pwd()"]] * 31)
     _, info = play(make_env("bfcl", task), *[LS, "Done."] * 15)
     assert (info["end_reason"], info["step"]) == ("max_steps", 30)
     _, info = play(
@@ -267,10 +273,10 @@ def test_results_are_clipped_for_the_agent_and_judged_whole() -> None:
     for i in range(12):
         codes += [f"cp(source='b', destination='b{i}')", f"mv(source='b{i}', destination='b')"]
     codes.append("mkdir(dir_name='z')")
-    everything, named = "find(path='.')", "find(path='.', name='b')"
-    task = made_up([*codes, everything])
+    everything, by_name = "find(path='.')", "find(path='.', name='b')"
+    task = task_with_turns([*codes, everything])
     heads = []
-    for code, outcome in ((everything, "passed"), (named, "execution_response_mismatch")):
+    for code, outcome in ((everything, "passed"), (by_name, "execution_response_mismatch")):
         env = make_env("bfcl", task)
         observation, _ = play(env, say(*codes, code))
         *_, listing = observation.split("<tool_response>\n")
@@ -323,12 +329,12 @@ MKDIR = ["cd(folder='workspace')", "mkdir(dir_name='a')"]
 def test_labels(truth: Sequence[str], calls: Sequence[str], label: str) -> None:
     """The kinds of error of the SEAL paper, in its order of priority."""
     message = [f"[{', '.join(calls)}]"] if calls else []
-    _, info = play(make_env("bfcl", made_up(truth)), *message, "Done.")
+    _, info = play(make_env("bfcl", task_with_turns(truth)), *message, "Done.")
     assert info["bfcl.label"] == label
 
 
 def test_the_report_names_what_differed() -> None:
-    env = make_env("bfcl", made_up(MKDIR))
+    env = make_env("bfcl", task_with_turns(MKDIR))
     play(env, say("mkdir(dir_name='b')"), "Done.")
     report = thaw(trajectory_of(env).report)
     assert len(report.pop("turns")) == 1
@@ -345,16 +351,16 @@ def test_the_report_names_what_differed() -> None:
 def test_the_reference_is_never_shown() -> None:
     for each in entries("miss_param")[::10]:
         env = make_env("bfcl", each.task)
-        shown = [env.view.observation, env.view.instruction, *map(str, env.view.info.values())]
+        texts = [env.view.observation, env.view.instruction, *map(str, env.view.info.values())]
         for _ in each.truth:
             observation, info = play(env, "Done.")
-            shown += [observation, *map(str, info.values()), *map(str, env.view.info.values())]
+            texts += [observation, *map(str, info.values()), *map(str, env.view.info.values())]
         assert info["end_reason"] == "failed"
-        said = "\n".join(shown)
+        text = "\n".join(texts)
         for call in (call for calls in each.turns for call in calls if call.arguments):
-            assert python(call) not in said
-            assert json.dumps(call.arguments) not in said
-            assert hermes([call]) not in said
+            assert python(call) not in text
+            assert json.dumps(call.arguments) not in text
+            assert hermes([call]) not in text
 
 
 def test_a_policy_is_shown_no_id() -> None:
@@ -366,9 +372,9 @@ def test_verdicts_and_label_appear_with_the_end() -> None:
     task = native("base_10")
     env = make_env("bfcl", task)
     infos = [play(env, message)[1] for message in task.solution]
-    said = [(info["bfcl.verdicts"], info["bfcl.label"], info["score"]) for info in infos]
-    assert set(said[:-1]) == {("[]", "", -1.0)}
-    assert said[-1] == (json.dumps(["passed"] * 5), "pass", 1.0)
+    rows = [(info["bfcl.verdicts"], info["bfcl.label"], info["score"]) for info in infos]
+    assert set(rows[:-1]) == {("[]", "", -1.0)}
+    assert rows[-1] == (json.dumps(["passed"] * 5), "pass", 1.0)
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:
@@ -426,7 +432,7 @@ def test_a_task_survives_a_file_and_a_pipe() -> None:
 def test_a_malformed_task_is_refused_by_name(
     part: str, change: dict[str, Any], reason: str
 ) -> None:
-    data = json.loads(made_up(["ls()"]).to_json())
+    data = json.loads(task_with_turns(["ls()"]).to_json())
     data[part] |= change
     data["split"] = "test"  # a training task with another config is refused before it starts
     task = Task.model_validate(data)
@@ -523,8 +529,8 @@ def test_each_block_of_fifty_gives_thirty_ten_and_ten() -> None:
     counts = {Split.TRAIN: 30, Split.VAL: 10, Split.TEST: 10}
     for category in wheel.CATEGORIES:
         for split, count in counts.items():
-            found = numbers(coevo_gym.tasks("bfcl", split, category))
-            assert [sum(n // 50 == block for n in found) for block in range(4)] == [count] * 4
+            ids = numbers(coevo_gym.tasks("bfcl", split, category))
+            assert [sum(n // 50 == block for n in ids) for block in range(4)] == [count] * 4
     assert [len(coevo_gym.tasks("bfcl", split)) for split in counts] == [480, 160, 160]
 
 
@@ -630,8 +636,8 @@ def classes_of(each: Entry) -> tuple[str, ...]:
     env = make_env("bfcl", each.task, scheme="all200", max_steps=200)
     play(env, *each.task.solution)
     steps = eval_trajectory_of(env).steps
-    named = " ".join(get_benchmark("bfcl").symbol(step) for step in steps).split()
-    return tuple(name for i, name in enumerate(named) if i == 0 or name != named[i - 1])
+    names = " ".join(get_benchmark("bfcl").symbol(step) for step in steps).split()
+    return tuple(name for i, name in enumerate(names) if i == 0 or name != names[i - 1])
 
 
 def test_the_references_show_few_patterns() -> None:

@@ -99,7 +99,7 @@ def test_calls_that_do_not_fit_are_answered_too(mode: str) -> None:
     env.reset(options={"task_id": "bfcl/multi_turn_base_10"})
     long = json.dumps({"content": "line\n" * 4_500})
     names = [("pwd", "{}"), ("echo", long), ("ls", "{}")]
-    env.step(assistant(*(call_of(name, said, name) for name, said in names)))
+    env.step(assistant(*(call_of(name, arguments, name) for name, arguments in names)))
     answers = {m["tool_call_id"]: m["content"] for m in env.messages if m["role"] == "tool"}
     assert list(answers) == ["pwd", "echo", "ls"]
     assert "current_working_directory" in answers["pwd"]

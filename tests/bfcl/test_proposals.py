@@ -28,11 +28,11 @@ def calls(messages: tuple[str, ...]) -> list[list[str]]:
     """The names called in each turn of a draft."""
     turns: list[list[str]] = [[]]
     for message in messages:
-        found = [item.name for item in parse_message(message) if isinstance(item, Call)]
-        if not found:
+        names = [item.name for item in parse_message(message) if isinstance(item, Call)]
+        if not names:
             assert message == CLOSING
             turns.append([])
-        turns[-1] += found
+        turns[-1] += names
     assert turns.pop() == []
     return turns
 
@@ -84,10 +84,14 @@ def test_functions_held_out_are_handed_out_and_setup_is_kept() -> None:
     for source in (begun, BFCL.open(begun)):
         context = Context(kind="blind", task=source)
         proposal = Proposal(description="", turns=(SAID,), actions=(WHERE,), confidence=1.0)
-        made = BFCL.draft(proposal, context).world
-        assert isinstance(made, BFCLWorld)
-        assert (made.held_out, made.unlisted, made.setup) == ((), (), ("pwd()",))
-        assert (made.config, made.classes) == (world.config, world.classes)
+        draft_world = BFCL.draft(proposal, context).world
+        assert isinstance(draft_world, BFCLWorld)
+        assert (draft_world.held_out, draft_world.unlisted, draft_world.setup) == (
+            (),
+            (),
+            ("pwd()",),
+        )
+        assert (draft_world.config, draft_world.classes) == (world.config, world.classes)
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,8 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in NAMES:
         for part in (name.partition("-")[0], f"{name}.dist-info"):
             sites = (BFCL_PACKAGES, *map(Path, sys.path))
-            found = next(site / part for site in sites if (site / part).is_dir())
-            shutil.copytree(found, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+            source = next(site / part for site in sites if (site / part).is_dir())
+            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
@@ -145,18 +145,18 @@ def test_install_from_wheels_then_find_them_there(
 
 @pytest.mark.usefixtures("installed", "no_pip")
 def test_what_is_installed_is_reported() -> None:
-    found = setup.installation()
-    assert found.ready
-    assert found.data == f"800 tasks ({wheel.prefix() / 'bfcl_eval'})"
+    installation = setup.installation()
+    assert installation.ready
+    assert installation.data == f"800 tasks ({wheel.prefix() / 'bfcl_eval'})"
 
 
 def test_what_is_missing_is_named_with_the_command(home: Path) -> None:
     with pytest.raises(BenchmarkNotInstalled, match="Run `coevo install bfcl`"):
         wheel.official("constants.executable_backend_config")
-    found = setup.installation()
-    assert not found.ready
-    assert "`coevo install bfcl`" in found.data
-    assert str(home) in found.data
+    installation = setup.installation()
+    assert not installation.ready
+    assert "`coevo install bfcl`" in installation.data
+    assert str(home) in installation.data
 
 
 def change(file: Path) -> None:

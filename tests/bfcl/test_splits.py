@@ -28,7 +28,7 @@ def alike() -> list[tuple[int, ...]]:
 def draw(seed: int) -> dict[str, list[int]]:
     """30, 10 and 10 numbers of each block of 50, those that begin alike on one side."""
     rng, together = np.random.default_rng(seed), alike()
-    found: dict[str, list[int]] = {"train": [], "val": [], "test": []}
+    splits: dict[str, list[int]] = {"train": [], "val": [], "test": []}
     for start in range(0, 200, 50):
         block = range(start, start + 50)
         units = [unit for unit in together if unit[0] in block]
@@ -41,8 +41,8 @@ def draw(seed: int) -> dict[str, list[int]]:
             weights = np.array([room[side] for side in sides], float)
             side = sides[int(rng.choice(len(sides), p=weights / weights.sum()))]
             room[side] -= len(unit)
-            found[side] += unit
-    return {side: sorted(numbers) for side, numbers in found.items()}
+            splits[side] += unit
+    return {side: sorted(numbers) for side, numbers in splits.items()}
 
 
 def test_the_committed_lists_are_the_draw_of_seed_0() -> None:

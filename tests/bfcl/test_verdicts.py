@@ -46,11 +46,15 @@ def play(env: gym.Env[str, str], task: Task, messages: Sequence[str]) -> dict[st
 
 def one_message_a_turn(turns: Turns) -> list[str]:
     """All calls of a turn at once."""
-    return [said for calls in turns for said in ([hermes(calls)] if calls else []) + [CLOSING]]
+    return [
+        message for calls in turns for message in ([hermes(calls)] if calls else []) + [CLOSING]
+    ]
 
 
 def one_message_a_call(turns: Turns) -> list[str]:
-    return [said for calls in turns for said in [*(hermes([call]) for call in calls), CLOSING]]
+    return [
+        message for calls in turns for message in [*(hermes([call]) for call in calls), CLOSING]
+    ]
 
 
 def truth(each: Entry) -> Turns:
@@ -127,7 +131,9 @@ def ours(env: gym.Env[str, str], each: Entry, turns: Turns) -> Verdict:
     """Our verdict in the words of the official checker."""
     info = play(env, each.task, one_message_a_turn(turns))
     outcomes = json.loads(info["bfcl.verdicts"])
-    failures = [turn for turn, said in enumerate(outcomes) if said not in ("passed", "unchecked")]
+    failures = [
+        turn for turn, outcome in enumerate(outcomes) if outcome not in ("passed", "unchecked")
+    ]
     assert len(outcomes) == len(turns)
     assert info["success"] is not bool(failures)
     if not failures:
@@ -156,21 +162,21 @@ def test_the_official_checker_says_the_same(env: gym.Env[str, str], family: str,
 def of_every_turn(each: Entry, turns: Turns) -> list[str]:
     """Compare each turn with its reference by the official functions, also after a failure."""
     checker = wheel.official("eval_checker.multi_turn_eval.multi_turn_checker")
-    found, outputs = list[str](), list[str]()
+    verdicts, outputs = list[str](), list[str]()
     with executor(each.data) as agent, executor(each.data) as twin:
         for number, (calls, truth) in enumerate(zip(turns, each.truth, strict=True)):
             outputs += agent.run([*map(python, calls)])
             expected = twin.run(truth)
             if not truth:
-                found.append("passed")
+                verdicts.append("passed")
             elif not calls:
-                found.append("empty")
+                verdicts.append("empty")
             elif not checker.state_checker(agent.instances, twin.instances)["valid"]:
-                found.append("state")
+                verdicts.append("state")
             else:
                 valid = checker.response_checker(outputs, expected, number)["valid"]
-                found.append("passed" if valid else "response")
-    return found
+                verdicts.append("passed" if valid else "response")
+    return verdicts
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -190,18 +196,18 @@ def test_turns_after_a_failed_one_are_compared_by_the_same_rules(
 
 def test_all_outcomes_are_among_those_rollouts(env: gym.Env[str, str]) -> None:
     """Else agreement would say little."""
-    said = Counter(
+    counts = Counter(
         ours(env, each, make(each, [list(calls) for calls in each.turns], random.Random(0)))[1]
         for make in FAMILIES.values()
         for each in entries("miss_param")[::20]
     )
-    assert set(said) == {
+    assert set(counts) == {
         "",
         "empty_turn_model_response",
         "instance_state_mismatch",
         "execution_response_mismatch",
     }
-    assert min(said.values()) > 10
+    assert min(counts.values()) > 10
 
 
 # Where we differ, on purpose.

@@ -53,8 +53,8 @@ class Finds:
 
     def run(self, round: Round) -> RoundResult:
         at = 4 * (int(round.id.removeprefix("round-")) % 20)
-        found = RoundResult(round_id=round.id, accepted=TRAIN[at : at + 4])
-        return self.seams.call("round", lambda: found)
+        result = RoundResult(round_id=round.id, accepted=TRAIN[at : at + 4])
+        return self.seams.call("round", lambda: result)
 
 
 class Walk:
@@ -84,8 +84,8 @@ class Walk:
 
     def state(self) -> tuple[Any, ...]:
         """Return what a trainer saves, and what is true of it."""
-        told = [*self.told, *self.witness.told]
-        return json.dumps(self.env.state_dict()), told, set(self.recorded)
+        groups = [*self.told, *self.witness.told]
+        return json.dumps(self.env.state_dict()), groups, set(self.recorded)
 
     @property
     def witness(self) -> Witness:
@@ -124,7 +124,7 @@ class Walk:
         try:
             self.env.reset()
         finally:
-            if self.seams.failed == "engine" and before not in self.found():
+            if self.seams.failed == "engine" and before not in self.recorded_episodes():
                 self.recorded -= {before or 0}
         self.n += 1
         self.running = self.n
@@ -168,10 +168,10 @@ class Walk:
         self.saved = self.state()
 
     def load(self) -> None:
-        state, told, recorded = self.saved
+        state, groups, recorded = self.saved
         self.env.load_state_dict(json.loads(state))
         self.witness.told.clear()
-        self.told, self.recorded, self.running = list(told), set(recorded), None
+        self.told, self.recorded, self.running = list(groups), set(recorded), None
 
     def load_damaged(self) -> None:
         """Refused, and nothing changes; or loaded, and then what was saved is loaded instead."""
@@ -188,21 +188,21 @@ class Walk:
         self.env = self.start()
         self.load()
 
-    def found(self) -> list[int]:
+    def recorded_episodes(self) -> list[int]:
         """The numbers of the episodes that are recorded or wait for their group."""
-        said = [
+        actions = [
             trajectory.steps[0].action
             for group in (*self.told, *self.witness.told)
             for trajectory in group.trajectories
         ]
         for waiting in self.env.session._ledger.state_dict()["groups"]:
             arrived = [place["trajectory"] for place in waiting["places"] if place["trajectory"]]
-            said += [trajectory["steps"][0]["action"] for trajectory in arrived]
-        return [int(action.removeprefix("say ")) for action in said]
+            actions += [trajectory["steps"][0]["action"] for trajectory in arrived]
+        return [int(action.removeprefix("say ")) for action in actions]
 
     def check(self) -> None:
         """Everything that was recorded is there exactly once."""
-        assert sorted(self.found()) == sorted(self.recorded)
+        assert sorted(self.recorded_episodes()) == sorted(self.recorded)
         out = (self.env.ticket,) if self.env.ticket else ()
         assert self.env.session.outstanding == out
         if not out:

@@ -66,12 +66,12 @@ def test_a_task_is_solved_neither_too_seldom_nor_too_often(
 ) -> None:
     result = solve(SolvesSome(SOLUTION, n), **band)
     assert result.verdict.accepted is accepted
-    said = f"solved in {n} of 4 tries"
+    message = f"solved in {n} of 4 tries"
     if accepted:
-        assert Check("solve", said) in result.verdict.checks
+        assert Check("solve", message) in result.verdict.checks
     else:
         assert result.verdict.gate == "solve"
-        assert said in result.verdict.reason
+        assert message in result.verdict.reason
 
 
 def test_steps_of_tries_are_counted() -> None:
@@ -109,9 +109,9 @@ def test_tries_that_say_nothing_are_no_failures(end: Act, why: str) -> None:
     assert Check("solve", "solved in 2 of 2 tries") in some.verdict.checks
     none = solve(SolvesSome(SOLUTION, 0, end)).verdict
     assert none.accepted
-    (said,) = (check.said for check in none.checks if check.gate == "solve")
-    assert said.startswith("could not be tried")
-    assert why in said
+    (message,) = (check.said for check in none.checks if check.gate == "solve")
+    assert message.startswith("could not be tried")
+    assert why in message
 
 
 def test_a_solver_that_runs_into_the_end_has_failed() -> None:

@@ -22,9 +22,9 @@ def of(place: int, solved: int, k: int = 8) -> Group:
 
 
 def band(n: int = 5, **settings: object) -> Band:
-    made = BandConfig(**settings).make()  # type: ignore[arg-type]
-    made.added(TRAIN[:n])
-    return made
+    curriculum = BandConfig(**settings).make()  # type: ignore[arg-type]
+    curriculum.added(TRAIN[:n])
+    return curriculum
 
 
 def inside(chosen: Band) -> list[int]:
@@ -46,8 +46,8 @@ def test_chances_of_the_band() -> None:
 
 
 def test_the_ends_of_the_band_belong_to_it() -> None:
-    found = band_weights([0.9, 0.1, 0.9001, 0.0999], [1, 1, 1, 1], epsilon=0)
-    assert found.tolist() == [0.5, 0.5, 0, 0]
+    weights = band_weights([0.9, 0.1, 0.9001, 0.0999], [1, 1, 1, 1], epsilon=0)
+    assert weights.tolist() == [0.5, 0.5, 0, 0]
 
 
 def test_where_no_task_is_in_the_band_all_are_alike() -> None:
@@ -114,9 +114,9 @@ def test_no_task_comes_twice_in_a_step_as_long_as_there_are_enough() -> None:
     for _ in range(3):
         curriculum.record([of(place, 8 * (place % 2)) for place in range(6)])
     for seed in range(50):
-        drawn = curriculum.next(8, np.random.default_rng(seed))
-        assert len({task.id for task in drawn}) == 8
-        assert {task.id for task in drawn[:2]} == {task.id for task in curriculum.pool.tasks[6:]}
+        tasks = curriculum.next(8, np.random.default_rng(seed))
+        assert len({task.id for task in tasks}) == 8
+        assert {task.id for task in tasks[:2]} == {task.id for task in curriculum.pool.tasks[6:]}
 
 
 def test_settings_out_of_bounds_are_refused() -> None:
@@ -178,7 +178,7 @@ def test_who_is_left_out_is_so_for_a_reason(
     weights = chosen.weights()
     assert weights.sum() == pytest.approx(1)
     assert weights.min() >= 0.1 / 6 - 1e-12
-    kept = inside(chosen)
+    places = inside(chosen)
     for place, rate in enumerate(chosen.rates):
         out = seen[place] and (not 0.1 <= rate <= 0.9 or (cap is not None and seen[place] >= cap))
-        assert (place in kept) == (not out) or len(kept) == 6
+        assert (place in places) == (not out) or len(places) == 6

@@ -74,9 +74,9 @@ def test_next_is_uniform_over_the_pool_without_repeats_where_possible() -> None:
     c, rng = curriculum(10), RNG(0)
     assert len({task.id for task in c.next(10, rng)}) == 10
     assert len(c.next(25, rng)) == 25
-    drawn = Counter(c.next(1, rng)[0].id for _ in range(5000))
-    assert len(drawn) == 10
-    assert max(drawn.values()) < 1.25 * min(drawn.values())
+    counts = Counter(c.next(1, rng)[0].id for _ in range(5000))
+    assert len(counts) == 10
+    assert max(counts.values()) < 1.25 * min(counts.values())
 
 
 def test_a_guided_round_explores_where_signals_fired() -> None:
@@ -153,16 +153,16 @@ def test_the_controls_try_as_many_drafts_elsewhere() -> None:
 
 
 def test_blind_draws_do_not_follow_the_signals() -> None:
-    drawn = Counter[str]()
+    counts = Counter[str]()
     for seed in range(60):
         c = curriculum(growth={"kind": "blind"})
         practise(c, 2)
         c.record([group([1, 1], c.pool[i], id=f"s{i}") for i in range(2, 20)])
         planned = c.plan(RNG(seed))
         assert planned is not None
-        drawn.update(context.task.id for context in planned.contexts)
-    weak = sum(drawn[c.pool[i].id] for i in range(2))
-    assert weak < 0.3 * sum(drawn.values())
+        counts.update(context.task.id for context in planned.contexts)
+    weak = sum(counts[c.pool[i].id] for i in range(2))
+    assert weak < 0.3 * sum(counts.values())
 
 
 def test_static_never_evolves_and_a_due_round_waits_for_a_signal() -> None:

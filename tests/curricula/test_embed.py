@@ -41,8 +41,8 @@ def test_vectors_are_the_same_in_another_process() -> None:
 def test_nearest_is_exact_and_breaks_ties_by_position() -> None:
     rng = np.random.default_rng(0)
     corpus, queries = rng.normal(size=(50, 8)), rng.normal(size=(5, 8))
-    found = nearest(queries, corpus, 3)
-    for query, rows, cosines in zip(queries, *found, strict=True):
+    neighbours = nearest(queries, corpus, 3)
+    for query, rows, cosines in zip(queries, *neighbours, strict=True):
         every = corpus @ query / np.linalg.norm(corpus, axis=1) / np.linalg.norm(query)
         assert cosines == pytest.approx(np.sort(every)[::-1][:3])
         assert every[rows] == pytest.approx(cosines)

@@ -26,7 +26,7 @@ from tests.curricula.episodes import TRAIN, group, trajectory
 
 
 @pytest.mark.parametrize(
-    ("sizes", "cap", "kept"),
+    ("sizes", "cap", "places"),
     [
         ([100, 900, 900, 900, 100, 100], 1250, [0, 3, 4, 5]),  # a later one would have fitted
         ([10, 10, 10], 1000, [0, 1, 2]),
@@ -47,17 +47,17 @@ from tests.curricula.episodes import TRAIN, group, trajectory
         ([6, 1, 1, 4], 10, [0, 3]),
     ],
 )
-def test_evidence_cut(sizes: list[int], cap: int, kept: list[int]) -> None:
-    assert evidence_cut(sizes, cap) == kept
+def test_evidence_cut(sizes: list[int], cap: int, places: list[int]) -> None:
+    assert evidence_cut(sizes, cap) == places
 
 
 @given(st.lists(st.integers(0, 300), max_size=20), st.integers(0, 2_000))
 def test_what_is_left_of_a_rollout_has_one_gap_and_fits(sizes: list[int], cap: int) -> None:
-    kept = evidence_cut(sizes, cap)
-    assert kept[-1:] == [len(sizes) - 1] * (sizes != [] and sizes[-1] <= cap)
-    assert sum(later - place > 1 for place, later in pairwise([-1, *kept, len(sizes)])) <= 1
-    assert sum(sizes[place] for place in kept) <= cap
-    assert [place + 1 for place in kept] == step_numbers(len(kept), len(sizes))
+    places = evidence_cut(sizes, cap)
+    assert places[-1:] == [len(sizes) - 1] * (sizes != [] and sizes[-1] <= cap)
+    assert sum(later - place > 1 for place, later in pairwise([-1, *places, len(sizes)])) <= 1
+    assert sum(sizes[place] for place in places) <= cap
+    assert [place + 1 for place in places] == step_numbers(len(places), len(sizes))
 
 
 @given(
@@ -87,21 +87,21 @@ def rollout(n_steps: int = 3, text: str = "page", success: bool = False, **field
 
 
 def test_an_exchange_is_an_action_and_what_it_led_to() -> None:
-    found = exchanges_of(rollout())
-    assert [(e.action, e.observation) for e in found] == [
+    exchanges = exchanges_of(rollout())
+    assert [(e.action, e.observation) for e in exchanges] == [
         ("do 0", "page 1"), ("do 1", "page 2"), ("do 2", "page 3"),
     ]  # fmt: skip
-    assert [e.error_kind for e in found] == ["no_such_button", "", ""]
+    assert [e.error_kind for e in exchanges] == ["no_such_button", "", ""]
     assert exchanges_of(rollout(0)) == ()
 
 
 def test_long_texts_are_cut_and_what_is_left_fits_a_question() -> None:
-    found = exchanges_of(rollout(40, "x" * 9_000))
-    assert all(MAX_TEXT - 32 <= len(e.observation) <= MAX_TEXT for e in found)
-    kept = cut(found)
-    assert sum(map(size, kept)) <= EVIDENCE_CHARS
-    assert (kept[0], kept[-1]) == (found[0], found[-1])
-    assert len(kept) in (3, 4)
+    exchanges = exchanges_of(rollout(40, "x" * 9_000))
+    assert all(MAX_TEXT - 32 <= len(e.observation) <= MAX_TEXT for e in exchanges)
+    rest = cut(exchanges)
+    assert sum(map(size, rest)) <= EVIDENCE_CHARS
+    assert (rest[0], rest[-1]) == (exchanges[0], exchanges[-1])
+    assert len(rest) in (3, 4)
 
 
 def test_a_context_carries_what_was_done_and_is_the_same_one_for_it() -> None:
@@ -128,9 +128,9 @@ def test_a_boundary_shows_a_rollout_that_ended_the_other_way() -> None:
         )
         for index in range(3)
     ]
-    (found,) = weaknesses(signals, [mixed]).values()
-    assert found.actions == ("do 0", "do 1", "do 2")
-    assert found.contrast == ("do 0", "do 1")
+    (weakness,) = weaknesses(signals, [mixed]).values()
+    assert weakness.actions == ("do 0", "do 1", "do 2")
+    assert weakness.contrast == ("do 0", "do 1")
     alike = Group("g", TRAIN[0], 1, episodes[1:2])
     (alone,) = weaknesses([signals[0]], [alike]).values()
     assert alone.contrast == ()
@@ -161,10 +161,10 @@ def test_what_is_rare_comes_with_what_is_usual() -> None:
 def test_only_what_may_be_explored_is_kept_at_length(kind: str) -> None:
     growth = SignalGrowth(GrowthConfig(growth={"kind": kind}))
     growth.record([group([1, 0], calls=("press", "press", "done"))])
-    held = str(growth.state_dict()).count("action 2")
+    count = str(growth.state_dict()).count("action 2")
     assert growth.metrics()["pending_contexts"] == 1
     # once among its actions, and where the context may be explored in its evidence and contrast
-    assert held == {"none": 1, "anywhere": 1, "blind": 1 + 2, "signals": 3}[kind]
+    assert count == {"none": 1, "anywhere": 1, "blind": 1 + 2, "signals": 3}[kind]
 
 
 def test_tasks_around_a_task_share_its_scenario_or_grew_from_it() -> None:

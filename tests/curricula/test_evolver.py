@@ -57,15 +57,15 @@ def content(result: RoundResult) -> dict[str, object]:
 
 def explore(explorer: Explorer, context: Context, rng: Generator) -> Exploration:
     """What comes of a context by itself."""
-    (found,) = explorer.explore([context], [rng])
-    return found
+    (exploration,) = explorer.explore([context], [rng])
+    return exploration
 
 
 class Bringing:
     """An explorer that brings the same from everywhere."""
 
-    def __init__(self, found: Exploration, concurrency: int = 1) -> None:
-        self.found, self.concurrency = found, concurrency
+    def __init__(self, exploration: Exploration, concurrency: int = 1) -> None:
+        self.found, self.concurrency = exploration, concurrency
         self.batches: list[tuple[Context, ...]] = []
 
     def explore(
@@ -103,9 +103,9 @@ class Watched(ToyBenchmark):
 def test_walks_follow_the_agent_for_a_while_and_then_wander() -> None:
     benchmark = Watched()
     explorer = ScriptedExplorer(benchmark, rounds=200)
-    found = explore(explorer, context(), RNG(0))
-    assert found.env_steps == sum(len(walk.steps) for walk in benchmark.walks)
-    assert len(found.drafts) == len(benchmark.walks) == 200
+    exploration = explore(explorer, context(), RNG(0))
+    assert exploration.env_steps == sum(len(walk.steps) for walk in benchmark.walks)
+    assert len(exploration.drafts) == len(benchmark.walks) == 200
     assert {walk.task_id for walk in benchmark.walks} == {TRAIN[0].id}
     mine = context().actions
     shared = [
@@ -121,8 +121,8 @@ def test_walks_end_at_the_explorers_limit_and_at_dead_ends() -> None:
     explore(ScriptedExplorer(benchmark, rounds=20, max_steps=2), context(), RNG(0))
     assert max(len(walk.steps) for walk in benchmark.walks) == 2
     benchmark.choices = lambda view: ()  # type: ignore[method-assign]
-    found = explore(ScriptedExplorer(benchmark), context(actions=()), RNG(0))
-    assert found == Exploration((), 0)
+    exploration = explore(ScriptedExplorer(benchmark), context(actions=()), RNG(0))
+    assert exploration == Exploration((), 0)
 
 
 DRAWN = {
@@ -139,10 +139,10 @@ def test_walks_draw_what_they_have_always_drawn(name: str) -> None:
     for task in benchmark.tasks(Split.TRAIN)[:6]:
         known = Context(kind="boundary", task=task, actions=benchmark.demonstration(task))
         steps += explore(explorer, known, rng).env_steps
-    told = [[t.task_id, list(t.actions), str(t.end_reason), t.score] for t in walks]
-    found = json.dumps([told, steps, int(rng.integers(2**31))])
+    episodes = [[t.task_id, list(t.actions), str(t.end_reason), t.score] for t in walks]
+    text = json.dumps([episodes, steps, int(rng.integers(2**31))])
     assert len(walks) == 18
-    assert hashlib.sha256(found.encode()).hexdigest() == DRAWN[name]
+    assert hashlib.sha256(text.encode()).hexdigest() == DRAWN[name]
 
 
 def test_a_lost_engine_is_the_evolvers_to_mend(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,13 +278,13 @@ def test_an_engine_that_is_lost_every_time_stops_the_round() -> None:
 
 
 def test_history_are_explored_as_many_at_a_time_as_the_explorer_likes() -> None:
-    said = Explored(context=context(), problems=("nothing was found",))
-    several = Bringing(Exploration((), 5, said), concurrency=2)
+    record = Explored(context=context(), problems=("nothing was found",))
+    several = Bringing(Exploration((), 5, record), concurrency=2)
     result = GatedEvolver(BENCHMARK, several).run(guided(n=5))
     assert [len(batch) for batch in several.batches] == [2, 2, 1]
     explored = [c.model_copy(update={"known": ()}) for batch in several.batches for c in batch]
     assert explored == list(guided(n=5).contexts)
-    assert result.explored == (said,) * 5
+    assert result.explored == (record,) * 5
     assert result.env_steps == 25
 
 
@@ -376,19 +376,19 @@ def test_explorers_are_told_what_is_known_already() -> None:
 
 
 def test_what_a_round_has_accepted_is_known_in_the_rest_of_it() -> None:
-    told = list[int]()
+    n_known = list[int]()
 
     class Known(ScriptedExplorer):
         def explore(
             self, contexts: Sequence[Context], rngs: Sequence[Generator]
         ) -> Sequence[Exploration]:
-            told.extend(len(context.known) for context in contexts)
+            n_known.extend(len(context.known) for context in contexts)
             return super().explore(contexts, rngs)
 
     result = GatedEvolver(BENCHMARK, Known(BENCHMARK), native=TRAIN[:1]).run(Round.unguided(6))
     assert len(result.accepted) == 6
-    assert told[0] == 0
-    assert 0 < told[-1] <= 6
+    assert n_known[0] == 0
+    assert 0 < n_known[-1] <= 6
 
 
 def test_tasks_that_wait_are_kept_apart_and_not_found_twice() -> None:
@@ -399,8 +399,8 @@ def test_tasks_that_wait_are_kept_apart_and_not_found_twice() -> None:
     assert waiting.held == plain.accepted
     assert waiting.accepted == ()
     assert {task.provenance["round"] for task in waiting.held} == {"round-4"}
-    held = [verdict for verdict in waiting.verdicts if verdict.gate == "hold"]
-    assert [verdict.task_id for verdict in held] == [task.id for task in waiting.held]
+    verdicts = [verdict for verdict in waiting.verdicts if verdict.gate == "hold"]
+    assert [verdict.task_id for verdict in verdicts] == [task.id for task in waiting.held]
     assert RoundResult.model_validate_json(waiting.model_dump_json()) == waiting
 
 
@@ -409,6 +409,6 @@ def test_history_that_were_left_out_are_no_candidates() -> None:
     result = RoundResult(round_id="round-1", verdicts=(draft, left_out, draft))
     assert result.judged == (draft, draft)
     curriculum = CoEvolve(CoEvolveConfig(initial_size=2), TRAIN[:2])
-    found = RoundResult(round_id="round-1", accepted=(TRAIN[3],), verdicts=(draft, left_out))
-    curriculum.apply(found)
+    outcome = RoundResult(round_id="round-1", accepted=(TRAIN[3],), verdicts=(draft, left_out))
+    curriculum.apply(outcome)
     assert curriculum.metrics()["pass_rate"] == 1.0

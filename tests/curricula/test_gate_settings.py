@@ -36,19 +36,19 @@ def names(**fields: Any) -> list[str]:
     return [gate.name for gate in default_gates(BENCHMARK, **fields)]
 
 
-def judge(given: Proposal, known: Any = (), **settings: Any) -> GateResult:
+def judge(candidate: Proposal, known: Any = (), **settings: Any) -> GateResult:
     gates = default_gates(BENCHMARK, known, settings=GatesConfig.model_validate(settings))
-    return run_gates(gates, given, context=CONTEXT)
+    return run_gates(gates, candidate, context=CONTEXT)
 
 
 def test_all_gates_come_in_their_order() -> None:
-    found = names(settings=EVERYTHING, **MODELS)
-    assert found == [
+    gates = names(settings=EVERYTHING, **MODELS)
+    assert gates == [
         *("parse", "draft", "schema", "split_leak", "near_duplicate", "confidence", "lexical"),
         *("build", "split_leak", "length", "duplicate", "replay", "prefix", "empty_agent"),
         *("substance", "solve", "judge", "hold"),
     ]
-    assert found[-1] == "hold", "what waits for a person has passed all else"
+    assert gates[-1] == "hold", "what waits for a person has passed all else"
 
 
 def test_what_asks_models_is_off_by_default() -> None:
@@ -117,9 +117,9 @@ def test_confidence_is_a_setting_and_is_kept() -> None:
 
 def test_words_in_common() -> None:
     """Of nine different words, the known instruction has eight, and the new one has nine."""
-    said = "Press one after the other: red, blue, amber."
-    known = TRAIN[9].model_copy(update={"instruction": said, "name": "toy/known"})
-    alike = proposal(turns=(f"Now {said}",))
+    instruction = "Press one after the other: red, blue, amber."
+    known = TRAIN[9].model_copy(update={"instruction": instruction, "name": "toy/known"})
+    alike = proposal(turns=(f"Now {instruction}",))
     verdict = judge(alike, [known], lexical=0.8).verdict
     assert (verdict.gate, verdict.reason) == (
         "lexical",
@@ -136,8 +136,8 @@ def test_the_most_alike_of_several() -> None:
     first, second = (TRAIN[9].model_copy(update={"instruction": f"Press {n}."}) for n in "ab")
     draft = BENCHMARK.draft(proposal(turns=("Press b.",)), CONTEXT)
     assert KnownTasks().most_alike(draft) is None
-    found = KnownTasks([first, second]).most_alike(draft)
-    assert found == (second, 1.0)
+    match = KnownTasks([first, second]).most_alike(draft)
+    assert match == (second, 1.0)
 
 
 @pytest.mark.parametrize(

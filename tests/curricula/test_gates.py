@@ -148,8 +148,8 @@ GATES = default_gates(BENT, [KNOWN])
 NAMES = list(dict.fromkeys(gate.name for gate in GATES))
 
 
-def judge(given: Proposal | Draft | str, gates: Sequence[Gate] = GATES) -> GateResult:
-    return run_gates(gates, given, context=CONTEXT)
+def judge(candidate: Proposal | Draft | str, gates: Sequence[Gate] = GATES) -> GateResult:
+    return run_gates(gates, candidate, context=CONTEXT)
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -55,17 +55,17 @@ def judge(policy: Policy, **settings: Any) -> GateResult:
     return run_gates(gates, proposal(), context=CONTEXT)
 
 
-def said(verdict: Verdict, gate: str) -> str:
-    (found,) = (check.said for check in verdict.checks if check.gate == gate)
-    return found
+def message_of(verdict: Verdict, gate: str) -> str:
+    (message,) = (check.said for check in verdict.checks if check.gate == gate)
+    return message
 
 
 def test_a_model_that_is_shown_the_reference_solves_and_judges() -> None:
     policy = decent()
     verdict = judge(policy).verdict
     assert verdict.accepted, verdict.reason
-    assert said(verdict, "solve") == "solved in 2 of 2 tries"
-    assert said(verdict, "judge") == "All as asked."
+    assert message_of(verdict, "solve") == "solved in 2 of 2 tries"
+    assert message_of(verdict, "judge") == "All as asked."
     assert len(policy.asked) == 2 * len(SOLUTION) + 1
 
 
@@ -91,8 +91,8 @@ def test_a_budget_that_is_spent_rejects_nothing() -> None:
         verdict = judge(Budgeted(policy, budget, purpose="solve")).verdict
     assert verdict.accepted, verdict.reason
     assert len(policy.asked) == 5
-    assert said(verdict, "solve") == "could not be tried: no more tokens may be spent"
-    assert said(verdict, "judge") == "no answer: budget"
+    assert message_of(verdict, "solve") == "could not be tried: no more tokens may be spent"
+    assert message_of(verdict, "judge") == "no answer: budget"
     assert {purpose: usage.calls for purpose, usage in spent().items()} == {"solve": 5}
 
 
@@ -108,12 +108,12 @@ def test_a_draft_that_is_judged_again_asks_for_nothing_twice() -> None:
     store = Memory()
     policy = decent()
     tape = Tape(policy, store, "fill", model="scripted")
-    found = []
+    results = []
     for _ in range(2):
         with tape.scopes("round-1"), tape.scopes("draft-0"):
-            found.append(judge(tape))
-    assert found[0] == found[1]
+            results.append(judge(tape))
+    assert results[0] == results[1]
     assert len(policy.asked) == 2 * len(SOLUTION) + 1
     silent = Tape(None, store, "replay", model="scripted")
     with silent.scopes("round-1"), silent.scopes("draft-0"):
-        assert judge(silent) == found[0]
+        assert judge(silent) == results[0]

@@ -156,8 +156,8 @@ def test_a_ticket_given_back_is_issued_before_any_new_one() -> None:
 
 def test_after_three_more_attempts_a_group_is_broken() -> None:
     book, curriculum = ledger(k=4)
-    kept, running, doomed = book.issue(), book.issue(), book.issue()
-    book.finish(kept, played(kept))
+    first, running, doomed = book.issue(), book.issue(), book.issue()
+    book.finish(first, played(first))
     for _ in range(3):
         book.give_back(doomed, EndReason.WORKER_LOST)
         doomed = book.issue()
@@ -206,17 +206,17 @@ def test_a_curriculum_that_leaks_is_stopped() -> None:
 def test_a_saved_ledger_continues_the_same_stream(moves: list[str], data: st.DataObject) -> None:
     book, curriculum = ledger(k=3, seed=5)
     for move in moves:
-        held = book.outstanding
-        if move == "issue" or not held:
+        tickets = book.outstanding
+        if move == "issue" or not tickets:
             book.issue()
             continue
-        ticket = held[data.draw(st.integers(0, len(held) - 1))]
+        ticket = tickets[data.draw(st.integers(0, len(tickets) - 1))]
         if move == "finish":
             book.finish(ticket, played(ticket))
         else:
             book.give_back(ticket, EndReason.ABANDONED)
     saved = json.loads(json.dumps(book.state_dict()))
-    copy, told = ledger(k=3, seed=99)
+    copy, recorder = ledger(k=3, seed=99)
     copy.load_state_dict(saved)
     # Episodes that were under way are the first to be issued again; then both go on alike.
     running = book.outstanding
@@ -229,7 +229,7 @@ def test_a_saved_ledger_continues_the_same_stream(moves: list[str], data: st.Dat
         mine, theirs = book.issue(), copy.issue()
         assert places([mine]) == places([theirs])
         assert book.finish(mine, played(mine)) == copy.finish(theirs, played(theirs))
-    assert curriculum.seen[closed_before:] == told.seen
+    assert curriculum.seen[closed_before:] == recorder.seen
     assert book.state_dict() == copy.state_dict()
 
 

@@ -27,9 +27,9 @@ def growing(contexts: str, n_tasks: int = 12, **settings: Any) -> PoolCurriculum
 
 
 def planned(c: PoolCurriculum, seed: int = 0) -> Round:
-    found = c.plan(RNG(seed))
-    assert found is not None
-    return found
+    next_round = c.plan(RNG(seed))
+    assert next_round is not None
+    return next_round
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_coverage_contexts_go_elsewhere_each_time() -> None:
     seen = Counter[str]()
     for i in range(4):
         c.record([group([1.0, 0.0], task) for task in c.pool])
-        found = planned(c, i)
-        assert {context.kind for context in found.contexts} == {"coverage"}
-        seen.update(context.task.id for context in found.contexts)
-        c.apply(RoundResult(round_id=found.id))
+        next_round = planned(c, i)
+        assert {context.kind for context in next_round.contexts} == {"coverage"}
+        seen.update(context.task.id for context in next_round.contexts)
+        c.apply(RoundResult(round_id=next_round.id))
     assert len(seen) == 8  # nothing twice
 
 
@@ -151,11 +151,11 @@ def test_state_keeps_the_stream(
         for number, outcome in enumerate(outcomes):
             (task,) = c.next(1, rng)
             seen += c.record([group(list(map(float, outcome)), task, id=f"g{number}")])
-            found = c.plan(rng)
-            if found is not None:
-                seen.append(found)
+            next_round = c.plan(rng)
+            if next_round is not None:
+                seen.append(next_round)
                 fresh = tuple(TRAIN[int(i)] for i in rng.integers(60, size=2))
-                c.apply(RoundResult(round_id=found.id, accepted=fresh))
+                c.apply(RoundResult(round_id=next_round.id, accepted=fresh))
         return seen
 
     original, copy = config.make(TRAIN[:6]), config.make()
@@ -195,10 +195,10 @@ def test_a_growth_of_ones_own_needs_no_books() -> None:
     c = PoolCurriculum(growth=Twice())
     ids = []
     for i in range(3):
-        found = planned(c)
-        ids.append(found.id)
-        assert found.known == tuple(c.pool)
-        result = RoundResult(round_id=found.id, accepted=TRAIN[2 * i : 2 * i + 2])
+        next_round = planned(c)
+        ids.append(next_round.id)
+        assert next_round.known == tuple(c.pool)
+        result = RoundResult(round_id=next_round.id, accepted=TRAIN[2 * i : 2 * i + 2])
         c.apply(result)
         c.apply(result)
     assert ids == ["round-0", "round-1", "round-2"]

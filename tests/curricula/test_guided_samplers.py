@@ -46,8 +46,8 @@ class Noted(Recorder):
 
 def method(**parts: Any) -> Method:
     tally = Tally()
-    told = {"coach": ByTally(tally), "studies": (Outcomes(),), "memories": {"tally": tally}}
-    return Method(**{"curriculum": Noted(), "learner": GRPOConfig(), **told, **parts})
+    defaults = {"coach": ByTally(tally), "studies": (Outcomes(),), "memories": {"tally": tally}}
+    return Method(**{"curriculum": Noted(), "learner": GRPOConfig(), **defaults, **parts})
 
 
 def sampler(of: Method | None = None, **settings: Any) -> EvolvingTaskSampler:
@@ -78,17 +78,17 @@ def episodes(env: EvolvingTaskSampler | EvolvingVectorSampler) -> list[Trajector
 class TestOne:
     def test_it_shows_through_the_interface_tells_cues_and_records_both(self) -> None:
         env = sampler()
-        shown = [play(env) for _ in range(2 * K)]
-        for number, (texts, infos) in enumerate(shown):
+        plays = [play(env) for _ in range(2 * K)]
+        for number, (texts, infos) in enumerate(plays):
             step, place = divmod(number, K)
             assert all(text.endswith(f" ({step} so far)") for text in texts)
             assert [info["cues"] for info in infos] == [TIME * (place % 2)] * len(infos)
             assert infos[-1]["success"]
-        for number, (found, (texts, _)) in enumerate(zip(episodes(env), shown, strict=True)):
-            assert [step.shown for step in found.steps] == texts[:-1]
-            assert all("so far" not in step.observation for step in found.steps)
-            assert found.interface == f"remark:({number // K} so far)"
-            assert found.cue_ids == ("time",) * (number % 2)
+        for number, (episode, (texts, _)) in enumerate(zip(episodes(env), plays, strict=True)):
+            assert [step.shown for step in episode.steps] == texts[:-1]
+            assert all("so far" not in step.observation for step in episode.steps)
+            assert episode.interface == f"remark:({number // K} so far)"
+            assert episode.cue_ids == ("time",) * (number % 2)
 
     def test_studies_run_when_a_group_closes(self) -> None:
         env = sampler()
@@ -118,13 +118,13 @@ class TestOne:
         whole = sampler(groups_per_step=steps)
         expected = [play(whole) for _ in range(4 * K)]
         first, second = (sampler(groups_per_step=steps) for _ in range(2))
-        found = [play(first) for _ in range(cut)]
+        plays = [play(first) for _ in range(cut)]
         first.reset()  # is run again
         second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-        found += [play(second) for _ in range(4 * K - cut)]
-        assert found == expected
-        noted = curriculum_of(first).noted + curriculum_of(second).noted
-        assert [notes for _, notes in noted] == [n for _, n in curriculum_of(whole).noted]
+        plays += [play(second) for _ in range(4 * K - cut)]
+        assert plays == expected
+        log = curriculum_of(first).noted + curriculum_of(second).noted
+        assert [notes for _, notes in log] == [n for _, n in curriculum_of(whole).noted]
 
     def test_a_state_without_a_method_lacks_its_memories(self) -> None:
         bare = EvolvingTaskSampler(gym.make("Toy-v0"), Noted(), group_size=K)
@@ -181,8 +181,8 @@ class TestOne:
         bare = EvolvingTaskSampler(gym.make("Toy-v0"), Noted(), group_size=K)
         empty = sampler(method(coach=None, studies=(), memories={}))
         for env in (bare, empty):
-            shown = [play(env) for _ in range(2 * K)]
-            assert all("so far" not in text for texts, _ in shown for text in texts)
+            plays = [play(env) for _ in range(2 * K)]
+            assert all("so far" not in text for texts, _ in plays for text in texts)
             assert curriculum_of(env).noted == []
         assert curriculum_of(bare).seen == curriculum_of(empty).seen
         assert (bare.guiding, bare.notes) == (None, Notes())
@@ -221,11 +221,15 @@ class Finds:
 
 def test_the_round_that_a_method_begins_with_is_run_once() -> None:
     first = Round(id="first", n_unguided=5, budget=5, seed=1)
-    made = [
+    methods = [
         replace(method(), curriculum=PoolCurriculum(), evolver=Finds(), first_round=first)
         for _ in range(3)
     ]
-    env, manual, resumed = sampler(made[0]), sampler(made[1], evolve="manual"), sampler(made[2])
+    env, manual, resumed = (
+        sampler(methods[0]),
+        sampler(methods[1], evolve="manual"),
+        sampler(methods[2]),
+    )
     play(env)
     play(env)
     with pytest.raises(ConfigError, match="pool is empty"):
@@ -234,7 +238,7 @@ def test_the_round_that_a_method_begins_with_is_run_once() -> None:
     manual.reset()
     resumed.load_state_dict(env.state_dict())
     resumed.reset()
-    ran = [one.evolver.rounds for one in made if isinstance(one.evolver, Finds)]
+    ran = [one.evolver.rounds for one in methods if isinstance(one.evolver, Finds)]
     assert ran == [["first"], ["first"], []]
 
 
@@ -259,7 +263,7 @@ class TestMany:
         bare = envs.unwrapped
         assert isinstance(bare, TaskVectorEnv)
         observations, infos = envs.reset()
-        shown = [[[text]] for text in observations]
+        transcripts = [[[text]] for text in observations]
         for number in range(steps):
             was_over = bare.over
             actions = []
@@ -272,33 +276,35 @@ class TestMany:
             assert all(cues in ((), TIME) for cues in infos["cues"])
             for i, text in enumerate(observations):
                 if was_over[i]:
-                    shown[i].append([])
-                shown[i][-1].append(text)
+                    transcripts[i].append([])
+                transcripts[i][-1].append(text)
             over = np.logical_or(terminated, truncated)
             if over.any() and mode_of(envs) == "Disabled":
                 before = observations
                 observations, infos = envs.reset(options={"reset_mask": over})
                 for i, text in enumerate(observations):
                     if over[i]:
-                        shown[i].append([text])
+                        transcripts[i].append([text])
                         assert infos["_cues"][i]
                     else:
                         assert text == before[i]
-        return shown
+        return transcripts
 
     def test_each_env_shows_its_own_episodes(self, mode: str) -> None:
         envs = EvolvingVectorSampler(
             TaskVectorEnv("Toy-v0", 3, autoreset_mode=mode), method=method(), group_size=K
         )
-        shown = self.drive(envs, 25)
-        told = [text.rpartition(" (")[2] for env in shown for texts in env for text in texts]
-        assert all(text.endswith(" so far)") for text in told)
-        assert len(set(told)) > 3
-        seen = {tuple(texts[:-1]) for env in shown for texts in env}
-        for found in episodes(envs):
-            texts = tuple(step.shown for step in found.steps)
+        transcripts = self.drive(envs, 25)
+        remarks = [
+            text.rpartition(" (")[2] for env in transcripts for texts in env for text in texts
+        ]
+        assert all(text.endswith(" so far)") for text in remarks)
+        assert len(set(remarks)) > 3
+        seen = {tuple(texts[:-1]) for env in transcripts for texts in env}
+        for episode in episodes(envs):
+            texts = tuple(step.shown for step in episode.steps)
             assert texts in seen
-            assert all(t.endswith(found.interface.partition(":")[2]) for t in texts)
+            assert all(t.endswith(episode.interface.partition(":")[2]) for t in texts)
         groups: list[Group] = curriculum_of(envs).seen
         assert len(groups) > 5
         assert [len(notes) for _, notes in curriculum_of(envs).noted] == [K] * len(groups)
@@ -312,10 +318,10 @@ class TestMany:
             method=method(coach=numbers),
             group_size=K,
         )
-        shown = self.drive(envs, 12)
-        every = [text.rpartition("[")[2] for env in shown for texts in env for text in texts]
+        transcripts = self.drive(envs, 12)
+        every = [text.rpartition("[")[2] for env in transcripts for texts in env for text in texts]
         assert sorted(map(int, (t[:-1] for t in every))) == [*range(1, len(numbers.asked) + 1)]
-        texts = {text for env in shown for texts in env for text in texts}
+        texts = {text for env in transcripts for texts in env for text in texts}
         assert all(past.observation in texts for view in numbers.asked for past in view.history)
 
     def test_an_episode_that_its_engine_loses_is_guided_again(

@@ -18,9 +18,9 @@ def test_it_finds_what_a_search_of_all_finds() -> None:
     index = VectorIndex(8, vectors[:100])
     index.add(vectors[100:])
     assert len(index) == 300
-    found, wanted = index.nearest(queries, 5), nearest(queries, vectors, 5)
-    assert found.rows.tolist() == wanted.rows.tolist()
-    assert found.cosine == pytest.approx(wanted.cosine, abs=1e-6)
+    neighbours, wanted = index.nearest(queries, 5), nearest(queries, vectors, 5)
+    assert neighbours.rows.tolist() == wanted.rows.tolist()
+    assert neighbours.cosine == pytest.approx(wanted.cosine, abs=1e-6)
 
 
 def test_k_is_cut_to_what_there_is() -> None:
@@ -48,13 +48,13 @@ def test_beyond_the_limit_a_graph_finds_nearly_all_of_it() -> None:
     index.nearest(queries[:1], 1)
     index.add(vectors[1500:])  # after the graph was made
     assert index.approximate
-    found, wanted = index.nearest(queries, 5), nearest(queries, vectors, 5)
-    hits = [len(set(a) & set(b)) for a, b in zip(found.rows, wanted.rows, strict=True)]
+    neighbours, wanted = index.nearest(queries, 5), nearest(queries, vectors, 5)
+    hits = [len(set(a) & set(b)) for a, b in zip(neighbours.rows, wanted.rows, strict=True)]
     assert sum(hits) / 500 >= 0.99
     again = VectorIndex(16, vectors[:1500], exact_up_to=1000)
     again.nearest(queries[:1], 1)
     again.add(vectors[1500:])
-    assert again.nearest(queries, 5).rows.tolist() == found.rows.tolist()
+    assert again.nearest(queries, 5).rows.tolist() == neighbours.rows.tolist()
 
 
 @hnswlib
@@ -63,14 +63,14 @@ def test_a_graph_finds_the_nearest_of_families_that_were_added_one_after_the_oth
     centres = RNG(0).normal(size=(1200, 16))
     vectors = np.repeat(centres, 20, axis=0) + RNG(1).normal(size=(24_000, 16)) * 0.02
     queries = vectors[::13] + RNG(2).normal(size=(len(vectors[::13]), 16)) * 0.002
-    found = VectorIndex(16, vectors, exact_up_to=12_000).nearest(queries, 1)
+    neighbours = VectorIndex(16, vectors, exact_up_to=12_000).nearest(queries, 1)
     wanted = VectorIndex(16, vectors).nearest(queries, 1)
-    assert np.mean(found.rows == wanted.rows) >= 0.998
+    assert np.mean(neighbours.rows == wanted.rows) >= 0.998
     searched = VectorIndex(16, exact_up_to=12_000)
     for part in np.split(vectors, 4):  # when a search is made does not matter
         searched.add(part)
         searched.nearest(queries[:1], 1)
-    assert searched.nearest(queries, 1).rows.tolist() == found.rows.tolist()
+    assert searched.nearest(queries, 1).rows.tolist() == neighbours.rows.tolist()
 
 
 @pytest.mark.parametrize("exact_up_to", [10_000, pytest.param(100, marks=hnswlib)])
@@ -86,12 +86,12 @@ def test_removed_vectors_are_not_found_and_others_keep_their_index(exact_up_to: 
     rest = [row for row in range(600) if row not in gone]
     assert (len(index), index.n_removed) == (len(rest), len(gone))
     wanted = nearest(queries, vectors[rest], 5).rows
-    found = index.nearest(queries, 5).rows
-    assert not gone & {*found.ravel().tolist()}
-    assert np.mean(found == np.asarray(rest)[wanted]) >= 0.99
-    kept = index.kept()
-    assert (len(kept), kept.n_removed) == (len(rest), 0)
-    assert np.mean(kept.nearest(queries, 5).rows == wanted) >= 0.99
+    neighbours = index.nearest(queries, 5).rows
+    assert not gone & {*neighbours.ravel().tolist()}
+    assert np.mean(neighbours == np.asarray(rest)[wanted]) >= 0.99
+    compact = index.compact()
+    assert (len(compact), compact.n_removed) == (len(rest), 0)
+    assert np.mean(compact.nearest(queries, 5).rows == wanted) >= 0.99
     assert {*index.nearest(queries[:1], 10_000).rows[0].tolist()} == {*rest}
     for row in (7, -1, 600):
         with pytest.raises(IndexError, match=f"no vector with index {row} to remove"):
@@ -105,6 +105,6 @@ def test_without_the_graph_the_search_is_exact_and_says_that_it_is_slow(
     vectors, queries = RNG(0).normal(size=(200, 8)), RNG(1).normal(size=(20, 8))
     index = VectorIndex(8, vectors, exact_up_to=100)
     with caplog.at_level(logging.WARNING):
-        found = index.nearest(queries, 3)
-    assert found.rows.tolist() == nearest(queries, vectors, 3).rows.tolist()
+        neighbours = index.nearest(queries, 3)
+    assert neighbours.rows.tolist() == nearest(queries, vectors, 3).rows.tolist()
     assert "embed" in caplog.text

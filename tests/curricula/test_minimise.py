@@ -24,33 +24,38 @@ class Shelf(ToyBenchmark):
         self.steps = 0
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-        taken, closed = set[str](), False
+        basket, closed = set[str](), False
         errors, scores, states = list[str](), [0.0], [digest([])]
-        effects, shown = list[Effect](), list[str]()
+        effects, observations = list[Effect](), list[str]()
         for action in actions:
             self.steps += 1
             verb, _, thing = action.partition(" ")
             if verb == "take":
-                taken.add(thing)
+                basket.add(thing)
             if verb == "put":
-                taken.discard(thing)
+                basket.discard(thing)
             closed |= verb in ("end", "answer")
             errors.append("no such thing" if verb == "fail" else "")
-            shown.append(FOUND if verb == "list" else "")
-            states.append(digest(sorted(taken)))
+            observations.append(FOUND if verb == "list" else "")
+            states.append(digest(sorted(basket)))
             quiet = Effect.READ if verb == "list" else Effect.NOTHING
             quiet = Effect.CLOSED if verb in ("end", "answer") else quiet
             effects.append(Effect.CHANGED if states[-1] != states[-2] else quiet)
-            scores.append(float(closed and (taken == {"12"} or verb == "answer")))
+            scores.append(float(closed and (basket == {"12"} or verb == "answer")))
             if to_error and errors[-1]:
                 break
         return Replay(
-            tuple(errors), tuple(scores), states[-1], tuple(effects), tuple(states), tuple(shown)
+            tuple(errors),
+            tuple(scores),
+            states[-1],
+            tuple(effects),
+            tuple(states),
+            tuple(observations),
         )
 
     def evidence(self, task: Task) -> Evidence:
-        said = "Take Low Tide."
-        return Evidence(said, (Clue("a title", ("Low Tide",), said),), self.answers)
+        text = "Take Low Tide."
+        return Evidence(text, (Clue("a title", ("Low Tide",), text),), self.answers)
 
 
 def shortened(steps: Sequence[str], benchmark: Shelf | None = None) -> tuple[str, ...]:
@@ -63,12 +68,12 @@ def shortened(steps: Sequence[str], benchmark: Shelf | None = None) -> tuple[str
         world=task.world,
         solution=task.solution,
     )
-    found = minimised(benchmark, draft, task)
-    assert found.env_steps == benchmark.steps
-    assert found.task.solution == found.steps
-    assert len(found.steps) + len(found.dropped) == len(steps)
-    assert found.task.id == task.id
-    return found.steps
+    result = minimised(benchmark, draft, task)
+    assert result.env_steps == benchmark.steps
+    assert result.task.solution == result.steps
+    assert len(result.steps) + len(result.dropped) == len(steps)
+    assert result.task.id == task.id
+    return result.steps
 
 
 @pytest.mark.parametrize(

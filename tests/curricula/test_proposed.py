@@ -25,8 +25,8 @@ BENCHMARK = Drafting()
 GATES = default_gates(BENCHMARK, [TRAIN[0]])
 
 
-def judge(given: Proposal | Draft | str) -> GateResult:
-    return run_gates(GATES, given, context=CONTEXT)
+def judge(candidate: Proposal | Draft | str) -> GateResult:
+    return run_gates(GATES, candidate, context=CONTEXT)
 
 
 def assert_storable(verdict: Verdict) -> None:
@@ -150,7 +150,9 @@ TEXTS = st.one_of(
     done_when=TEXTS,
 )
 def test_whatever_is_proposed_is_a_verdict(**fields: Any) -> None:
-    given = Proposal(**{name: tuple(f) if isinstance(f, list) else f for name, f in fields.items()})
-    result = judge(given)
+    candidate = Proposal(
+        **{name: tuple(f) if isinstance(f, list) else f for name, f in fields.items()}
+    )
+    result = judge(candidate)
     assert result.verdict.accepted == (result.task is not None)
     assert_storable(result.verdict)

@@ -45,8 +45,8 @@ def _live(kind: str, when: str) -> float:
     for i in range(16):
         if planned := curriculum.plan(rng):
             number = int(planned.id.removeprefix("round-"))
-            found = TRAIN[10 * number : 10 * number + 10]
-            curriculum.apply(RoundResult(round_id=planned.id, accepted=found))
+            tasks = TRAIN[10 * number : 10 * number + 10]
+            curriculum.apply(RoundResult(round_id=planned.id, accepted=tasks))
         (task,) = curriculum.next(1, rng)
         curriculum.record([group([1, 0], task, id=f"g{i}")])
         again = CoEvolve(config)

@@ -42,9 +42,9 @@ def used_up(c: PoolCurriculum) -> None:
 
 
 def planned(c: PoolCurriculum, seed: int = 0) -> Round:
-    found = c.plan(RNG(seed))
-    assert found is not None
-    return found
+    next_round = c.plan(RNG(seed))
+    assert next_round is not None
+    return next_round
 
 
 # The formula, on numbers worked out by hand.
@@ -93,9 +93,9 @@ def test_a_round_tries_as_many_drafts_as_are_lacking() -> None:
     c.record([of(0, 4), of(1, 4)] * 3)
     assert c.plan(RNG(0)) is None  # six groups of eight
     c.record([of(0, 4), of(1, 4)])
-    found = planned(c)
-    assert (found.n_unguided, found.budget, found.contexts) == (42, 42, ())
-    assert planned(c) is found
+    next_round = planned(c)
+    assert (next_round.n_unguided, next_round.budget, next_round.contexts) == (42, 42, ())
+    assert planned(c) is next_round
 
 
 def test_drafts_per_round_is_the_most() -> None:
@@ -120,9 +120,9 @@ def test_a_round_needs_no_signal() -> None:
     c = growing("signals")
     used_up(c)
     assert c.metrics()["pending_contexts"] == 0
-    found = planned(c)
-    assert found.contexts == ()
-    assert found.n_unguided == 42
+    next_round = planned(c)
+    assert next_round.contexts == ()
+    assert next_round.n_unguided == 42
 
 
 def test_a_round_begins_the_count_anew() -> None:
@@ -158,28 +158,28 @@ def test_history_number_what_is_wanted(kind: str) -> None:
     c = growing(kind, 12, growth, detector={"n_min": 1000, "signals": ("boundary",)})
     c.record([of(place, 2) for place in range(12)])
     c.record([of(place % 12, 2) for place in range(28)])
-    found = planned(c)
+    next_round = planned(c)
     # q(1/2) = 7/8 each, and (40 - 12 * 7/8) / (7/8) = 33.7.
-    assert found.budget == 33
+    assert next_round.budget == 33
     n = {"signals": 12, "blind": 33}[kind]  # each weakness once; blind ones come again
-    assert len(found.contexts) == n
-    assert len({context.task.id for context in found.contexts}) <= 12
-    assert found.n_unguided == 0
+    assert len(next_round.contexts) == n
+    assert len({context.task.id for context in next_round.contexts}) <= 12
+    assert next_round.n_unguided == 0
 
 
 def test_of_more_weaknesses_than_are_wanted_some_are_explored() -> None:
     c = growing("signals", 12, growth={"every_groups": 12})
     c.record([of(place, 2) for place in range(12)])
-    found = planned(c)
-    assert found.budget == len(found.contexts) == 1  # 12 * 7/8 of 12: 1.5 / (7/8)
+    next_round = planned(c)
+    assert next_round.budget == len(next_round.contexts) == 1  # 12 * 7/8 of 12: 1.5 / (7/8)
 
 
 def test_practice_of_which_no_episode_arrived_leads_nowhere_in_particular() -> None:
     c = growing("blind")
     c.record([group([], TRAIN[0], size=4)] * 8)
-    found = planned(c)
-    assert found.contexts == ()
-    assert found.n_unguided > 0
+    next_round = planned(c)
+    assert next_round.contexts == ()
+    assert next_round.n_unguided > 0
 
 
 # State.
@@ -196,11 +196,11 @@ def test_it_goes_on_where_it_was_saved(
     first, second = (Reserve(5, drafts=9, cap=cap) for _ in range(2))
 
     def live(one: Reserve, moves: list[tuple[int, int]]) -> list[Due | None]:
-        found = []
+        dues = []
         for place, solved in moves:
             one.record([of(place, solved)])
-            found.append(one.due(TRAIN[:6], 0))
-        return found
+            dues.append(one.due(TRAIN[:6], 0))
+        return dues
 
     live(first, visits[:cut])
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))

@@ -83,8 +83,8 @@ def test_samplers_that_run_the_same_episodes_are_warned_about(
     for _ in range(6):
         tasks.add((first.unwrapped.task.id, other.unwrapped.task.id))  # type: ignore[attr-defined]
         envs.step(("done", "done"))
-    said = [record for record in caplog.records if "runs the same episode" in record.message]
-    assert len(said) == warned
+    records = [record for record in caplog.records if "runs the same episode" in record.message]
+    assert len(records) == warned
     assert all(one == same for one, same in tasks) is warned
     envs.close()
 
@@ -218,8 +218,8 @@ def test_exploration_uses_the_inner_envs_own_settings() -> None:
 
 def test_exploration_ends_where_the_inner_env_ends() -> None:
     explorer = scripted_evolver(cast(TaskEnv, gym.make("Toy-v0", max_episode_steps=3).unwrapped))
-    made = cast(ScriptedExplorer, explorer.explorer).make_env()
-    assert cast(TaskEnv, made.unwrapped).max_steps == 3
+    inner = cast(ScriptedExplorer, explorer.explorer).make_env()
+    assert cast(TaskEnv, inner.unwrapped).max_steps == 3
 
 
 def test_stepping_past_the_end_is_the_envs_own_error() -> None:

@@ -47,8 +47,8 @@ SMALL = {"stages": {"groups_per_stage": 3}, "adarft": {"batch": 3}}
 
 
 def selector(kind: str) -> Selector:
-    made: Selector = SETTINGS.validate_python({"kind": kind, **SMALL.get(kind, {})}).make()
-    return made
+    instance: Selector = SETTINGS.validate_python({"kind": kind, **SMALL.get(kind, {})}).make()
+    return instance
 
 
 def rated(chosen: Any, rates: Sequence[float], k: int = 10) -> Any:
@@ -61,9 +61,9 @@ def rated(chosen: Any, rates: Sequence[float], k: int = 10) -> Any:
 
 def of(task: Task, rate: float, k: int = 10, *, version: int = 0) -> Group:
     solved = round(rate * k)
-    made = group([1.0] * solved + [0.0] * (k - solved), task)
+    base = group([1.0] * solved + [0.0] * (k - solved), task)
     return replace(
-        made, trajectories=tuple(replace(t, policy_version=version) for t in made.trajectories)
+        base, trajectories=tuple(replace(t, policy_version=version) for t in base.trajectories)
     )
 
 
@@ -82,8 +82,8 @@ def of(task: Task, rate: float, k: int = 10, *, version: int = 0) -> Group:
     ],
 )
 def test_stages(rates: list[float], progress: float, cumulative: bool, members: list[int]) -> None:
-    found = stage_members(rates, stages=3, progress=progress, cumulative=cumulative)
-    assert found.tolist() == members
+    actual = stage_members(rates, stages=3, progress=progress, cumulative=cumulative)
+    assert actual.tolist() == members
 
 
 @pytest.mark.parametrize(
@@ -144,13 +144,13 @@ def test_of_equally_near_tasks_the_least_practised_go_first() -> None:
 def test_prioritised_replay(
     scores: list[float], last: list[float], beta: float, expected: list[float]
 ) -> None:
-    found = replay_probabilities(scores, last, 10, beta=beta, rho=0.1)
-    assert found == pytest.approx(expected, abs=1e-8)
+    probabilities = replay_probabilities(scores, last, 10, beta=beta, rho=0.1)
+    assert probabilities == pytest.approx(expected, abs=1e-8)
 
 
 def test_without_staleness_only_ranks_count() -> None:
-    found = replay_probabilities([0.1, 0.2], [3, 3], 3, beta=1.0, rho=0.5)
-    assert found == pytest.approx([1 / 3, 2 / 3])
+    probabilities = replay_probabilities([0.1, 0.2], [3, 3], 3, beta=1.0, rho=0.5)
+    assert probabilities == pytest.approx([1 / 3, 2 / 3])
 
 
 @pytest.mark.parametrize(
@@ -245,9 +245,9 @@ def test_draws_follow_the_weights_and_do_not_repeat() -> None:
 
 def test_with_too_few_weights_all_come_first_and_then_some_again() -> None:
     for seed in range(20):
-        drawn = draw(np.array([0.0, 1.0, 5.0, 0.0]), 6, RNG(seed)).tolist()
-        assert set(drawn[:2]) == {1, 2}
-        assert set(drawn[2:]) <= {1, 2}
+        places = draw(np.array([0.0, 1.0, 5.0, 0.0]), 6, RNG(seed)).tolist()
+        assert set(places[:2]) == {1, 2}
+        assert set(places[2:]) <= {1, 2}
     assert draw(np.array([1e-300, 1e300, 0.0]), 2, RNG(0)).tolist() == [1, 1]  # 0 beside the other
 
 
@@ -265,11 +265,11 @@ def test_weights_that_mean_nothing_are_refused(weights: list[Any]) -> None:
     st.integers(0, 99),
 )
 def test_any_weights_can_be_drawn_from(weights: list[float], n: int, seed: int) -> None:
-    drawn = draw(np.array(weights), n, RNG(seed)).tolist()
-    assert len(drawn) == n
-    assert all(weights[i] > 0 for i in drawn)
+    places = draw(np.array(weights), n, RNG(seed)).tolist()
+    assert len(places) == n
+    assert all(weights[i] > 0 for i in places)
     distinct = min(n, np.count_nonzero(np.array(weights) / max(weights)))
-    assert len(set(drawn[:distinct])) == distinct
+    assert len(set(places[:distinct])) == distinct
 
 
 @given(st.lists(st.floats(0, allow_infinity=False), max_size=40))
@@ -402,7 +402,7 @@ def test_weights_are_fit_to_draw_from_and_state_keeps_the_stream(
     curriculum = PoolCurriculum(TRAIN[:3], selector=selector(kind))
 
     def live(c: PoolCurriculum, rng: np.random.Generator) -> list[str]:
-        drawn = []
+        ids = []
         for number, (place, solved) in enumerate(moves):
             if place == 11:
                 c.pool.extend(TRAIN[: 4 + number])
@@ -416,8 +416,8 @@ def test_weights_are_fit_to_draw_from_and_state_keeps_the_stream(
                 assert np.isfinite(weights).all()
                 assert weights.min() >= 0
                 assert weights.any()
-            drawn += [task.id for task in c.next(n, rng)]
-        return drawn
+            ids += [task.id for task in c.next(n, rng)]
+        return ids
 
     live(curriculum, RNG(seed))
     copy = PoolCurriculum(TRAIN[30:32], selector=selector(kind))
@@ -430,12 +430,12 @@ def test_weights_are_fit_to_draw_from_and_state_keeps_the_stream(
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_every_selector_draws_otherwise_than_uniformly(kind: str) -> None:
     def live(chosen: Selector | None) -> list[str]:
-        curriculum, rng, drawn = PoolCurriculum(TRAIN[:20], selector=chosen), RNG(0), []
+        curriculum, rng, ids = PoolCurriculum(TRAIN[:20], selector=chosen), RNG(0), []
         for _ in range(12):
             tasks = curriculum.next(4, rng)
-            drawn += [task.id for task in tasks]
+            ids += [task.id for task in tasks]
             curriculum.record([of(task, (hash_of(task) % 5) / 4, 4) for task in tasks])
-        return drawn
+        return ids
 
     assert live(selector(kind)) != live(None)
 
@@ -478,17 +478,17 @@ OTHER_VALUES: dict[str, dict[str, Any]] = {
 
 def weights_of(kind: str, **settings: Any) -> list[Any]:
     """A selector's weights while tasks are tried, which are solved more or less often."""
-    made = SETTINGS.validate_python({"kind": kind, **SMALL.get(kind, {}), **settings}).make()
-    tasks, found = TRAIN[:12], []
-    made.added(tasks)
+    instance = SETTINGS.validate_python({"kind": kind, **SMALL.get(kind, {}), **settings}).make()
+    tasks, rows = TRAIN[:12], []
+    instance.added(tasks)
     for step in range(24):
         rates = {
             place: abs((place + 8) / 19 - step // 4 % 2 / 2) for place in range(step % 4, 12, 4)
         }
-        made.record([of(tasks[place], rate) for place, rate in rates.items()])
-        weights = made.weights()
-        found.append(None if weights is None else weights.tolist())
-    return found
+        instance.record([of(tasks[place], rate) for place, rate in rates.items()])
+        weights = instance.weights()
+        rows.append(None if weights is None else weights.tolist())
+    return rows
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -47,9 +47,9 @@ def leased(k: int = 2, **fields: Any) -> tuple[CurriculumSession, Recorder, Cloc
 
 
 def take(practice: CurriculumSession, **fields: Any) -> Ticket:
-    found = practice.take(**fields)
-    assert isinstance(found, Ticket)
-    return found
+    ticket = practice.take(**fields)
+    assert isinstance(ticket, Ticket)
+    return ticket
 
 
 def played(ticket: Ticket, outcome: float = 1.0) -> Trajectory:
@@ -247,14 +247,14 @@ class TestSlots:
         report(practice, take(practice, slot="one-to-come"))
         take(practice, slot="one-to-come")
         saved = json.loads(json.dumps(practice.state_dict()))
-        copy, told = session(k=3)
+        copy, recorder = session(k=3)
         copy.load_state_dict(saved)
-        assert [(g.id, len(g.trajectories)) for g in told.seen] == [("group-0", 2)]
+        assert [(g.id, len(g.trajectories)) for g in recorder.seen] == [("group-0", 2)]
         last = take(copy, slot="one-to-come")
         assert place(last) == ("group-1", 2)
         assert report(copy, last) == ["group-1"]
-        assert [len(g.trajectories) for g in told.seen] == [2, 2]
-        assert not any(group.whole for group in told.seen)
+        assert [len(g.trajectories) for g in recorder.seen] == [2, 2]
+        assert not any(group.whole for group in recorder.seen)
 
 
 class TestSteps:
@@ -449,8 +449,8 @@ def test_many_threads_share_one_session() -> None:
         rng = np.random.default_rng(seed)
         try:
             for _ in range(100):
-                held = [take(practice) for _ in range(int(rng.integers(1, 4)))]
-                for ticket in rng.permutation(np.array(held, dtype=object)):
+                tickets = [take(practice) for _ in range(int(rng.integers(1, 4)))]
+                for ticket in rng.permutation(np.array(tickets, dtype=object)):
                     if rng.random() < 0.05:
                         practice.give_back(ticket.id, EndReason.WORKER_LOST)
                     else:

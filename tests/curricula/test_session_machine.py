@@ -44,9 +44,9 @@ class Witness(CoEvolve):
         self.log = list(log)
 
     def next(self, n: int, rng: Generator) -> list[Task]:
-        drawn = super().next(n, rng)
-        self.log.append(("draw", drawn, self.steps))
-        return drawn
+        tasks = super().next(n, rng)
+        self.log.append(("draw", tasks, self.steps))
+        return tasks
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
         self.log.append(("record", list(groups), self.steps))
@@ -63,7 +63,7 @@ class Witness(CoEvolve):
         super().apply(result)
 
 
-def found_by(round: Round) -> RoundResult:
+def run_round(round: Round) -> RoundResult:
     """Four tasks that only a round of this number finds."""
     at = 8 + 4 * (int(round.id.removeprefix("round-")) % 20)
     return RoundResult(round_id=round.id, accepted=TRAIN[at : at + 4])
@@ -78,14 +78,14 @@ class Held:
     def run(self, round: Round) -> RoundResult:
         self.begun.set()
         assert self.may_end.wait(WAIT_S)
-        return found_by(round)
+        return run_round(round)
 
 
 class AtOnce:
     """An evolver whose rounds end at once."""
 
     def run(self, round: Round) -> RoundResult:
-        return found_by(round)
+        return run_round(round)
 
 
 class Workers(RuleBasedStateMachine):
@@ -159,27 +159,27 @@ class Workers(RuleBasedStateMachine):
     @rule(
         version=st.integers(0, 3),
         slot=st.sampled_from([None, None, "a", "b"]),
-        named=st.booleans(),
+        with_request=st.booleans(),
     )
-    def take(self, version: int, slot: str | None, named: bool) -> None:
+    def take(self, version: int, slot: str | None, with_request: bool) -> None:
         self.n_requests += 1
-        request = f"take-{self.n_requests}" if named else None
+        request = f"take-{self.n_requests}" if with_request else None
         self.lapse()
         try:
-            found = self.session.take(policy_version=version, slot=slot, request=request)
+            ticket = self.session.take(policy_version=version, slot=slot, request=request)
         except ConfigError:
             assert not len(self.curriculum.pool)
             assert self.thread is None
             return
-        if isinstance(found, Later):
+        if isinstance(ticket, Later):
             assert self.in_step or (not len(self.curriculum.pool) and self.thread is not None)
             return
-        assert found.id not in self.out.keys() | self.ended.keys()
-        assert self.owners.setdefault(found.group_id, slot) == slot
-        self.out[found.id] = self.now + LEASE_S
-        self.seen.append(found)
+        assert ticket.id not in self.out.keys() | self.ended.keys()
+        assert self.owners.setdefault(ticket.group_id, slot) == slot
+        self.out[ticket.id] = self.now + LEASE_S
+        self.seen.append(ticket)
         if request is not None:
-            self.requests[request] = found
+            self.requests[request] = ticket
 
     @precondition(lambda self: self.requests)
     @rule(choice=st.integers(0, 99))
@@ -300,8 +300,8 @@ class Workers(RuleBasedStateMachine):
     @rule()
     def save(self) -> None:
         state = json.dumps(self.session.state_dict())
-        told = set(self.acked), dict(self.owners), list(self.curriculum.log)
-        self.saved = state, self.in_step, *told
+        extras = set(self.acked), dict(self.owners), list(self.curriculum.log)
+        self.saved = state, self.in_step, *extras
 
     @precondition(lambda self: self.saved is not None)
     @rule(new=st.booleans())
@@ -340,16 +340,18 @@ class Workers(RuleBasedStateMachine):
     def every_report_that_was_taken_is_kept_once(self) -> None:
         if not hasattr(self, "session"):
             return
-        recorded = [g for what, told, _ in self.curriculum.log if what == "record" for g in told]
+        recorded = [
+            g for what, groups, _ in self.curriculum.log if what == "record" for g in groups
+        ]
         assert len({group.id for group in recorded}) == len(recorded)
         for group in recorded:
             for episode in group.trajectories:
                 assert (episode.task_id, episode.group_id) == (group.task.id, group.id)
-        kept = [t.report["n"] for group in recorded for t in group.trajectories]
+        reports = [t.report["n"] for group in recorded for t in group.trajectories]
         for waiting in self.session.state_dict()["ledger"]["groups"]:
             arrived = [place["trajectory"] for place in waiting["places"] if place["trajectory"]]
-            kept += [t["report"]["n"] for t in arrived]
-        assert sorted(kept) == sorted(self.acked)
+            reports += [t["report"]["n"] for t in arrived]
+        assert sorted(reports) == sorted(self.acked)
 
     @invariant()
     def what_is_dropped_is_counted(self) -> None:
@@ -375,9 +377,9 @@ class Workers(RuleBasedStateMachine):
         for ticket in self.session.outstanding:
             self.session.report(ticket.id, trajectory(ticket.task))
         while self.session.n_ready:
-            found = self.session.take()
-            assert isinstance(found, Ticket)
-            self.session.report(found.id, trajectory(found.task))
+            next_ticket = self.session.take()
+            assert isinstance(next_ticket, Ticket)
+            self.session.report(next_ticket.id, trajectory(next_ticket.task))
         for group in self.session.state_dict()["ledger"]["groups"]:
             whole = all(place["trajectory"] for place in group["places"])
             kept_for_a_slot = group["slot"] is not None and group["n_begun"] < self.k
@@ -389,37 +391,37 @@ def play_plainly(log: Sequence[Event], tasks: Sequence[Task], k: int) -> dict[st
     session = CurriculumSession(
         Witness(tasks, steps=False), AtOnce(), group_size=k, max_reissues=0, max_staleness=99
     )
-    held: dict[str, list[Ticket]] = {}
+    by_group: dict[str, list[Ticket]] = {}
     in_step = False
-    for what, told, step in log:
+    for what, value, step in log:
         if what in ("draw", "record") and in_step and not step:
             assert session.close_step().groups == ()
             in_step = False
         if what == "draw":
             if step:
-                session.open_step(len(told))
+                session.open_step(len(value))
                 in_step = True
-            for task in told:
+            for task in value:
                 tickets = [session.take() for _ in range(k)]
                 assert [t.task for t in tickets if isinstance(t, Ticket)] == [task] * k
-                held[tickets[0].group_id] = tickets  # type: ignore[union-attr, assignment]
+                by_group[tickets[0].group_id] = tickets  # type: ignore[union-attr, assignment]
         elif what == "record":
-            for group in told:
-                tickets, episodes = held.pop(group.id), group.trajectories
+            for group in value:
+                tickets, episodes = by_group.pop(group.id), group.trajectories
                 for ticket, episode in zip(tickets, episodes, strict=False):
                     session.report(ticket.id, episode)
                 for ticket in tickets[len(episodes) :]:
                     session.give_back(ticket.id, EndReason.WORKER_LOST)
             if step:
                 closed = session.close_step().groups
-                assert {group.id for group in closed} == {group.id for group in told}
+                assert {group.id for group in closed} == {group.id for group in value}
                 in_step = False
         elif what == "plan":
-            assert session.plan() == told
+            assert session.plan() == value
         else:
-            found = session.evolve()
-            assert found is not None
-            assert found.round_id == told
+            result = session.evolve()
+            assert result is not None
+            assert result.round_id == value
     return session.state_dict()
 
 

@@ -20,15 +20,15 @@ from tests.curricula.episodes import TRAIN
 ROUND = Round(id="round-1", budget=9, seed=0)
 
 
-def said(index: int, instruction: str) -> Task:
+def task_saying(index: int, instruction: str) -> Task:
     return TRAIN[index].model_copy(update={"instruction": instruction, "name": ""})
 
 
-AGAINST = [said(0, "press red and blue"), said(1, "press green")]
+AGAINST = [task_saying(0, "press red and blue"), task_saying(1, "press green")]
 FOUND = [
-    said(2, "press red and blue"),
-    said(3, "hold the kettle"),
-    said(4, "press red or white"),
+    task_saying(2, "press red and blue"),
+    task_saying(3, "hold the kettle"),
+    task_saying(4, "press red or white"),
 ]
 
 
@@ -39,8 +39,8 @@ def result(tasks: list[Task]) -> RoundResult:
 
 
 def test_thirds_by_rank() -> None:
-    found = similarity_bins([0.9, 0.1, 0.5, 0.5, 0.3, 0.7, 0.2], 5)
-    assert found._asdict() == {
+    bins = similarity_bins([0.9, 0.1, 0.5, 0.5, 0.3, 0.7, 0.2], 5)
+    assert bins._asdict() == {
         "low": [1, 6],
         "mid": [2, 3, 4],
         "high": [0, 5],
@@ -65,29 +65,29 @@ def test_every_task_is_in_one_third(similarity: list[float], n_mixed: int) -> No
 
 
 class Finding:
-    def __init__(self, found: RoundResult) -> None:
-        self.found = found
+    def __init__(self, outcome: RoundResult) -> None:
+        self.found = outcome
 
     def run(self, round: Round) -> RoundResult:
         assert round == ROUND
         return self.found
 
 
-def only_bin(found: RoundResult, bin: Bin) -> RoundResult:
-    return BinnedEvolver(Finding(found), bin, AGAINST).run(ROUND)
+def only_bin(outcome: RoundResult, bin: Bin) -> RoundResult:
+    return BinnedEvolver(Finding(outcome), bin, AGAINST).run(ROUND)
 
 
-@pytest.mark.parametrize(("bin", "kept"), [("low", [1]), ("mid", [2]), ("high", [0])])
-def test_a_round_keeps_one_bin(bin: Bin, kept: list[int]) -> None:
-    found = only_bin(result(FOUND), bin)
-    assert list(found.accepted) == [FOUND[place] for place in kept]
-    assert [verdict.accepted for verdict in found.verdicts] == [
-        *(place in kept for place in range(3)),
+@pytest.mark.parametrize(("bin", "places"), [("low", [1]), ("mid", [2]), ("high", [0])])
+def test_a_round_keeps_one_bin(bin: Bin, places: list[int]) -> None:
+    outcome = only_bin(result(FOUND), bin)
+    assert list(outcome.accepted) == [FOUND[place] for place in places]
+    assert [verdict.accepted for verdict in outcome.verdicts] == [
+        *(place in places for place in range(3)),
         False,
     ]
-    gates = {verdict.gate for verdict in found.verdicts if not verdict.accepted}
+    gates = {verdict.gate for verdict in outcome.verdicts if not verdict.accepted}
     assert gates == {"similarity", "build"}
-    assert any(verdict.reason.endswith(f"is not {bin}") for verdict in found.verdicts)
+    assert any(verdict.reason.endswith(f"is not {bin}") for verdict in outcome.verdicts)
 
 
 def test_mixed_tasks_are_as_many_as_those_of_a_third() -> None:
@@ -100,7 +100,7 @@ def test_a_round_without_tasks_stays_as_it_is() -> None:
 
 
 def test_a_fifth_is_set_aside_the_same_each_time() -> None:
-    tasks = [*TRAIN, *(said(i, f"press {i}") for i in range(len(TRAIN)))]
+    tasks = [*TRAIN, *(task_saying(i, f"press {i}") for i in range(len(TRAIN)))]
     aside, rest = set_aside(tasks)
     assert sorted(task.id for task in [*aside, *rest]) == sorted(task.id for task in tasks)
     assert 0.1 < len(aside) / len(tasks) < 0.3

@@ -40,8 +40,8 @@ class Batches(CoEvolve):
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
         self.told.append([group.id for group in groups])
-        self.signals += (found := super().record(groups))
-        return found
+        self.signals += (signals := super().record(groups))
+        return signals
 
 
 def ledger(k: int = 2, n_tasks: int = 10, **fields: Any) -> tuple[GroupLedger, Batches]:
@@ -196,7 +196,7 @@ def play_moves(book: GroupLedger, moves: Sequence[tuple[str, int]]) -> list[Any]
     """Carry out moves that are possible; returns what was seen."""
     seen: list[Any] = []
     for move, choice in moves:
-        held = book.outstanding
+        tickets = book.outstanding
         if move == "open":
             book.open_step(1 + choice % 3)
         elif move == "close":
@@ -204,11 +204,11 @@ def play_moves(book: GroupLedger, moves: Sequence[tuple[str, int]]) -> list[Any]
         elif move == "issue" and book.n_ready:
             ticket = book.issue()
             seen.append((ticket.group_id, ticket.index, ticket.task.id))
-        elif held and move == "finish":
-            ticket = held[choice % len(held)]
+        elif tickets and move == "finish":
+            ticket = tickets[choice % len(tickets)]
             seen.append(book.finish(ticket, trajectory(ticket.task, float(choice % 2))))
-        elif held and move == "lose":
-            seen.append(book.give_back(held[choice % len(held)], EndReason.WORKER_LOST))
+        elif tickets and move == "lose":
+            seen.append(book.give_back(tickets[choice % len(tickets)], EndReason.WORKER_LOST))
     return seen
 
 
@@ -227,12 +227,12 @@ def test_a_ledger_saved_in_mid_step_continues_the_same_stream(
     other.load_state_dict(saved[1])
     copy.load_state_dict(saved[0])
     again = [copy.issue() for _ in book.outstanding]
-    told = len(curriculum.told)
+    start = len(curriculum.told)
     assert [(t.group_id, t.index) for t in again] == [
         (t.group_id, t.index) for t in book.outstanding
     ]
     assert play_moves(book, after) == play_moves(copy, after)
-    assert curriculum.told[told:] == other.told
+    assert curriculum.told[start:] == other.told
     assert curriculum.state_dict() == other.state_dict()
 
 

@@ -122,7 +122,7 @@ def offer(pool: Sequence[Task], drafts: int = 6) -> Offer:
     return Offer((), (), pool, drafts)
 
 
-def found_by(context: Context, task: Task) -> Task:
+def with_context(context: Context, task: Task) -> Task:
     return task.model_copy(update={"provenance": {"context": context.id}})
 
 
@@ -145,7 +145,7 @@ def test_what_the_pool_has_is_not_looked_for_first() -> None:
 def test_what_was_looked_for_in_vain_counts_as_if_the_pool_had_it() -> None:
     choice = Coverage(TRAIN)
     aimed = choice.choose(offer(TRAIN[:4]), 6, RNG(0))
-    pool = [*TRAIN[:4], found_by(aimed[0], TRAIN[9])]
+    pool = [*TRAIN[:4], with_context(aimed[0], TRAIN[9])]
     choice.choose(offer(pool), 6, RNG(1))
     vain = Counter(tag for context in aimed[1:] for tag in context.target)
     assert choice.state_dict()["in_vain"] == vain
@@ -159,7 +159,7 @@ def test_the_stream_goes_on_from_a_saved_state(seeds: list[int], n_found: int) -
     choice, pool = Coverage(TRAIN), list(TRAIN[:3])
     for seed in seeds:
         contexts = choice.choose(offer(pool), 6, RNG(seed))
-        pool += [found_by(c, c.task) for c in contexts[: n_found % 6]]
+        pool += [with_context(c, c.task) for c in contexts[: n_found % 6]]
         restored = Coverage(TRAIN)
         restored.load_state_dict(json.loads(json.dumps(choice.state_dict())))
         assert restored.state_dict() == choice.state_dict()
@@ -187,8 +187,8 @@ def test_a_first_round_of_targets_has_some_to_spare() -> None:
 
 
 def covered(benchmark: str, round: Round, native: Sequence[Task]) -> tuple[int, RoundResult]:
-    found = get_benchmark(benchmark)
-    result = GatedEvolver(found, ScriptedExplorer(found), native=native).run(round)
+    instance = get_benchmark(benchmark)
+    result = GatedEvolver(instance, ScriptedExplorer(instance), native=native).run(round)
     return len(tag_counts(result.accepted)), result
 
 

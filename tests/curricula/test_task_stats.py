@@ -107,23 +107,23 @@ def test_what_tells_nothing_counts_for_nothing() -> None:
 def test_stats_are_what_their_visits_make_of_them(
     visits: list[tuple[int, int, int]], cut: int
 ) -> None:
-    stats, kept = TaskStats(), TaskStats()
-    for one in (stats, kept):
+    stats, copy = TaskStats(), TaskStats()
+    for one in (stats, copy):
         one.add(TRAIN[:5])  # the sixth is unknown
     for one in visits[:cut]:
         visit(stats, *one)
-    kept.load_state_dict(json.loads(json.dumps(stats.state_dict())))
+    copy.load_state_dict(json.loads(json.dumps(stats.state_dict())))
     counts = {place: [0.0, 0.0, 0] for place in range(5)}
     rates = [min(solved, n) / n for place, n, solved in visits if place < 5]
     for one in visits[cut:]:
         visit(stats, *one)
-        visit(kept, *one)
+        visit(copy, *one)
     for place, n, solved in visits:
         if place < 5:
             alpha, beta, seen = counts[place]
             solved = min(solved, n)
             counts[place] = [alpha / 2 + solved, beta / 2 + n - solved, seen + 1]
-    assert kept.state_dict() == stats.state_dict()
+    assert copy.state_dict() == stats.state_dict()
     table = zip(stats.table["alpha"], stats.table["beta"], stats.visits, strict=True)
     assert [list(row) for row in table] == list(counts.values())
     mean = float(np.mean(rates[-64:])) if rates else 0.5
@@ -156,16 +156,16 @@ def test_groups_and_steps_by_outcome() -> None:
 
 @given(VISITS, st.integers(0, 80))
 def test_books_go_on_where_they_were_saved(visits: list[tuple[int, int, int]], cut: int) -> None:
-    books, kept = Outcomes(), Outcomes()
-    for one in (books, kept):
+    books, copy = Outcomes(), Outcomes()
+    for one in (books, copy):
         one.added(TRAIN[:5])
     for one in visits[:cut]:
         visit(books, *one)
-    kept.load_state_dict(json.loads(json.dumps(books.state_dict())))
+    copy.load_state_dict(json.loads(json.dumps(books.state_dict())))
     for one in visits[cut:]:
         visit(books, *one)
-        visit(kept, *one)
-    assert kept.state_dict() == books.state_dict()
+        visit(copy, *one)
+    assert copy.state_dict() == books.state_dict()
     metrics = books.metrics()
     mixed = [0 < solved < n for _, n, solved in visits]
     assert metrics["mixed_groups"] == pytest.approx(sum(mixed) / max(len(mixed), 1))

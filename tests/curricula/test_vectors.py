@@ -26,9 +26,9 @@ VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
 
 
 def of(prefix: str) -> list[Any]:
-    found = [pytest.param(v, id=v["id"]) for v in VECTORS if v["id"].startswith(prefix)]
-    assert found, prefix
-    return found
+    params = [pytest.param(v, id=v["id"]) for v in VECTORS if v["id"].startswith(prefix)]
+    assert params, prefix
+    return params
 
 
 def one(id: str) -> dict[str, Any]:
@@ -106,9 +106,9 @@ def test_table_15_is_a_mean_and_a_sample_variance() -> None:
 
 def test_max_similarity() -> None:
     vector = one("coevolve.max_similarity")
-    found = metrics.max_similarity(vector["inputs"]["Y"], vector["inputs"]["validation"])
-    assert found.similarity == pytest.approx(vector["expected"]["sim"])
-    assert found.counts.tolist() == vector["expected"]["hist"]
+    result = metrics.max_similarity(vector["inputs"]["Y"], vector["inputs"]["validation"])
+    assert result.similarity == pytest.approx(vector["expected"]["sim"])
+    assert result.counts.tolist() == vector["expected"]["hist"]
 
 
 def test_feedback_ratio() -> None:

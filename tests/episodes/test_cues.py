@@ -45,15 +45,15 @@ class Watching:
 
 
 def played(envs: EnvPool, agent: Any, *episodes: TrainingEpisode, mode: Mode) -> list[Trajectory]:
-    found = sorted(Runner(envs, mode).run(episodes, agent), key=lambda outcome: outcome.index)
-    return [outcome.record for outcome in found if isinstance(outcome, Finished)]
+    outcomes = sorted(Runner(envs, mode).run(episodes, agent), key=lambda outcome: outcome.index)
+    return [outcome.record for outcome in outcomes if isinstance(outcome, Finished)]
 
 
 @pytest.mark.parametrize("mode", ["lock_step", "async"])
 def test_each_view_of_an_episode_holds_its_cues_and_nobody_elses(envs: EnvPool, mode: Mode) -> None:
     agent = Watching()
-    told, free = TrainingEpisode(TRAIN[0], 0, cues=CUES), TrainingEpisode(TRAIN[1], 0)
-    with_cues, without = played(envs, agent, told, free, mode=mode)
+    episode, free = TrainingEpisode(TRAIN[0], 0, cues=CUES), TrainingEpisode(TRAIN[1], 0)
+    with_cues, without = played(envs, agent, episode, free, mode=mode)
     for view in agent.views:
         assert view.cues == (CUES if view.instruction == TRAIN[0].instruction else ())
     assert len(agent.views) == len(with_cues.steps) + len(without.steps)
@@ -63,10 +63,10 @@ def test_each_view_of_an_episode_holds_its_cues_and_nobody_elses(envs: EnvPool, 
 
 
 def test_cues_change_nothing_that_the_env_shows(envs: EnvPool) -> None:
-    told, free = Watching(), Watching()
-    played(envs, told, TrainingEpisode(TRAIN[0], 0, cues=CUES), mode="lock_step")
+    with_cues, free = Watching(), Watching()
+    played(envs, with_cues, TrainingEpisode(TRAIN[0], 0, cues=CUES), mode="lock_step")
     played(envs, free, TrainingEpisode(TRAIN[0], 0), mode="lock_step")
-    assert [dataclasses.replace(view, cues=()) for view in told.views] == free.views
+    assert [dataclasses.replace(view, cues=()) for view in with_cues.views] == free.views
 
 
 def test_views_with_cues_can_be_pickled_and_compared() -> None:
@@ -129,21 +129,21 @@ class TestEvaluation:
 
 
 def test_who_chooses_among_candidates_takes_no_notice_of_cues(envs: EnvPool) -> None:
-    found = []
+    trajectories = []
     without: tuple[Cue, ...] = ()
     for cues in (without, CUES):
         agent = ChoiceAgent(TinyPolicy(seed=1), BENCHMARK.choices)
         (one,) = played(envs, agent, TrainingEpisode(TRAIN[0], 0, cues=cues), mode="lock_step")
-        found.append(one)
+        trajectories.append(one)
         again = trajectory_from_json(json.loads(json.dumps(trajectory_to_json(one))))
         decision = again.steps[-1].decision
         assert isinstance(decision, ChoiceDecision)
         assert decision.context.cues == cues
         assert all(isinstance(cue, Cue) for cue in decision.context.cues)
-    free, told = found
-    assert free.actions == told.actions
+    free, with_cues = trajectories
+    assert free.actions == with_cues.actions
     chosen = [
         [(d.index, d.logprob) for s in one.steps if isinstance(d := s.decision, ChoiceDecision)]
-        for one in found
+        for one in trajectories
     ]
     assert chosen[0] == chosen[1]

@@ -26,14 +26,14 @@ REFERENCES = {task.instruction: task.solution for task in (*TRAIN, *VAL)}
 class TestEvaluate:
     def test_counts(self, envs: EnvPool) -> None:
         scripts = dict(REFERENCES) | {task.instruction: ("done",) for task in VAL[:10]}
-        found = evaluate(ScriptedAgent(scripts), VAL[:40], envs)
-        assert found.split is Split.VAL
-        assert found.success_rate == 0.75
-        assert found.mean_score == 0.75
-        assert found.env_steps == 10 + 30 * 4
-        assert (found.rate.low, found.rate.high) == wilson_interval(30, 40)
-        assert all(type(episode) is EvalTrajectory for episode in found.episodes)
-        assert found.metrics()["episodes"] == 40.0
+        evaluation = evaluate(ScriptedAgent(scripts), VAL[:40], envs)
+        assert evaluation.split is Split.VAL
+        assert evaluation.success_rate == 0.75
+        assert evaluation.mean_score == 0.75
+        assert evaluation.env_steps == 10 + 30 * 4
+        assert (evaluation.rate.low, evaluation.rate.high) == wilson_interval(30, 40)
+        assert all(type(episode) is EvalTrajectory for episode in evaluation.episodes)
+        assert evaluation.metrics()["episodes"] == 40.0
 
     def test_several_episodes_of_a_task_count_as_one_task(self) -> None:
         class Numbered(ScriptedAgent):
@@ -51,24 +51,24 @@ class TestEvaluate:
                 return acts
 
         pool = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "break"))
-        told: list[int] = []
+        counts: list[int] = []
         agent = Numbered(REFERENCES)
-        found = evaluate(agent, VAL[:3], pool, samples=2, on_done=told.append)
-        tried = found.by_task
+        evaluation = evaluate(agent, VAL[:3], pool, samples=2, on_done=counts.append)
+        tried = evaluation.by_task
         assert list(tried) == [task.id for task in VAL[:3]]
         assert [[e.success for e in each] for each in tried.values()] == [
             [True, False],
             [True, False],
             [True],
         ]
-        assert [line for lines in tried.values() for line in lines] == list(found.lines)
-        assert [e.task_id for e in found.episodes] == [line.id for line in found.lines]
-        assert found.success_rate == pytest.approx(2 / 3)
-        assert found.mean_score == pytest.approx(2 / 3)
-        assert (found.rate.low, found.rate.high) == wilson_interval(2, 3)
-        assert found.scenario_success_rate == 0.0
-        assert (found.faults, told[-1]) == (1, 6)
-        assert (found.metrics()["tasks"], found.metrics()["episodes"]) == (3.0, 5.0)
+        assert [line for lines in tried.values() for line in lines] == list(evaluation.lines)
+        assert [e.task_id for e in evaluation.episodes] == [line.id for line in evaluation.lines]
+        assert evaluation.success_rate == pytest.approx(2 / 3)
+        assert evaluation.mean_score == pytest.approx(2 / 3)
+        assert (evaluation.rate.low, evaluation.rate.high) == wilson_interval(2, 3)
+        assert evaluation.scenario_success_rate == 0.0
+        assert (evaluation.faults, counts[-1]) == (1, 6)
+        assert (evaluation.metrics()["tasks"], evaluation.metrics()["episodes"]) == (3.0, 5.0)
 
     def test_each_episode_of_a_task_has_a_seed_of_its_own(self) -> None:
         seeds = {seed_of_sample(5, task, n) for task in VAL[:2] for n in range(3)}
@@ -90,16 +90,16 @@ class TestEvaluate:
 
     def test_an_episode_without_a_model_is_no_failure(self, envs: EnvPool) -> None:
         agent = NoAnswer(ScriptedAgent(REFERENCES), VAL[1].instruction)
-        found = evaluate(agent, VAL[:3], envs)
-        assert (found.success_rate, found.faults, len(found.episodes)) == (1.0, 1, 2)
+        evaluation = evaluate(agent, VAL[:3], envs)
+        assert (evaluation.success_rate, evaluation.faults, len(evaluation.episodes)) == (1.0, 1, 2)
         with pytest.raises(ModelError, match=r"All 1 .* lost, the first because: the model is bu"):
             evaluate(agent, VAL[1:2], envs)
 
     def test_lost_episodes_are_no_failures(self) -> None:
         pool = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "break"))
         scripts = dict(REFERENCES) | {VAL[0].instruction: ("break",)}
-        found = evaluate(ScriptedAgent(scripts), VAL[:3], pool)
-        assert (found.success_rate, found.faults, len(found.episodes)) == (1.0, 1, 2)
+        evaluation = evaluate(ScriptedAgent(scripts), VAL[:3], pool)
+        assert (evaluation.success_rate, evaluation.faults, len(evaluation.episodes)) == (1.0, 1, 2)
         with pytest.raises(EnvBackendError, match="All 2"):
             evaluate(ScriptedAgent(["break"]), VAL[:2], pool)
 
@@ -110,15 +110,18 @@ class TestEvaluate:
         )
         pool = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "break"))
 
-        def found(**scripts: tuple[str, ...]) -> tuple[float, float]:
+        def evaluate_scripts(**scripts: tuple[str, ...]) -> tuple[float, float]:
             special = {VAL[int(name[1:])].instruction: acts for name, acts in scripts.items()}
             result = evaluate(ScriptedAgent(REFERENCES | special), [first, second, third], pool)
             return round(100 * result.success_rate, 1), 100 * result.scenario_success_rate
 
-        assert found() == (100.0, 100.0)
-        assert found(_1=("done",)) == (66.7, 50.0)  # the numbers that AppWorld gives for these
-        assert found(_1=("break",)) == (100.0, 100.0)  # what was lost is no failure
-        assert found(_0=("done",), _1=("break",)) == (50.0, 100.0)
+        assert evaluate_scripts() == (100.0, 100.0)
+        assert evaluate_scripts(_1=("done",)) == (
+            66.7,
+            50.0,
+        )  # the numbers that AppWorld gives for these
+        assert evaluate_scripts(_1=("break",)) == (100.0, 100.0)  # what was lost is no failure
+        assert evaluate_scripts(_0=("done",), _1=("break",)) == (50.0, 100.0)
 
     def test_an_evaluation_is_no_training_record(self, envs: EnvPool) -> None:
         (episode,) = evaluate(ScriptedAgent(REFERENCES), TRAIN[:1], envs).episodes
@@ -130,10 +133,10 @@ class TestEvaluate:
     ) -> None:
         alike = [task.model_copy(update={"instruction": "Press them."}) for task in VAL[:5]]
         assert len({task.solution for task in alike}) == 5
-        found = evaluate(references, alike, envs, seed=3)
-        assert found.success_rate == 1.0
-        assert [episode.task_id for episode in found.episodes] == [task.id for task in alike]
-        assert found.env_steps == sum(len(task.solution) for task in alike)
+        evaluation = evaluate(references, alike, envs, seed=3)
+        assert evaluation.success_rate == 1.0
+        assert [episode.task_id for episode in evaluation.episodes] == [task.id for task in alike]
+        assert evaluation.env_steps == sum(len(task.solution) for task in alike)
         idle = [VAL[0].model_copy(update={"solution": ()})]
         assert evaluate(references, idle, envs).success_rate == 0.0
         with pytest.raises(ConfigError, match="exactly one split"):

@@ -25,7 +25,7 @@ from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, Runner, TrainingEpisode, evaluate
 from coevo_gym.episodes.runner import Mode, rollout
-from coevo_gym.episodes.views import SHOWN_CAP, shown_through
+from coevo_gym.episodes.views import SHOWN_CAP, show_through
 from tests.toy import BENCHMARK
 
 TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)
@@ -69,41 +69,43 @@ class Watching:
 def played(
     envs: EnvPool, agent: Any, *episodes: TrainingEpisode, mode: Mode = "lock_step"
 ) -> list[Trajectory]:
-    found = sorted(Runner(envs, mode).run(episodes, agent), key=lambda outcome: outcome.index)
-    return [outcome.record for outcome in found if isinstance(outcome, Finished)]
+    outcomes = sorted(Runner(envs, mode).run(episodes, agent), key=lambda outcome: outcome.index)
+    return [outcome.record for outcome in outcomes if isinstance(outcome, Finished)]
 
 
 @pytest.mark.parametrize("mode", ["lock_step", "async"])
 def test_a_step_is_shown_once_and_stays_as_it_was_shown(envs: EnvPool, mode: Mode) -> None:
     agent, interface = Watching(), Numbered()
     episode = TrainingEpisode(TRAIN[0], 0, interface=interface)
-    (found,) = played(envs, agent, episode, mode=mode)
+    (trajectory,) = played(envs, agent, episode, mode=mode)
     n = len(TRAIN[0].solution)
     assert [view.observation.partition(" ")[0] for view in agent.views] == [
         f"[{i + 1}]" for i in range(n)
     ]
     assert len(interface.asked) == n
-    shown = tuple(view.observation for view in agent.views)
+    observations = tuple(view.observation for view in agent.views)
     for number, view in enumerate(agent.views):
-        assert tuple(past.observation for past in view.history) == shown[:number]
+        assert tuple(past.observation for past in view.history) == observations[:number]
         assert [past.info for past in view.history] == [v.info for v in agent.views[:number]]
     for asked, view in zip(interface.asked, agent.views, strict=True):
         assert asked.history == view.history  # it knows what was shown before
-    assert tuple(step.shown for step in found.steps) == shown
-    assert all(f"] {step.observation}" in step.shown for step in found.steps)
-    assert (found.interface, found.cue_ids) == ("numbered@1", ())
-    assert found.last_observation.startswith(TRAIN[0].instruction)
+    assert tuple(step.shown for step in trajectory.steps) == observations
+    assert all(f"] {step.observation}" in step.shown for step in trajectory.steps)
+    assert (trajectory.interface, trajectory.cue_ids) == ("numbered@1", ())
+    assert trajectory.last_observation.startswith(TRAIN[0].instruction)
 
 
 def test_engines_in_worker_processes_are_shown_alike() -> None:
-    found = []
+    trajectories = []
     for n_workers in (0, 2):
         pool = EnvPool(lambda: gym.make("Toy-v0", disable_env_checker=True), n_workers=n_workers)
         episodes = [TrainingEpisode(task, 0, interface=Shouts()) for task in TRAIN[:3]]
         with closing(pool):
-            found.append(played(pool, Watching(), *episodes))
-    assert found[0] == found[1]
-    assert all(step.shown == f"{step.observation}!" for one in found[0] for step in one.steps)
+            trajectories.append(played(pool, Watching(), *episodes))
+    assert trajectories[0] == trajectories[1]
+    assert all(
+        step.shown == f"{step.observation}!" for one in trajectories[0] for step in one.steps
+    )
 
 
 def test_an_episode_that_is_cut_has_what_was_acted_on(envs: EnvPool) -> None:
@@ -112,9 +114,9 @@ def test_an_episode_that_is_cut_has_what_was_acted_on(envs: EnvPool) -> None:
             spent = len(views[0].history) == 2
             return [Act("", end=EndReason.MAX_TOKENS)] if spent else super().act(views)
 
-    (found,) = played(envs, GivesUp(), TrainingEpisode(TRAIN[0], 0, interface=Numbered()))
-    assert found.end_reason is EndReason.MAX_TOKENS
-    assert [step.shown.partition(" ")[0] for step in found.steps] == ["[1]", "[2]"]
+    (trajectory,) = played(envs, GivesUp(), TrainingEpisode(TRAIN[0], 0, interface=Numbered()))
+    assert trajectory.end_reason is EndReason.MAX_TOKENS
+    assert [step.shown.partition(" ")[0] for step in trajectory.steps] == ["[1]", "[2]"]
 
 
 def test_nobody_else_is_shown_anything(envs: EnvPool) -> None:
@@ -136,19 +138,21 @@ def test_nobody_else_is_shown_anything(envs: EnvPool) -> None:
 def test_an_interface_never_sees_cues_and_cues_come_with_it(envs: EnvPool) -> None:
     cue = Cue("One action.", "turn", "one")
     agent, interface = Watching(), Numbered()
-    (found,) = played(envs, agent, TrainingEpisode(TRAIN[0], 0, cues=(cue,), interface=interface))
+    (trajectory,) = played(
+        envs, agent, TrainingEpisode(TRAIN[0], 0, cues=(cue,), interface=interface)
+    )
     assert {view.cues for view in agent.views} == {(cue,)}
     assert {view.cues for view in interface.asked} == {()}
-    assert (found.cue_ids, found.interface) == (("one",), "numbered@1")
+    assert (trajectory.cue_ids, trajectory.interface) == (("one",), "numbered@1")
 
 
 def test_it_goes_to_json_and_back(envs: EnvPool) -> None:
     agent = ChoiceAgent(TinyPolicy(seed=1), BENCHMARK.choices)
-    (found,) = played(envs, agent, TrainingEpisode(TRAIN[0], 0, interface=Numbered()))
-    again = trajectory_from_json(json.loads(json.dumps(trajectory_to_json(found))))
+    (trajectory,) = played(envs, agent, TrainingEpisode(TRAIN[0], 0, interface=Numbered()))
+    again = trajectory_from_json(json.loads(json.dumps(trajectory_to_json(trajectory))))
     assert again.interface == "numbered@1"
-    assert [step.shown for step in again.steps] == [step.shown for step in found.steps]
-    for step in found.steps:  # who chooses is shown the same
+    assert [step.shown for step in again.steps] == [step.shown for step in trajectory.steps]
+    for step in trajectory.steps:  # who chooses is shown the same
         assert step.decision is not None
         assert step.decision.context.observation == step.shown  # type: ignore[union-attr]
 
@@ -171,9 +175,9 @@ class TestRollout:
     def test_each_ticket_has_its_own_guidance(self, envs: EnvPool) -> None:
         cue = Cue("Look.", id="look")
         guidance = [Guidance(), Guidance(Numbered("a")), Guidance(Numbered("b"), (cue,))]
-        found = rollout(self.TICKETS, Watching(), envs, guidance=guidance).trajectories
-        told = [(t.interface, t.cue_ids) for t in found if t is not None]
-        assert told == [("", ()), ("a", ()), ("b", ("look",))]
+        trajectories = rollout(self.TICKETS, Watching(), envs, guidance=guidance).trajectories
+        actual = [(t.interface, t.cue_ids) for t in trajectories if t is not None]
+        assert actual == [("", ()), ("a", ()), ("b", ("look",))]
 
     def test_without_it_nothing_changes(self, envs: EnvPool) -> None:
         bare = rollout(self.TICKETS, Watching(), envs)
@@ -202,16 +206,16 @@ class TestWhatAnInterfaceMayChange:
 
     def test_texts(self) -> None:
         info = FrozenDict({**self.VIEW.info, "tools": "a\ud800"})
-        shown = shown_through(Changes(observation="b\ud800" + "x" * 300_000, info=info), self.VIEW)
-        assert shown.info["tools"] == "a\ufffd"
-        assert shown.observation.startswith("b\ufffdxxx")
-        assert len(shown.observation) <= SHOWN_CAP
-        assert pickle.loads(pickle.dumps(shown)) == shown
-        assert hash(shown) is not None
+        view = show_through(Changes(observation="b\ud800" + "x" * 300_000, info=info), self.VIEW)
+        assert view.info["tools"] == "a\ufffd"
+        assert view.observation.startswith("b\ufffdxxx")
+        assert len(view.observation) <= SHOWN_CAP
+        assert pickle.loads(pickle.dumps(view)) == view
+        assert hash(view) is not None
 
     def test_as_it_is(self) -> None:
-        assert shown_through(IDENTITY, self.VIEW) is self.VIEW
-        assert shown_through(Changes(), self.VIEW) == self.VIEW
+        assert show_through(IDENTITY, self.VIEW) is self.VIEW
+        assert show_through(Changes(), self.VIEW) == self.VIEW
         assert IDENTITY.version == ""
 
     @pytest.mark.parametrize(
@@ -228,7 +232,7 @@ class TestWhatAnInterfaceMayChange:
     )
     def test_nothing_else(self, changed: dict[str, Any], what: str) -> None:
         with pytest.raises(ConfigError, match=f"Changes.show\\(\\) changed {what}"):
-            shown_through(Changes(**changed), self.VIEW)
+            show_through(Changes(**changed), self.VIEW)
 
 
 class TestEvaluation:
@@ -262,10 +266,10 @@ class TestEvaluation:
         played(envs, agent, episode)  # in the very envs that are used again
         asked = len(interface.asked)
         agent.views.clear()
-        found = evaluate(agent, VAL[:3], envs)
+        evaluation = evaluate(agent, VAL[:3], envs)
         assert agent.views == free.views
         assert len(interface.asked) == asked
-        assert all(s.shown is s.observation for e in found.episodes for s in e.steps)
+        assert all(s.shown is s.observation for e in evaluation.episodes for s in e.steps)
 
 
 def test_interfaces_are_interfaces() -> None:

@@ -43,25 +43,34 @@ class FirstChoice:
 class TestRollout:
     def test_a_model_without_an_answer_costs_its_own_episode_only(self, envs: EnvPool) -> None:
         agent = NoAnswer(ScriptedAgent(REFERENCES), TRAIN[1].instruction)
-        found = rollout(tickets(3), agent, envs)
-        assert [t and t.success for t in found.trajectories] == [True, None, True]
-        assert isinstance(found.faults[1], ModelError)
-        assert str(found.faults[1]) == "the model is busy"
+        result = rollout(tickets(3), agent, envs)
+        assert [t and t.success for t in result.trajectories] == [True, None, True]
+        assert isinstance(result.faults[1], ModelError)
+        assert str(result.faults[1]) == "the model is busy"
 
     def test_trajectories_come_in_ticket_order_with_their_labels(self, envs: EnvPool) -> None:
-        found = rollout(tickets(6), ScriptedAgent(REFERENCES), envs, policy_version=3)
-        assert [t.task_id for t in found.trajectories if t] == [task.id for task in TRAIN[:6]]
-        assert all(t and t.success and t.policy_version == 3 for t in found.trajectories)
-        assert [t.group_id for t in found.trajectories if t] == ["g0", "g0", "g1", "g1", "g2", "g2"]
-        assert found.env_steps == 6 * 4
-        assert found.faults == {}
+        result = rollout(tickets(6), ScriptedAgent(REFERENCES), envs, policy_version=3)
+        assert [t.task_id for t in result.trajectories if t] == [task.id for task in TRAIN[:6]]
+        assert all(t and t.success and t.policy_version == 3 for t in result.trajectories)
+        assert [t.group_id for t in result.trajectories if t] == [
+            "g0",
+            "g0",
+            "g1",
+            "g1",
+            "g2",
+            "g2",
+        ]
+        assert result.env_steps == 6 * 4
+        assert result.faults == {}
 
     def test_decisions_lie_in_the_steps(self, envs: EnvPool) -> None:
         policy = FirstChoice()
-        (found,) = rollout(tickets(1), ChoiceAgent(policy, BENCHMARK.choices), envs).trajectories
-        assert found is not None
-        assert len(found.steps) == 8
-        for number, step in enumerate(found.steps):
+        (trajectory,) = rollout(
+            tickets(1), ChoiceAgent(policy, BENCHMARK.choices), envs
+        ).trajectories
+        assert trajectory is not None
+        assert len(trajectory.steps) == 8
+        for number, step in enumerate(trajectory.steps):
             assert isinstance(step.decision, ChoiceDecision)
             assert step.decision.choices[step.decision.index] == step.action
             assert step.decision.context.observation == step.observation
@@ -70,8 +79,8 @@ class TestRollout:
     def test_live_episodes_ask_together_and_are_bounded(self) -> None:
         pool = EnvPool(lambda: gym.make("Toy-v0"), max_envs=4)
         policy = FirstChoice()
-        found = rollout(tickets(6), ChoiceAgent(policy, BENCHMARK.choices), pool)
-        assert all(found.trajectories)
+        result = rollout(tickets(6), ChoiceAgent(policy, BENCHMARK.choices), pool)
+        assert all(result.trajectories)
         assert policy.batches == [4] * 8 + [2] * 8
 
     def test_the_order_of_finishing_does_not_matter(self, envs: EnvPool) -> None:
@@ -80,29 +89,29 @@ class TestRollout:
         assert rollout(tickets(5), agent, envs) == rollout(tickets(5), agent, small)
 
     def test_a_lost_engine_costs_its_own_episode_only(self) -> None:
-        made: list[BreaksOn] = []
+        envs: list[BreaksOn] = []
 
         def make() -> gym.Env[str, str]:
-            made.append(BreaksOn(gym.make("Toy-v0"), TRAIN[2].solution[2]))
-            return made[-1]
+            envs.append(BreaksOn(gym.make("Toy-v0"), TRAIN[2].solution[2]))
+            return envs[-1]
 
         wanted = [task for task in TRAIN if TRAIN[2].solution[2] not in task.solution][:3]
         chosen = [
             Ticket(f"t{i}", task, "g", i)
             for i, task in enumerate([*wanted[:2], TRAIN[2], wanted[2]])
         ]
-        found = rollout(chosen, ScriptedAgent(REFERENCES), EnvPool(make))
-        assert [t is not None and t.success for t in found.trajectories] == [
+        result = rollout(chosen, ScriptedAgent(REFERENCES), EnvPool(make))
+        assert [t is not None and t.success for t in result.trajectories] == [
             True,
             True,
             False,
             True,
         ]
-        assert "the engine is gone" in str(found.faults[2])
-        assert found.env_steps == 3 * 4 + 1 + [
+        assert "the engine is gone" in str(result.faults[2])
+        assert result.env_steps == 3 * 4 + 1 + [
             a == TRAIN[2].solution[2] for a in TRAIN[2].solution
         ].index(True)
-        assert [env.closed for env in made] == [False, False, True, False]
+        assert [env.closed for env in envs] == [False, False, True, False]
 
     def test_only_training_tasks(self, envs: EnvPool) -> None:
         ticket = Ticket("t", VAL[0], "g", 0)

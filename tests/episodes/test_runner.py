@@ -57,8 +57,12 @@ class Fickle:
         return [self._one(view) for view in views]
 
     def _one(self, view: View) -> Act:
-        told = [view.instruction, view.observation, [list(map(str, past)) for past in view.history]]
-        seen = digest(told)
+        content = [
+            view.instruction,
+            view.observation,
+            [list(map(str, past)) for past in view.history],
+        ]
+        seen = digest(content)
         number = int(seen, 16) % 40
         if number == 0:
             return Act("", said=seen, end=EndReason.MODEL_LOST)
@@ -75,10 +79,10 @@ class Fickle:
 def of_each(outcomes: Sequence[Finished[Any] | Lost]) -> dict[int, Any]:
     """What came of each episode, in a form that can be compared."""
     return {
-        found.index: (found.reason, str(found.error), found.env_steps)
-        if isinstance(found, Lost)
-        else (found.record, found.env_steps)
-        for found in outcomes
+        outcome.index: (outcome.reason, str(outcome.error), outcome.env_steps)
+        if isinstance(outcome, Lost)
+        else (outcome.record, outcome.env_steps)
+        for outcome in outcomes
     }
 
 
@@ -92,21 +96,21 @@ def test_modes_and_sizes_change_nothing(
     wanted: list[tuple[int, int]], at_once: int, at_once_too: int
 ) -> None:
     run = [TrainingEpisode(TRAIN[i], seed, "g", 7) for i, seed in wanted]
-    found = []
+    results = []
     for mode, size in zip(MODES, (at_once, at_once_too), strict=True):
         envs = EnvPool(lambda: BreaksOn(toy(), BROKEN), max_envs=size)
-        found.append(of_each(list(Runner(envs, mode).run(run, Fickle()))))
+        results.append(of_each(list(Runner(envs, mode).run(run, Fickle()))))
         envs.close()
-    assert found[0] == found[1]
-    assert sorted(found[0]) == list(range(len(wanted)))
+    assert results[0] == results[1]
+    assert sorted(results[0]) == list(range(len(wanted)))
 
 
 def test_the_fickle_agent_does_all_that_an_agent_may_do() -> None:
     envs = EnvPool(lambda: BreaksOn(toy(), BROKEN))
     run = [TrainingEpisode(task, seed) for seed, task in enumerate(TRAIN)]
     outcomes = list(Runner(envs).run(run, Fickle()))
-    lost = {found.reason for found in outcomes if isinstance(found, Lost)}
-    ends = {found.record.end_reason for found in outcomes if isinstance(found, Finished)}
+    lost = {outcome.reason for outcome in outcomes if isinstance(outcome, Lost)}
+    ends = {outcome.record.end_reason for outcome in outcomes if isinstance(outcome, Finished)}
     assert lost == {EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.ABANDONED}
     assert {EndReason.CONTEXT_OVERFLOW, EndReason.MAX_STEPS, EndReason.FAILED} <= ends
 
@@ -148,16 +152,16 @@ class InOneThread:
 class TestAsync:
     def test_engines_work_beside_each_other_and_off_the_agents_thread(self) -> None:
         together = threading.Barrier(3, timeout=PATIENCE_S)
-        made: list[Pausing] = []
+        envs: list[Pausing] = []
 
         def make() -> gym.Env[str, str]:
-            made.append(Pausing(toy(), lambda action: together.wait()))
-            return made[-1]
+            envs.append(Pausing(toy(), lambda action: together.wait()))
+            return envs[-1]
 
         agent = InOneThread(ScriptedAgent(REFERENCES))
         outcomes = list(Runner(EnvPool(make), "async").run(episodes(3), agent))
-        assert all(isinstance(found, Finished) and found.record.success for found in outcomes)
-        assert threading.get_ident() not in set().union(*(env.threads for env in made))
+        assert all(isinstance(outcome, Finished) and outcome.record.success for outcome in outcomes)
+        assert threading.get_ident() not in set().union(*(env.threads for env in envs))
 
     def test_nobody_waits_for_an_engine_that_takes_long(self) -> None:
         slow, others_are_done = TRAIN[0], threading.Event()
@@ -174,15 +178,15 @@ class TestAsync:
             return Pausing(env, wait)
 
         order = []
-        for found in Runner(EnvPool(make), "async").run(episodes(4), ScriptedAgent(REFERENCES)):
-            order.append(found.index)
+        for outcome in Runner(EnvPool(make), "async").run(episodes(4), ScriptedAgent(REFERENCES)):
+            order.append(outcome.index)
             if len(order) == 3:
                 others_are_done.set()
         assert sorted(order[:3]) == [1, 2, 3]
         assert order[3] == 0
 
     def test_no_env_is_closed_while_a_thread_is_in_it(self) -> None:
-        made: list[Pausing] = []
+        envs: list[Pausing] = []
         entered, left = threading.Event(), threading.Event()
 
         def make() -> gym.Env[str, str]:
@@ -195,16 +199,16 @@ class TestAsync:
                     assert left.wait(PATIENCE_S)
                 assert entered.wait(PATIENCE_S)
 
-            made.append(Pausing(env, linger))
-            return made[-1]
+            envs.append(Pausing(env, linger))
+            return envs[-1]
 
         running = Runner(EnvPool(make), "async").run(episodes(2), ScriptedAgent(REFERENCES))
         assert next(running).index == 1
         threading.Timer(0.05, left.set).start()
         running.close()  # type: ignore[attr-defined]
         assert left.is_set()
-        assert not any(env.closed_in_a_step for env in made)
-        assert any(env.closed for env in made)
+        assert not any(env.closed_in_a_step for env in envs)
+        assert any(env.closed for env in envs)
 
 
 @modes
@@ -214,9 +218,9 @@ class TestBothModes:
         run = episodes(5)
         doomed = REFERENCES | {TRAIN[2].instruction: (TRAIN[2].solution[0], BROKEN)}
         healthy = of_each(list(Runner(pool, mode).run(run, ScriptedAgent(REFERENCES))))
-        found = of_each(list(Runner(pool, mode).run(run, ScriptedAgent(doomed))))
-        assert found.pop(2) == (EndReason.WORKER_LOST, "the engine is gone", 2)
-        assert found == {index: one for index, one in healthy.items() if index != 2}
+        outcomes = of_each(list(Runner(pool, mode).run(run, ScriptedAgent(doomed))))
+        assert outcomes.pop(2) == (EndReason.WORKER_LOST, "the engine is gone", 2)
+        assert outcomes == {index: one for index, one in healthy.items() if index != 2}
         pool.close()
 
     def test_an_engine_that_does_not_start_costs_its_own_episode_only(
@@ -229,21 +233,21 @@ class TestBothModes:
 
         monkeypatch.setattr(BreaksOn, "reset", reset, raising=False)
         pool = EnvPool(lambda: BreaksOn(toy(), BROKEN), max_envs=2)
-        found = list(Runner(pool, mode).run(episodes(4), ScriptedAgent(REFERENCES)))
-        lost = [one for one in found if isinstance(one, Lost)]
+        outcomes = list(Runner(pool, mode).run(episodes(4), ScriptedAgent(REFERENCES)))
+        lost = [one for one in outcomes if isinstance(one, Lost)]
         assert [(one.index, one.reason, one.env_steps) for one in lost] == [
             (0, EndReason.WORKER_LOST, 0)
         ]
-        assert {one.index for one in found if isinstance(one, Finished)} == {1, 2, 3}
+        assert {one.index for one in outcomes if isinstance(one, Finished)} == {1, 2, 3}
 
     def test_what_an_agent_gives_up_is_not_graded_and_its_env_goes_on(
         self, mode: Mode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        made: list[gym.Env[str, str]] = []
+        envs: list[gym.Env[str, str]] = []
 
         def make() -> gym.Env[str, str]:
-            made.append(toy())
-            return made[-1]
+            envs.append(toy())
+            return envs[-1]
 
         class GivesUp:
             def act(self, views: Sequence[View]) -> list[Act]:
@@ -256,9 +260,9 @@ class TestBothModes:
         monkeypatch.setattr("tests.toy.ToyEnv._grade", lambda *args: graded.append(args))
         pool = EnvPool(make, max_envs=1)
         with caplog.at_level(logging.WARNING):
-            found = of_each(list(Runner(pool, mode).run(episodes(3), GivesUp())))
-        assert set(found.values()) == {(EndReason.ABANDONED, "no way on", 1)}
-        assert (len(made), graded, caplog.records) == (1, [], [])
+            outcomes = of_each(list(Runner(pool, mode).run(episodes(3), GivesUp())))
+        assert set(outcomes.values()) == {(EndReason.ABANDONED, "no way on", 1)}
+        assert (len(envs), graded, caplog.records) == (1, [], [])
 
     def test_an_error_that_is_no_fault_comes_through(self, mode: Mode) -> None:
         closed: list[bool] = []
@@ -276,18 +280,18 @@ class TestBothModes:
         assert closed == [True] * 3
 
     def test_who_stops_early_leaves_no_env_behind(self, mode: Mode) -> None:
-        made: list[Pausing] = []
+        envs: list[Pausing] = []
 
         def make() -> gym.Env[str, str]:
-            made.append(Pausing(toy()))
-            return made[-1]
+            envs.append(Pausing(toy()))
+            return envs[-1]
 
         pool = EnvPool(make, max_envs=2)
         running = Runner(pool, mode).run(episodes(6), ScriptedAgent(REFERENCES))
         next(running)
         running.close()  # type: ignore[attr-defined]
         pool.close()
-        assert all(env.closed for env in made)
+        assert all(env.closed for env in envs)
 
     def test_two_runs_may_share_a_pool(self, mode: Mode) -> None:
         pool = EnvPool(lambda: Pausing(toy()), max_envs=2)
@@ -311,10 +315,10 @@ class TestBothModes:
         agent = ScriptedAgent(REFERENCES)
         tickets = [Ticket(f"t{i}", TRAIN[i], f"g{i // 2}", i % 2) for i in range(6)]
         assert rollout(tickets, agent, envs, mode=mode) == rollout(tickets, agent, envs)
-        told: list[int] = []
-        found = evaluate(agent, VAL[:6], envs, on_done=told.append, mode=mode)
-        assert found == evaluate(agent, VAL[:6], envs)
-        assert told == [1, 2, 3, 4, 5, 6]
+        counts: list[int] = []
+        evaluation = evaluate(agent, VAL[:6], envs, on_done=counts.append, mode=mode)
+        assert evaluation == evaluate(agent, VAL[:6], envs)
+        assert counts == [1, 2, 3, 4, 5, 6]
 
 
 def test_there_is_no_third_mode(envs: EnvPool) -> None:
@@ -325,18 +329,18 @@ def test_there_is_no_third_mode(envs: EnvPool) -> None:
 def test_only_training_tasks_are_practised(envs: EnvPool) -> None:
     with pytest.raises(SplitLeakError, match="val task"):
         TrainingEpisode(VAL[0], seed=0)
-    found = run_one(EvalEpisode(VAL[0], seed=0), ScriptedAgent(REFERENCES), envs)
-    assert isinstance(found, Finished)
-    assert type(found.record) is EvalTrajectory
+    outcome = run_one(EvalEpisode(VAL[0], seed=0), ScriptedAgent(REFERENCES), envs)
+    assert isinstance(outcome, Finished)
+    assert type(outcome.record) is EvalTrajectory
 
 
 def test_the_kind_of_an_episode_is_the_kind_of_its_record(envs: EnvPool) -> None:
     wanted = TrainingEpisode(TRAIN[0], seed=3, group_id="g", policy_version=4)
-    found = run_one(wanted, ScriptedAgent(REFERENCES), envs)
-    assert isinstance(found, Finished)
-    assert type(found.record) is Trajectory
-    assert (found.record.group_id, found.record.policy_version) == ("g", 4)
-    assert (found.index, found.env_steps) == (0, 4)
+    outcome = run_one(wanted, ScriptedAgent(REFERENCES), envs)
+    assert isinstance(outcome, Finished)
+    assert type(outcome.record) is Trajectory
+    assert (outcome.record.group_id, outcome.record.policy_version) == ("g", 4)
+    assert (outcome.index, outcome.env_steps) == (0, 4)
 
 
 def test_nothing_that_guides_an_agent_can_be_passed_to_an_evaluation() -> None:

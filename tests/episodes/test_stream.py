@@ -19,7 +19,7 @@ from tests.faults import BreaksOn
 AGENT = ScriptedAgent(REFERENCES)
 
 
-def held(slow: int, until: threading.Event) -> EnvPool:
+def pool_that_waits(slow: int, until: threading.Event) -> EnvPool:
     """Two envs; the episode of one task waits in its step for an event."""
 
     def make() -> gym.Env[str, str]:
@@ -38,15 +38,15 @@ def held(slow: int, until: threading.Event) -> EnvPool:
 
 def test_a_straggler_holds_nobody_and_each_end_is_followed_at_once() -> None:
     may_go_on = threading.Event()
-    with EpisodeStream[Any](held(0, may_go_on), AGENT) as stream:
+    with EpisodeStream[Any](pool_that_waits(0, may_go_on), AGENT) as stream:
         stream.begin(0, TrainingEpisode(TRAIN[0], seed=0))
         for index in range(1, 6):  # one after the other beside the one that is held
             assert stream.has_room
             stream.begin(index, TrainingEpisode(TRAIN[index], seed=0))
             assert not stream.has_room
-            found = stream.next()
-            assert isinstance(found, Finished)
-            assert (found.index, found.record.success) == (index, True)
+            outcome = stream.next()
+            assert isinstance(outcome, Finished)
+            assert (outcome.index, outcome.record.success) == (index, True)
         assert stream.n_live == 1
         may_go_on.set()
         last = stream.next()
@@ -70,10 +70,10 @@ def test_who_comes_back_while_the_agent_works_is_asked_in_the_next_batch() -> No
 
     class BeginsLate(gym.Wrapper[str, str, str, str]):
         def reset(self, **keywords: Any) -> Any:
-            found = self.env.reset(**keywords)
+            result = self.env.reset(**keywords)
             if keywords["options"]["task"] != TRAIN[0]:
                 two_more_wait.wait()
-            return found
+            return result
 
     pool = EnvPool(lambda: BeginsLate(toy()), max_envs=3)
     with EpisodeStream[Any](pool, Slow()) as stream:
@@ -82,13 +82,13 @@ def test_who_comes_back_while_the_agent_works_is_asked_in_the_next_batch() -> No
         for index in range(3):
             stream.begin(index, TrainingEpisode(TRAIN[index], seed=0))
         outcomes = [stream.next() for _ in range(3)]
-    assert all(isinstance(found, Finished) for found in outcomes)
+    assert all(isinstance(outcome, Finished) for outcome in outcomes)
     assert batches[0] == 1
     assert sum(batches) == sum(len(TRAIN[index].solution) for index in range(3))
 
 
 def test_an_env_whose_engine_is_gone_is_closed_at_once_and_makes_room() -> None:
-    made: list[Closing] = []
+    envs: list[Closing] = []
 
     class Closing(gym.Wrapper[str, str, str, str]):
         closed = False
@@ -98,29 +98,29 @@ def test_an_env_whose_engine_is_gone_is_closed_at_once_and_makes_room() -> None:
             super().close()
 
     def make() -> gym.Env[str, str]:
-        made.append(Closing(BreaksOn(toy(), BROKEN)))
-        return made[-1]
+        envs.append(Closing(BreaksOn(toy(), BROKEN)))
+        return envs[-1]
 
     doomed = ScriptedAgent(REFERENCES | {TRAIN[0].instruction: (BROKEN,)})
     with EpisodeStream[Any](EnvPool(make, max_envs=1), doomed) as stream:
         stream.begin(0, TrainingEpisode(TRAIN[0], seed=0))
         assert isinstance(stream.next(), Lost)
-        assert made[0].closed
+        assert envs[0].closed
         assert stream.has_room
         stream.begin(1, TrainingEpisode(TRAIN[1], seed=0))
         assert isinstance(stream.next(), Finished)
-    assert len(made) == 2
-    assert not made[1].closed, "a sound env goes back to the pool"
+    assert len(envs) == 2
+    assert not envs[1].closed, "a sound env goes back to the pool"
 
 
 def test_what_is_under_way_is_counted_and_ends_with_the_stream() -> None:
     may_go_on = threading.Event()
-    pool = held(0, may_go_on)
+    pool = pool_that_waits(0, may_go_on)
     stream = EpisodeStream[Any](pool, AGENT)
     stream.begin(0, TrainingEpisode(TRAIN[0], seed=0))
     stream.begin(1, TrainingEpisode(TRAIN[1], seed=0))
-    found = stream.next()
-    assert isinstance(found, Finished)
+    outcome = stream.next()
+    assert isinstance(outcome, Finished)
     assert stream.env_steps == 1, "one step has been sent to the engine that is held"
     may_go_on.set()
     stream.close()

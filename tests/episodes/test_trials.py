@@ -97,24 +97,24 @@ def test_formulas(formula: str, inputs: Any, expected: Any) -> None:
 
 def test_a_policy_that_needs_to_be_told_solves_all_at_the_second_trial(envs: EnvPool) -> None:
     agent, reflect = NeedsToBeTold(), Reflector()
-    found = run_trials(agent, reflect, VAL, envs)
-    assert found.rates == (0.0, 1.0, 1.0)
-    assert found.reflections == {(task.id, 0): PLAN for task in VAL}
+    trials = run_trials(agent, reflect, VAL, envs)
+    assert trials.rates == (0.0, 1.0, 1.0)
+    assert trials.reflections == {(task.id, 0): PLAN for task in VAL}
     (failures,) = reflect.asked
     assert [failure.task for failure in failures] == list(VAL)
     assert {type(failure.trajectory) for failure in failures} == {EvalTrajectory}
-    told = [view for view in agent.views if view.cues]
-    assert {(cue.text, cue.place, cue.strip) for view in told for cue in view.cues} == {
+    views = [view for view in agent.views if view.cues]
+    assert {(cue.text, cue.place, cue.strip) for view in views for cue in view.cues} == {
         (PLAN, "first", False)
     }
-    assert found.env_steps == len(VAL) + sum(len(task.solution) for task in VAL)
+    assert trials.env_steps == len(VAL) + sum(len(task.solution) for task in VAL)
 
 
 def test_the_first_trial_is_an_evaluation(envs: EnvPool) -> None:
     agent = ScriptedAgent(REFERENCES | {VAL[0].instruction: ("done",)})
-    found, kept = evaluate(agent, VAL, envs, seed=5), KeptTrials()
-    run_trials(agent, Reflector(), VAL, envs, n=1, seed=5, kept=kept)
-    assert tuple(kept.episodes.lines[task.id, 0] for task in VAL) == found.lines
+    evaluation, storage = evaluate(agent, VAL, envs, seed=5), KeptTrials()
+    run_trials(agent, Reflector(), VAL, envs, n=1, seed=5, results=storage)
+    assert tuple(storage.episodes.lines[task.id, 0] for task in VAL) == evaluation.lines
 
 
 def test_cues_are_told_in_each_trial_and_solved_tasks_may_be_tried_again(envs: EnvPool) -> None:
@@ -122,43 +122,45 @@ def test_cues_are_told_in_each_trial_and_solved_tasks_may_be_tried_again(envs: E
         return (Cue(PLAN, "first", "advice"),) if task != VAL[0] else ()
 
     agent, reflect = NeedsToBeTold(), Reflector("")
-    found = run_trials(agent, reflect, VAL[:3], envs, n=2, cut=False, cues=cues, until_solved=False)
-    outcomes = {(line.id, line.sample): line.success for line in found.lines}
+    trials = run_trials(
+        agent, reflect, VAL[:3], envs, n=2, cut=False, cues=cues, until_solved=False
+    )
+    outcomes = {(line.id, line.sample): line.success for line in trials.lines}
     assert outcomes == {(task.id, trial): task != VAL[0] for task in VAL[:3] for trial in range(2)}
-    told = {view.instruction for view in agent.views if view.cues}
-    assert told == {task.instruction for task in VAL[1:3]}
+    instructions = {view.instruction for view in agent.views if view.cues}
+    assert instructions == {task.instruction for task in VAL[1:3]}
 
 
 def test_solved_tasks_are_left_alone_and_the_latest_reflections_are_told(envs: EnvPool) -> None:
     agent = NeedsToBeTold(once="three")
     reflect = Reflector("one", "two", "three", "four")
-    found = run_trials(agent, reflect, VAL[:2], envs, n=5, keep=2)
-    assert found.rates == (0.0, 0.0, 0.0, 1.0, 1.0)
+    trials = run_trials(agent, reflect, VAL[:2], envs, n=5, keep=2)
+    assert trials.rates == (0.0, 0.0, 0.0, 1.0, 1.0)
     assert [failures[0].earlier for failures in reflect.asked] == [(), ("one",), ("one", "two")]
-    told = list(dict.fromkeys(tuple(cue.text for cue in view.cues) for view in agent.views))
-    assert told == [(), ("one",), ("one", "two"), ("two", "three")]
+    texts = list(dict.fromkeys(tuple(cue.text for cue in view.cues) for view in agent.views))
+    assert texts == [(), ("one",), ("one", "two"), ("two", "three")]
 
 
 def test_without_a_reflection_the_trials_go_on(envs: EnvPool) -> None:
     agent, reflect = NeedsToBeTold(), Reflector("", PLAN)
-    found = run_trials(agent, reflect, VAL, envs)
-    assert found.rates == (0.0, 0.0, 1.0)
-    assert set(found.reflections.values()) == {PLAN}
-    assert found.reflecting == ONE_QUESTION.times(2 * len(VAL)), "questions without an answer, too"
-    assert found.usage == found.reflecting
-    assert [line.sample for line in found.last] == [2] * len(VAL)
+    trials = run_trials(agent, reflect, VAL, envs)
+    assert trials.rates == (0.0, 0.0, 1.0)
+    assert set(trials.reflections.values()) == {PLAN}
+    assert trials.reflecting == ONE_QUESTION.times(2 * len(VAL)), "questions without an answer, too"
+    assert trials.usage == trials.reflecting
+    assert [line.sample for line in trials.last] == [2] * len(VAL)
 
 
 def test_a_lost_episode_is_no_failure() -> None:
     pool = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "break"))
     scripts = REFERENCES | {VAL[0].instruction: ("break",), VAL[1].instruction: ("done",)}
     reflect = Reflector()
-    kept = KeptTrials()
-    found = run_trials(ScriptedAgent(scripts), reflect, VAL, pool, n=2, kept=kept)
+    storage = KeptTrials()
+    trials = run_trials(ScriptedAgent(scripts), reflect, VAL, pool, n=2, results=storage)
     assert [[one.task for one in failures] for failures in reflect.asked] == [[VAL[1]]]
-    assert found.rates == pytest.approx((2 / 3, 2 / 3))
-    assert (found.faults, found.lost_steps) == (1, 1)
-    whole = run_trials(ScriptedAgent(REFERENCES), reflect, VAL, pool, n=2, kept=kept)
+    assert trials.rates == pytest.approx((2 / 3, 2 / 3))
+    assert (trials.faults, trials.lost_steps) == (1, 1)
+    whole = run_trials(ScriptedAgent(REFERENCES), reflect, VAL, pool, n=2, results=storage)
     assert whole.rates == (0.75, 0.75)
     assert whole.faults == 0
 
@@ -174,12 +176,12 @@ def test_a_task_counts_up_to_the_episode_that_it_lost() -> None:
             ]
 
     pool = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "break"))
-    found = run_trials(Unlucky(), Reflector(), VAL[:2], pool, n=3)
-    assert sorted(line.key for line in found.lines) == sorted(
+    trials = run_trials(Unlucky(), Reflector(), VAL[:2], pool, n=3)
+    assert sorted(line.key for line in trials.lines) == sorted(
         [(VAL[0].id, 0), (VAL[1].id, 0), (VAL[1].id, 1), (VAL[1].id, 2)]
     )
-    assert (found.rates, found.faults) == ((0.0, 0.0, 0.0), 1)
-    assert [line.key for line in found.last] == [(VAL[1].id, 2)]
+    assert (trials.rates, trials.faults) == ((0.0, 0.0, 0.0), 1)
+    assert [line.key for line in trials.last] == [(VAL[1].id, 2)]
     outcomes = [("a", 0, False), ("b", 0, False), ("b", 1, True)]
     assert solved_by(outcomes, 3) == (0.0, 1.0, 1.0)
 
@@ -194,10 +196,10 @@ def test_when_every_episode_is_lost_there_is_no_number() -> None:
 @pytest.mark.parametrize(("cut", "steps"), [(True, 4), (False, 6)])
 def test_an_episode_ends_with_a_repeated_action(envs: EnvPool, cut: bool, steps: int) -> None:
     script = ("look", "press red", "look", "look", "press blue", "done")
-    agent, kept = ScriptedAgent(dict.fromkeys(REFERENCES, script)), KeptTrials()
-    run_trials(agent, Reflector(), VAL[:1], envs, n=1, cut=cut, kept=kept)
-    ((key, line),) = kept.episodes.lines.items()
-    assert line.steps == len(kept.episodes.trajectories[key].actions) == steps
+    agent, storage = ScriptedAgent(dict.fromkeys(REFERENCES, script)), KeptTrials()
+    run_trials(agent, Reflector(), VAL[:1], envs, n=1, cut=cut, results=storage)
+    ((key, line),) = storage.episodes.lines.items()
+    assert line.steps == len(storage.episodes.trajectories[key].actions) == steps
     assert (line.end_reason == EndReason.AGENT_DONE) == cut
 
 
@@ -219,21 +221,21 @@ def test_only_episodes_that_go_on_are_asked_for() -> None:
 
 @pytest.mark.parametrize("stored", [True, False])
 def test_what_is_kept_is_not_run_again(envs: EnvPool, stored: bool) -> None:
-    whole, kept = KeptTrials(), KeptTrials()
-    found = run_trials(NeedsToBeTold(), Reflector(), VAL, envs, kept=whole)
+    whole, storage = KeptTrials(), KeptTrials()
+    trials = run_trials(NeedsToBeTold(), Reflector(), VAL, envs, results=whole)
     # As if it had been killed after the first trial, and with one reflection missing.
     for (id, trial), line in whole.episodes.lines.items():
         if trial == 0:
-            kept.episodes.lines[id, trial] = line
+            storage.episodes.lines[id, trial] = line
             if stored:
-                kept.episodes.trajectories[id, trial] = whole.episodes.trajectories[id, trial]
-    kept.lessons = {(task.id, 0): TrialLesson(PLAN, ONE_QUESTION) for task in VAL[1:]}
+                storage.episodes.trajectories[id, trial] = whole.episodes.trajectories[id, trial]
+    storage.lessons = {(task.id, 0): TrialLesson(PLAN, ONE_QUESTION) for task in VAL[1:]}
     agent, reflect, done = NeedsToBeTold(), Reflector(), list[int]()
-    again = run_trials(agent, reflect, VAL, envs, kept=kept, on_done=done.append)
-    assert (again.rates, again.reflections) == (found.rates, found.reflections)
-    assert again.reflecting == found.reflecting == ONE_QUESTION.times(len(VAL))
+    again = run_trials(agent, reflect, VAL, envs, results=storage, on_done=done.append)
+    assert (again.rates, again.reflections) == (trials.rates, trials.reflections)
+    assert again.reflecting == trials.reflecting == ONE_QUESTION.times(len(VAL))
     assert sorted(again.lines, key=lambda line: line.key) == sorted(
-        found.lines, key=lambda line: line.key
+        trials.lines, key=lambda line: line.key
     )
     assert [[one.task for one in failures] for failures in reflect.asked] == [[VAL[0]]]
     assert done == ([] if stored else [4]) + [5, 6, 7, 8]
@@ -244,13 +246,13 @@ def test_reflections_without_room_are_made_later(envs: EnvPool) -> None:
         def __call__(self, failures: Sequence[FailedTrial]) -> Sequence[TrialLesson | None]:  # type: ignore[override]
             return [*super().__call__(failures)[1:], None]
 
-    kept, agent = KeptTrials(), NeedsToBeTold()
+    storage, agent = KeptTrials(), NeedsToBeTold()
     with pytest.raises(BudgetSpent, match="no room for 1 reflections"):
-        run_trials(agent, Poor(), VAL, envs, kept=kept)
-    assert len(kept.lessons) == len(VAL) - 1
+        run_trials(agent, Poor(), VAL, envs, results=storage)
+    assert len(storage.lessons) == len(VAL) - 1
     n_views, reflect = len(agent.views), Reflector()
-    found = run_trials(agent, reflect, VAL, envs, kept=kept)
-    assert found.rates == (0.0, 1.0, 1.0)
+    trials = run_trials(agent, reflect, VAL, envs, results=storage)
+    assert trials.rates == (0.0, 1.0, 1.0)
     assert [[one.task for one in failures] for failures in reflect.asked] == [[VAL[-1]]]
     assert all(view.cues for view in agent.views[n_views:])
 
@@ -269,10 +271,10 @@ class Closing(Admission):
 
 
 def test_nothing_is_asked_about_failures_after_a_stop(envs: EnvPool) -> None:
-    reflect, kept = Reflector(), KeptTrials()
+    reflect, storage = Reflector(), KeptTrials()
     with pytest.raises(KeyboardInterrupt):
-        run_trials(NeedsToBeTold(), reflect, VAL, envs, kept=kept, admission=Closing(2))
-    assert (len(kept.episodes.lines), reflect.asked) == (2, [])
+        run_trials(NeedsToBeTold(), reflect, VAL, envs, results=storage, admission=Closing(2))
+    assert (len(storage.episodes.lines), reflect.asked) == (2, [])
 
 
 def test_a_stop_after_which_nothing_is_left_is_no_stop(envs: EnvPool) -> None:

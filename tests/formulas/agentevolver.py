@@ -20,7 +20,7 @@ Inputs = Mapping[str, Any]
 Formula = Callable[[Inputs], Any]
 
 
-def shown(step: int, breadth: int, depth: int) -> range:
+def visible_observations(step: int, breadth: int, depth: int) -> range:
     """Return the indices of the observations that an explorer receives at a step.
 
     Args:
@@ -67,8 +67,8 @@ def _retrieve(v: Inputs) -> list[int]:
     pool = _pool([*v["pool"], v["q"]], copy=2.0)
     for number in range(len(v["pool"])):
         pool.admit(_experience(number))
-    found = pool.retrieve(str(len(v["pool"])), k=v["k"], least=v["least"])
-    return [int(one.when_to_use) for one in found]
+    experiences = pool.retrieve(str(len(v["pool"])), k=v["k"], least=v["least"])
+    return [int(one.when_to_use) for one in experiences]
 
 
 def _admit(v: Inputs) -> list[int]:
@@ -81,13 +81,13 @@ def _admit(v: Inputs) -> list[int]:
 
 
 def _utility(v: Inputs) -> dict[str, Any]:
-    use, kept = Usefulness(), True
+    use, in_pool = Usefulness(), True
     rule = DropRule(groups=v["least_groups"], errors=v.get("errors", DROP_RULE.errors))
     for guided, free in v["groups"]:
-        if kept and (gained := difference(guided, free)) is not None:
+        if in_pool and (gained := difference(guided, free)) is not None:
             use = use.after(gained, v["beta"])
-            kept = not rule.drops(use)
-    return {"utility": use.utility, "groups": use.groups, "kept": kept}
+            in_pool = not rule.drops(use)
+    return {"utility": use.utility, "groups": use.groups, "kept": in_pool}
 
 
 def _selective_boost(v: Inputs) -> list[list[float]]:
@@ -113,15 +113,15 @@ def _selective_boost(v: Inputs) -> list[list[float]]:
 
 
 def _mixture(v: Inputs) -> dict[str, Any]:
-    found = mixture(
+    mix = mixture(
         v["original"],
         v["synthetic"],
         lam=v["lam"],
         ratio=v["ratio"],
         use_native=v["use_original"],
     )
-    weights = [found.native_weight, found.evolved_weight]
-    return {"original": found.n_native, "synthetic": found.n_evolved, "weights": weights}
+    weights = [mix.native_weight, mix.evolved_weight]
+    return {"original": mix.n_native, "synthetic": mix.n_evolved, "weights": weights}
 
 
 AGENTEVOLVER: Mapping[str, Formula] = {
@@ -134,7 +134,9 @@ AGENTEVOLVER: Mapping[str, Formula] = {
     "exp.utility": _utility,
     "exp.places": lambda v: places(v["K"], v["eta"]),
     "exp.selective_boost": _selective_boost,
-    "question.window": lambda v: [[*shown(step, v["N_b"], v["N_d"])] for step in v["steps"]],
+    "question.window": lambda v: [
+        [*visible_observations(step, v["N_b"], v["N_d"])] for step in v["steps"]
+    ],
     "question.mixture": _mixture,
     "question.judge_score": lambda v: judge_score(**v),
 }

@@ -134,35 +134,35 @@ def check(
         else:
             agree.setdefault(name, 0)
             try:
-                found = formulas[name](entry["inputs"])
+                actual = formulas[name](entry["inputs"])
             except Exception as error:  # list any error of a formula as a difference
-                found = f"{type(error).__name__}: {error}"
-            if equal(found, entry["expected"]):
+                actual = f"{type(error).__name__}: {error}"
+            if equal(actual, entry["expected"]):
                 agree[name] += 1
             else:
-                differ.append(Difference(entry["id"], name, entry["expected"], found))
+                differ.append(Difference(entry["id"], name, entry["expected"], actual))
     return Checked(agree, differ, unknown, left_out)
 
 
-def equal(found: Any, expected: Any) -> bool:
+def equal(actual: Any, expected: Any) -> bool:
     """Return True if two JSON values are equal within :data:`TOLERANCE`; tuples count as lists."""
     if isinstance(expected, Mapping):
         return (
-            isinstance(found, Mapping)
-            and found.keys() == expected.keys()
-            and all(equal(found[key], value) for key, value in expected.items())
+            isinstance(actual, Mapping)
+            and actual.keys() == expected.keys()
+            and all(equal(actual[key], value) for key, value in expected.items())
         )
     if isinstance(expected, (list, tuple)):
         return (
-            isinstance(found, (list, tuple))
-            and len(found) == len(expected)
-            and all(equal(a, b) for a, b in zip(found, expected, strict=True))
+            isinstance(actual, (list, tuple))
+            and len(actual) == len(expected)
+            and all(equal(a, b) for a, b in zip(actual, expected, strict=True))
         )
-    if isinstance(expected, bool) or isinstance(found, bool):
-        return found is expected
-    if isinstance(expected, (int, float)) and isinstance(found, (int, float)):
-        return math.isclose(found, expected, rel_tol=0.0, abs_tol=TOLERANCE)
-    return type(found) is type(expected) and bool(found == expected)
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return actual is expected
+    if isinstance(expected, (int, float)) and isinstance(actual, (int, float)):
+        return math.isclose(actual, expected, rel_tol=0.0, abs_tol=TOLERANCE)
+    return type(actual) is type(expected) and bool(actual == expected)
 
 
 def _gigpo(v: Inputs) -> Any:
@@ -182,20 +182,22 @@ def _turn_gae(v: Inputs) -> Any:
         [value] + [float("nan")] * (n - 1)
         for value, n in zip(v["values"], v["lengths"], strict=True)
     )
-    found = turn_estimate(v["rewards"], v["lengths"], [*values], gamma=v["gamma"], lam=v["lam"])
-    spread = zip(found.advantage, v["lengths"], strict=True)
+    estimate = turn_estimate(v["rewards"], v["lengths"], [*values], gamma=v["gamma"], lam=v["lam"])
+    spread = zip(estimate.advantage, v["lengths"], strict=True)
     return {
-        "A": found.advantage,
-        "returns": [one for one, there in zip(found.targets, found.valued, strict=True) if there],
+        "A": estimate.advantage,
+        "returns": [
+            one for one, there in zip(estimate.targets, estimate.valued, strict=True) if there
+        ],
         "tokens": [value for value, n in spread for _ in range(n)],
     }
 
 
 def _token_gae(v: Inputs) -> Any:
-    found: Any = token_estimate(
+    estimate: Any = token_estimate(
         v["rewards"], v["lengths"], v["values"], gamma=v["gamma"], lam=v["lam"]
     )
-    return {"A": [*chain.from_iterable(found.advantage)], "returns": found.targets}
+    return {"A": [*chain.from_iterable(estimate.advantage)], "returns": estimate.targets}
 
 
 def _value_loss(v: Inputs) -> Any:
@@ -209,9 +211,9 @@ def _whitened(v: Inputs) -> Any:
     from coevo_gym.trainers.ppo import whitened
 
     mask = _doubles(v["mask"]).bool()
-    found = _doubles(v["A"]).masked_fill(~mask, 0.0)
-    found[mask] = whitened(found[mask])
-    return found.tolist()
+    values = _doubles(v["A"]).masked_fill(~mask, 0.0)
+    values[mask] = whitened(values[mask])
+    return values.tolist()
 
 
 def _explained(v: Inputs) -> Any:
@@ -220,15 +222,14 @@ def _explained(v: Inputs) -> Any:
     return explained_variance(v["v"], v["returns"])
 
 
-def _kept(v: Inputs) -> Any:
-    from coevo_gym.trainers.rest import kept
+def _select_above(v: Inputs) -> Any:
 
-    return [kept(v["scores"], threshold) for threshold in v["thresholds"]]
+    return [select_above(v["scores"], threshold) for threshold in v["thresholds"]]
 
 
 def _group_states(v: Inputs) -> Any:
-    found = group_states(v["texts"], threshold=v["threshold"], measure=v["similarity"])
-    return found.numbers
+    groups = group_states(v["texts"], threshold=v["threshold"], measure=v["similarity"])
+    return groups.numbers
 
 
 def _doubles(values: Any) -> Any:
@@ -246,15 +247,15 @@ LEARNING: Mapping[str, Formula] = {
     "ppo.value_loss": _value_loss,
     "ppo.whiten": _whitened,
     "ppo.explained": _explained,
-    "rest.kept": _kept,
+    "rest.kept": _select_above,
     "role.group_states": _group_states,
     "role.likeness": lambda v: [likeness(a, b, v["similarity"]) for a, b in v["pairs"]],
 }
 
 
 def _paired(v: Inputs) -> Any:
-    found = paired(v["ours"], v["baseline"])._asdict()
-    return {name: found[name] for name in ("mean", "sd", "wins", "ties")}
+    statistics = paired(v["ours"], v["baseline"])._asdict()
+    return {name: statistics[name] for name in ("mean", "sd", "wins", "ties")}
 
 
 STATISTICS: Mapping[str, Formula] = {
@@ -269,15 +270,15 @@ STATISTICS: Mapping[str, Formula] = {
 def _trials(v: Inputs) -> Any:
     outcomes = list[tuple[str, int, bool]]()
 
-    def play(trial: int, waiting: Any, told: Any) -> list[bool]:
+    def play(trial: int, waiting: Any, results: Any) -> list[bool]:
         solved = [bool(v["tasks"][task.id][trial]) for task in waiting]
         both = zip(waiting, solved, strict=True)
         outcomes.extend((task.id, trial, success) for task, success in both)
         return [not success for success in solved]
 
     tasks: Any = [SimpleNamespace(id=place) for place in range(len(v["tasks"]))]
-    told = repeated(tasks, play, lambda trial, task: f"{trial}", n=v["n"], keep=v["keep"])
-    counts = [len(told[task.id]) for task in tasks]
+    results = repeated(tasks, play, lambda trial, task: f"{trial}", n=v["n"], keep=v["keep"])
+    counts = [len(results[task.id]) for task in tasks]
     return {"rates": list(solved_by(outcomes, v["n"])), "reflections": counts}
 
 
@@ -315,8 +316,10 @@ def _target(v: Inputs) -> Any:
 
 
 def _replay(v: Inputs) -> Any:
-    found = replay_probabilities(v["scores"], v["last"], v["now"], beta=v["beta"], rho=v["rho"])
-    return found.tolist()
+    probabilities = replay_probabilities(
+        v["scores"], v["last"], v["now"], beta=v["beta"], rho=v["rho"]
+    )
+    return probabilities.tolist()
 
 
 def _averages(v: Inputs) -> Any:
@@ -332,8 +335,8 @@ def _learnability(v: Inputs) -> Any:
 
 
 def _quota(v: Inputs) -> Any:
-    found = quota(v["n"], v["share"], guided=v["guided"], coverage=v["coverage"])
-    return found._asdict()
+    shares = quota(v["n"], v["share"], guided=v["guided"], coverage=v["coverage"])
+    return shares._asdict()
 
 
 def _merged(v: Inputs) -> Any:
@@ -406,22 +409,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     only = [prefix for prefix in options.only.split(",") if prefix]
     try:
-        found = check(read_vectors(options.file), FORMULAS, only)
+        report = check(read_vectors(options.file), FORMULAS, only)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    differing = [entry.formula for entry in found.differ]
-    for name, count in found.agree.items():
+    differing = [entry.formula for entry in report.differ]
+    for name, count in report.agree.items():
         print(f"{name}: {count} agree" + (f", {n} differ" if (n := differing.count(name)) else ""))
-    for entry in found.differ:
+    for entry in report.differ:
         print(f"{entry.id} differs: expected {entry.expected!r:.300}, found {entry.found!r:.300}")
-    for name, count in found.unknown.items():
+    for name, count in report.unknown.items():
         print(f"{name}: {count} unknown")
     print(
-        f"{sum(found.agree.values())} agree, {len(found.differ)} differ, "
-        f"{sum(found.unknown.values())} are of unknown formulas, {found.left_out} not selected"
+        f"{sum(report.agree.values())} agree, {len(report.differ)} differ, "
+        f"{sum(report.unknown.values())} are of unknown formulas, {report.left_out} not selected"
     )
-    return 0 if found.fine else 1
+    return 0 if report.fine else 1
 
 
 if __name__ == "__main__":

@@ -73,11 +73,11 @@ def _played(one: Mapping[str, Any]) -> Trajectory:
 
 
 def _mode_counts(v: Inputs) -> dict[str, float]:
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for step in range(v["now"] + 1):
         modes = [mode for at, mode in v["events"] if at == step]
-        found = counts_after(found, modes, half_life_steps=v["half_life"])
-    return found
+        counts = counts_after(counts, modes, half_life_steps=v["half_life"])
+    return counts
 
 
 def _mode_weights(v: Inputs) -> Any:

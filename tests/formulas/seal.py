@@ -39,20 +39,20 @@ def _transform(v: Inputs) -> Any:
 
 def _dynamic(v: Inputs) -> Any:
     config = ProfileConfig(**{name: v[name] for name in ("alpha", "beta", "confident")})
-    found, utilities = [], dict(UTILITIES)
+    steps, utilities = [], dict(UTILITIES)
     for window in _windows(v):
         utilities = moved_utilities(utilities, window, config, clip=tuple(v["clip"]))
-        found.append(utilities)
-    return found
+        steps.append(utilities)
+    return steps
 
 
 def _evolve(v: Inputs) -> Any:
     names = ("count", "prevalence", "keep", "reward", "top")
     config = ProfileConfig(**{name: v[name] for name in names})
-    found: list[tuple[str, ...]] = []
+    cues: list[tuple[str, ...]] = []
     for window in _windows(v):
-        found.append(cues_on(window, found[-1] if found else (), config))
-    return found
+        cues.append(cues_on(window, cues[-1] if cues else (), config))
+    return cues
 
 
 def _target(v: Inputs) -> Any:

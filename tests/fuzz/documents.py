@@ -44,7 +44,7 @@ def texts(*right: str) -> SearchStrategy[str]:
 
 def files(*right: str) -> SearchStrategy[bytes]:
     """The same as bytes, of which some are not UTF-8."""
-    text = texts(*right).map(lambda found: found.encode("utf-8", "surrogatepass"))
+    text = texts(*right).map(lambda string: string.encode("utf-8", "surrogatepass"))
     torn = st.tuples(text, st.binary(max_size=4), st.integers(0, 200))
     return text | torn.map(lambda parts: parts[0][: parts[2]] + parts[1] + parts[0][parts[2] :])
 
@@ -78,8 +78,8 @@ def lines(*right: Any) -> SearchStrategy[bytes]:
 def _places(value: Any) -> list[tuple[Any, Any]]:
     """All (container, key) of a JSON value."""
     keys = list(value) if isinstance(value, dict) else range(len(value))
-    found = [(value, key) for key in keys]
+    places = [(value, key) for key in keys]
     for key in keys:
         if isinstance(value[key], (dict, list)):
-            found += _places(value[key])
-    return found
+            places += _places(value[key])
+    return places

@@ -60,7 +60,7 @@ def acted(name: str, n_actions: int, n_tasks: int) -> int:
     tasks = get_benchmark(benchmark).tasks(Split.TRAIN)
     tasks = tasks[:: max(1, len(tasks) // n_tasks)]
     env = make_env(benchmark, **ENVS[name])
-    taken = 0
+    n_steps = 0
 
     @settings(
         max_examples=math.ceil(n_actions / STEPS),
@@ -69,20 +69,20 @@ def acted(name: str, n_actions: int, n_tasks: int) -> int:
     )
     @given(st.data())
     def play(data: st.DataObject) -> None:
-        nonlocal taken
+        nonlocal n_steps
         task = data.draw(st.sampled_from(tasks), label="task")
         begin(env, task)
         for _ in range(STEPS):
             action = data.draw(GRAMMARS[benchmark](env.view), label="action")
             if step(env, action):
                 begin(env, task)
-            taken += 1
+            n_steps += 1
 
     play()
     for task in tasks[:3]:
         assert solves(env, task), f"{task.name}: the reference failed after all that"
     env.close()
-    return taken
+    return n_steps
 
 
 def begin(env: TaskEnv, task: Task) -> None:

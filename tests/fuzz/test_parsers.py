@@ -16,22 +16,22 @@ pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 def read(name: str, n: int, folder: Path) -> None:
     """Feed a reader ``n`` times."""
     reader = READERS[name]
-    told = taken = 0
+    n_errors = n_read = 0
 
     @settings(max_examples=n, database=None, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def feed(data: st.DataObject) -> None:
-        nonlocal told, taken
+        nonlocal n_errors, n_read
         try:
             reader.read(data.draw(reader.fed), folder)
         except reader.errors as error:
-            told += bool(str(error).strip())
+            n_errors += bool(str(error).strip())
         else:
-            taken += 1
+            n_read += 1
 
     feed()
-    assert taken, "nothing of what it was fed was right"
-    assert told or not reader.errors, "nothing of what it was fed was wrong, or it was not told"
+    assert n_read, "nothing of what it was fed was right"
+    assert n_errors or not reader.errors, "nothing of what it was fed was wrong, or it was not told"
 
 
 @pytest.mark.parametrize("name", READERS)

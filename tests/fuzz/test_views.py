@@ -32,7 +32,7 @@ def test_whatever_is_shown_there_are_choices_and_tags(
     name: str, engine: Callable[[str], None]
 ) -> None:
     engine(name)
-    shown(name, 60)
+    ask_for_views(name, 60)
 
 
 @pytest.mark.slow
@@ -42,10 +42,10 @@ def test_whatever_ten_thousand_pages_say_there_are_choices(
     name: str, engine: Callable[[str], None]
 ) -> None:
     engine(name)
-    shown(name, 10_000)
+    ask_for_views(name, 10_000)
 
 
-def shown(name: str, n: int) -> None:
+def ask_for_views(name: str, n: int) -> None:
     """Ask for choices and tags where pages, words and actions are somebody else's."""
     benchmark = get_benchmark(name)
     task = benchmark.tasks(Split.TRAIN)[0]

@@ -53,7 +53,7 @@ from coevo_gym.methods.agentevolver.experience import Experience
 from coevo_gym.methods.agentevolver.experience_studies import Confirmed, Lessons, ModelExperiences
 from coevo_gym.methods.agentevolver.judge import JudgeStudy, ScoreAnswer
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
-from coevo_gym.methods.agentevolver.questioning import phased_agent, told_about
+from coevo_gym.methods.agentevolver.questioning import describe_benchmark, phased_agent
 from coevo_gym.methods.kit import WalkHistory
 from coevo_gym.methods.role_agent.failure_modes import (
     FailureModes,
@@ -185,10 +185,10 @@ class Asks:
 def played(benchmark: str, task: Task, actions: Sequence[str]) -> Trajectory:
     """An agent's rollout."""
     with closing(EnvPool(_envs(benchmark, len(actions)), max_envs=1)) as envs:
-        found = run_one(TrainingEpisode(task, seed=0), ScriptedAgent(actions), envs)
-    assert isinstance(found, Finished)
-    assert isinstance(found.record, Trajectory)
-    return found.record
+        outcome = run_one(TrainingEpisode(task, seed=0), ScriptedAgent(actions), envs)
+    assert isinstance(outcome, Finished)
+    assert isinstance(outcome.record, Trajectory)
+    return outcome.record
 
 
 def _envs(benchmark: str, max_steps: int) -> Any:
@@ -202,7 +202,7 @@ def explored(
     walks: Sequence[Sequence[str]],
     *,
     prompts: str = "coevolve",
-    told: Mapping[str, Any] = FrozenDict(),
+    inputs: Mapping[str, Any] = FrozenDict(),
 ) -> tuple[Plays, Asks, ModelExplorer]:
     """Have the explorer explore a context by these walks; with agentevolver's prompts in phases."""
     agent, advisor = Plays(benchmark, walks), Asks()
@@ -216,7 +216,7 @@ def explored(
         tasks=load_prompt(benchmark).tasks,
         walks=len(walks),
         max_steps=N_ACTIONS,
-        told=told,
+        inputs=inputs,
     )
     explorer.explore([context], [np.random.default_rng(0)])
     return agent, advisor, explorer
@@ -252,29 +252,29 @@ def begun_at(scene: Scene, place: Place) -> Context:
 
 def rendered(scene: Scene) -> dict[str, str]:
     """All prompts of a scene, by name."""
-    benchmark, found = scene.benchmark, dict[str, tuple[Message, ...]]()
+    benchmark, prompts = scene.benchmark, dict[str, tuple[Message, ...]]()
     for number, place in enumerate(scene.places, start=1):
         agent, advisor, _ = explored(benchmark, begun_at(scene, place), place.walks)
-        (found[f"abstract_{number}"],) = advisor.shown["abstract"]
+        (prompts[f"abstract_{number}"],) = advisor.shown["abstract"]
         if number == 1:
-            (found["summary_boundary"],) = advisor.shown["summary"]
-            found["walk_boundary"] = agent.shown[0][2]
-            found["walk_boundary_second"] = agent.shown[1][0]
+            (prompts["summary_boundary"],) = advisor.shown["summary"]
+            prompts["walk_boundary"] = agent.shown[0][2]
+            prompts["walk_boundary_second"] = agent.shown[1][0]
         if number == 2:
-            found["walk_unguided"] = agent.shown[0][-1]
+            prompts["walk_unguided"] = agent.shown[0][-1]
     for kind in ("forgetting", "rare"):
         agent, advisor, _ = explored(benchmark, weak(scene, kind), [scene.failing[:1]])
-        (found[f"summary_{kind}"],) = advisor.shown["summary"]
-        found[f"walk_{kind}"] = agent.shown[0][0]
+        (prompts[f"summary_{kind}"],) = advisor.shown["summary"]
+        prompts[f"walk_{kind}"] = agent.shown[0][0]
     context = weak(scene, "forgetting")
     aimed = Context(kind="target", task=context.task, target=scene.target, known=KNOWN)
-    found["walk_target"] = explored(benchmark, aimed, [scene.failing[:1]])[0].shown[0][0]
-    found |= _of_gates(benchmark, context.task, scene.failing)
-    found |= _of_the_policy(benchmark, context.task, scene.failing)
-    found |= {f"agentevolver_{name}": told for name, told in _of_agentevolver(scene).items()}
-    found |= {f"role_agent_{name}": told for name, told in _of_role_agent(scene).items()}
-    found |= {f"reflexion_{name}": told for name, told in _of_reflexion(scene).items()}
-    return {name: as_text(messages, whole=name == "policy") for name, messages in found.items()}
+    prompts["walk_target"] = explored(benchmark, aimed, [scene.failing[:1]])[0].shown[0][0]
+    prompts |= _of_gates(benchmark, context.task, scene.failing)
+    prompts |= _of_the_policy(benchmark, context.task, scene.failing)
+    prompts |= {f"agentevolver_{name}": prompt for name, prompt in _of_agentevolver(scene).items()}
+    prompts |= {f"role_agent_{name}": prompt for name, prompt in _of_role_agent(scene).items()}
+    prompts |= {f"reflexion_{name}": prompt for name, prompt in _of_reflexion(scene).items()}
+    return {name: as_text(messages, whole=name == "policy") for name, messages in prompts.items()}
 
 
 def _of_gates(benchmark: str, task: Task, failing: Sequence[str]) -> dict[str, tuple[Message, ...]]:
@@ -295,41 +295,43 @@ def _of_agentevolver(scene: Scene) -> dict[str, tuple[Message, ...]]:
     """Return the prompts for finding tasks, judging, labelling and teaching, and the policy's."""
     benchmark, known = scene.benchmark, get_benchmark(scene.benchmark)
     guided, unguided = scene.places[:2]
-    told = told_about(profiled(known).profile, PreferenceSettings())
-    found: dict[str, tuple[Message, ...]] = {}
+    inputs = describe_benchmark(profiled(known).profile, PreferenceSettings())
+    prompts: dict[str, tuple[Message, ...]] = {}
     for place in (guided, unguided):
         start = begun_at(scene, place)
-        agent, asked, _ = explored(benchmark, start, place.walks, prompts="agentevolver", told=told)
+        agent, asked, _ = explored(
+            benchmark, start, place.walks, prompts="agentevolver", inputs=inputs
+        )
         if place.guided:
-            (found["summary"],) = asked.shown["summary"]
-            found["walk_guided"] = agent.shown[1][0]
+            (prompts["summary"],) = asked.shown["summary"]
+            prompts["walk_guided"] = agent.shown[1][0]
         else:
-            (found["abstract"],) = asked.shown["abstract"]
-            found["walk_breadth"], found["walk_depth"] = agent.shown[0][1], agent.shown[0][-1]
+            (prompts["abstract"],) = asked.shown["abstract"]
+            prompts["walk_breadth"], prompts["walk_depth"] = agent.shown[0][1], agent.shown[0][-1]
     task = coevo_gym.tasks(benchmark, "train", scene.subset)[guided.task]
     failed, solved = played(benchmark, task, scene.failing), played(benchmark, task, scene.passing)
     pair = Group("g", task, 2, (failed, solved))
     advisor = Asks()
     analyst = Analyst(advisor, no_scope)
     ModelAttribution(lambda: analyst).examine([pair])
-    found["label_failure"], found["label_success"] = advisor.shown["attribution"]
+    prompts["label_failure"], prompts["label_success"] = advisor.shown["attribution"]
     ModelExperiences(known, lambda: True, lambda: analyst, check=True).examine([pair])
-    (found["experience"],), (found["check"],) = (
+    (prompts["experience"],), (prompts["check"],) = (
         advisor.shown[purpose] for purpose in ("experience", "experience_check")
     )
     evolved = Group("g", task.model_copy(update={"origin": "evolved"}), 1, (failed,))
     for reference in (True, False):
         JudgeStudy(known, lambda: analyst, reference=reference).examine([evolved])
-    found["score"], found["score_without_solution"] = advisor.shown["judge"]
+    prompts["score"], prompts["score_without_solution"] = advisor.shown["judge"]
     pool = ExperiencePool(lambda texts: np.ones((len(texts), 1)), copy=2.0)
     for lesson in LESSONS:
         pool.admit(Experience(**lesson, task_id="", source="pair"))
     for name, asks in (("told", None), ("told_refined", lambda: analyst)):
         coach = ExperienceCoach(pool, group_size=1, share=1.0, analyst=asks)
         ((cue,),) = (one.cues for one in coach.guide([Ticket("t", task, "g", 0)]))
-        found[name] = _first_shown(benchmark, task, scene.failing, cue)
-    (found["refine"],) = advisor.shown["refine"]
-    return found
+        prompts[name] = _first_shown(benchmark, task, scene.failing, cue)
+    (prompts["refine"],) = advisor.shown["refine"]
+    return prompts
 
 
 def _of_role_agent(scene: Scene) -> dict[str, tuple[Message, ...]]:
@@ -366,15 +368,15 @@ def _of_role_agent(scene: Scene) -> dict[str, tuple[Message, ...]]:
     (mode,), (retrieve,) = (advisor.shown[study.kind] for study in (modes, similar))
     env = env_class_of(benchmark)
     ahead = horizon(settings.horizon_share, env.default_max_steps)
-    found = {
+    prompts = {
         "failure_mode": mode,
         "retrieve": retrieve,
         "predict": (prediction_request(ahead, ahead * env.observation_tokens),),
     }
     if load_prompt(benchmark).header.answer == "action":
         ((cue,),) = (one.cues for one in InlineCoach(ahead).guide([Ticket("t", task, "g", 0)]))
-        found["inline"] = _first_shown(benchmark, task, scene.failing, cue)
-    return found
+        prompts["inline"] = _first_shown(benchmark, task, scene.failing, cue)
+    return prompts
 
 
 def _of_reflexion(scene: Scene) -> dict[str, tuple[Message, ...]]:
@@ -396,27 +398,29 @@ def _first_shown(
 ) -> tuple[Message, ...]:
     """Return the policy's prompt for its first action, with a cue."""
     chat = ChatAgent(cast(Any, None), load_prompt(benchmark), ChatConfig(thinking=True))
-    shown = _shown(benchmark, TrainingEpisode(task, seed=0, cues=(cue,)), actions, chat.messages)
-    return shown[0]
+    prompts = _show_messages(
+        benchmark, TrainingEpisode(task, seed=0, cues=(cue,)), actions, chat.messages
+    )
+    return prompts[0]
 
 
-def _shown(
+def _show_messages(
     benchmark: str,
     episode: TrainingEpisode,
     actions: Sequence[str],
     messages: Callable[[View], tuple[Message, ...]],
 ) -> list[tuple[Message, ...]]:
     """Return the policy's prompt for each of its actions."""
-    shown: list[tuple[Message, ...]] = []
+    prompts: list[tuple[Message, ...]] = []
 
     class Keeps(ScriptedAgent):
         def act(self, views: Sequence[View]) -> list[Act]:
-            shown.append(messages(views[0]))
+            prompts.append(messages(views[0]))
             return super().act(views)
 
     with closing(EnvPool(_envs(benchmark, len(actions)), max_envs=1)) as envs:
         run_one(episode, Keeps(actions), envs)
-    return shown
+    return prompts
 
 
 def _of_the_policy(
@@ -430,8 +434,8 @@ def _of_the_policy(
     chat = ChatAgent(cast(Any, None), prompt, ChatConfig(thinking=True))
     plain = TrainingEpisode(task, seed=0)
     by_seal = TrainingEpisode(task, seed=0, cues=interface.cues, interface=interface)
-    found = {
-        name: _shown(benchmark, episode, actions, chat.messages)[:3][-1]
+    prompts = {
+        name: _show_messages(benchmark, episode, actions, chat.messages)[:3][-1]
         for name, episode in (("policy", plain), ("policy_seal", by_seal))
     }
 
@@ -440,8 +444,8 @@ def _of_the_policy(
         asked = (asks_for_notes(conversation, 1), asks_for_room(conversation, 100))
         return tuple(Message("user", text) for text in asked)
 
-    notes, room = _shown(benchmark, plain, actions, remembers)[2]
-    return found | {"notes": (notes,), "room": (room,)}
+    notes, room = _show_messages(benchmark, plain, actions, remembers)[2]
+    return prompts | {"notes": (notes,), "room": (room,)}
 
 
 def as_text(messages: Sequence[Message], *, whole: bool = False) -> str:
@@ -454,18 +458,18 @@ def as_text(messages: Sequence[Message], *, whole: bool = False) -> str:
 _FUNCTION_LINES = re.compile(r'(?:^\{"name": .*"parameters": .*\n)+', re.MULTILINE)
 
 
-def _cut(found: re.Match[str]) -> str:
-    lines = found[0].splitlines(keepends=True)
+def _cut(match: re.Match[str]) -> str:
+    lines = match[0].splitlines(keepends=True)
     left = len(lines) - FUNCTIONS
-    return found[0] if left < 1 else f"{''.join(lines[:FUNCTIONS])}… ({left} more functions)\n"
+    return match[0] if left < 1 else f"{''.join(lines[:FUNCTIONS])}… ({left} more functions)\n"
 
 
 def answers(benchmark: str) -> Mapping[str, Any]:
     """Return a model's answers to the prompts of a benchmark; see ``test_asked.py``."""
-    found: Mapping[str, Any] = json.loads(
+    entries: Mapping[str, Any] = json.loads(
         (FOLDER / benchmark / "answers.json").read_text(encoding="utf-8")
     )
-    return found
+    return entries
 
 
 def with_examples(page: str) -> str:
@@ -473,8 +477,8 @@ def with_examples(page: str) -> str:
 
     def example(mark: re.Match[str]) -> str:
         text = (FOLDER / f"{mark[1]}.txt").read_text(encoding="utf-8")
-        told = f"<details><summary>{mark[1]}</summary>\n\n````text\n{text}````\n\n</details>"
-        return f"<!-- prompt {mark[1]} -->\n{told}\n<!-- end -->"
+        details = f"<details><summary>{mark[1]}</summary>\n\n````text\n{text}````\n\n</details>"
+        return f"<!-- prompt {mark[1]} -->\n{details}\n<!-- end -->"
 
     return _EXAMPLE.sub(example, page)
 

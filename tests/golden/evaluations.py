@@ -35,9 +35,9 @@ def in_a_run(benchmark: str, seed: int) -> list[Row]:
     """Evaluate as training does."""
     assembly = Assembly(_config(benchmark, seed))
     tasks = assembly.tasks_to_evaluate(SPLITS[benchmark])
-    found = assembly.evaluate(assembly.random_agent(), tasks)
-    assert not found.faults
-    return list(map(_row, found.lines))
+    evaluation = assembly.evaluate(assembly.random_agent(), tasks)
+    assert not evaluation.faults
+    return list(map(_row, evaluation.lines))
 
 
 def by_itself(benchmark: str, seed: int) -> list[Row]:
@@ -49,8 +49,8 @@ def by_itself(benchmark: str, seed: int) -> list[Row]:
 
 def stored(benchmark: str) -> dict[str, list[Row]]:
     """What is stored of a benchmark, by seed."""
-    found: dict[str, list[Row]] = json.loads(_file_of(benchmark).read_text(encoding="utf-8"))
-    return found
+    rows: dict[str, list[Row]] = json.loads(_file_of(benchmark).read_text(encoding="utf-8"))
+    return rows
 
 
 def make(benchmarks: Sequence[str]) -> None:

@@ -53,9 +53,9 @@ def _check_stored(scene: str) -> None:
     """Compare the prompts of a scene with its files."""
     again = f"Run `python -m tests.golden.asked {scene}`, and read the difference."
     stored = {path.stem: path.read_text("utf-8") for path in (FOLDER / scene).glob("*.txt")}
-    found = rendered(SCENES[scene])
-    assert found.keys() == stored.keys(), again
-    for name, text in found.items():
+    prompts = rendered(SCENES[scene])
+    assert prompts.keys() == stored.keys(), again
+    for name, text in prompts.items():
         assert text == stored[name], f"{scene}/{name}. {again}"
 
 

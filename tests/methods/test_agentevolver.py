@@ -42,7 +42,7 @@ pytest.importorskip("torch")
 TRAIN = BENCHMARK.tasks(Split.TRAIN)
 
 
-def made(**values: Any) -> Method:
+def make_method(**values: Any) -> Method:
     return agentevolver(AgentEvolverSettings(**values), kit_of(agentevolver, "toy"))
 
 
@@ -58,7 +58,7 @@ class TestAssembly:
         assert_method_contract(agentevolver, benchmark=benchmark)
 
     def test_with_all_of_it(self) -> None:
-        method = made()
+        method = make_method()
         assert method.evolver is not None
         assert method.first_round is None
         assert [study.kind for study in method.studies] == [
@@ -71,15 +71,15 @@ class TestAssembly:
         assert method.curriculum.metrics()["pool_size"] == len(BENCHMARK.tasks(Split.TRAIN))
 
     def test_each_part_can_be_left_out(self) -> None:
-        told = made(questioning=False, attributing=False)
-        assert (told.credit, set(told.memories)) == (None, {"experiences"})
-        labelled = made(questioning=False, navigating=False)
+        method = make_method(questioning=False, attributing=False)
+        assert (method.credit, set(method.memories)) == (None, {"experiences"})
+        labelled = make_method(questioning=False, navigating=False)
         assert (labelled.coach, set(labelled.memories)) == (None, {"attribution"})
-        asking = made(navigating=False, attributing=False, native=False)
+        asking = make_method(navigating=False, attributing=False, native=False)
         assert (asking.coach, asking.credit, asking.studies) == (None, None, ())
         assert asking.first_round is None
         assert asking.curriculum.plan(np.random.default_rng(0)) is not None
-        none = made(questioning=False, navigating=False, attributing=False, native=False)
+        none = make_method(questioning=False, navigating=False, attributing=False, native=False)
         assert (none.coach, none.credit, none.studies) == (None, None, ())
         assert none.first_round is not None
 
@@ -95,7 +95,7 @@ class TestAssembly:
         assert method.coach is not None
 
     def test_without_labels_nothing_is_replayed(self) -> None:
-        method = made(navigating=False, attribution=False)
+        method = make_method(navigating=False, attribution=False)
         assert method.studies == ()
         assert method.credit is not None
         assert method.credit.estimator == AttributionCredit(attribution=False)
@@ -127,7 +127,7 @@ class TestAssembly:
 
     def test_settings_of_the_rule_that_drops_experiences(self) -> None:
         settings = {"drop_groups": 3, "drop_errors": 2.0, "rest_steps": 4}
-        pool = made(**settings).memories["experiences"]
+        pool = make_method(**settings).memories["experiences"]
         assert isinstance(pool, ExperiencePool)
         assert pool._drop_rule == DropRule(3, 2.0, 4)
         assert AgentEvolverSettings(drop_harmful=False).drop_rule is None
@@ -137,15 +137,15 @@ class TestAssembly:
         evolved = [task.model_copy(update={"origin": "evolved"}) for task in TRAIN[4:8]]
 
         def weights(**settings: float) -> list[float]:
-            method = made(**settings)
+            method = make_method(**settings)
             assert isinstance(method.curriculum, PoolCurriculum)
             selector = method.curriculum.selector
             assert isinstance(selector, Mixture)
             selector = type(selector)(selector._lam, selector._ratio)
             selector.added([*native, *evolved])
-            found = selector.weights()
-            assert found is not None
-            return [float(weight) for weight in found / found.sum()]
+            values = selector.weights()
+            assert values is not None
+            return [float(weight) for weight in values / values.sum()]
 
         assert weights() == [0.125] * 8
         assert weights(evolved_share=0.2) == pytest.approx([0.2] * 4 + [0.05] * 4)
@@ -174,16 +174,16 @@ class TestAssembly:
         assert isinstance(pool, ExperiencePool)
         task = BENCHMARK.tasks(Split.TRAIN)[0]
         pool.admit(Experience(when_to_use=task.instruction, content="-", task_id="", source="rule"))
-        found, told = [], []
+        steps, counts = [], []
         for step in range(6):
             if rules.due():  # type: ignore[attr-defined]
-                found.append(step)
+                steps.append(step)
             assert method.coach is not None
             tickets = [Ticket(str(place), task, "g", place) for place in range(4)]
-            told.append(sum(bool(one.cues) for one in method.coach.guide(tickets)))
+            counts.append(sum(bool(one.cues) for one in method.coach.guide(tickets)))
             pool.note(NO_NOTES)
-        assert found == made_in
-        assert told == [0, 0, 2, 2, 2, 2]
+        assert steps == made_in
+        assert counts == [0, 0, 2, 2, 2, 2]
 
 
 def test_its_settings_are_those_of_the_arm() -> None:
@@ -239,8 +239,8 @@ def test_a_run_without_its_parts_is_static_and_one_with_them_is_another(tmp_path
     assert last["memory.attribution.unlike"] == 0.0
     assert {"study_s.attribution", "memory.experiences.success_guided"} <= last.keys()
     cues = cues_of(folder, "agentevolver")
-    told = [cue for task in BENCHMARK.tasks(Split.TRAIN) for cue in cues(task)]
-    cue = told[0]
+    entries = [cue for task in BENCHMARK.tasks(Split.TRAIN) for cue in cues(task)]
+    cue = entries[0]
     assert "These kinds of steps were enough" in cue.text
     assert (cue.place, cue.strip) == ("first", False)
     with pytest.raises(ConfigError, match="The arm 'static' of toy-run has no coach"):
@@ -248,7 +248,9 @@ def test_a_run_without_its_parts_is_static_and_one_with_them_is_another(tmp_path
     page = tmp_path / "pages.html"
     export_pages(Library([str(folder.path)]), page)
     exported, held_out = data_in(page), {task.id for task in BENCHMARK.tasks(Split.VAL)}
-    pages = [json.dumps(whole(told, exported["texts"])) for told in exported["answers"].values()]
+    pages = [
+        json.dumps(whole(entries, exported["texts"])) for entries in exported["answers"].values()
+    ]
     about_held_out = [text for text in pages if any(id in text for id in held_out)]
     assert about_held_out
     assert any("These kinds of steps" in text for text in pages)

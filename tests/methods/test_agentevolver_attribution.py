@@ -99,10 +99,10 @@ class TestTheStudy:
         assert labels_of(notes, "g", 0, 3) == [1, -1, 1]
 
     def test_another_score_than_the_episode_s_gives_no_labels(self) -> None:
-        found = Attribution(Shelf()).examine([group(went("take 7", "fail", "end", score=1.0))])
-        (note,) = found.notes
+        findings = Attribution(Shelf()).examine([group(went("take 7", "fail", "end", score=1.0))])
+        (note,) = findings.notes
         assert (note.label, note.step, note.evidence["labels"]) == ("unlike", -1, (0, 0, 0))
-        assert found.env_steps == 3
+        assert findings.env_steps == 3
 
     def test_lost_episodes_have_no_notes(self) -> None:
         lost = went("take 12", "end", end=EndReason.WORKER_LOST)
@@ -120,9 +120,9 @@ class TestTheStudy:
                     raise EnvBackendError("the engine is gone")
                 return super().replay(task, actions)
 
-        found = Attribution(Broken()).examine([group(went("think", "take 12", "end"))])
-        (note,) = found.notes
-        assert (note.label, note.evidence["labels"], found.env_steps) == ("fault", (0, 0, 0), 3)
+        findings = Attribution(Broken()).examine([group(went("think", "take 12", "end"))])
+        (note,) = findings.notes
+        assert (note.label, note.evidence["labels"], findings.env_steps) == ("fault", (0, 0, 0), 3)
 
     def test_what_it_costs_is_counted(self) -> None:
         shelf = Shelf()
@@ -138,10 +138,10 @@ class TestTheStudy:
         short, long = went("take 12", "end"), went("think", "take 12", "end")
         groups = [group(long, id="long"), group(short, id="a"), group(short, id="b")]
         shelf = Shelf()
-        found = Attribution(shelf, max_replays=10).examine(groups)
-        wholes = [(note.group_id, note.label) for note in found.notes if note.step < 0]
+        findings = Attribution(shelf, max_replays=10).examine(groups)
+        wholes = [(note.group_id, note.label) for note in findings.notes if note.step < 0]
         assert wholes == [("long", "left_out"), ("a", "examined"), ("b", "examined")]
-        assert found.env_steps == shelf.steps
+        assert findings.env_steps == shelf.steps
         assert Attribution(shelf, max_replays=0).examine(groups).env_steps == 0
 
     def test_notes(self) -> None:
@@ -180,9 +180,9 @@ def labelled(benchmark: str, env: TaskEnv, actions: Sequence[str]) -> list[int]:
 
     done = played(env, env.task, actions)
     assert done.success
-    found = Attribution(get_benchmark(benchmark)).examine([group(done, task=env.task)])
-    assert found.notes[0].label == "examined"
-    return labels_of(Notes(found.notes), "g", 0, len(actions))
+    findings = Attribution(get_benchmark(benchmark)).examine([group(done, task=env.task)])
+    assert findings.notes[0].label == "examined"
+    return labels_of(Notes(findings.notes), "g", 0, len(actions))
 
 
 class TestStepsForKnowledge:
@@ -201,15 +201,15 @@ class TestStepsForKnowledge:
         env = make_env("bfcl", "bfcl/multi_turn_base_4")
         first, *rest = env.task.solution
         extra = "[ls(a=True)]", "[pwd()]"
-        found = labelled("bfcl", env, (first, *extra, *rest))
-        assert found == [1, -1, 0, *[1] * len(rest)]
+        actual = labelled("bfcl", env, (first, *extra, *rest))
+        assert actual == [1, -1, 0, *[1] * len(rest)]
 
     @pytest.mark.skipif(bool(needs.alfworld()), reason=needs.alfworld())
     def test_alfworld(self) -> None:
         env = make_env("alfworld")
         first, *rest = env.task.solution
-        found = labelled("alfworld", env, (*KNOWLEDGE["alfworld"], first, *rest))
-        assert found == [0, 0, *[1] * (len(rest) + 1)]
+        actual = labelled("alfworld", env, (*KNOWLEDGE["alfworld"], first, *rest))
+        assert actual == [0, 0, *[1] * (len(rest) + 1)]
 
     @pytest.mark.slow
     @pytest.mark.skipif(bool(needs.isolation()), reason=needs.isolation())
@@ -217,8 +217,8 @@ class TestStepsForKnowledge:
     def test_appworld(self) -> None:
         env = make_env("appworld")
         actions = [f"```python\n{code}\n```" for code in KNOWLEDGE["appworld"]]
-        found = labelled("appworld", env, (*actions, *env.task.solution))
-        assert found == [0, 0, *[1] * len(env.task.solution)]
+        actual = labelled("appworld", env, (*actions, *env.task.solution))
+        assert actual == [0, 0, *[1] * len(env.task.solution)]
 
 
 def note(index: int, step: int, value: float) -> Note:
@@ -273,8 +273,8 @@ class TestTheCredit:
         whole = [went("a", "b"), went("a", score=0.0)]
         notes = Notes([note(2, 0, -1.0), note(0, 0, 1.0), note(1, 0, -1.0)])
         for credit in (AttributionCredit(), AttributionCredit(scheme="allocation")):
-            ((*kept, gone),) = credit([group(*whole, lost)], notes)
-            assert [kept] == credit([group(*whole)], notes)
+            ((*rest, gone),) = credit([group(*whole, lost)], notes)
+            assert [rest] == credit([group(*whole)], notes)
             assert gone == [0.0, 0.0]
 
     def test_the_outcome_is_the_learner_s(self) -> None:

@@ -19,7 +19,7 @@ from coevo_gym.methods.agentevolver.experience import UNMEASURED, DropRule, Usef
 from coevo_gym.methods.agentevolver.judge import judge_score
 from coevo_gym.methods.agentevolver.questioning import mixture
 from coevo_gym.methods.agentevolver.replays import eliminated
-from tests.formulas.agentevolver import AGENTEVOLVER, shown
+from tests.formulas.agentevolver import AGENTEVOLVER, visible_observations
 from tests.formulas.by_name import FORMULAS, equal
 
 JUDGED = {"alpha": 0.1, "length_norm": False, "attribution": True, "outcome": True}
@@ -133,11 +133,11 @@ NUMBERS: list[tuple[str, dict[str, Any], Any]] = [
 def test_numbers(name: str, inputs: dict[str, Any], expected: Any) -> None:
     if name == "exp.selective_boost":
         pytest.importorskip("torch")
-    found = FORMULAS[name](inputs)
+    actual = FORMULAS[name](inputs)
     if name == "adca.allocation":  # eps in the root moves what is computed by hand a little
-        assert found == [pytest.approx(row, abs=1e-6) for row in expected]
+        assert actual == [pytest.approx(row, abs=1e-6) for row in expected]
     else:
-        assert equal(found, expected), found
+        assert equal(actual, expected), actual
 
 
 def test_every_formula_has_its_name_and_numbers() -> None:
@@ -150,39 +150,39 @@ groups = st.lists(st.tuples(labels, st.sampled_from([0.0, 0.5, 1.0]), st.boolean
 Drawn = list[tuple[list[int], float, bool]]
 
 
-def parts(drawn: Drawn) -> tuple[list[list[int]], list[float], list[bool]]:
-    return [row for row, *_ in drawn], [reward for _, reward, _ in drawn], [v for *_, v in drawn]
+def parts(sample: Drawn) -> tuple[list[list[int]], list[float], list[bool]]:
+    return [row for row, *_ in sample], [reward for _, reward, _ in sample], [v for *_, v in sample]
 
 
 @given(groups, st.booleans())
-def test_lost_trajectories_get_nothing_and_change_nothing(drawn: Drawn, by_sign: bool) -> None:
+def test_lost_trajectories_get_nothing_and_change_nothing(sample: Drawn, by_sign: bool) -> None:
     judge: Any = allocated if by_sign else attributed
-    rows, rewards, valid = parts(drawn)
-    found = judge(rows, rewards, valid)
-    kept_rows, kept_rewards, _ = parts([one for one in drawn if one[2]])
-    assert [row for row, one in zip(found, valid, strict=True) if one] == judge(
+    rows, rewards, valid = parts(sample)
+    advantages = judge(rows, rewards, valid)
+    kept_rows, kept_rewards, _ = parts([one for one in sample if one[2]])
+    assert [row for row, one in zip(advantages, valid, strict=True) if one] == judge(
         kept_rows, kept_rewards
     )
-    assert all(not any(row) for row, one in zip(found, valid, strict=True) if not one)
-    assert [len(row) for row in found] == [len(row) for row in rows]
-    assert all(map(math.isfinite, (a for row in found for a in row)))
+    assert all(not any(row) for row, one in zip(advantages, valid, strict=True) if not one)
+    assert [len(row) for row in advantages] == [len(row) for row in rows]
+    assert all(map(math.isfinite, (a for row in advantages for a in row)))
 
 
 @given(groups)
-def test_without_attribution_all_steps_get_the_standardised_outcome(drawn: Drawn) -> None:
-    rows, rewards, _ = parts(drawn)
-    found = attributed(rows, rewards, attribution=False)
-    assert found == attributed([[0] * len(row) for row in rows], rewards)
-    firsts = [row[0] for row in found]
-    assert all(row == [first] * len(row) for row, first in zip(found, firsts, strict=True))
+def test_without_attribution_all_steps_get_the_standardised_outcome(sample: Drawn) -> None:
+    rows, rewards, _ = parts(sample)
+    advantages = attributed(rows, rewards, attribution=False)
+    assert advantages == attributed([[0] * len(row) for row in rows], rewards)
+    firsts = [row[0] for row in advantages]
+    assert all(row == [first] * len(row) for row, first in zip(advantages, firsts, strict=True))
     assert math.fsum(firsts) == pytest.approx(0.0, abs=1e-6)
     order = sorted(range(len(rewards)), key=rewards.__getitem__)
     assert sorted(firsts) == pytest.approx([firsts[place] for place in order])
 
 
 @given(groups)
-def test_attribution_and_outcome_add_up(drawn: Drawn) -> None:
-    rows, rewards, _ = parts(drawn)
+def test_attribution_and_outcome_add_up(sample: Drawn) -> None:
+    rows, rewards, _ = parts(sample)
     whole = attributed(rows, rewards, alpha=0.3)
     alone = attributed(rows, rewards, attribution=False)
     labelled = attributed(rows, rewards, alpha=0.3, outcome=False)
@@ -197,7 +197,7 @@ ways = st.lists(
 
 @given(ways, st.integers(1, 6), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 5)))
 def test_what_is_kept_scores_as_much_and_no_less_would_do(
-    ways: list[tuple[float, set[int]]], n: int, errors: set[int], kept: set[int]
+    ways: list[tuple[float, set[int]]], n: int, errors: set[int], essential: set[int]
 ) -> None:
     tried: list[tuple[int, ...]] = []
 
@@ -205,16 +205,16 @@ def test_what_is_kept_scores_as_much_and_no_less_would_do(
         tried.append(tuple(steps))
         return max((worth for worth, way in ways if way <= {*steps}), default=0.0)
 
-    found = eliminated(score, n, keep=lambda step, later: step in kept, errors=errors)
+    marks = eliminated(score, n, keep=lambda step, later: step in essential, errors=errors)
     assert len(tried) <= n + 1
     whole = score(range(n))
-    good = [step for step in range(n) if found[step] > 0]
+    good = [step for step in range(n) if marks[step] > 0]
     if not whole:
-        assert found == [-1 if step in errors else 0 for step in range(n)]
+        assert marks == [-1 if step in errors else 0 for step in range(n)]
         return
     assert score(good) == whole
-    assert {*range(n)} & kept <= {*good}
-    for step in {*good} - kept:
+    assert {*range(n)} & essential <= {*good}
+    for step in {*good} - essential:
         assert score([one for one in good if one != step]) < whole
 
 
@@ -231,11 +231,11 @@ def test_a_step_is_kept_for_the_later_ones_that_are_kept() -> None:
 
 @given(st.integers(1, 40), st.floats(0.0, 1.0))
 def test_places_are_as_many_as_asked_and_spread(size: int, share: float) -> None:
-    found = places(size, share)
-    assert len(found) == math.floor(size * share + 1e-9)
-    gaps = {later - first for first, later in pairwise(found)}
+    indices = places(size, share)
+    assert len(indices) == math.floor(size * share + 1e-9)
+    gaps = {later - first for first, later in pairwise(indices)}
     assert max(gaps, default=0) - min(gaps, default=0) <= 1
-    assert not found or found[-1] == size - 1
+    assert not indices or indices[-1] == size - 1
 
 
 @given(st.lists(st.floats(-1.0, 1.0), max_size=20), st.floats(0.0, 1.0))
@@ -263,9 +263,9 @@ def test_what_helps_stays_and_what_harms_goes(
     """Four of eight rollouts are told; the success rate of the others is drawn from [0, 1]."""
     rng, rule, walks = np.random.default_rng(7), DropRule(), 2_000
     free = rng.random((walks, groups if varied else 1)) * np.ones((1, groups))
-    told = np.clip(free + effect, 0.0, 1.0)
-    differences = (rng.binomial(4, told) - rng.binomial(4, free)) / 4
-    held = 0
+    rates = np.clip(free + effect, 0.0, 1.0)
+    differences = (rng.binomial(4, rates) - rng.binomial(4, free)) / 4
+    count = 0
     for walk in differences.tolist():
         use = UNMEASURED
         for difference in walk:
@@ -273,41 +273,41 @@ def test_what_helps_stays_and_what_harms_goes(
             if rule.drops(use):
                 break
         else:
-            held += 1
-    assert least <= held / walks <= most
+            count += 1
+    assert least <= count / walks <= most
 
 
 @given(st.integers(0, 60), st.integers(0, 5), st.integers(1, 30))
 def test_an_explorer_sees_the_present_and_at_most_a_window(step: int, n_b: int, n_d: int) -> None:
-    found = shown(step, n_b, n_d)
-    assert found[-1] == step
-    assert len(found) == (step + 1 if step < n_b else min(n_d, step + 1))
+    steps = visible_observations(step, n_b, n_d)
+    assert steps[-1] == step
+    assert len(steps) == (step + 1 if step < n_b else min(n_d, step + 1))
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.floats(0, 1), st.floats(0, 2), st.booleans())
 def test_a_mixture_weighs_each_part(
     native: int, evolved: int, lam: float, ratio: float, use: bool
 ) -> None:
-    found = mixture(native, evolved, lam=lam, ratio=ratio, use_native=use)
-    assert found.n_evolved <= min(evolved, native * ratio)
-    assert found.n_native * found.native_weight == pytest.approx((1 - lam) * (found.n_native > 0))
-    assert found.n_evolved * found.evolved_weight == pytest.approx(lam * (found.n_evolved > 0))
+    mix = mixture(native, evolved, lam=lam, ratio=ratio, use_native=use)
+    assert mix.n_evolved <= min(evolved, native * ratio)
+    assert mix.n_native * mix.native_weight == pytest.approx((1 - lam) * (mix.n_native > 0))
+    assert mix.n_evolved * mix.evolved_weight == pytest.approx(lam * (mix.n_evolved > 0))
 
 
 @given(st.none() | st.floats(-10, 110), st.booleans(), st.booleans(), st.booleans())
 def test_a_verdict_is_a_reward_or_none(
     score: float | None, relevant: bool, looped: bool, achieved: bool
 ) -> None:
-    found = judge_score(score, relevant=relevant, looped=looped, achieved=achieved)
+    reward = judge_score(score, relevant=relevant, looped=looped, achieved=achieved)
     if not relevant:
-        assert found == 0.0
-    elif found is not None:
-        assert 0.0 <= found <= (0.2 if looped else 1.0)
+        assert reward == 0.0
+    elif reward is not None:
+        assert 0.0 <= reward <= (0.2 if looped else 1.0)
         assert achieved is (score is not None and score >= 60)
 
 
 @pytest.mark.parametrize("judge", [attributed, allocated])
 def test_a_trajectory_without_steps_has_no_advantages_and_harms_no_other(judge: Any) -> None:
-    found = judge([[1, -1], [-1, 1], []], [1.0, 0.0, 0.0])
-    assert found[2] == []
-    assert [len(row) for row in found[:2]] == [2, 2]
+    advantages = judge([[1, -1], [-1, 1], []], [1.0, 0.0, 0.0])
+    assert advantages[2] == []
+    assert [len(row) for row in advantages[:2]] == [2, 2]

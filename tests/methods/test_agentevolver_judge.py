@@ -41,15 +41,15 @@ NATIVE = TRAIN[1]
 
 
 def answer(score: float | None, *, achieved: bool = True, **fields: Any) -> str:
-    said = {"reason": "Step 1.", "relevant": True, "looped": False, "achieved": achieved}
-    return json.dumps({**said, "score": score, **fields})
+    defaults = {"reason": "Step 1.", "relevant": True, "looped": False, "achieved": achieved}
+    return json.dumps({**defaults, "score": score, **fields})
 
 
 def judged(
     policy: Any, groups: Sequence[Group], *, caps: Caps | None = None, **settings: Any
 ) -> Notes:
-    made, _ = analyst(policy, caps=caps)
-    return Notes(JudgeStudy(BENCHMARK, made, **settings).examine(groups).notes)
+    advisor, _ = analyst(policy, caps=caps)
+    return Notes(JudgeStudy(BENCHMARK, advisor, **settings).examine(groups).notes)
 
 
 def says(*answers: str) -> ScriptedPolicy:
@@ -92,7 +92,7 @@ class TestStudy:
         assert ("(left out)" in text) is ended
 
     @pytest.mark.parametrize(
-        ("said", "value"),
+        ("reply", "value"),
         [
             (answer(90, looped=True), 0.2),
             (answer(None, relevant=False, achieved=False), 0.0),
@@ -102,8 +102,10 @@ class TestStudy:
             ("no JSON", None),
         ],
     )
-    def test_an_answer_is_worth_what_the_formula_says(self, said: str, value: float | None) -> None:
-        (note,) = judged(says(said), [group([1.0], EVOLVED)])
+    def test_an_answer_is_worth_what_the_formula_says(
+        self, reply: str, value: float | None
+    ) -> None:
+        (note,) = judged(says(reply), [group([1.0], EVOLVED)])
         assert note.label == (NO_VERDICT if value is None else JUDGED)
         assert note.value == (value or 0.0)
 
@@ -137,30 +139,30 @@ class TestCredit:
     def test_no_verdict_is_zero_and_in_no_mean(self) -> None:
         whole = group([0.0, 0.0, 1.0], EVOLVED)
         notes = judged(says(answer(90), answer(50), answer(10, achieved=False)), [whole])
-        (found,) = judged_reward(GroupRelative())([whole], notes)
+        (advantages,) = judged_reward(GroupRelative())([whole], notes)
         first, last = relative_to_group([0.9, 0.1])
-        assert found == [first, 0.0, last]
+        assert advantages == [first, 0.0, last]
 
     def test_labels_and_verdicts_go_together(self) -> None:
         whole = group([0.0, 0.0, 1.0], EVOLVED)
         notes = judged(says(answer(90), answer(50), answer(10, achieved=False)), [whole])
-        (found,) = judged_reward(AttributionCredit())([whole], notes)
-        assert found[1] == [0.0, 0.0]
-        assert found[0] == pytest.approx([1.0, 1.0], abs=1e-6)
-        assert found[2] == pytest.approx([-1.0, -1.0], abs=1e-6)
+        (advantages,) = judged_reward(AttributionCredit())([whole], notes)
+        assert advantages[1] == [0.0, 0.0]
+        assert advantages[0] == pytest.approx([1.0, 1.0], abs=1e-6)
+        assert advantages[2] == pytest.approx([-1.0, -1.0], abs=1e-6)
 
     @pytest.mark.parametrize("of", ["success", "score"])
     @pytest.mark.parametrize(
-        "made", [GroupRelative, LeaveOneOut, lambda outcome: StateGrouped(outcome=outcome)]
+        "estimator", [GroupRelative, LeaveOneOut, lambda outcome: StateGrouped(outcome=outcome)]
     )
-    def test_native_tasks_keep_their_rewards(self, made: Any, of: Any) -> None:
+    def test_native_tasks_keep_their_rewards(self, estimator: Any, of: Any) -> None:
         groups = [group([1.0, 0.5, 0.25], NATIVE)]
-        plain = made(outcome=Outcome(of))
+        plain = estimator(outcome=Outcome(of))
         assert judged_reward(plain)(groups, NO_NOTES) == plain(groups, NO_NOTES)
 
     def test_without_notes_nothing_is_learned_from_evolved_tasks(self) -> None:
-        (found,) = judged_reward(GroupRelative())([group([1.0, 0.0], EVOLVED)], NO_NOTES)
-        assert found == [0.0, 0.0]
+        (advantages,) = judged_reward(GroupRelative())([group([1.0, 0.0], EVOLVED)], NO_NOTES)
+        assert advantages == [0.0, 0.0]
 
     def test_an_unknown_estimator_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"does not work with function.*verifier"):
@@ -169,9 +171,9 @@ class TestCredit:
 
 def test_the_record_says_how_often_the_judge_agrees() -> None:
     groups = [group([1.0, 1.0, 0.0, 0.0], EVOLVED)]
-    said = [answer(90), answer(10, achieved=False), answer(80), answer(50)]
+    answers = [answer(90), answer(10, achieved=False), answer(80), answer(50)]
     record = JudgeRecord()
-    record.note(judged(says(*said), groups))
+    record.note(judged(says(*answers), groups))
     assert record.metrics() == {
         "judged": 0.75, "reward": pytest.approx(0.6), "agreement": pytest.approx(1 / 3)
     }  # fmt: skip

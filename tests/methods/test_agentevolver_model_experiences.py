@@ -16,7 +16,7 @@ from coevo_gym.core.spend import Caps
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.curricula.guiding import Guiding
-from coevo_gym.methods.agentevolver.coach import ExperienceCoach, told_ids
+from coevo_gym.methods.agentevolver.coach import ExperienceCoach, experience_ids
 from coevo_gym.methods.agentevolver.experience import Experience
 from coevo_gym.methods.agentevolver.experience_studies import (
     UNCONFIRMED,
@@ -58,7 +58,7 @@ def answer(*lessons: Any) -> str:
     return json.dumps({"lessons": lessons})
 
 
-def written(
+def write_experiences(
     policy: Any, *groups: Group, benchmark: ToyBenchmark = BENCHMARK, **keywords: Any
 ) -> tuple[Note, ...]:
     asks, _ = analyst(policy)
@@ -82,8 +82,8 @@ class TestBatches:
     def test_pairs_come_first(
         self, outcomes: str, most: int, expected: list[tuple[str, tuple[int, ...]]]
     ) -> None:
-        found = batches(group(*[went(outcome == "1") for outcome in outcomes]), most)
-        assert [(batch.source, batch.indices) for batch in found] == expected
+        actual = batches(group(*[went(outcome == "1") for outcome in outcomes]), most)
+        assert [(batch.source, batch.indices) for batch in actual] == expected
 
     def test_lost_ones_are_skipped(self) -> None:
         (batch,) = batches(group(went(True), went(False, end=EndReason.WORKER_LOST), went(True)))
@@ -101,8 +101,8 @@ class TestTheStudy:
         assert (note.kind, note.label, note.index, note.source) == (
             "experience", "offered", 1, "model"
         )  # fmt: skip
-        made = Experience.model_validate(dict(note.evidence))
-        assert made == Experience(
+        lesson = Experience.model_validate(dict(note.evidence))
+        assert lesson == Experience(
             when_to_use=LESSON["when"],
             content=LESSON["advice"],
             task_id=TRAIN[0].id,
@@ -111,12 +111,12 @@ class TestTheStudy:
         assert findings.usage == meter.usage("study-experience-g")
         pool = pool_of()
         Guiding(memories={"pool": pool}).note([note])  # type: ignore[arg-type]
-        assert pool.usefulness(made.id) is not None
+        assert pool.usefulness(lesson.id) is not None
 
     def test_it_is_shown_attempts_and_nothing_of_the_truth(self) -> None:
         policy = says(answer())
         secret = replace(went(True, "press red"), report={"secret": "s3cr3t"})
-        assert written(policy, group(went(False, "done"), secret)) == ()
+        assert write_experiences(policy, group(went(False, "done"), secret)) == ()
         (asked,) = policy.asked
         text = "\n".join(message.content for message in asked.messages)
         assert TRAIN[0].instruction in text
@@ -130,26 +130,26 @@ class TestTheStudy:
     def test_eight_long_attempts_share_the_room(self) -> None:
         long = went(True, *["look" + "y" * 4_000] * 30)
         policy = says(answer())
-        written(policy, group(*[long] * 8))
+        write_experiences(policy, group(*[long] * 8))
         text = policy.asked[0].messages[-1].content
         assert text.count("== Attempt") == 8
         assert len(text) < 66_000
         assert "are left out" in text
 
     @pytest.mark.parametrize(
-        "said",
+        "reply",
         [
             "", "Press harder.", '{"lessons": "press"}', '{"lessons": [1, null, "press", []]}',
             answer({"when": "always"}, {"when": "", "advice": "x"}, {"when": 1, "advice": 2}),
             "x" * 1_000_000,
         ],
     )  # fmt: skip
-    def test_what_cannot_be_used_is_no_experience(self, said: str) -> None:
-        assert written(says(said), group(went(True))) == ()
+    def test_what_cannot_be_used_is_no_experience(self, reply: str) -> None:
+        assert write_experiences(says(reply), group(went(True))) == ()
 
     def test_at_most_three_and_none_twice(self) -> None:
         lessons = [LESSON, LESSON, *({**LESSON, "advice": f"Do {n}."} for n in range(5))]
-        notes = written(says(answer(*lessons)), group(went(True)))
+        notes = write_experiences(says(answer(*lessons)), group(went(True)))
         assert [note.evidence["content"] for note in notes] == [
             LESSON["advice"], "Do 0.", "Do 1."
         ]  # fmt: skip
@@ -161,7 +161,7 @@ class TestTheStudy:
         assert study.examine([group(went(True))]) == ((), {}, 0)
         assert policy.asked == []
         lost = group(went(False, end=EndReason.WORKER_LOST))
-        assert written(policy, lost) == ()
+        assert write_experiences(policy, lost) == ()
         assert policy.asked == []
 
     def test_groups_with_both_outcomes_are_asked_about_first(self) -> None:
@@ -170,7 +170,7 @@ class TestTheStudy:
             group(went(True), task=TRAIN[1], id="b"),
             group(went(True), went(False), task=TRAIN[2], id="c"),
         ]
-        notes = written(says(answer(LESSON)), *groups, most=2)
+        notes = write_experiences(says(answer(LESSON)), *groups, most=2)
         assert [(note.group_id, note.evidence["source"]) for note in notes] == [
             ("c", "pair"), ("b", "success")
         ]  # fmt: skip
@@ -182,19 +182,19 @@ class TestTheStudy:
         assert [note.group_id for note in notes] == ["g"]
 
     def test_a_study_that_is_repeated_asks_nothing(self) -> None:
-        store, found = Answers(), []
+        store, runs = Answers(), []
         for policy in (says(answer(LESSON), '{"confirmed": [1]}'), says("never asked")):
             asks, _ = analyst(policy, store=store)
             study = ModelExperiences(BENCHMARK, lambda: True, asks, check=True)
-            found.append(study.examine([group(went(True))]).notes)
-        assert found[0] == found[1]
-        assert found[0][0].label == "offered"
+            runs.append(study.examine([group(went(True))]).notes)
+        assert runs[0] == runs[1]
+        assert runs[0][0].label == "offered"
 
     def test_hostile_answers_are_no_exception(self) -> None:
         for seed in range(20):
             policy = HostilePolicy(seed, says(answer(LESSON)))
             groups = [group(went(True), task=TRAIN[n], id=f"g{n}") for n in range(6)]
-            assert len(written(policy, *groups, check=True)) <= 18
+            assert len(write_experiences(policy, *groups, check=True)) <= 18
 
 
 class Answered(ToyBenchmark):
@@ -214,9 +214,9 @@ class TestRefusals:
     def test_an_experience_that_gives_its_task_away(self, advice: str, why: str) -> None:
         solution = ("press red", "press green", "press blue", "done")
         task = TRAIN[0].model_copy(update={"solution": solution})
-        shown = replace(went(True), last_observation="Order 48213.")
-        said = answer({**LESSON, "advice": advice}, LESSON)
-        notes = written(says(said), group(shown, task=task), benchmark=Answered())
+        trajectory = replace(went(True), last_observation="Order 48213.")
+        reply = answer({**LESSON, "advice": advice}, LESSON)
+        notes = write_experiences(says(reply), group(trajectory, task=task), benchmark=Answered())
         assert [note.label for note in notes] == ["refused", "offered"]
         assert why in notes[0].evidence["why"]
         assert advice not in json.dumps(notes[0].model_dump(mode="json"))
@@ -234,9 +234,9 @@ class TestRefusals:
         self, verdict: str, labels: list[str]
     ) -> None:
         leaks = {**LESSON, "advice": "Play Low Tide."}
-        said = answer(leaks, LESSON, {**LESSON, "advice": "Look at the board first."})
-        policy = ScriptedPolicy([("The lessons:", verdict), ("", said)])
-        notes = written(policy, group(went(True)), benchmark=Answered(), check=True)
+        reply = answer(leaks, LESSON, {**LESSON, "advice": "Look at the board first."})
+        policy = ScriptedPolicy([("The lessons:", verdict), ("", reply)])
+        notes = write_experiences(policy, group(went(True)), benchmark=Answered(), check=True)
         assert [note.label for note in notes] == labels
         assert {note.evidence["why"] for note in notes[1:] if note.label == "refused"} <= {
             UNCONFIRMED
@@ -247,7 +247,7 @@ class TestRefusals:
 
     def test_without_experiences_there_is_no_check(self) -> None:
         policy = says(answer())
-        written(policy, group(went(True)), check=True)
+        write_experiences(policy, group(went(True)), check=True)
         assert len(policy.asked) == 1
 
 
@@ -260,31 +260,31 @@ class TestRefine:
     SECOND = experience(f"{TRAIN[0].instruction} and more of it soon", "B.")
 
     def guidance(
-        self, said: str, *, task: Task = TRAIN[0], n: int = 4
+        self, reply: str, *, task: Task = TRAIN[0], n: int = 4
     ) -> tuple[Sequence[Guidance], ScriptedPolicy]:
-        policy = says(said)
+        policy = says(reply)
         asks, _ = analyst(policy)
         coach = ExperienceCoach(pool_of(self.FIRST, self.SECOND), group_size=4, analyst=asks)
         return coach.guide(tickets(task, n)), policy
 
     def test_one_question_for_the_guided_rollouts_of_a_group(self) -> None:
-        found, policy = self.guidance(refined(2, 1))
-        assert [len(one.cues) for one in found] == [0, 1, 0, 1]
-        (cue,) = found[1].cues
+        guidance, policy = self.guidance(refined(2, 1))
+        assert [len(one.cues) for one in guidance] == [0, 1, 0, 1]
+        (cue,) = guidance[1].cues
         assert "Press red first." in cue.text
         assert "A." not in cue.text
         assert (cue.place, cue.strip) == ("first", True)
-        assert told_ids([cue.id]) == (self.SECOND.id, self.FIRST.id)
-        assert found[3] == found[1]
+        assert experience_ids([cue.id]) == (self.SECOND.id, self.FIRST.id)
+        assert guidance[3] == guidance[1]
         (asked,) = policy.asked
         text = asked.messages[-1].content
         assert text.index("A.") < text.index("B.")
         assert TRAIN[0].instruction in text
 
-    @pytest.mark.parametrize("said", ["", "x" * 1_000_000, refined(7), refined(1, advice=" ")])
-    def test_without_a_usable_answer_they_are_told_as_they_are(self, said: str) -> None:
+    @pytest.mark.parametrize("reply", ["", "x" * 1_000_000, refined(7), refined(1, advice=" ")])
+    def test_without_a_usable_answer_they_are_told_as_they_are(self, reply: str) -> None:
         plain = ExperienceCoach(pool_of(self.FIRST, self.SECOND), group_size=4)
-        assert self.guidance(said)[0] == plain.guide(tickets(TRAIN[0]))
+        assert self.guidance(reply)[0] == plain.guide(tickets(TRAIN[0]))
 
     def test_if_none_fits_nothing_is_told(self) -> None:
         assert [*self.guidance(refined(advice=""))[0]] == [Guidance()] * 4
@@ -314,14 +314,14 @@ class TestRefine:
         again = ExperienceCoach(pool, group_size=4, analyst=asks)
         assert again.guide(tickets(TRAIN[0])[3:]) == first[3:]
         pool.note(NO_NOTES)
-        told = coach.guide(tickets(TRAIN[0]))
-        assert told_ids(told[1].cues[0].id.split()) == (self.SECOND.id,)
+        guidance = coach.guide(tickets(TRAIN[0]))
+        assert experience_ids(guidance[1].cues[0].id.split()) == (self.SECOND.id,)
 
     def test_beyond_the_maximum_they_are_told_as_they_are(self) -> None:
         policy = says(refined(1))
         asks, _ = analyst(policy)
-        made = [experience(task.instruction) for task in TRAIN[:3]]
-        pool = pool_of(*made, copy=2.0)
+        lessons = [experience(task.instruction) for task in TRAIN[:3]]
+        pool = pool_of(*lessons, copy=2.0)
         coach = ExperienceCoach(pool, group_size=1, share=1.0, analyst=asks, most=2)
         several = [Ticket(str(n), task, str(n), 0) for n, task in enumerate(TRAIN[:3])]
         texts = [guidance.cues[0].text for guidance in coach.guide(several)]

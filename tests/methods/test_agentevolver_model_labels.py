@@ -64,9 +64,9 @@ def examined(policy: Any, *groups: Group, **keywords: Any) -> tuple[Note, ...]:
     return study.examine(groups).notes
 
 
-def labels(said: str, n_steps: int = 3) -> list[int]:
+def labels(reply: str, n_steps: int = 3) -> list[int]:
     """Labels of an episode with so many steps, if the model says this."""
-    notes = examined(says(said), group(went(*["look"] * n_steps)))
+    notes = examined(says(reply), group(went(*["look"] * n_steps)))
     return labels_of(Notes(notes), "g", 0, n_steps)
 
 
@@ -102,9 +102,9 @@ class TestLines:
         st.integers(0, 5),
     )
     def test_anything_else_is_ignored(self, lines: list[Any], n_steps: int) -> None:
-        found = labels_in(lines, n_steps)
-        assert len(found) == n_steps
-        assert set(found) <= {-1, 0, 1}
+        marks = labels_in(lines, n_steps)
+        assert len(marks) == n_steps
+        assert set(marks) <= {-1, 0, 1}
 
 
 class TestTheStudy:
@@ -140,11 +140,11 @@ class TestTheStudy:
         assert json.dumps(list(TRAIN[0].solution)) not in first
 
     @pytest.mark.parametrize(
-        "said",
+        "reply",
         ["", "good, bad, good", '{"steps": []}', '{"steps": "good"}', "[1, -1]", "x" * 1_000_000],
     )
-    def test_without_a_usable_answer_there_are_no_labels(self, said: str) -> None:
-        (note,) = examined(says(said), group(went("a", "b")))
+    def test_without_a_usable_answer_there_are_no_labels(self, reply: str) -> None:
+        (note,) = examined(says(reply), group(went("a", "b")))
         assert (note.label, note.step, note.evidence["labels"]) == ("no_answer", -1, (0, 0))
 
     def test_an_answer_may_be_repaired(self) -> None:
@@ -155,19 +155,19 @@ class TestTheStudy:
 
     def test_missing_extra_and_contradictory_lines_are_no_labels(self) -> None:
         lines = [(1, "good"), (2, "good"), (2, "bad"), (4, "bad"), ("all", "good")]
-        said = json.dumps({"steps": [{"step": n, "label": label} for n, label in lines]})
-        assert labels(said) == [1, 0, 0]
-        assert labels(f"<think>{answer('bad')}</think>\n```json\n{said}\n```") == [1, 0, 0]
+        reply = json.dumps({"steps": [{"step": n, "label": label} for n, label in lines]})
+        assert labels(reply) == [1, 0, 0]
+        assert labels(f"<think>{answer('bad')}</think>\n```json\n{reply}\n```") == [1, 0, 0]
 
     def test_steps_that_were_not_shown_have_no_label(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(attribution, "_EPISODE_CHARS", 60)
         policy = says(answer(*["good"] * 9))
         notes = examined(policy, group(went(*[f"act {n}" for n in range(9)])))
-        found = labels_of(Notes(notes), "g", 0, 9)
+        marks = labels_of(Notes(notes), "g", 0, 9)
         text = policy.asked[0].messages[-1].content
-        shown = [f"[step {n}]" in text for n in range(1, 10)]
-        assert found == [*map(int, shown)]
-        assert 0 < sum(found) < 9
+        visible = [f"[step {n}]" in text for n in range(1, 10)]
+        assert marks == [*map(int, visible)]
+        assert 0 < sum(marks) < 9
         assert "are left out" in text
 
     def test_long_texts_are_cut(self) -> None:
@@ -216,12 +216,12 @@ class TestTheStudy:
         assert [note.label for note in notes if note.step < 0] == ["examined", "no_answer"]
 
     def test_a_study_that_is_repeated_asks_nothing(self) -> None:
-        store, groups, found = Answers(), [group(went("a", "b"), went("c"))], []
+        store, groups, results = Answers(), [group(went("a", "b"), went("c"))], []
         for policy in (says(answer("bad", "good")), says("never asked")):
             asks, _ = analyst(policy, store=store)
-            found.append(ModelAttribution(asks).examine(groups))
-        assert found[0].notes == found[1].notes
-        assert found[1].usage["attribution"].cached == 2
+            results.append(ModelAttribution(asks).examine(groups))
+        assert results[0].notes == results[1].notes
+        assert results[1].usage["attribution"].cached == 2
 
     def test_hostile_answers_are_no_exception(self) -> None:
         for seed in range(20):

@@ -24,7 +24,7 @@ from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import evaluate
 from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.methods.agentevolver.coach import ExperienceCoach, places, told_ids
+from coevo_gym.methods.agentevolver.coach import ExperienceCoach, experience_ids, places
 from coevo_gym.methods.agentevolver.experience import (
     OFFERED,
     REFUSED,
@@ -52,14 +52,14 @@ def experience(when: str = "press some buttons", content: str = "Press them all.
     return Experience(when_to_use=when, content=content, task_id="t", source="rule")
 
 
-def offered(made: Experience, group_id: str = "g") -> Note:
+def offered(lesson: Experience, group_id: str = "g") -> Note:
     return Note(
         kind="experience",
         task_id="t",
         group_id=group_id,
         index=0,
         label="offered",
-        evidence=made.model_dump(mode="json"),
+        evidence=lesson.model_dump(mode="json"),
     )
 
 
@@ -74,9 +74,9 @@ def used(id: str, value: float, group_id: str = "g") -> Note:
     )
 
 
-def pool_of(*made: Experience, **settings: Any) -> ExperiencePool:
+def pool_of(*lessons: Experience, **settings: Any) -> ExperiencePool:
     pool = ExperiencePool(HashingEmbedder(), **settings)
-    for one in made:
+    for one in lessons:
         assert pool.admit(one)
     return pool
 
@@ -85,10 +85,12 @@ class TestThePool:
     def test_notes_bring_experiences_and_what_they_were_worth(self) -> None:
         memory: Memory = pool_of()
         assert isinstance(memory, ExperiencePool)
-        made = experience()
-        memory.note(Notes([offered(made)]))
-        memory.note(Notes([used(made.id, 0.5), used(made.id, -0.5, "h"), used("gone", 1.0, "i")]))
-        assert memory.usefulness(made.id) == Usefulness(pytest.approx(0.3), 2, 0.0, 0.5)
+        lesson = experience()
+        memory.note(Notes([offered(lesson)]))
+        memory.note(
+            Notes([used(lesson.id, 0.5), used(lesson.id, -0.5, "h"), used("gone", 1.0, "i")])
+        )
+        assert memory.usefulness(lesson.id) == Usefulness(pytest.approx(0.3), 2, 0.0, 0.5)
         assert memory.steps == 2
         assert memory.metrics() == {
             "experiences": 1.0, "measured": 1.0, "utility": pytest.approx(0.3),
@@ -150,20 +152,20 @@ class TestThePool:
         assert (pool.usefulness(harmful.id) is None) is (drop is not None)
 
     def test_its_changes_are_those_of_the_latest_notes(self) -> None:
-        pool, made = pool_of(capacity=2), experience()
+        pool, lesson = pool_of(capacity=2), experience()
         assert isinstance(pool, AdviceMemory)
         assert pool.changes() == ()
-        pool.note(Notes([offered(made, "g7"), offered(experience(content="A copy."))]))
+        pool.note(Notes([offered(lesson, "g7"), offered(experience(content="A copy."))]))
         (change,) = pool.changes()
-        texts = {"when_to_use": made.when_to_use, "content": made.content}
+        texts = {"when_to_use": lesson.when_to_use, "content": lesson.content}
         assert change == AdviceState(
-            id=made.id,
+            id=lesson.id,
             origin=AdviceOrigin(
                 texts=FrozenDict(texts), task_id="t", group_id="g7", index=0, source="rule"
             ),
         )
-        pool.note(Notes([used(made.id, 0.5), used("gone", 1.0)]))
-        assert pool.changes() == (AdviceState(id=made.id, utility=0.5, groups=1),)
+        pool.note(Notes([used(lesson.id, 0.5), used("gone", 1.0)]))
+        assert pool.changes() == (AdviceState(id=lesson.id, utility=0.5, groups=1),)
         pool.note(NO_NOTES)
         assert pool.changes() == ()
 
@@ -185,11 +187,11 @@ class TestThePool:
         assert newest.origin.group_id == "g2"
 
     def test_one_that_finds_no_place_is_no_change(self) -> None:
-        held = experience()
-        pool = pool_of(held, capacity=1)
-        pool.note(Notes([used(held.id, 1.0)]))
-        pool.note(Notes([used(held.id, 1.0, "h"), offered(experience("sink shelf"), "g2")]))
-        assert [(one.id, one.groups) for one in pool.changes()] == [(held.id, 2)]
+        lesson = experience()
+        pool = pool_of(lesson, capacity=1)
+        pool.note(Notes([used(lesson.id, 1.0)]))
+        pool.note(Notes([used(lesson.id, 1.0, "h"), offered(experience("sink shelf"), "g2")]))
+        assert [(one.id, one.groups) for one in pool.changes()] == [(lesson.id, 2)]
 
     def test_copies_are_refused(self) -> None:
         pool = pool_of(experience())
@@ -211,13 +213,13 @@ class TestThePool:
         given_settings: dict[str, Any] = {"capacity": 4, "drop": rule, "copy": 0.8}
         whole, other = pool_of(**given_settings), pool_of(**given_settings)
         texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
-        made: list[Experience] = []
+        lessons: list[Experience] = []
         for number in range(data.draw(st.integers(1, 6))):
-            made += [experience(when) for when in data.draw(st.lists(texts, max_size=3))]
-            notes = [offered(one, str(number)) for one in made[-2:]]
-            if made:
-                told = st.tuples(st.sampled_from(made), st.sampled_from([-0.5, 0.0, 1.0]))
-                uses = data.draw(st.lists(told, max_size=4))
+            lessons += [experience(when) for when in data.draw(st.lists(texts, max_size=3))]
+            notes = [offered(one, str(number)) for one in lessons[-2:]]
+            if lessons:
+                pairs = st.tuples(st.sampled_from(lessons), st.sampled_from([-0.5, 0.0, 1.0]))
+                uses = data.draw(st.lists(pairs, max_size=4))
                 notes += [used(one.id, value, str(number)) for one, value in uses]
             whole.note(Notes(notes))
             other.note(Notes(notes))
@@ -237,15 +239,15 @@ def tickets(task: Task, n: int = 4) -> list[Ticket]:
 
 class TestTheCoach:
     def test_half_of_a_group_is_told_what_fits(self) -> None:
-        made = experience(TRAIN[0].instruction, "Press all of them.")
-        pool = pool_of(made, experience("wash a mug"))
+        lesson = experience(TRAIN[0].instruction, "Press all of them.")
+        pool = pool_of(lesson, experience("wash a mug"))
         coach: Coach = ExperienceCoach(pool, group_size=4, least=0.3)
         guided = [guidance.cues for guidance in coach.guide(tickets(TRAIN[0]))]
         assert [len(cues) for cues in guided] == [0, 1, 0, 1]
         (cue,) = guided[1]
-        assert (cue.place, cue.strip, cue.id) == ("first", True, f"exp:{made.id}")
+        assert (cue.place, cue.strip, cue.id) == ("first", True, f"exp:{lesson.id}")
         assert "Press all of them." in cue.text
-        assert made.when_to_use in cue.text
+        assert lesson.when_to_use in cue.text
         assert "mug" not in cue.text
         assert guided[3] == guided[1]
 
@@ -293,7 +295,7 @@ class TestTheCoach:
         coach = ExperienceCoach(pool_of(first, second), group_size=1, share=1.0)
         task = TRAIN[0].model_copy(update={"instruction": "press red now"})
         (cue,) = coach.guide(tickets(task, 1))[0].cues
-        assert told_ids([cue.id, "other"]) == (first.id, second.id)
+        assert experience_ids([cue.id, "other"]) == (first.id, second.id)
         assert cue.text.splitlines()[-4:] == [
             "- Tasks: press red now",
             "  Advice: A.",
@@ -359,13 +361,13 @@ class TestRules:
         )
         failed = pressed(task, "done")
         study: Study = RuleExperiences(BENCHMARK, lambda: True)
-        found = study.examine([Group("g", task, 2, (failed, solved))])
-        (note,) = found.notes
+        findings = study.examine([Group("g", task, 2, (failed, solved))])
+        (note,) = findings.notes
         assert (note.label, note.index, note.source) == ("offered", 1, "rule")
-        made = Experience.model_validate(dict(note.evidence))
-        assert made.content == "These kinds of steps were enough, in this order: press, done."
-        assert made.when_to_use == task.instruction
-        assert found.env_steps > 0
+        lesson = Experience.model_validate(dict(note.evidence))
+        assert lesson.content == "These kinds of steps were enough, in this order: press, done."
+        assert lesson.when_to_use == task.instruction
+        assert findings.env_steps > 0
 
     def test_nothing_is_made_where_nothing_was_solved_or_due(self) -> None:
         task = TRAIN[0]
@@ -385,9 +387,9 @@ class TestRules:
 
     def test_values_of_the_instruction_are_left_out(self) -> None:
         task = TRAIN[0].model_copy(update={"instruction": "Pay 12.50 to Ann by 2024-05-01 now"})
-        made = rule_experience(BENCHMARK, task, pressed(task, "press red"), [True])
-        assert made is not None
-        assert made.when_to_use == "Pay to Ann by now"
+        lesson = rule_experience(BENCHMARK, task, pressed(task, "press red"), [True])
+        assert lesson is not None
+        assert lesson.when_to_use == "Pay to Ann by now"
         assert rule_experience(BENCHMARK, task, pressed(task, "press red"), [False]) is None
 
 
@@ -414,15 +416,15 @@ class TestLeaks:
         task = TRAIN[0].model_copy(
             update={"solution": ("press red", "press green", "press blue", "done")}
         )
-        shown = replace(pressed(task, "press red"), last_observation="Order 48213: ab12, 481.")
-        found = leak(text, Answered(), task, [shown])
-        assert why in found
-        assert bool(found) is bool(why)
+        trajectory = replace(pressed(task, "press red"), last_observation="Order 48213: ab12, 481.")
+        reason = leak(text, Answered(), task, [trajectory])
+        assert why in reason
+        assert bool(reason) is bool(why)
 
     def test_what_the_instruction_says_is_no_secret(self) -> None:
         task = TRAIN[0].model_copy(update={"instruction": "Pay the order 48213."})
-        shown = replace(pressed(task, "press red"), last_observation="Order 48213")
-        assert leak("Ask for 48213.", BENCHMARK, task, [shown]) == ""
+        trajectory = replace(pressed(task, "press red"), last_observation="Order 48213")
+        assert leak("Ask for 48213.", BENCHMARK, task, [trajectory]) == ""
 
     def test_a_rule_that_tells_the_answer_is_noted_as_refused(self) -> None:
         class Solved(ToyBenchmark):
@@ -449,10 +451,10 @@ class Told:
         return [Act(self._action(view)) for view in views]
 
     def _action(self, view: View) -> str:
-        told = "\n".join(cue.text for cue in view.cues)
+        text = "\n".join(cue.text for cue in view.cues)
         wanted = view.instruction.removeprefix("Press ").removesuffix(".").split(", ")
         n = len(view.history)
-        knows = (GOOD in told or self.alone) and BAD not in told
+        knows = (GOOD in text or self.alone) and BAD not in text
         return f"press {wanted[n]}" if knows and n < len(wanted) else "done"
 
 
@@ -477,25 +479,25 @@ def practised(pool: ExperiencePool, agent: Told, steps: int, *, evaluates: bool 
 
 class TestInALoop:
     def test_what_helps_rises(self) -> None:
-        made = experience("Press red, green, blue, black, white, amber.", GOOD)
-        pool = pool_of(made)
+        lesson = experience("Press red, green, blue, black, white, amber.", GOOD)
+        pool = pool_of(lesson)
         practised(pool, Told(), 3)
-        assert pool.usefulness(made.id) == Usefulness(1.0, 6, 1.0)
+        assert pool.usefulness(lesson.id) == Usefulness(1.0, 6, 1.0)
         numbers = pool.metrics()
         assert (numbers["success_guided"], numbers["success_free"]) == (1.0, 0.0)
 
     def test_what_harms_is_gone_within_16_groups(self) -> None:
-        made = experience("Press red, green, blue, black, white, amber.", BAD)
-        pool = pool_of(made)
+        lesson = experience("Press red, green, blue, black, white, amber.", BAD)
+        pool = pool_of(lesson)
         practised(pool, Told(alone=True), 8)
-        assert pool.usefulness(made.id) is None
+        assert pool.usefulness(lesson.id) is None
         assert pool.metrics()["harmful"] == 1.0
 
     def test_evaluations_are_told_nothing_and_change_nothing(self) -> None:
-        made = experience("Press red, green, blue, black, white, amber.", GOOD)
+        lesson = experience("Press red, green, blue, black, white, amber.", GOOD)
         states = []
         for evaluates in (False, True):
-            pool = pool_of(made)
+            pool = pool_of(lesson)
             practised(pool, Told(), 2, evaluates=evaluates)
             states.append(pool.state_dict())
         assert states[0] == states[1]
@@ -542,13 +544,15 @@ def test_no_experience_is_trained_on_or_told_in_an_evaluation() -> None:
     def secrets(messages: Any) -> int:
         return sum(SECRET in message.content for message in messages)
 
-    told = [prompt for prompt in policy.prompts if secrets(prompt.messages)]
-    assert told
-    assert all(prompt.trained is not None and not secrets(prompt.trained) for prompt in told)
-    guided = [t for group in learner.groups for t in group.trajectories if told_ids(t.cue_ids)]
+    prompts = [prompt for prompt in policy.prompts if secrets(prompt.messages)]
+    assert prompts
+    assert all(prompt.trained is not None and not secrets(prompt.trained) for prompt in prompts)
+    guided = [
+        t for group in learner.groups for t in group.trajectories if experience_ids(t.cue_ids)
+    ]
     assert len(guided) == sum(len(group.trajectories) for group in learner.groups) // 2
     assert {index for group in learner.groups for index, t in enumerate(group.trajectories)
-            if told_ids(t.cue_ids)} == set(places(4, 0.5))  # fmt: skip
+            if experience_ids(t.cue_ids)} == set(places(4, 0.5))  # fmt: skip
     for trajectory in guided:
         for sample in samples([step.decision for step in trajectory.steps if step.decision]):
             assert isinstance(sample, Segment)

@@ -33,10 +33,10 @@ from coevo_gym.methods.agentevolver.questioning import (
     Mixture,
     Questioning,
     Scaled,
+    describe_benchmark,
     mixture,
     phased_agent,
     questioning_explorer,
-    told_about,
 )
 from coevo_gym.methods.coevolve import coevolve
 from coevo_gym.methods.contract import kit_of
@@ -55,7 +55,7 @@ from coevo_gym.testing.models import ScriptedPolicy
 from tests.curricula.episodes import TRAIN, group
 from tests.curricula.explore.presser import TOY_PROMPT, Presser
 from tests.curricula.explore.test_model_explorer import context
-from tests.formulas.agentevolver import shown
+from tests.formulas.agentevolver import visible_observations
 from tests.standins import appworld as apps
 from tests.tapes.standin import ActsBy, AsksAbout, StandIn
 from tests.tapes.webshop import Shopper
@@ -149,10 +149,10 @@ class TestPhases:
         agent = phased_agent(asked(policy), breadth_steps=breadth, depth_window=depth)
         agent.act([view_at(step) for step in steps])
         cue = load_cue(f"{PROMPTS}/phase")
-        found = {max(seen(prompt.messages)): prompt for prompt in policy.asked}
-        assert set(found) == set(steps)
-        for step, prompt in found.items():
-            assert seen(prompt.messages) == [*shown(step, breadth, depth)]
+        prompts = {max(seen(prompt.messages)): prompt for prompt in policy.asked}
+        assert set(prompts) == set(steps)
+        for step, prompt in prompts.items():
+            assert seen(prompt.messages) == [*visible_observations(step, breadth, depth)]
             phase = "breadth" if step < breadth else "depth"
             (text,) = (m.content for m in prompt.messages if m.role == "system")
             assert text.endswith(cue.write({"phase": phase, "steps": breadth, "window": depth}))
@@ -226,11 +226,11 @@ class TestProfiles:
 
     def test_its_preference_holds_where_none_is_set(self) -> None:
         profile = profiled(get_benchmark("alfworld")).profile
-        told = told_about(profile, PreferenceSettings(difficulty=1))
-        assert told["preference"] == {
+        payload = describe_benchmark(profile, PreferenceSettings(difficulty=1))
+        assert payload["preference"] == {
             "entities": 1, "attributes": 1, "operations": 3, "difficulty": 1
         }  # fmt: skip
-        assert "preference" not in told["profile"]
+        assert "preference" not in payload["profile"]
 
     def test_a_benchmark_without_one_is_named(self) -> None:
         class Bare:
@@ -339,8 +339,8 @@ class TestRound:
         if result is not None:
             assert other.curriculum.plan(again) is None
             rngs = (np.random.default_rng(1) for _ in range(2))
-            drawn = [method.curriculum.next(3, next(rngs)) for method in (first, other)]
-            assert drawn[0] == drawn[1]
+            draws = [method.curriculum.next(3, next(rngs)) for method in (first, other)]
+            assert draws[0] == draws[1]
 
     def test_later_rounds_are_those_of_the_curriculum_s_settings(self) -> None:
         kit = kit_with("toy", None, 4)
@@ -365,10 +365,10 @@ class TestRound:
         model = asked(policy := Presser().policy())
         kit = kit_with("toy", model)
         explorer = questioning_explorer(kit, PreferenceSettings(), breadth_steps=3, depth_window=17)
-        found = explorer.explore([context()], [np.random.default_rng(0)])
-        assert found[0].explored is not None
-        told = {prompt.template for prompt in policy.asked}
-        assert {"agentevolver/summary@2", "agentevolver/abstract@3"} <= told
+        explorations = explorer.explore([context()], [np.random.default_rng(0)])
+        assert explorations[0].explored is not None
+        templates = {prompt.template for prompt in policy.asked}
+        assert {"agentevolver/summary@2", "agentevolver/abstract@3"} <= templates
         walk = next(p for p in policy.asked if p.template.startswith("toy@"))
         assert "You start where an agent attempted" in walk.messages[0].content
 
@@ -471,22 +471,22 @@ class TestMixture:
         assert weights.tolist() == again.tolist()
         assert (weights >= 0).all()
         assert weights.sum() > 0
-        found = mixture(n_native, len(origins) - n_native, lam=lam, ratio=ratio)
+        mix = mixture(n_native, len(origins) - n_native, lam=lam, ratio=ratio)
         share = sum(w for w, o in zip(weights, origins, strict=True) if o == "evolved")
-        if found.n_evolved:
+        if mix.n_evolved:
             assert share == pytest.approx(lam)
             assert weights.sum() == pytest.approx(1.0)
         else:
             assert share == 0.0
-        drawn = [w > 0 for w, o in zip(weights, origins, strict=True) if o == "evolved"]
-        assert all(a >= b for a, b in pairwise(drawn))  # the first ones
+        positive = [w > 0 for w, o in zip(weights, origins, strict=True) if o == "evolved"]
+        assert all(a >= b for a, b in pairwise(positive))  # the first ones
 
 
 def test_evolved_tasks_teach_less_beside_native_ones() -> None:
     groups = [replace(group([1.0, 0.0]), task=t) for t in tasks("native", "evolved")]
     advantages: list[Any] = [[1.0, [2.0, [4.0, -1.0]]], [1.0, [2.0, [4.0, -1.0]]]]
-    found = Scaled(0.5)(groups, NO_NOTES, advantages)
-    assert found == [[1.0, [2.0, [4.0, -1.0]]], [0.5, [1.0, [2.0, -0.5]]]]
+    result = Scaled(0.5)(groups, NO_NOTES, advantages)
+    assert result == [[1.0, [2.0, [4.0, -1.0]]], [0.5, [1.0, [2.0, -0.5]]]]
 
 
 @pytest.mark.parametrize(

@@ -90,10 +90,10 @@ LESSONS = {
 def pool_for(benchmark: str, embed: Embedder) -> ExperiencePool:
     pool = ExperiencePool(embed)
     for lesson in LESSONS[benchmark]:
-        made = Experience(
+        experience = Experience(
             when_to_use=lesson.when, content=lesson.advice, task_id="t", source="pair"
         )
-        assert pool.admit(made)
+        assert pool.admit(experience)
     return pool
 
 
@@ -175,8 +175,8 @@ class TestTheDefaultEmbedder:
         self.there(monkeypatch)
         (models_home() / "minilm" / "config.json").unlink()
         assert isinstance(CurriculumConfig().make_embedder(reads=True), HashingEmbedder)
-        (said,) = caplog.messages
-        assert "Run `coevo model fetch minilm`" in said
+        (message,) = caplog.messages
+        assert "Run `coevo model fetch minilm`" in message
 
     def test_policies_that_do_not_read_compare_words_everywhere(
         self, monkeypatch: pytest.MonkeyPatch

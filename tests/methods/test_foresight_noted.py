@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coevo_gym.core.notes import EXPECTED
-from coevo_gym.methods.role_agent.study import Foresight, _noted
+from coevo_gym.methods.role_agent.study import Foresight, _truncate
 from tests.methods.test_role_agent import Says, group, went
 
 
@@ -20,7 +20,7 @@ def test_notes_keep_predictions_and_say_which_came_true() -> None:
 
 
 @pytest.mark.parametrize(
-    ("predicted", "came", "noted"),
+    ("predicted", "came", "expected"),
     [
         (["a", "b", "c"], ["a", "b", "c"], (None, None)),
         (["a"], ["a", "b"], (None,)),
@@ -30,6 +30,6 @@ def test_notes_keep_predictions_and_say_which_came_true() -> None:
     ],
 )
 def test_of_a_horizon_of_two(
-    predicted: list[str], came: list[str], noted: tuple[str | None, ...] | None
+    predicted: list[str], came: list[str], expected: tuple[str | None, ...] | None
 ) -> None:
-    assert _noted(predicted, came, 2).get(EXPECTED) == noted
+    assert _truncate(predicted, came, 2).get(EXPECTED) == expected

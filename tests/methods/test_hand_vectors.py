@@ -28,10 +28,10 @@ from coevo_gym.methods.seal.profile import FailureProfile, trajectory_weight
 from coevo_gym.methods.seal.weights import weighed
 from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.trainers.advantages import gae, relative_to_group, returns
-from coevo_gym.trainers.rest import kept
+from coevo_gym.trainers.rest import select_above
 from coevo_gym.trainers.similarity import likeness
 from tests.formulas.by_name import FORMULAS
-from tests.methods.test_seal_profile import told
+from tests.methods.test_seal_profile import notes_of
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())["vectors"]
 Inputs = Mapping[str, Any]
@@ -59,8 +59,8 @@ def role_advantage(v: Inputs) -> dict[str, Any]:
 
 
 def task_weights(v: Inputs) -> dict[str, list[float]]:
-    found = mode_weights(v["buckets"], v["n"], weight=v["lam"])
-    weights = [found.get(task, 1.0) for task in v["tasks"]]
+    by_task = mode_weights(v["buckets"], v["n"], weight=v["lam"])
+    weights = [by_task.get(task, 1.0) for task in v["tasks"]]
     return {"w": weights, "p": [weight / sum(weights) for weight in weights]}
 
 
@@ -86,7 +86,7 @@ def both(pairs: Any) -> list[list[float]]:
 
 def label_shares(v: Inputs) -> dict[str, float]:
     profile = FailureProfile()
-    profile.note(told(*[([label], True) for label, n in v["counts"].items() for _ in range(n)]))
+    profile.note(notes_of(*[([label], True) for label, n in v["counts"].items() for _ in range(n)]))
     return {label: profile.metrics()[f"share_{label}"] for label in v["counts"]}
 
 
@@ -117,13 +117,13 @@ def goal_completion(v: Inputs) -> dict[str, float]:
         )
         for id, scenario, ok in done
     ]
-    found = Evaluation(tasks, 1, tuple(lines))
-    return {"TGC": found.success_rate, "SGC": found.scenario_success_rate}
+    evaluation = Evaluation(tasks, 1, tuple(lines))
+    return {"TGC": evaluation.success_rate, "SGC": evaluation.scenario_success_rate}
 
 
 def duplicates(v: Inputs) -> list[list[Any]]:
-    found = [jaccard(*(frozenset(text.split()) for text in pair)) for pair in v["pairs"]]
-    return [[alike, alike >= v["thr"]] for alike in found]
+    similarities = [jaccard(*(frozenset(text.split()) for text in pair)) for pair in v["pairs"]]
+    return [[alike, alike >= v["thr"]] for alike in similarities]
 
 
 CHECKS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -185,7 +185,7 @@ CHECKS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "adarft": (lambda v: [next_target(*one) for one in v["T_R"]], list),
     "sec.bandit": (bandit, dict),
     "learning_progress": (progress, dict),
-    "rest.thresholds": (lambda v: [kept(v["r"], tau) for tau in v["tau"]], list),
+    "rest.thresholds": (lambda v: [select_above(v["r"], tau) for tau in v["tau"]], list),
     "seal.advantage": (seal_advantages, dict),
     "seal.profile": (label_shares, dict),
     "tgc_sgc": (goal_completion, dict),
@@ -208,5 +208,5 @@ def test_each_number_has_a_check() -> None:
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["id"])
 def test_it_is_the_number_worked_out_by_hand(vector: Mapping[str, Any]) -> None:
     compute, wanted = CHECKS[vector["id"]]
-    found, expected = flat(compute(vector["inputs"])), flat(wanted(vector["expected"]))
-    assert found == pytest.approx(expected, abs=1e-8)
+    actual, expected = flat(compute(vector["inputs"])), flat(wanted(vector["expected"]))
+    assert actual == pytest.approx(expected, abs=1e-8)

@@ -109,9 +109,9 @@ class Says(Predictor):
 
     source = "rule"
 
-    def __init__(self, *made: Predictions, horizon: int = 1) -> None:
+    def __init__(self, *predictions: Predictions, horizon: int = 1) -> None:
         super().__init__(horizon)
-        self.made, self.asked = made, list[Trajectory]()
+        self.made, self.asked = predictions, list[Trajectory]()
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         self.asked += asked
@@ -161,8 +161,8 @@ class TestForesight:
         assert Foresight(Says([], horizon=2)).examine([group(went("a"))]).notes == ()
 
     def test_its_numbers(self) -> None:
-        made = [["same"], [""], ["x"]]
-        study = Foresight(Says(made, [["same"]]), predict="all")
+        predictions = [["same"], [""], ["x"]]
+        study = Foresight(Says(predictions, [["same"]]), predict="all")
         episodes = group(went("same", "same", "y", "x"), went("same", "same", success=False))
         record: Memory = ForesightRecord()
         record.note(Notes(study.examine([episodes]).notes))
@@ -227,9 +227,9 @@ def asked_after(policy: TransformersPolicy, episode: Trajectory) -> TokenDecisio
     """What a policy says when it is asked about the one step of an episode."""
     noting = Noting(policy)
     PolicyPredictor(lambda: noting, 1, max_tokens=96, seed=3).predict([episode], [group(episode)])
-    (said,) = noting.said
-    assert isinstance(said.decision, TokenDecision)
-    return said.decision
+    (completion,) = noting.said
+    assert isinstance(completion.decision, TokenDecision)
+    return completion.decision
 
 
 def decided(*texts: str) -> Trajectory:
@@ -245,12 +245,12 @@ def decided(*texts: str) -> Trajectory:
 class TestThePolicyPredictor:
     def test_each_step_is_asked_after_the_ids_of_its_answer(self) -> None:
         policy, episode = Foretells('<next n="1">b</next>', "no idea"), decided("a", "b", "c")
-        made = PolicyPredictor(lambda: policy, 1, max_tokens=96, seed=3).predict(
+        output = PolicyPredictor(lambda: policy, 1, max_tokens=96, seed=3).predict(
             [episode], [group(episode)]
         )
-        assert made.predictions == [[["b"], [""]]]
+        assert output.predictions == [[["b"], [""]]]
         assert "at most 96 tokens" in policy.requests[0].messages[0].content
-        assert made.usage == Usage(calls=2, completion_tokens=14)
+        assert output.usage == Usage(calls=2, completion_tokens=14)
         assert [request.after for request in policy.requests] == [
             step.decision for step in episode.steps
         ]
@@ -269,25 +269,25 @@ class TestThePolicyPredictor:
 
     def test_steps_without_tokens_are_not_asked_about(self) -> None:
         policy = Foretells()
-        made = PolicyPredictor(lambda: policy, 2, max_tokens=96, seed=3).predict(
+        output = PolicyPredictor(lambda: policy, 2, max_tokens=96, seed=3).predict(
             [went("a", "b")], [group(went("a", "b"))]
         )
-        assert (made.predictions, made.usage, policy.seeds) == ([[[]]], NO_USAGE, [])
+        assert (output.predictions, output.usage, policy.seeds) == ([[[]]], NO_USAGE, [])
 
     def test_a_study_counts_what_it_cost(self) -> None:
         policy, episode = Foretells('<next n="1">b</next>'), decided("a", "b")
-        found = Foresight(PolicyPredictor(lambda: policy, 1, max_tokens=96, seed=3)).examine(
+        findings = Foresight(PolicyPredictor(lambda: policy, 1, max_tokens=96, seed=3)).examine(
             [group(episode)]
         )
-        assert found.usage == {"foresight": Usage(calls=1, completion_tokens=7)}
-        (note,) = found.notes
+        assert findings.usage == {"foresight": Usage(calls=1, completion_tokens=7)}
+        (note,) = findings.notes
         assert (note.value, note.source) == (1.0, "model")
 
     @pytest.mark.usefixtures("one_thread")
     def test_a_real_policy_draws_in_training_what_it_would_have_drawn(self, tmp_path: Path) -> None:
         pytest.importorskip("transformers")
         folder = str(make_tiny_llama(tmp_path / "llama"))
-        drawn = []
+        decisions = []
         for predicts in (False, True):
             policy = TransformersPolicy(ModelConfig(path=folder, device="cpu"), seed=5)
             first = policy.generate([Prompt((Message("user", "Go on."),), Sampling(1.0, 8))])[0]
@@ -298,11 +298,11 @@ class TestThePolicyPredictor:
                 before = first.decision.prompt_ids + first.decision.ids
                 assert asked_after(policy, episode).prompt_ids[: len(before)] == before
             later = Prompt((Message("user", "Go on."),), Sampling(1.0, 8))
-            drawn.append(policy.generate([later])[0].decision)
-        assert drawn[0] == drawn[1]
+            decisions.append(policy.generate([later])[0].decision)
+        assert decisions[0] == decisions[1]
 
     @pytest.mark.parametrize(
-        ("said", "expected"),
+        ("reply", "expected"),
         [
             ('<think>hm <next n="1">x</next></think><next n="1"> a\nb </next>', ["a\nb", ""]),
             ('<next n="2">b</next> and <next n="1">a</next>', ["a", "b"]),
@@ -315,8 +315,8 @@ class TestThePolicyPredictor:
         ],
         ids=["thoughts", "order", "others", "empty", "long", "unclosed", "cut", "cut tag"],
     )
-    def test_what_is_read_of_an_answer(self, said: str, expected: list[str]) -> None:
-        assert predicted(said, 2) == expected
+    def test_what_is_read_of_an_answer(self, reply: str, expected: list[str]) -> None:
+        assert predicted(reply, 2) == expected
 
 
 class Knows(Foretells):
@@ -443,7 +443,7 @@ rollouts = st.tuples(
 )
 
 
-def noted(index: int, values: Sequence[float], steps: int) -> list[Note]:
+def foresight_notes(index: int, values: Sequence[float], steps: int) -> list[Note]:
     return [
         Note(kind=FORESIGHT, task_id=TRAIN[0].id, group_id="g", index=index, step=step, value=value)
         for step, value in enumerate(values[:steps])
@@ -454,27 +454,31 @@ class TestCredit:
     @settings(max_examples=500)
     @given(st.lists(rollouts, min_size=2, max_size=6), st.sampled_from([0.5, 0.95, 1.0]))
     def test_predictions_about_what_earned_nothing_change_no_advantage(
-        self, drawn: list[Any], gamma: float
+        self, sample: list[Any], gamma: float
     ) -> None:
         one = group(
-            *(went(*texts, "end", score=score, success=score == 1) for texts, score, _ in drawn)
+            *(went(*texts, "end", score=score, success=score == 1) for texts, score, _ in sample)
         )
-        notes = [noted(n, values, len(texts)) for n, (texts, _, values) in enumerate(drawn)]
+        notes = [
+            foresight_notes(n, values, len(texts)) for n, (texts, _, values) in enumerate(sample)
+        ]
         credit = StateGrouped(ForesightWorth(gamma), outcome=Outcome("score"))
         whole = credit([one], Notes(note for each in notes for note in each))
-        earned = [each for each, (_, score, _) in zip(notes, drawn, strict=True) if score > 0]
+        earned = [each for each, (_, score, _) in zip(notes, sample, strict=True) if score > 0]
         assert credit([one], Notes(note for each in earned for note in each)) == whole
         unnoted = credit([one], NO_NOTES)
         assert unnoted == StateGrouped(AtTheEnd(gamma), outcome=Outcome("score"))([one], NO_NOTES)
 
     def test_a_penalty_is_not_multiplied(self) -> None:
-        one, notes = group(went("s", "t")), Notes(noted(0, [1.0], 1))
+        one, notes = group(went("s", "t")), Notes(foresight_notes(0, [1.0], 1))
         assert ForesightWorth(1.0)(one, [-0.5], notes) == [[-0.5]]
         assert ForesightWorth(1.0)(one, [0.5], notes) == [[1.0]]
 
     def test_among_successes_the_one_that_was_foreseen_is_preferred(self) -> None:
         one = group(went("s", "t"), went("s", "u"))
-        ((first, second),) = StateGrouped(ForesightWorth())([one], Notes(noted(0, [1.0], 1)))
+        ((first, second),) = StateGrouped(ForesightWorth())(
+            [one], Notes(foresight_notes(0, [1.0], 1))
+        )
         assert first[0] == pytest.approx(0.7071, abs=1e-4)
         assert second[0] == -first[0]
 
@@ -547,9 +551,9 @@ class TestFailures:
         curriculum = PoolCurriculum(TRAIN[:n], selector=ByFailureMode(memory))
         memory.note(Notes([failure(TRAIN[3], "loop"), failure(TRAIN[3], "grab")]))
         rng = np.random.default_rng(0)
-        drawn = sum(curriculum.next(1, rng) == [TRAIN[3]] for _ in range(1000))
+        count = sum(curriculum.next(1, rng) == [TRAIN[3]] for _ in range(1000))
         share = 2 / (n + 1)
-        assert abs(drawn / 1000 - share) < 3 * math.sqrt(share * (1 - share) / 1000)
+        assert abs(count / 1000 - share) < 3 * math.sqrt(share * (1 - share) / 1000)
 
     def test_tasks_that_are_in_no_pool_count_for_nothing(self) -> None:
         memory = FailureMemory()
@@ -577,7 +581,7 @@ class TestFailures:
         )
 
 
-def made(**values: Any) -> Method:
+def make_method(**values: Any) -> Method:
     return role_agent(RoleAgentSettings(**values), kit_of(role_agent, "toy"))
 
 
@@ -596,7 +600,7 @@ class TestAssembly:
         assert study.predictor._max_tokens == 10
 
     def test_with_all_of_it(self) -> None:
-        method = made()
+        method = make_method()
         assert [study.kind for study in method.studies] == ["failure_mode", "foresight"]
         assert set(method.memories) == {"failures", "transitions", "foresight"}
         assert "selector.overcome" in method.curriculum.metrics()
@@ -605,7 +609,7 @@ class TestAssembly:
         assert method.credit.estimator == StateGrouped(ForesightWorth())
 
     def test_what_is_left_without_predictions_and_weights(self) -> None:
-        method = made(predictor="off", weight=0, native=False)
+        method = make_method(predictor="off", weight=0, native=False)
         assert [study.kind for study in method.studies] == ["failure_mode"]
         assert set(method.memories) == {"failures"}
         assert "selector.overcome" not in method.curriculum.metrics()
@@ -640,11 +644,11 @@ class TestAssembly:
             method = role_agent(RoleAgentSettings(predictor=predictor), kit)  # type: ignore[arg-type]
             assert set(method.memories) == {"failures", "foresight"} | memories
         with pytest.raises(ConfigError, match=r"only scores actions.*predictor = 'empirical'"):
-            made(predictor="separate")
+            make_method(predictor="separate")
 
     @pytest.mark.parametrize(("share", "horizon"), [(0.05, 1), (0.2, 3)])
     def test_how_far_it_looks_ahead(self, share: float, horizon: int) -> None:
-        predictor = made(horizon_share=share).memories["transitions"]
+        predictor = make_method(horizon_share=share).memories["transitions"]
         assert isinstance(predictor, EmpiricalPredictor)
         assert predictor.horizon == horizon  # of at most 15 steps
 
@@ -661,7 +665,7 @@ def test_failures_in_evaluations_change_nothing() -> None:
     pool = EnvPool(lambda: gym.make("Toy-v0", disable_env_checker=True))
     states = []
     for evaluates in (False, True):
-        method = made()
+        method = make_method()
         loop = Loop(
             LoopConfig(max_steps=3, groups_per_step=2, evaluate_every_steps=1 if evaluates else 0),
             session=CurriculumSession(PoolCurriculum(TRAIN[:5]), group_size=2),
@@ -716,7 +720,7 @@ def test_a_run_without_its_parts_is_gigpo_and_one_with_them_is_another(tmp_path:
 
 class TestInline:
     @pytest.mark.parametrize(
-        ("said", "made"),
+        ("reply", "predictions"),
         [
             ('<predict_next n="2">b</predict_next><predict_next> a </predict_next>', ["a", "b"]),
             ('<predict_next n="1">a</predict_next><action>go</action>', ["a", ""]),
@@ -726,11 +730,11 @@ class TestInline:
             ("", ["", ""]),
         ],
     )
-    def test_predictions_are_read_from_the_answer(self, said: str, made: list[str]) -> None:
+    def test_predictions_are_read_from_the_answer(self, reply: str, predictions: list[str]) -> None:
         episode = went("a", "b")
-        episode = replace(episode, steps=(replace(episode.steps[0], said=said),))
+        episode = replace(episode, steps=(replace(episode.steps[0], said=reply),))
         predictor = InlinePredictor(2)
-        assert predictor.predict([episode], [group(episode)]) == Made([[made]])
+        assert predictor.predict([episode], [group(episode)]) == Made([[predictions]])
 
     def test_every_turn_asks_for_them_and_is_trained_on(self) -> None:
         (guidance,) = InlineCoach(2).guide([Ticket("t", TRAIN[0], "g", 0)])
@@ -741,8 +745,8 @@ class TestInline:
         assert 'n="2"' not in cue.text
 
     def test_the_action_is_read_from_the_same_answer(self) -> None:
-        said = '<predict_next n="1">Pick up.\n<action>look</action></predict_next>'
-        assert action_of(f"{said}\n<action>open door</action>", "action") == "open door"
+        prediction = '<predict_next n="1">Pick up.\n<action>look</action></predict_next>'
+        assert action_of(f"{prediction}\n<action>open door</action>", "action") == "open door"
 
     def test_it_needs_answers_with_a_tag(self) -> None:
         kit = replace(kit_of(role_agent, "toy"), language_model=True, answer_form="action")

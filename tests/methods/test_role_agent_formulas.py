@@ -73,8 +73,8 @@ NUMBERS: list[tuple[str, dict[str, Any], Any]] = [
 
 @pytest.mark.parametrize(("name", "inputs", "expected"), NUMBERS)
 def test_numbers(name: str, inputs: dict[str, Any], expected: Any) -> None:
-    found = FORMULAS[name](inputs)
-    assert equal(found, expected), found
+    actual = FORMULAS[name](inputs)
+    assert equal(actual, expected), actual
 
 
 def test_every_formula_has_its_name_and_numbers() -> None:
@@ -105,9 +105,9 @@ def test_likenesses_are_shares_and_what_is_past_the_end_is_0(
     steps: list[tuple[str, list[str]]], ahead: int, gamma: float
 ) -> None:
     observations = ["", *(text for text, _ in steps)]
-    found = likenesses([made for _, made in steps], observations, ahead)
-    assert len(found) == len(steps)
-    for step, row in enumerate(found):
+    rows = likenesses([prediction for _, prediction in steps], observations, ahead)
+    assert len(rows) == len(steps)
+    for step, row in enumerate(rows):
         assert len(row) == ahead
         assert all(0.0 <= alike <= 1.0 for alike in row)
         assert not any(row[len(steps) - step :])
@@ -141,9 +141,9 @@ def test_counts_decay_to_the_sum_over_all_failures(
 def test_weights_lie_between_1_and_1_plus_the_weight(
     buckets: dict[str, set[str]], counts: dict[str, float], weight: float
 ) -> None:
-    found = mode_weights(buckets, counts, weight=weight)
-    assert set(found) == {task for tasks in buckets.values() for task in tasks}
-    assert all(1.0 <= one <= 1.0 + weight + 1e-9 for one in found.values())
+    weights = mode_weights(buckets, counts, weight=weight)
+    assert set(weights) == {task for tasks in buckets.values() for task in tasks}
+    assert all(1.0 <= one <= 1.0 + weight + 1e-9 for one in weights.values())
 
 
 stretches = st.lists(
@@ -159,10 +159,10 @@ stretches = st.lists(
 
 @given(stretches, st.sampled_from(["agent", "budget"]), st.integers(1, 50))
 def test_rules_name_common_modes_in_order(steps: list[Stretch], ended: Any, max_steps: int) -> None:
-    found = rule_modes(steps, format_kinds={"empty"}, ended=ended, max_steps=max_steps)
-    assert list(found) == sorted(set(found), key=COMMON.index)
-    assert found or ended == "agent"
-    assert (COMMON[-1] in found) is (found == COMMON[-1:])
+    names = rule_modes(steps, format_kinds={"empty"}, ended=ended, max_steps=max_steps)
+    assert list(names) == sorted(set(names), key=COMMON.index)
+    assert names or ended == "agent"
+    assert (COMMON[-1] in names) is (names == COMMON[-1:])
 
 
 @pytest.mark.parametrize(

@@ -108,8 +108,8 @@ class TestModes:
         assert asked.template == "role_agent/failure_mode@2"
 
     def test_it_may_name_several(self) -> None:
-        said = json.dumps(ANSWER | {"modes": ["argument_mismatch", "clumsiness", BY_RULE]})
-        notes = examined(says(said), group(failed("done")))
+        reply = json.dumps(ANSWER | {"modes": ["argument_mismatch", "clumsiness", BY_RULE]})
+        notes = examined(says(reply), group(failed("done")))
         assert [note.label for note in notes] == ["argument_mismatch", BY_RULE]
         assert {note.evidence["modes"] for note in notes} == {("argument_mismatch", BY_RULE)}
         memory = FailureMemory()
@@ -132,7 +132,7 @@ class TestModes:
         assert json.dumps(list(TRAIN[0].solution)) not in text
 
     @pytest.mark.parametrize(
-        "said",
+        "reply",
         [
             "",
             "I do not know.",
@@ -145,8 +145,8 @@ class TestModes:
             '{"modes": ["state_mismatch"], "detail": {"a": 1}}',
         ],
     )
-    def test_what_cannot_be_used_leaves_the_rule(self, said: str) -> None:
-        asks, meter = analyst(says(said))
+    def test_what_cannot_be_used_leaves_the_rule(self, reply: str) -> None:
+        asks, meter = analyst(says(reply))
         (note,) = FailureModes(BENCHMARK, asks).examine([group(failed())]).notes
         assert (note.label, note.source, note.step, note.evidence) == (BY_RULE, "rule", -1, {})
         used = meter.usage("study-failure_mode-g")["failure_mode"]
@@ -161,18 +161,18 @@ class TestModes:
         assert "'clumsiness' is not in the list" in policy.asked[1].messages[-1].content
 
     @pytest.mark.parametrize(
-        "said", ["State Mismatch", ["`state-mismatch`"], ["x", " STATE_MISMATCH."]]
+        "modes", ["State Mismatch", ["`state-mismatch`"], ["x", " STATE_MISMATCH."]]
     )
-    def test_a_mode_may_be_written_otherwise(self, said: Any) -> None:
-        (note,) = examined(says(json.dumps({"modes": said})), group(failed()))
+    def test_a_mode_may_be_written_otherwise(self, modes: Any) -> None:
+        (note,) = examined(says(json.dumps({"modes": modes})), group(failed()))
         assert note.label == "state_mismatch"
 
     @pytest.mark.parametrize(
-        ("said", "step"),
+        ("position", "step"),
         [(2, 1), ("step 2", 1), (0, -1), (-1, -1), (3, -1), (None, -1), ([], -1), (10**9, -1)],
     )
-    def test_the_step_is_one_of_the_episode(self, said: Any, step: int) -> None:
-        answer = json.dumps(ANSWER | {"step": said})
+    def test_the_step_is_one_of_the_episode(self, position: Any, step: int) -> None:
+        answer = json.dumps(ANSWER | {"step": position})
         (note,) = examined(says(answer), group(failed("look", "done")))
         assert (note.label, note.step) == ("state_mismatch", step)
 
@@ -194,14 +194,14 @@ class TestModes:
 
     def test_the_order_of_turns(self) -> None:
         rows = [group(failed(), failed(), id="a"), group(failed(), task=TRAIN[1], id="b")]
-        found = [
+        episodes = [
             FailedEpisode(one, n, each) for one in rows for n, each in enumerate(one.trajectories)
         ]
-        assert by_turns(found) == [0, 2, 1]
+        assert by_turns(episodes) == [0, 2, 1]
 
     def test_a_models_note_stands_before_a_rules_of_the_same_mode(self) -> None:
-        said = json.dumps(ANSWER | {"modes": [BY_RULE]})
-        policy = ScriptedPolicy([(r"\[step 1\] second", said), ("", "no")])
+        reply = json.dumps(ANSWER | {"modes": [BY_RULE]})
+        policy = ScriptedPolicy([(r"\[step 1\] second", reply), ("", "no")])
         (note,) = examined(policy, group(failed("first"), failed("second")))
         assert (note.source, note.index) == ("model", 1)
 
@@ -248,13 +248,13 @@ class Answers:
 
 def test_a_study_that_is_repeated_asks_nothing() -> None:
     store, groups = Answers(), [group(failed(), failed()), group(failed(), task=TRAIN[1], id="h")]
-    first, found = says(json.dumps(ANSWER)), []
+    first, results = says(json.dumps(ANSWER)), []
     for policy in (first, says("never asked")):
         asks, _ = analyst(policy, store=store)
-        found.append(FailureModes(BENCHMARK, asks).examine(groups))
-    assert found[0].notes == found[1].notes
+        results.append(FailureModes(BENCHMARK, asks).examine(groups))
+    assert results[0].notes == results[1].notes
     assert (len(first.asked), len(store.kept)) == (3, 3)  # equal questions are asked each
-    assert found[1].usage["failure_mode"].cached == 3
+    assert results[1].usage["failure_mode"].cached == 3
     assert {answer.scope for answer in store.kept.values()} == {"study-failure_mode-g"}
 
 
@@ -276,7 +276,7 @@ def remembering(*lessons: tuple[int, str], capacity: int = 9) -> FailureMemory:
 class TestSimilar:
     def chosen(
         self,
-        said: str,
+        reply: str,
         memory: FailureMemory,
         *,
         modes: Sequence[str] = ("state_mismatch",),
@@ -284,12 +284,12 @@ class TestSimilar:
         candidates: int = 30,
     ) -> tuple[tuple[Note, ...], ScriptedPolicy]:
         answer = json.dumps(ANSWER | {"modes": modes})
-        policy = ScriptedPolicy([("Other tasks:", said), ("", answer)])
+        policy = ScriptedPolicy([("Other tasks:", reply), ("", answer)])
         asks, _ = analyst(policy)
         study = FailureModes(BENCHMARK, asks)
         similar = SimilarFailures(study, memory, asks, most=most, candidates=candidates)
-        found = Guiding(studies=(study, similar)).examine([group(failed(), failed())])
-        return tuple(note for note in found.notes if note.kind == "similar_failure"), policy
+        findings = Guiding(studies=(study, similar)).examine([group(failed(), failed())])
+        return tuple(note for note in findings.notes if note.kind == "similar_failure"), policy
 
     def test_the_model_chooses_among_other_tasks_with_a_lesson(self) -> None:
         memory = remembering((0, BY_RULE), (1, "state_mismatch"), (2, BY_RULE), (3, BY_RULE))
@@ -308,18 +308,18 @@ class TestSimilar:
         assert memory.metrics()["retrieved"] == 1.0
 
     @pytest.mark.parametrize(
-        "said",
+        "reply",
         ["", '{"chosen": [0, -1, 99]}', '{"chosen": "all"}', '{"chosen": []}', "z" * 1_000_000],
     )
-    def test_unknown_tasks_are_dropped(self, said: str) -> None:
-        notes, _ = self.chosen(said, remembering((2, BY_RULE)))
+    def test_unknown_tasks_are_dropped(self, reply: str) -> None:
+        notes, _ = self.chosen(reply, remembering((2, BY_RULE)))
         assert notes == ()
 
     def test_every_mode_of_the_step_is_asked_about_up_to_the_limit(self) -> None:
-        said, memory = '{"chosen": [1]}', remembering((1, "other"), (2, "other"))
+        reply, memory = '{"chosen": [1]}', remembering((1, "other"), (2, "other"))
         modes = ("state_mismatch", "argument_mismatch", "invalid_tool_call")
         for most, n in ((12, 3), (2, 2)):
-            notes, _ = self.chosen(said, memory, modes=modes, most=most)
+            notes, _ = self.chosen(reply, memory, modes=modes, most=most)
             assert [note.label for note in notes] == [*modes[:n]]
             assert {note.evidence["tasks"] for note in notes} == {(TRAIN[2].id,)}
 
@@ -328,16 +328,16 @@ class TestSimilar:
     ) -> None:
         memory = remembering(*((n, BY_RULE) for n in range(1, 9)))
 
-        def listed(candidates: int) -> list[str]:
+        def candidates_in_prompt(candidates: int) -> list[str]:
             _, policy = self.chosen("{}", memory, candidates=candidates)
             text = next(p for p in policy.asked if "Other tasks:" in p.messages[-1].content)
             return re.findall(r"request \d", text.messages[-1].content)
 
-        assert listed(30) == [f"request {n}" for n in range(8, 0, -1)]
-        assert listed(3) == ["request 8", "request 7", "request 6"]
+        assert candidates_in_prompt(30) == [f"request {n}" for n in range(8, 0, -1)]
+        assert candidates_in_prompt(3) == ["request 8", "request 7", "request 6"]
         per_task = sum(map(len, memory.lessons[TRAIN[1].id]))
         monkeypatch.setattr(failure_modes, "EVIDENCE_CHARS", 2 * per_task)
-        assert listed(30) == ["request 8", "request 7"]
+        assert candidates_in_prompt(30) == ["request 8", "request 7"]
 
     def test_without_a_lesson_nothing_is_asked(self) -> None:
         notes, policy = self.chosen("never", FailureMemory())

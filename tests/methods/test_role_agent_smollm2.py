@@ -93,15 +93,15 @@ def trained(folder: Path, patch: pytest.MonkeyPatch, sets: dict[str, Any]) -> Se
         seen.groups.append(tuple(groups))
         on_groups(self, groups, *more)
 
-    def batched(*given: Any, **named: Any) -> Any:
-        batch, metrics = batch_of(*given, **named)
+    def batched(*args: Any, **kwargs: Any) -> Any:
+        batch, metrics = batch_of(*args, **kwargs)
         seen.samples += batch.samples
         return batch, metrics
 
-    def compared(*given: Any) -> Any:
+    def compared(*args: Any) -> Any:
         started = perf_counter()
         try:
-            return likenesses(*given)
+            return likenesses(*args)
         finally:
             seen.likeness_s[-1] += perf_counter() - started
 
@@ -141,14 +141,16 @@ def test_predictions_leave_training_as_it_was(
         s for groups in with_them.groups for g in groups for t in g.trajectories for s in t.steps
     ]
     assert [request.after for request, _ in with_them.asked] == [step.decision for step in steps]
-    for request, said in with_them.asked:
-        before, decision = request.after, said.decision
+    for request, completion in with_them.asked:
+        before, decision = request.after, completion.decision
         assert before is not None
         if isinstance(decision, TokenDecision):  # the context had room
             ids = before.prompt_ids + before.ids
             assert decision.prompt_ids[: len(ids)] == ids
     predicted = [
-        said.decision.ids for _, said in with_them.asked if isinstance(said.decision, TokenDecision)
+        completion.decision.ids
+        for _, completion in with_them.asked
+        if isinstance(completion.decision, TokenDecision)
     ]
     assert len(predicted) > 0
     assert len(with_them.samples) > 0

@@ -77,11 +77,11 @@ def play(env: EvolvingTaskSampler, solves: bool) -> tuple[Any, ...]:
 def test_a_state_of_any_episode_can_be_loaded(
     name: str, make: Callable[[str, int], EvolvingTaskSampler]
 ) -> None:
-    made = partial(make, name, 1)
-    env = made()
+    factory = partial(make, name, 1)
+    env = factory()
     for episode in range(8):
         if episode in (0, 1, 7):
-            env = loaded(env, made)
+            env = loaded(env, factory)
         play(env, solves=episode % 3 == 0)
 
 
@@ -99,11 +99,11 @@ def check_stream(
         groups_per_step: groups in a step.
         episodes: for each episode, whether it is saved and loaded before, and whether it solves.
     """
-    made = partial(make, name, groups_per_step)
-    whole, parts = made(), made()
+    factory = partial(make, name, groups_per_step)
+    whole, parts = factory(), factory()
     for cut, solves in episodes:
         if cut:
-            parts = loaded(parts, made)
+            parts = loaded(parts, factory)
         assert play(parts, solves) == play(whole, solves)
     assert parts.state_dict() == whole.state_dict()
 
@@ -137,8 +137,8 @@ def check_damaged(
     Returns:
         How many states were refused.
     """
-    made = partial(make, name, groups_per_step)
-    env, n_refused = made(), 0
+    factory = partial(make, name, groups_per_step)
+    env, n_refused = factory(), 0
     for number in range(2 * K + 1):
         play(env, solves=number % 2 == 0)
     saved = json.loads(json.dumps(env.state_dict()))

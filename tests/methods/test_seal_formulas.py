@@ -212,8 +212,8 @@ NUMBERS: list[tuple[str, dict[str, Any], Any]] = [
 
 @pytest.mark.parametrize(("name", "inputs", "expected"), NUMBERS)
 def test_numbers(name: str, inputs: dict[str, Any], expected: Any) -> None:
-    found = FORMULAS[name](inputs)
-    assert equal(found, expected), found
+    actual = FORMULAS[name](inputs)
+    assert equal(actual, expected), actual
 
 
 def test_each_formula_that_is_named_is_there_and_has_a_number_here() -> None:
@@ -266,7 +266,7 @@ def test_a_weight_lies_in_its_range_and_is_1_where_nothing_counts(given_labels: 
 @given(groups)
 def test_equal_utilities_change_nothing(group: list[tuple[float, list[str]]]) -> None:
     advantages = [advantage for advantage, _ in group]
-    each = [found for _, found in group]
+    each = [label_names for _, label_names in group]
     same = weights_of(each, utilities=dict.fromkeys(UTILITIES, 1.0))
     assert weighed(advantages, same) == advantages
     off = weights_of(each, budget=WeightLimits(strength=0.0))
@@ -277,9 +277,9 @@ def test_equal_utilities_change_nothing(group: list[tuple[float, list[str]]]) ->
 def test_a_weight_never_turns_an_advantage_round(group: list[tuple[float, list[str]]]) -> None:
     advantages = [advantage for advantage, _ in group]
     for apply_to in ("all", "negative", "positive"):
-        weights = weights_of([found for _, found in group])
-        found = weighed(advantages, weights, apply_to)
-        for before, after in zip(advantages, found, strict=True):
+        weights = weights_of([values for _, values in group])
+        values = weighed(advantages, weights, apply_to)
+        for before, after in zip(advantages, values, strict=True):
             assert isinstance(after, float)
             assert math.copysign(1.0, after) == math.copysign(1.0, before)
             if (apply_to == "negative" and before >= 0) or (apply_to == "positive" and before <= 0):
@@ -290,11 +290,11 @@ def test_a_weight_never_turns_an_advantage_round(group: list[tuple[float, list[s
 def test_a_normalised_budget_has_mean_1_over_what_counts(
     group: list[tuple[float, list[str]]],
 ) -> None:
-    each = [found for _, found in group]
+    each = [label_names for _, label_names in group]
     weights = weights_of(each, budget=WeightLimits(0.7, normalise_mean=True))
-    counted = [w for w, own in zip(weights, each, strict=True) if set(own) & UTILITIES.keys()]
-    if counted:
-        assert math.isclose(sum(counted) / len(counted), 1.0)
+    relevant = [w for w, own in zip(weights, each, strict=True) if set(own) & UTILITIES.keys()]
+    if relevant:
+        assert math.isclose(sum(relevant) / len(relevant), 1.0)
     for weight, own in zip(weights, each, strict=True):
         assert set(own) & UTILITIES.keys() or weight == 1.0
 
@@ -309,14 +309,14 @@ windows = st.dictionaries(
 
 @given(windows, st.lists(st.sampled_from(FAILURES)), st.integers(0, 5))
 def test_cues_are_of_failures_that_were_seen_often(window: Window, on: list[str], top: int) -> None:
-    found = cues_on(window, on, ProfileConfig(top=top))
-    assert len(found) == len(set(found)) <= top
+    cues = cues_on(window, on, ProfileConfig(top=top))
+    assert len(cues) == len(set(cues)) <= top
     failures = sum(seen.turns for label, seen in window.items() if label not in NO_FAILURES)
-    for label in found:
+    for label in cues:
         assert label in FAILURES
         assert window[label].turns >= 8
         assert window[label].turns / failures >= (0.05 if label in on else 0.1)
-    urgency = [window[label].turns / failures * (1.0 - window[label].mean) for label in found]
+    urgency = [window[label].turns / failures * (1.0 - window[label].mean) for label in cues]
     assert urgency == sorted(urgency, reverse=True)
 
 
@@ -327,9 +327,9 @@ def test_equally_urgent_cues_keep_the_order_of_their_utilities() -> None:
 
 
 @given(st.lists(windows, max_size=5))
-def test_utilities_move_between_the_fixed_one_and_the_highest(found: list[Window]) -> None:
+def test_utilities_move_between_the_fixed_one_and_the_highest(sequence: list[Window]) -> None:
     utilities = dict(UTILITIES)
-    for window in found:
+    for window in sequence:
         utilities = moved_utilities(utilities, window)
     assert utilities.keys() == UTILITIES.keys()
     for label, value in utilities.items():
@@ -341,9 +341,9 @@ def test_utilities_move_between_the_fixed_one_and_the_highest(found: list[Window
 @given(st.integers(1, 60))
 def test_positions_are_in_order(turns: int) -> None:
     order = ["only", "early", "middle", "late"]
-    found = [order.index(position(turn, turns)) for turn in range(turns)]
-    assert found == sorted(found)
-    assert order[found[-1]] == ("only" if turns == 1 else "late")
+    indices = [order.index(position(turn, turns)) for turn in range(turns)]
+    assert indices == sorted(indices)
+    assert order[indices[-1]] == ("only" if turns == 1 else "late")
 
 
 def test_a_target_asks_for_a_failure_that_was_seen_often() -> None:
@@ -371,14 +371,14 @@ tools = st.dictionaries(
 @given(tools)
 def test_any_schema_is_taken_and_none_is_changed(tool: dict[str, Any]) -> None:
     before = json.dumps(tool)
-    noted = schema_note(tool)
+    schema = schema_note(tool)
     assert json.dumps(tool) == before
-    assert noted.keys() == tool.keys()
+    assert schema.keys() == tool.keys()
 
 
 def test_what_an_optional_parameter_may_be_is_said() -> None:
     unit = {"type": "string", "enum": [1, "two"], "description": "Which."}
-    noted = schema_note({"parameters": {"properties": {"unit": unit}}})
-    assert noted["parameters"]["properties"]["unit"]["description"] == (
+    schema = schema_note({"parameters": {"properties": {"unit": unit}}})
+    assert schema["parameters"]["properties"]["unit"]["description"] == (
         "Which. Allowed values: 1, two"
     )

@@ -31,7 +31,7 @@ def step(selector: Selector, profile: FailureProfile, **visits: list[str]) -> No
     profile.note(Notes(notes))
 
 
-def made(n: int = 4) -> tuple[LastFailure, FailureProfile]:
+def make_selector(n: int = 4) -> tuple[LastFailure, FailureProfile]:
     profile = FailureProfile()
     selector = LastFailure(profile)
     selector.added(TRAIN[:n])
@@ -39,7 +39,7 @@ def made(n: int = 4) -> tuple[LastFailure, FailureProfile]:
 
 
 def test_a_failure_that_was_seen_seldom_weighs_nothing() -> None:
-    selector, profile = made()
+    selector, profile = make_selector()
     for _ in range(7):
         step(selector, profile, task_1=["state_mismatch"])
     assert selector.weights().tolist() == [1.0] * 4
@@ -47,7 +47,7 @@ def test_a_failure_that_was_seen_seldom_weighs_nothing() -> None:
 
 
 def test_the_target_of_the_last_failure() -> None:
-    selector, profile = made()
+    selector, profile = make_selector()
     for _ in range(16):
         step(selector, profile, task_1=["state_mismatch"], task_2=["pass"])
     assert selector.weights().tolist() == [1.0, 1.5, 1.0, 1.0]  # 1 + (1 - 0) * 16 / 32
@@ -57,7 +57,7 @@ def test_the_target_of_the_last_failure() -> None:
 
 
 def test_a_visit_without_a_failure_ends_it() -> None:
-    selector, profile = made()
+    selector, profile = make_selector()
     for _ in range(16):
         step(selector, profile, task_1=["state_mismatch"])
     step(selector, profile, task_1=["pass"])
@@ -65,7 +65,7 @@ def test_a_visit_without_a_failure_ends_it() -> None:
 
 
 def test_other_notes_and_other_tasks_are_passed_over() -> None:
-    selector, profile = made(2)
+    selector, profile = make_selector(2)
     step(selector, profile, task_3=["state_mismatch"])
     other = Note(kind="attribution", task_id=TRAIN[0].id, group_id="g", index=0)
     selector.note(Notes([other.model_copy(update={"label": "state_mismatch"})]))
@@ -73,7 +73,7 @@ def test_other_notes_and_other_tasks_are_passed_over() -> None:
 
 
 def test_its_state_goes_on() -> None:
-    selector, profile = made()
+    selector, profile = make_selector()
     for _ in range(16):
         step(selector, profile, task_1=["state_mismatch"])
     other, its_profile = LastFailure(profile), profile

@@ -32,7 +32,7 @@ from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig
 from coevo_gym.trainers.settings import PPOConfig
-from tests.methods.test_seal_profile import told
+from tests.methods.test_seal_profile import notes_of
 from tests.toy import BENCHMARK
 
 pytest.importorskip("torch")
@@ -44,7 +44,7 @@ from tests.trainers.test_loop import TRAIN, VAL, Counts
 OFF = {"schema_notes": False, "error_hints": False, "cues": False}
 
 
-def made(**settings: Any) -> Method:
+def make_method(**settings: Any) -> Method:
     return seal(SEALSettings(**settings), kit_of(seal, "toy"))
 
 
@@ -53,19 +53,19 @@ class TestAssembly:
         assert_method_contract(seal)
 
     def test_without_anything_shown_or_weighed_it_only_counts(self) -> None:
-        method = made(**OFF, utility="none")
+        method = make_method(**OFF, utility="none")
         assert (method.coach, method.credit) == (None, None)
         assert [study.kind for study in method.studies] == ["turn_label"]
         assert set(method.memories) == {"profile"}
 
     def test_with_all_of_it(self) -> None:
-        method = made()
+        method = make_method()
         assert [study.kind for study in method.studies] == ["turn_label", "interface"]
         assert set(method.memories) == {"profile", "weights"}
         assert method.first_round is not None
 
     def test_native_tasks_in_place_of_those_that_are_found(self) -> None:
-        method = made(native=True)
+        method = make_method(native=True)
         assert method.first_round is None
         assert method.curriculum.metrics()["pool_size"] == len(BENCHMARK.tasks(Split.TRAIN))
 
@@ -82,7 +82,7 @@ class TestAssembly:
 
 
 def labelled(*labels: str) -> Notes:
-    return told(*[([label] if label else [], False) for label in labels])
+    return notes_of(*[([label] if label else [], False) for label in labels])
 
 
 def weigh(
@@ -93,16 +93,16 @@ def weigh(
     memory: Memory = weighing
     memory.note(labelled(*labels))
     one = group(*[trajectory([])] * len(advantages))
-    (found,) = transform([one], labelled(*labels), [advantages])
-    return found, memory.metrics()
+    (result,) = transform([one], labelled(*labels), [advantages])
+    return result, memory.metrics()
 
 
 class TestWeights:
     LABELS = ("pass", "spurious_tool_call", "response_mismatch", "")
 
     def test_each_advantage_times_its_weight(self) -> None:
-        found, numbers = weigh([1.5, -0.5, -0.5, -0.5], *self.LABELS)
-        assert found == [1.5, -1.0, -0.45, -0.5]
+        advantages, numbers = weigh([1.5, -0.5, -0.5, -0.5], *self.LABELS)
+        assert advantages == [1.5, -1.0, -0.45, -0.5]
         assert numbers["sum_w"] == pytest.approx(4.9)
         assert numbers["sum_advantages"] == pytest.approx(-0.45)
         assert numbers["sum_advantages_of_group"] == pytest.approx(0.45)
@@ -110,26 +110,26 @@ class TestWeights:
 
     def test_of_several_advantages_a_trajectory_each(self) -> None:
         steps = [[1.0, 2.0], [-0.5, [0.5, 1.5]], [], [1.0]]
-        found, numbers = weigh([*steps], *self.LABELS)
-        assert found == [[1.0, 2.0], [-1.0, [1.0, 3.0]], [], [1.0]]
+        advantages, numbers = weigh([*steps], *self.LABELS)
+        assert advantages == [[1.0, 2.0], [-1.0, [1.0, 3.0]], [], [1.0]]
         assert numbers["sum_advantages"] == pytest.approx(1.5 + 0.5 + 1.0)
 
     def test_the_negative_ones_within_a_budget(self) -> None:
         settings = {"apply_to": "negative", "budget": WeightLimits(0.5, True)}
-        found, _ = weigh([1.5, -0.5, -0.5, -0.5], *self.LABELS, **settings)
-        assert found == pytest.approx([1.5, -0.652173913, -0.4130434783, -0.5])
+        advantages, _ = weigh([1.5, -0.5, -0.5, -0.5], *self.LABELS, **settings)
+        assert advantages == pytest.approx([1.5, -0.652173913, -0.4130434783, -0.5])
 
     def test_moving_utilities_are_the_profiles(self) -> None:
         profile = FailureProfile(ProfileConfig(evolve_every_steps=1))
         profile.note(labelled(*["state_mismatch"] * 40))
         assert profile.utilities["state_mismatch"] > 1.0
-        found, _ = weigh([1.0], "state_mismatch", profile=profile, utility="ema")
-        assert found == [profile.utilities["state_mismatch"]]
+        advantages, _ = weigh([1.0], "state_mismatch", profile=profile, utility="ema")
+        assert advantages == [profile.utilities["state_mismatch"]]
         assert weigh([1.0], "state_mismatch", profile=profile)[0] == [1.0]
 
     def test_the_share_that_was_clipped_and_a_step_that_begins_anew(self) -> None:
-        found, numbers = weigh([1.0, 1.0], "invalid_tool_call", "pass", clip=(0.5, 1.5))
-        assert found == [1.5, 1.0]
+        advantages, numbers = weigh([1.0, 1.0], "invalid_tool_call", "pass", clip=(0.5, 1.5))
+        assert advantages == [1.5, 1.0]
         assert numbers["share_clipped"] == 0.5
         weighing = Weighing()
         weighing.add([2.0], [2.0], 1)
@@ -185,41 +185,43 @@ class TestALoop:
         )
 
     def test_a_common_failure_turns_its_cue_on_and_a_rare_one_off(self, envs: EnvPool) -> None:
-        agent, kept = Changes(), Kept()
-        method = made(profile={"evolve_every_steps": self.WINDOW})
-        loop = self.loop(envs, agent, method, kept)
+        agent, store = Changes(), Kept()
+        method = make_method(profile={"evolve_every_steps": self.WINDOW})
+        loop = self.loop(envs, agent, method, store)
         ways = ["done"] * 2 + ["press pink"] * 2 + [""] * 2
         told_in: list[tuple[str, ...]] = []
         for way in (*ways, ""):
             agent.way = way
             loop.step()
-            told_in.append(kept.groups[-1].trajectories[0].cue_ids)
+            told_in.append(store.groups[-1].trajectories[0].cue_ids)
         first, second = ("missing_tool_call",), ("invalid_tool_call",)
         assert told_in == [(), (), first, first, second, second, ()]
-        versions = [notes.of("interface", g.id, 0) for notes in kept.notes for g in kept.groups]
-        noted = [note for found in versions for note in found]
-        assert len(noted) == len(ways) + 1  # one a step
-        shown = [kept.groups[3 * step].trajectories[0].interface for step in range(len(ways) + 1)]
-        assert [note.label for note in noted] == shown
-        assert len(set(shown)) == 3
-        assert shown[0] == shown[-1]
-        assert [tuple(note.evidence["cues"]) for note in noted] == told_in
-        assert all(note.evidence["says"] for note in noted)
-        assert all(note.evidence["version"] == note.label for note in noted)
+        versions = [notes.of("interface", g.id, 0) for notes in store.notes for g in store.groups]
+        all_notes = [note for batch in versions for note in batch]
+        assert len(all_notes) == len(ways) + 1  # one a step
+        interfaces = [
+            store.groups[3 * step].trajectories[0].interface for step in range(len(ways) + 1)
+        ]
+        assert [note.label for note in all_notes] == interfaces
+        assert len(set(interfaces)) == 3
+        assert interfaces[0] == interfaces[-1]
+        assert [tuple(note.evidence["cues"]) for note in all_notes] == told_in
+        assert all(note.evidence["says"] for note in all_notes)
+        assert all(note.evidence["version"] == note.label for note in all_notes)
         numbers = method.memories["profile"].metrics()
         assert (numbers["evolutions"], numbers["cues_on"]) == (3.0, 0.0)
 
     def test_versions_are_those_that_trajectories_name(self, envs: EnvPool) -> None:
-        kept = Kept()
-        loop = self.loop(envs, Changes(), made(), kept)
+        store = Kept()
+        loop = self.loop(envs, Changes(), make_method(), store)
         loop.step()
         study: Study = InterfaceVersions(schema_notes=True, error_hints=True)
-        (note,) = study.examine(kept.groups).notes
-        assert note.label == kept.groups[0].trajectories[0].interface
+        (note,) = study.examine(store.groups).notes
+        assert note.label == store.groups[0].trajectories[0].interface
         assert note.label == FailureInterface(True, True).version
         labels: Study = TurnLabels(BENCHMARK)
-        found = labels.examine(kept.groups).notes
-        assert [note.label for note in found] == ["missing_tool_call"] * 12
+        notes = labels.examine(store.groups).notes
+        assert [note.label for note in notes] == ["missing_tool_call"] * 12
 
     def test_evaluation_shows_what_the_env_shows(
         self, envs: EnvPool, monkeypatch: pytest.MonkeyPatch
@@ -227,18 +229,18 @@ class TestALoop:
         shows: list[View] = []
         own = FailureInterface.show
 
-        def counted(interface: FailureInterface, view: View) -> View:
+        def count_and_show(interface: FailureInterface, view: View) -> View:
             shows.append(view)
             return own(interface, view)
 
-        monkeypatch.setattr(FailureInterface, "show", counted)
-        agent, method = Changes(), made(profile={"evolve_every_steps": 1})
+        monkeypatch.setattr(FailureInterface, "show", count_and_show)
+        agent, method = Changes(), make_method(profile={"evolve_every_steps": 1})
         agent.way = "press pink"
 
         def evaluated() -> tuple[list[View], Evaluation]:
             agent.views = []
-            found = evaluate(agent, VAL[:4], envs, seed=1)
-            return [*agent.views], found
+            evaluation = evaluate(agent, VAL[:4], envs, seed=1)
+            return [*agent.views], evaluation
 
         before = evaluated()
         assert not shows
@@ -253,8 +255,8 @@ class TestALoop:
         assert len(shows) == n
         assert before == after
         assert not any(view.cues for view in after[0])
-        given = inspect.signature(evaluate).parameters
-        assert not {"guidance", "interface", "coach", "guiding", "method"} & given.keys()
+        parameters = inspect.signature(evaluate).parameters
+        assert not {"guidance", "interface", "coach", "guiding", "method"} & parameters.keys()
 
 
 def test_a_run_without_its_parts_is_static_and_one_with_them_is_told(tmp_path: Path) -> None:
@@ -275,12 +277,12 @@ def test_a_run_without_its_parts_is_static_and_one_with_them_is_told(tmp_path: P
     reader = RunReader(folder.database)
     assert not reader.notes("static")
     assert {note.kind for note in reader.notes("plain")} == {"turn_label"}
-    noted = list(dict.fromkeys(note.label for note in reader.notes("seal", "interface")))
-    shown = list(dict.fromkeys(t.interface for t in reader.trajectories("seal")))
-    kept = read_json(folder.manifest)["interfaces"]
-    assert set(kept) == {"seal"}
-    assert list(kept["seal"]) == noted == shown
-    assert kept["seal"][noted[0]] == 1
+    labels = list(dict.fromkeys(note.label for note in reader.notes("seal", "interface")))
+    versions = list(dict.fromkeys(t.interface for t in reader.trajectories("seal")))
+    interfaces = read_json(folder.manifest)["interfaces"]
+    assert set(interfaces) == {"seal"}
+    assert list(interfaces["seal"]) == labels == versions
+    assert interfaces["seal"][labels[0]] == 1
     steps = [x for x in read_lines(folder.metrics) if x["event"] == "step" and x["arm"] == "seal"]
     for line in steps:
         assert line["memory.weights.sum_w"] > 0

@@ -20,7 +20,7 @@ from coevo_gym.methods.seal.profile import (
 )
 
 
-def told(*episodes: tuple[list[str], bool]) -> Notes:
+def notes_of(*episodes: tuple[list[str], bool]) -> Notes:
     """The notes of a step with these episodes: the labels of their turns, and their success."""
     return Notes(
         note
@@ -32,7 +32,7 @@ def told(*episodes: tuple[list[str], bool]) -> Notes:
 def test_labels_are_counted_with_the_success_of_their_episodes() -> None:
     profile: FailureProfile = FailureProfile()
     as_memory: Memory = profile
-    as_memory.note(told((["pass", "state_mismatch", "not_reached"], False), (["pass"], True)))
+    as_memory.note(notes_of((["pass", "state_mismatch", "not_reached"], False), (["pass"], True)))
     expected = {"pass": WindowLabel(2, 0.5), "state_mismatch": WindowLabel(1, 0.0)}
     assert profile.window == profile.total == expected
     assert profile.metrics()["labelled_turns"] == 3
@@ -50,20 +50,20 @@ def test_notes_of_other_kinds_and_labels_that_count_nowhere_are_passed_over() ->
 
 def test_a_common_failure_turns_its_cue_on_and_a_rare_one_goes_off() -> None:
     profile = FailureProfile(ProfileConfig(evolve_every_steps=2))
-    common = told(*[(["argument_mismatch"], False)] * 5)
+    common = notes_of(*[(["argument_mismatch"], False)] * 5)
     profile.note(common)
     assert (profile.on, profile.evolutions) == ((), 0)
     profile.note(common)
     assert (profile.on, profile.evolutions) == (("argument_mismatch",), 1)
     assert profile.utilities["argument_mismatch"] > UTILITIES["argument_mismatch"]
     for _ in range(2):
-        profile.note(told((["argument_mismatch"], False), *[(["state_mismatch"], False)] * 9))
+        profile.note(notes_of((["argument_mismatch"], False), *[(["state_mismatch"], False)] * 9))
     assert (profile.on, profile.evolutions) == (("state_mismatch",), 2)
 
 
 def test_an_empty_window_falls_back_to_the_total() -> None:
     profile = FailureProfile(ProfileConfig(evolve_every_steps=1))
-    profile.note(told(*[(["state_mismatch"], False)] * 8))
+    profile.note(notes_of(*[(["state_mismatch"], False)] * 8))
     assert profile.on == ("state_mismatch",)
     assert profile.window == {"state_mismatch": WindowLabel(8, 0.0)}
     profile.note(NO_NOTES)
@@ -83,13 +83,13 @@ def test_a_loaded_state_goes_on_as_if_it_had_never_stopped(
     config = ProfileConfig(evolve_every_steps=every, count=2)
     whole, first, second = (FailureProfile(config) for _ in range(3))
     for step in episodes:
-        whole.note(told(*step))
+        whole.note(notes_of(*step))
     for step in episodes[:cut]:
-        first.note(told(*step))
+        first.note(notes_of(*step))
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert second.state_dict() == first.state_dict()
     for step in episodes[cut:]:
-        second.note(told(*step))
+        second.note(notes_of(*step))
     assert second.state_dict() == whole.state_dict()
     assert second.metrics() == whole.metrics()
     assert (second.on, second.utilities) == (whole.on, whole.utilities)
@@ -100,11 +100,15 @@ def test_a_loaded_state_goes_on_as_if_it_had_never_stopped(
 def test_nothing_is_lost_or_counted_twice(episodes: list[list[tuple[list[str], bool]]]) -> None:
     profile = FailureProfile(ProfileConfig(evolve_every_steps=3))
     for step in episodes:
-        profile.note(told(*step))
-    counted = Counter(
-        label for step in episodes for found, _ in step for label in found if label in UTILITIES
+        profile.note(notes_of(*step))
+    counts = Counter(
+        label
+        for step in episodes
+        for label_names, _ in step
+        for label in label_names
+        if label in UTILITIES
     )
-    assert {label: seen.turns for label, seen in profile.total.items()} == counted
+    assert {label: seen.turns for label, seen in profile.total.items()} == counts
     assert all(0.0 <= seen.mean <= 1.0 for seen in profile.total.values())
     assert profile.evolutions == len(episodes) // 3
 
@@ -128,7 +132,7 @@ def test_each_setting_changes_what_is_on_or_how_labels_count(name: str, value: f
         profile = FailureProfile(ProfileConfig(**{"evolve_every_steps": 1, **settings}))
         for arguments, states in ((12, 9), (8, 100)):
             labels = ["argument_mismatch"] * arguments + ["state_mismatch"] * states
-            profile.note(told(*(([label], False) for label in labels), (["pass"], True)))
+            profile.note(notes_of(*(([label], False) for label in labels), (["pass"], True)))
         return profile.on, profile.utilities
 
     assert after(**{name: value}) != after()

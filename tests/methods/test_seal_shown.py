@@ -20,21 +20,21 @@ from coevo_gym.core.seams import IDENTITY, Coach, Interface, Ticket
 from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.core.trajectory import View
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.episodes.views import Seen, shown_through
+from coevo_gym.episodes.views import Seen, show_through
 from coevo_gym.methods.seal.interface import (
     HEADING,
     REQUIRED,
     FailureInterface,
     InterfaceCoach,
+    annotate_documents,
+    annotate_tools,
     cues,
     document_note,
     hints,
-    noted_documents,
-    noted_tools,
 )
 from coevo_gym.methods.seal.profile import FAILURES, FailureProfile, ProfileConfig
 from coevo_gym.prompts import load_prompt
-from tests.methods.test_seal_profile import told
+from tests.methods.test_seal_profile import notes_of
 
 WHOLE = FailureInterface(schema_notes=True, error_hints=True, on=("state_mismatch",))
 TOOL = {
@@ -66,31 +66,35 @@ def view(observation: str, kind: str = "", **info: str) -> View:
 class TestSchemas:
     def test_tools_say_what_is_required(self) -> None:
         seen = view("Hello.", **{"bfcl.tools": TOOLS})
-        shown = shown_through(FailureInterface(schema_notes=True), seen)
-        (tool,) = json.loads(shown.info["bfcl.tools"])
+        new_view = show_through(FailureInterface(schema_notes=True), seen)
+        (tool,) = json.loads(new_view.info["bfcl.tools"])
         properties = tool["function"]["parameters"]["properties"]
         assert properties["source"]["description"] == "File. [required]"
         assert properties["n"] == {}
         assert tool["function"]["description"] == "Move."
         prompt, note = load_prompt("bfcl"), "(parameters marked [required] must be given):\n{"
-        assert note in prompt.system(shown)
+        assert note in prompt.system(new_view)
         assert note not in prompt.system(seen)
-        assert shown.observation == "Hello."
+        assert new_view.observation == "Hello."
 
     @pytest.mark.parametrize("text", ["", "no JSON", "{}", "[1, {}]", '[{"function": 3}]', "[" * 9])
     def test_what_is_no_list_of_tools_is_left_alone(self, text: str) -> None:
-        assert noted_tools(text) == text
+        assert annotate_tools(text) == text
 
     @pytest.mark.parametrize("indent", [None, 1, 2])
     def test_documents_in_a_text_are_noted(self, indent: int | None) -> None:
         printed = json.dumps(DOCUMENT, indent=indent)
         described = {**DOCUMENT, "description": "List notes."}
-        assert REQUIRED in noted_documents(json.dumps(described, indent=indent))
-        noted = json.dumps(document_note(DOCUMENT), indent=indent)
-        found = noted_documents(f"before\n{printed}\n{printed} after")
-        assert found == f"before\n{noted}\n{noted} after"
-        told = [each["description"] for each in json.loads(noted)["parameters"]]
-        assert told == ["From login. [required]", "Order. Allowed values: up, down", "At most."]
+        assert REQUIRED in annotate_documents(json.dumps(described, indent=indent))
+        document = json.dumps(document_note(DOCUMENT), indent=indent)
+        text = annotate_documents(f"before\n{printed}\n{printed} after")
+        assert text == f"before\n{document}\n{document} after"
+        descriptions = [each["description"] for each in json.loads(document)["parameters"]]
+        assert descriptions == [
+            "From login. [required]",
+            "Order. Allowed values: up, down",
+            "At most.",
+        ]
 
     @pytest.mark.parametrize(
         "text",
@@ -102,20 +106,20 @@ class TestSchemas:
         ],
     )
     def test_other_text_is_left_alone(self, text: str) -> None:
-        assert noted_documents(text) == text
+        assert annotate_documents(text) == text
 
     @given(st.text(alphabet='{}[]"app_name:, \n1', max_size=60))
     def test_no_text_breaks_it(self, text: str) -> None:
-        noted_documents('{"app_name"' + text)
-        noted_tools("[" + text)
+        annotate_documents('{"app_name"' + text)
+        annotate_tools("[" + text)
 
     def test_choices_of_a_dialogue_stay_the_same(self) -> None:
         bfcl = get_benchmark("bfcl")
         for task in bfcl.tasks(Split.TRAIN, "base")[::12]:
             (seen, _), *_ = played("bfcl", task, IDENTITY, ())
-            shown = shown_through(FailureInterface(schema_notes=True), seen)
-            assert shown.info["bfcl.tools"] != seen.info["bfcl.tools"]
-            assert bfcl.choices(shown) == bfcl.choices(seen)
+            new_view = show_through(FailureInterface(schema_notes=True), seen)
+            assert new_view.info["bfcl.tools"] != seen.info["bfcl.tools"]
+            assert bfcl.choices(new_view) == bfcl.choices(seen)
 
 
 MISSING = "Error during execution: Files.mv() missing 1 required positional argument: 'n'"
@@ -152,8 +156,8 @@ ERRORS = [
 class TestHints:
     @pytest.mark.parametrize(("kind", "error", "name"), ERRORS)
     def test_a_line_by_class_of_error(self, kind: str, error: str, name: str) -> None:
-        shown = FailureInterface(error_hints=True).show(view(error, kind))
-        before, _, line = shown.observation.rpartition("(Hint: ")
+        new_view = FailureInterface(error_hints=True).show(view(error, kind))
+        before, _, line = new_view.observation.rpartition("(Hint: ")
         assert before.removesuffix("\n") == error
         assert any(line.startswith(hint.text) for hint in hints() if hint.name == name)
         assert "{" not in line.partition(". ")[2].replace('{"name": ..., "arguments": {...}}', "")
@@ -178,16 +182,18 @@ class TestHints:
 
     def test_at_most_twelve_tools_are_named(self) -> None:
         many = json.dumps([{"function": {"name": f"f{n}"}} for n in range(30)])
-        shown = FailureInterface(error_hints=True).show(view("", "parse", **{"bfcl.tools": many}))
-        assert "f11" in shown.observation
-        assert "f12" not in shown.observation
+        new_view = FailureInterface(error_hints=True).show(
+            view("", "parse", **{"bfcl.tools": many})
+        )
+        assert "f11" in new_view.observation
+        assert "f12" not in new_view.observation
 
 
 def profile_with(*on: str) -> FailureProfile:
-    found = FailureProfile(ProfileConfig(evolve_every_steps=1, count=1, prevalence=0.0))
-    found.note(told(*[([label], False) for label in on]) if on else NO_NOTES)
-    assert set(found.on) == set(on)
-    return found
+    profile = FailureProfile(ProfileConfig(evolve_every_steps=1, count=1, prevalence=0.0))
+    profile.note(notes_of(*[([label], False) for label in on]) if on else NO_NOTES)
+    assert set(profile.on) == set(on)
+    return profile
 
 
 TICKETS = [cast(Ticket, None)] * 2
@@ -206,10 +212,10 @@ class TestTheCoach:
         ]
         assert [cue.text for cue in one.cues] == [cues()[cue.id] for cue in one.cues]
         seen = view("Hello.", **{"bfcl.tools": TOOLS})
-        told = load_prompt("bfcl").system(replace(seen, cues=one.cues))
+        text = load_prompt("bfcl").system(replace(seen, cues=one.cues))
         lines = [f"- {cue.text}" for cue in one.cues]
-        listed = "\n".join(["", HEADING, *lines, "", "The functions, in JSON:"])
-        assert listed in told
+        block = "\n".join(["", HEADING, *lines, "", "The functions, in JSON:"])
+        assert block in text
         seen = view("x", "call")
         assert one.interface.show(seen) is seen
 
@@ -240,10 +246,10 @@ def played(
 ) -> Iterator[tuple[View, str]]:
     """What an agent of a task is shown before each action, and what it does."""
     spec = get_benchmark(benchmark)
-    with closing(gym.make(spec.env_id, disable_env_checker=True)) as made:
-        env = cast(TaskEnv, made.unwrapped)
+    with closing(gym.make(spec.env_id, disable_env_checker=True)) as wrapper:
+        env = cast(TaskEnv, wrapper.unwrapped)
         env.reset(seed=0, options={"task": task})
-        seen = Seen(lambda now: shown_through(interface, now))
+        seen = Seen(lambda now: show_through(interface, now))
         for action in (*actions, ""):
             yield seen.look(env.view), action
             _, _, terminated, truncated, _ = env.step(action)
@@ -286,12 +292,12 @@ def test_a_document_that_code_has_printed_is_noted(engine: Callable[[str], None]
     engine("appworld")
     task = get_benchmark("appworld").tasks(Split.TRAIN)[0]
     code = "print(apis.api_docs.show_api_doc(app_name='spotify', api_name='login'))"
-    (_, own), (_, shown) = (
+    (_, own), (_, other) = (
         [v.observation for v, _ in played("appworld", task, i, [code])] for i in (IDENTITY, WHOLE)
     )
-    document, noted = json.loads(own), json.loads(shown)
+    document, with_note = json.loads(own), json.loads(other)
     described = f"{document['description']} {REQUIRED}"
-    assert noted == {**document_note(document), "description": described} != document
+    assert with_note == {**document_note(document), "description": described} != document
 
 
 def test_an_interface_is_given_a_view_and_nothing_else() -> None:

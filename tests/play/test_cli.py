@@ -100,9 +100,9 @@ def test_a_score_from_the_terminal(run: Run) -> None:
     assert "have been played" in run(*score, code=2)
     assert "abandoned" in Path("evals/me/lost.jsonl").read_text()
     run("eval", "webshop", "--policy", "random", "--name", "floor")
-    found = json.loads(run("compare", "floor", "me", "--json"))
-    assert found["tasks"] == 2
-    assert found["success_b"] == 1.0
+    comparison = json.loads(run("compare", "floor", "me", "--json"))
+    assert comparison["tasks"] == 2
+    assert comparison["success_b"] == 1.0
 
 
 @pytest.mark.parametrize(

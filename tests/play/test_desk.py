@@ -27,9 +27,9 @@ from tests.toy import BENCHMARK, COLOURS, ToyEnv
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = toy_desk(tmp_path)
-    yield made
-    made.close()
+    new_desk = toy_desk(tmp_path)
+    yield new_desk
+    new_desk.close()
 
 
 def test_an_episode_from_its_first_page_to_its_grade(desk: Desk) -> None:
@@ -59,16 +59,16 @@ def test_a_page_is_told_nothing_that_an_agent_may_not_know(
     monkeypatch.setattr(desk._shelf, "take", lambda split: env)
     poisoned = poison.task(TASK)
     monkeypatch.setattr(Desk, "_pick", lambda self, wanted: (poisoned, 0))
-    told = [desk.begin()]
-    told.append(desk.act(told[0]["id"], TASK.solution[0], 0))
+    states = [desk.begin()]
+    states.append(desk.act(states[0]["id"], TASK.solution[0], 0))
     assert poison.n_watched == 2
     other = TASK.model_copy(update={"verifier": OTHER.verifier, "solution": ("done",)})
     monkeypatch.setattr(Desk, "_pick", lambda self, wanted: (other, 0))
     swapped = [desk.begin()]
     swapped.append(desk.act(swapped[0]["id"], TASK.solution[0], 0))
-    for state in (*told, *swapped):
+    for state in (*states, *swapped):
         del state["id"], state["task"]["id"]  # made up, and a hash
-    assert told == swapped
+    assert states == swapped
 
 
 def test_a_page_has_the_documents_of_an_agent(tmp_path: Path) -> None:
@@ -95,11 +95,11 @@ def test_a_typo_takes_no_step_and_is_explained(desk: Desk) -> None:
 def test_a_page_that_is_behind_does_nothing(desk: Desk) -> None:
     id = desk.begin(TASK.id)["id"]
     desk.act(id, "press red", 0)
-    with pytest.raises(NotPossible, match="The episode has changed") as found:
+    with pytest.raises(NotPossible, match="The episode has changed") as error:
         desk.act(id, "press red", 0)
-    assert found.value.status == 409
-    assert found.value.state is not None
-    assert found.value.state["step"] == 1
+    assert error.value.status == 409
+    assert error.value.state is not None
+    assert error.value.state["step"] == 1
     with pytest.raises(NotPossible, match="The episode has changed"):
         desk.give_up(id, 0)
 
@@ -136,9 +136,9 @@ def test_who_is_idle_makes_room_and_who_plays_does_not(tmp_path: Path) -> None:
     clock = Clock()
     desk = toy_desk(tmp_path, clock=clock)
     ids = [desk.begin(TASK.id)["id"] for _ in range(room.MAX_LIVE)]
-    with pytest.raises(NotPossible, match="Finish one of them") as found:
+    with pytest.raises(NotPossible, match="Finish one of them") as error:
         desk.begin(TASK.id)
-    assert found.value.status == 429
+    assert error.value.status == 429
     clock.now = room.IDLE_S + 1
     desk.act(ids[0], "press red", 0)
     desk.begin(TASK.id)
@@ -195,10 +195,10 @@ def test_a_solved_training_task_can_be_kept(desk: Desk) -> None:
     assert state["keep"] == {"kept": False, "why_not": "", "file": str(desk.demonstrations)}
     assert desk.keep(state["id"])["keep"]["kept"]
     desk.keep(state["id"])
-    (kept,) = read_tasks(desk.demonstrations)
-    assert kept.id == TASK.id
-    assert kept.solution == TASK.solution
-    assert kept.provenance["by"] == "person"
+    (task,) = read_tasks(desk.demonstrations)
+    assert task.id == TASK.id
+    assert task.solution == TASK.solution
+    assert task.provenance["by"] == "person"
 
 
 def test_what_did_not_solve_its_task_is_not_kept(desk: Desk) -> None:
@@ -236,10 +236,15 @@ def test_closing_ends_all_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_tasks_are_found_by_their_words(desk: Desk) -> None:
-    found = desk.list_tasks("RED green")
-    assert 0 < found["total"] < len(desk.source.tasks)
-    assert all("red" in row["instruction"].lower() for row in found["tasks"])
-    assert {key for row in found["tasks"] for key in row} == {"id", "name", "instruction", "family"}
+    listing = desk.list_tasks("RED green")
+    assert 0 < listing["total"] < len(desk.source.tasks)
+    assert all("red" in row["instruction"].lower() for row in listing["tasks"])
+    assert {key for row in listing["tasks"] for key in row} == {
+        "id",
+        "name",
+        "instruction",
+        "family",
+    }
     assert desk.list_tasks("red", page=99)["tasks"] == []
     with pytest.raises(NotPossible, match="no such task"):
         desk.begin("0" * 64)
@@ -293,10 +298,10 @@ def test_a_killed_engine_is_replaced_where_one_was(
 
 
 def test_variants_of_a_task_are_of_one_family(tmp_path: Path) -> None:
-    named = [("toy/a_1", "a"), ("toy/a_2", "a"), ("toy/b_1", "b"), ("toy/x", "b"), ("toy/y", "b")]
+    pairs = [("toy/a_1", "a"), ("toy/a_2", "a"), ("toy/b_1", "b"), ("toy/x", "b"), ("toy/y", "b")]
     variants = [
         TASK.model_copy(update={"name": name, "scenario": where, "instruction": name})
-        for name, where in named
+        for name, where in pairs
     ]
     source = replace(benchmark_source("toy"), find_tasks=lambda: variants)
     desk = Desk(source, demonstrations=tmp_path / "shown.jsonl")

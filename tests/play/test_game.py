@@ -38,9 +38,9 @@ def test_the_record_is_that_of_an_agent_which_does_the_same() -> None:
         (EvalEpisode, game.played.counted),
         (TrainingEpisode, game.played.training),
     ):
-        found = run_one(kind(TASK, 0), ScriptedAgent(TASK.solution), EnvPool(ToyEnv))
-        assert isinstance(found, Finished)
-        assert found.record == record
+        outcome = run_one(kind(TASK, 0), ScriptedAgent(TASK.solution), EnvPool(ToyEnv))
+        assert isinstance(outcome, Finished)
+        assert outcome.record == record
     assert type(game.played.training) is Trajectory
     assert type(game.played.counted) is EvalTrajectory
 

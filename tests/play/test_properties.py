@@ -51,8 +51,8 @@ def test_any_text_is_a_page_of_the_shop(
 
 @given(st.text() | st.builds("{}{}".format, st.sampled_from(("mv(", "[mv(", "mv ")), st.text()))
 def test_any_line_is_a_message_or_refused(line: str) -> None:
-    found = meant(line, TOOLS)
-    assert isinstance(found, (str, RefusedAction))
+    result = meant(line, TOOLS)
+    assert isinstance(result, (str, RefusedAction))
 
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABC_0"
@@ -90,8 +90,8 @@ def misspelt(draw: st.DrawFn) -> str:
 @given(misspelt(), st.sampled_from(FORMS))
 @example("0ls", "end {0}()")
 def test_a_misspelt_function_takes_no_step(name: str, form: str) -> None:
-    found = meant(form.format(name), OFFERED)
-    assert isinstance(found, RefusedAction)
+    result = meant(form.format(name), OFFERED)
+    assert isinstance(result, RefusedAction)
 
 
 @given(st.text() | st.lists(st.sampled_from("([{'\"\\\n:#x "), max_size=40).map("".join))
@@ -132,6 +132,6 @@ def test_the_record_is_that_of_what_was_taken(actions: list[str]) -> None:
     assert game.played is not None
     assert game.played.counted.actions == tuple(game.taken)
     if game.played.counted.end_reason is not EndReason.AGENT_DONE:
-        found = run_one(EvalEpisode(TASK, 0), ScriptedAgent(game.taken), EnvPool(ToyEnv))
-        assert isinstance(found, Finished)
-        assert found.record == game.played.counted
+        outcome = run_one(EvalEpisode(TASK, 0), ScriptedAgent(game.taken), EnvPool(ToyEnv))
+        assert isinstance(outcome, Finished)
+        assert outcome.record == game.played.counted

@@ -51,13 +51,13 @@ def test_it_stands_beside_other_policies() -> None:
         assert scores.to_json()["played"] == 2
         play_next(scores, well=True)
         assert scores.next() is None
-    evaluate_job(model_job("toy", "random", "val", SILENT), folder=EvalFolder.named("floor"))
+    evaluate_job(model_job("toy", "random", "val", SILENT), folder=EvalFolder.by_name("floor"))
     person, floor = find_sides("me", "floor")
-    found = compare(person, floor)
+    comparison = compare(person, floor)
     assert person.policy == "person"
-    assert (found.tasks, found.only_in_a, found.only_in_b) == (N, 0, 0)
-    assert found.success_a == pytest.approx(2 / 3)
-    assert not found.uneven
+    assert (comparison.tasks, comparison.only_in_a, comparison.only_in_b) == (N, 0, 0)
+    assert comparison.success_a == pytest.approx(2 / 3)
+    assert not comparison.uneven
     summary = read_json(EvalFolder.of("me").summary)
     assert summary["success"] == pytest.approx(2 / 3)
     assert summary["n_tasks"] == N
@@ -67,7 +67,7 @@ def test_the_record_is_that_of_an_agent() -> None:
     with open_scores("me", "toy", "val") as scores:
         game = play_next(scores, well=True)
     job = model_job("toy", "scripted", "val", SILENT)
-    evaluate_job(job, folder=EvalFolder.named("ceiling"))
+    evaluate_job(job, folder=EvalFolder.by_name("ceiling"))
     ((line, mine),) = EvalFolder.of("me").trajectories()
     theirs = {line.id: (line, record) for line, record in EvalFolder.of("ceiling").trajectories()}
     assert (line, mine) == theirs[game.task.id]

@@ -22,9 +22,9 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     face = PlayFace(toy_desk(tmp_path))
     with TestClient(make_app(face), base_url=HERE) as client:
         page = client.get("/").text
-        found = re.search(r'name="play-token" content="([^"]+)"', page)
-        assert found is not None
-        client.headers["X-Play-Token"] = found[1]
+        match = re.search(r'name="play-token" content="([^"]+)"', page)
+        assert match is not None
+        client.headers["X-Play-Token"] = match[1]
         yield client
 
 
@@ -41,8 +41,8 @@ def test_an_episode_over_http(client: TestClient) -> None:
     assert client.get("/api/play/tasks", params={"q": "red"}).json()["total"] > 0
     state = begun(client)
     for step, action in enumerate(TASK.solution):
-        told = {"action": action, "step": step}
-        state = client.post(f"/api/play/games/{state['id']}/act", json=told).json()
+        payload = {"action": action, "step": step}
+        state = client.post(f"/api/play/games/{state['id']}/act", json=payload).json()
     assert state["grade"]["success"]
     assert client.post(f"/api/play/games/{state['id']}/keep", json={}).json()["keep"]["kept"]
     gone = client.get("/api/play/games/another")
@@ -69,8 +69,8 @@ def test_without_the_pages_token_nothing_is_told_or_done(
 def test_actions_are_posted(client: TestClient) -> None:
     id = begun(client)["id"]
     assert client.get(f"/api/play/games/{id}/act").status_code == 405
-    sent = client.post(f"/api/play/games/{id}/act", data={"action": "done", "step": "0"})
-    assert sent.status_code == 415  # what a form of another site could send
+    response = client.post(f"/api/play/games/{id}/act", data={"action": "done", "step": "0"})
+    assert response.status_code == 415  # what a form of another site could send
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_other_sites_are_refused(client: TestClient, headers: dict[str, str]) ->
 
 def test_nothing_large_is_read(client: TestClient) -> None:
     id = begun(client)["id"]
-    told = {"action": "x" * BODY_BYTES, "step": 0}
-    assert client.post(f"/api/play/games/{id}/act", json=told).status_code == 413
+    payload = {"action": "x" * BODY_BYTES, "step": 0}
+    assert client.post(f"/api/play/games/{id}/act", json=payload).status_code == 413
     parts = iter([b'{"action": "', b"x" * BODY_BYTES, b'", "step": 0}'])
     headers = {"Content-Type": "application/json"}
-    sent = client.post(f"/api/play/games/{id}/act", content=parts, headers=headers)
-    assert sent.status_code == 413
+    response = client.post(f"/api/play/games/{id}/act", content=parts, headers=headers)
+    assert response.status_code == 413
 
 
 NO_ORDERS = (
@@ -110,9 +110,9 @@ NO_ORDERS = (
 def test_what_is_no_order_is_refused(client: TestClient, body: bytes) -> None:
     id = begun(client)["id"]
     headers = {"Content-Type": "application/json"}
-    sent = client.post(f"/api/play/games/{id}/act", content=body, headers=headers)
-    assert sent.status_code == 400
-    assert sent.json()["message"]
+    response = client.post(f"/api/play/games/{id}/act", content=body, headers=headers)
+    assert response.status_code == 400
+    assert response.json()["message"]
     assert client.get(f"/api/play/games/{id}").json()["step"] == 0
 
 
@@ -130,9 +130,9 @@ def test_pages_may_load_nothing_from_elsewhere(client: TestClient) -> None:
 
 def test_every_file_that_the_page_names_is_there(client: TestClient) -> None:
     page = client.get("/").text
-    named = re.findall(r'(?:src|href)="(static/[^"]+)"', page)
-    assert len(named) > 10
-    for path in named:
+    paths = re.findall(r'(?:src|href)="(static/[^"]+)"', page)
+    assert len(paths) > 10
+    for path in paths:
         assert client.get(f"/{path}").status_code == 200, path
     assert client.get("/static/../play/server.py").status_code == 404
     assert client.get("/static/%2e%2e/play/server.py").status_code == 404

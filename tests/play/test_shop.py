@@ -20,8 +20,8 @@ def page_of(view: View) -> ShopPage:
 def clickable(page: ShopPage) -> set[str]:
     """The texts of what can be clicked."""
     values = (value for option in page.options for value in option.values)
-    found = [*(item.asin for item in page.products), *values, *page.buttons]
-    return {text.lower() for text in found}
+    texts = [*(item.asin for item in page.products), *values, *page.buttons]
+    return {text.lower() for text in texts}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -62,12 +62,12 @@ def test_pages_tell_what_an_agent_reads() -> None:
     for action in task.solution[:-1]:
         env.step(action)
         page = page_of(env.view)
-        shown = env.view.observation.split(SEPARATOR)
+        parts = env.view.observation.split(SEPARATOR)
         for item in page.products:
-            assert {item.asin, item.title, item.price} <= set(shown)
+            assert {item.asin, item.title, item.price} <= set(parts)
         if page.page == "item":
-            assert page.title in shown
-            assert f"Price: {page.price}" in shown
+            assert page.title in parts
+            assert f"Price: {page.price}" in parts
     assert page.page == "item"
     chosen = {option.chosen for option in page.options if option.chosen}
     assert chosen == set(page.chosen.values())
@@ -82,8 +82,8 @@ def test_pages_tell_what_an_agent_reads() -> None:
 
 def test_a_product_without_a_name_is_a_product() -> None:
     parts = ("Instruction:", "Buy.", "Back to Search", "Page 1 (Total results: 3)", "Next >")
-    listed = ("B000000001", "One", "$1.0", "B000000002", "$2.0 to $3.0", "B000000003", "X", "$4.0")
-    products = read_page(SEPARATOR.join(parts + listed), {}).products
+    entries = ("B000000001", "One", "$1.0", "B000000002", "$2.0 to $3.0", "B000000003", "X", "$4.0")
+    products = read_page(SEPARATOR.join(parts + entries), {}).products
     assert [(product.asin[-1], product.title) for product in products] == [
         ("1", "One"),
         ("2", ""),

@@ -49,9 +49,9 @@ def test_all_functions_of_the_benchmark_can_be_read() -> None:
     "line", ["mv(source='a')", "[mv(source='a')]", "mv(source='a'), mv('b')", " mv('a') "]
 )
 def test_calls_stand_with_or_without_brackets(line: str) -> None:
-    found = meant(line, TOOLS)
-    assert isinstance(found, str)
-    calls = parse_message(found)
+    text = meant(line, TOOLS)
+    assert isinstance(text, str)
+    calls = parse_message(text)
     assert calls
     assert all(isinstance(call, Call) and call.name == "mv" for call in calls)
 
@@ -88,13 +88,13 @@ def test_calls_stand_with_or_without_brackets(line: str) -> None:
     ],
 )
 def test_a_line_that_calls_no_function_is_not_sent(line: str, reason: str) -> None:
-    found = meant(line, TOOLS)
-    assert isinstance(found, RefusedAction)
-    assert reason in found.reason
+    result = meant(line, TOOLS)
+    assert isinstance(result, RefusedAction)
+    assert reason in result.reason
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "text"),
     [
         ("end", "Done."),
         (" End ", "Done."),
@@ -102,9 +102,9 @@ def test_a_line_that_calls_no_function_is_not_sent(line: str, reason: str) -> No
         ("Done.", "Done."),  # a choice of the benchmark itself
     ],
 )
-def test_a_command_ends_the_turn(line: str, said: str) -> None:
-    assert meant(line, TOOLS) == said
-    assert parse_message(said) == ()
+def test_a_command_ends_the_turn(line: str, text: str) -> None:
+    assert meant(line, TOOLS) == text
+    assert parse_message(text) == ()
 
 
 @pytest.mark.parametrize(

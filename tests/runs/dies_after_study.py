@@ -12,10 +12,10 @@ from tests.runs.child import main
 learn = Loop._learn
 
 
-def dies(self: Loop, *given: object) -> object:
+def dies(self: Loop, *args: object) -> object:
     if self.state.step == 1:
         killed()
-    return learn(self, *given)  # type: ignore[arg-type]
+    return learn(self, *args)  # type: ignore[arg-type]
 
 
 def killed() -> NoReturn:

@@ -12,7 +12,7 @@ from tests import toy
 run = StoredEvolver.run
 
 
-def held(self: StoredEvolver, round: Round) -> RoundResult:
+def wait_and_run(self: StoredEvolver, round: Round) -> RoundResult:
     if not round.n_unguided:
         print("in flight:", round.id, flush=True)
         sys.stdin.read()
@@ -21,5 +21,5 @@ def held(self: StoredEvolver, round: Round) -> RoundResult:
 
 if __name__ == "__main__":
     toy.register()
-    StoredEvolver.run = held  # type: ignore[method-assign]
+    StoredEvolver.run = wait_and_run  # type: ignore[method-assign]
     main()

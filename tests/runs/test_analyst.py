@@ -53,26 +53,26 @@ def test_the_tiny_policy_answers_no_questions() -> None:
 def test_an_arm_may_have_an_analyst_of_its_own() -> None:
     own = {f"arm.role_agent.set.{key}": value for key, value in LOCAL.items()}
     own["arm.role_agent.set.analyst.temperature"] = 0.1
-    found = config(**ASKS, **own)
-    assert found.analyst.temperature == 0.5
-    assembly = Assembly(found)
+    run_config = config(**ASKS, **own)
+    assert run_config.analyst.temperature == 0.5
+    assembly = Assembly(run_config)
     assert assembly.arms["role_agent"].analyst.temperature == 0.1
 
 
 def test_its_questions_are_estimated() -> None:
     sets = {**ASKS, **LOCAL, "loop.max_steps": 10, "analyst.max_answer_tokens": 100}
     assert estimates(config(arms=["role_agent"])) == []
-    (found,) = estimates(config(**sets))
-    assert (found.rounds, found.questions, found.cost.calls) == (0, 1280, 2560)
-    assert found.cost.prompt_tokens == 2560 * QUESTION_TOKENS
-    assert found.cost.completion_tokens == 2560 * 100
-    told = dict(found.rows())
+    (estimate,) = estimates(config(**sets))
+    assert (estimate.rounds, estimate.questions, estimate.cost.calls) == (0, 1280, 2560)
+    assert estimate.cost.prompt_tokens == 2560 * QUESTION_TOKENS
+    assert estimate.cost.completion_tokens == 2560 * 100
+    table = dict(estimate.rows())
     assert (
-        told["analyst's model"] == f"gpt-4o-mini at {ENDPOINT}"
-        or ENDPOINT in told["analyst's model"]
+        table["analyst's model"] == f"gpt-4o-mini at {ENDPOINT}"
+        or ENDPOINT in table["analyst's model"]
     )
-    assert told["queries from studies"] == "at most 1,280"
-    assert "rounds that query this model" not in told
+    assert table["queries from studies"] == "at most 1,280"
+    assert "rounds that query this model" not in table
     (capped,) = estimates(config(**sets, **{"advisor.max_calls_per_round": 7}))
     assert capped.cost.calls == 70
 
@@ -80,8 +80,10 @@ def test_its_questions_are_estimated() -> None:
 def test_a_dead_endpoint_is_reported_with_its_section(tmp_path: Path) -> None:
     sets = {"arms": ["role_agent"], "loop.max_steps": 1, **asks(ENDPOINT, "role_agent")}
     sets |= {"analyst.model.endpoint.max_attempts": 1, "analyst.model.endpoint.api_key_env": None}
-    told = rf"The model in the section analyst\.model failed: analyst at {ENDPOINT} gave no answer"
-    with pytest.raises(ModelError, match=told):
+    message = (
+        rf"The model in the section analyst\.model failed: analyst at {ENDPOINT} gave no answer"
+    )
+    with pytest.raises(ModelError, match=message):
         coevo_gym.train(TOY, sets=sets, folder=tmp_path / "run")
 
 

@@ -111,13 +111,15 @@ class RunWalks:
         self.whole: dict[Sequence[str], RunFolder] = {}
         save = Checkpoints.save
 
-        def kept(checkpoints: Checkpoints, step: int, state: dict[str, object]) -> Path:
+        def save_and_remember(
+            checkpoints: Checkpoints, step: int, state: dict[str, object]
+        ) -> Path:
             path = save(checkpoints, step, state)
             if checkpoints.folder.name != "epochs":  # deleted once the warm-up is over
                 self.saved[checkpoints.folder] = step
             return path
 
-        patch.setattr(Checkpoints, "save", kept)
+        patch.setattr(Checkpoints, "save", save_and_remember)
 
     def run(
         self, name: str, sets: Sequence[str], rng: random.Random | None, engine: Errors = KILLS
@@ -144,9 +146,9 @@ class RunWalks:
     def check(self) -> None:
         """Check that what was saved is there."""
         for path, step in self.saved.items():
-            found = Checkpoints(path).latest()
-            assert found is not None
-            assert found.step >= step
+            checkpoint = Checkpoints(path).latest()
+            assert checkpoint is not None
+            assert checkpoint.step >= step
 
     def walk(self, seed: int) -> None:
         rng = random.Random(seed)
@@ -196,11 +198,13 @@ class EvaluationWalks:
         self.whole: dict[int, EvalFolder] = {}
         add = KeptInFolder.add
 
-        def noted(kept: KeptInFolder, line: EvalLine, trajectory: EvalTrajectory) -> None:
-            add(kept, line, trajectory)
+        def add_and_remember(
+            storage: KeptInFolder, line: EvalLine, trajectory: EvalTrajectory
+        ) -> None:
+            add(storage, line, trajectory)
             self.kept.append(line)
 
-        patch.setattr(KeptInFolder, "add", noted)
+        patch.setattr(KeptInFolder, "add", add_and_remember)
 
     def job(self, samples: int) -> EvalJob:
         job = model_job("toy", "random", "val", SILENT, samples=samples)
@@ -212,18 +216,18 @@ class EvaluationWalks:
 
     def evaluate(self, name: str, samples: int, rng: random.Random | None) -> EvalFolder:
         """An evaluation, with faults if there is a random generator."""
-        found, done = EvalFolder(self.path / name), False
+        eval_folder, done = EvalFolder(self.path / name), False
         self.kept.clear()
         while not done:
             errors = {"engine": LOSES, "agent": (lambda: ModelError("it is gone"), Killed)}
             fail_soon(self.seams, rng, **errors, **WRITES)
             try:
-                done = evaluate_job(self.job(samples), folder=found).faults == 0
+                done = evaluate_job(self.job(samples), folder=eval_folder).faults == 0
             except (Killed, CoevoError):
                 assert self.seams.failed, "it fails by itself"
             self.seen[self.seams.failed] += 1
-            self.check(found)
-        return found
+            self.check(eval_folder)
+        return eval_folder
 
     def check(self, folder: EvalFolder) -> None:
         """Check that what was kept is there once, each episode with its trajectory."""

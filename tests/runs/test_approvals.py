@@ -63,8 +63,8 @@ def ran(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server() -> Iterator[FakeOpenAI]:
-    with FakeOpenAI(answer=lambda messages: Say("<action>look</action>")) as made:
-        yield made
+    with FakeOpenAI(answer=lambda messages: Say("<action>look</action>")) as endpoint:
+        yield endpoint
 
 
 def asking(server: FakeOpenAI) -> dict[str, Any]:
@@ -80,8 +80,8 @@ def asking(server: FakeOpenAI) -> dict[str, Any]:
 
 def preset(sets: dict[str, Any]) -> str:
     """A preset file of another person."""
-    written = dict(flat(tomllib.loads(Path(TOY).read_text()))) | sets
-    Path("p.toml").write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in written.items()))
+    settings = dict(flat(tomllib.loads(Path(TOY).read_text()))) | sets
+    Path("p.toml").write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in settings.items()))
     return "p.toml"
 
 
@@ -163,22 +163,22 @@ def test_work_is_refused_with_what_is_asked_for(
     verb: str, finished: Path, ran: Path, server: FakeOpenAI
 ) -> None:
     sets = {"plugins.methods": str(ran.with_name("methods")), **asking(server)}
-    made = {"train": preset, "experiment": table}
-    name = made[verb](sets) if verb in made else run_of_theirs(finished, sets, done=False)
-    said = invoke([verb, name])
-    assert f"run the Python files in {ran.with_name('methods')} (theirs.py)" in said
-    assert f"send the key in {VARIABLE} to {server.url.removesuffix('/v1')}" in said
-    assert "pass --yes" in said
+    makers = {"train": preset, "experiment": table}
+    name = makers[verb](sets) if verb in makers else run_of_theirs(finished, sets, done=False)
+    output = invoke([verb, name])
+    assert f"run the Python files in {ran.with_name('methods')} (theirs.py)" in output
+    assert f"send the key in {VARIABLE} to {server.url.removesuffix('/v1')}" in output
+    assert "pass --yes" in output
     assert not ran.exists()
     assert not server.keys
 
 
 def test_a_plan_names_the_key_and_the_methods(ran: Path, server: FakeOpenAI) -> None:
     name = preset({"plugins.methods": "methods", **asking(server)})
-    said = "".join(invoke(["train", name, "--dry-run"]).split())  # long paths are wrapped, too
-    assert f"fakeat{server.url}" in said
-    assert f"from{VARIABLE},ifthevariableisset" in said
-    assert "arenotloaded" in said
+    output = "".join(invoke(["train", name, "--dry-run"]).split())  # long paths are wrapped, too
+    assert f"fakeat{server.url}" in output
+    assert f"from{VARIABLE},ifthevariableisset" in output
+    assert "arenotloaded" in output
     assert f"The methods in {ran.with_name('methods')} are not loaded." in invoke(
         ["config", "show", name]
     )
@@ -187,9 +187,9 @@ def test_a_plan_names_the_key_and_the_methods(ran: Path, server: FakeOpenAI) -> 
 def test_what_is_permitted_once_is_permitted_later(ran: Path) -> None:
     name = preset({"plugins.methods": "methods", "arms": ["theirs"], "loop.max_steps": 1})
     folder = ran.with_name("methods")
-    said = invoke(["train", name, "--yes"])
+    output = invoke(["train", name, "--yes"])
     assert ran.exists()
-    assert f"Permitted: run the Python files in {folder} (theirs.py)." in " ".join(said.split())
+    assert f"Permitted: run the Python files in {folder} (theirs.py)." in " ".join(output.split())
     approvals._approved.clear()  # as in another process
     assert is_approved(Demand(str(folder)))
     (home() / "approved.jsonl").write_text("not JSON\n")
@@ -207,10 +207,10 @@ def test_what_the_user_sets_is_permitted(
     host = server.url.removesuffix("/v1")
     for variable in ("ONE", "TWO"):
         monkeypatch.setenv(variable, KEY)
-        given = sets | {"explorer.model.endpoint.api_key_env": variable}
-        environ = {f"COEVO_CFG__{k.upper().replace('.', '__')}": v for k, v in given.items()}
+        settings = sets | {"explorer.model.endpoint.api_key_env": variable}
+        environ = {f"COEVO_CFG__{k.upper().replace('.', '__')}": v for k, v in settings.items()}
         if variable == "ONE":
-            load_config("quickstart", sets=given, environ={})
+            load_config("quickstart", sets=settings, environ={})
         else:
             load_config("quickstart", environ=environ)
         assert is_approved(Demand(variable, host))

@@ -21,9 +21,9 @@ def toml(tmp_path: Path) -> Path:
 
 
 def test_a_method_is_what_it_sets_over_the_run(toml: Path) -> None:
-    found = arms(toml, 'arms = ["static", "coevolve"]\n[curriculum.detector]\ntheta = 9\n')
-    assert [arm.curriculum.growth.kind for arm in found.values()] == ["none", "signals"]
-    assert {arm.curriculum.detector.theta for arm in found.values()} == {9.0}
+    configs = arms(toml, 'arms = ["static", "coevolve"]\n[curriculum.detector]\ntheta = 9\n')
+    assert [arm.curriculum.growth.kind for arm in configs.values()] == ["none", "signals"]
+    assert {arm.curriculum.detector.theta for arm in configs.values()} == {9.0}
 
 
 @pytest.mark.parametrize(
@@ -38,27 +38,27 @@ def test_a_method_is_what_it_sets_over_the_run(toml: Path) -> None:
 )
 def test_an_arm_sets_over_its_method(toml: Path, text: str) -> None:
     toml.write_text('arms = ["static", "no_rare"]\n' + text)
-    found = load_config(str(toml), environ={})
-    arm = arm_configs(found.config)["no_rare"]
+    settings = load_config(str(toml), environ={})
+    arm = arm_configs(settings.config)["no_rare"]
     assert (arm.method, arm.curriculum.detector.signals) == ("coevolve", ("forgetting",))
-    rows = {key: (value, origin) for key, value, origin in found.rows()}
+    rows = {key: (value, origin) for key, value, origin in settings.rows()}
     assert rows["arm.no_rare.method"] == ("coevolve", str(toml))
     assert rows["arm.no_rare.set.curriculum.detector.signals"] == (["forgetting"], str(toml))
-    again = RunConfig.model_validate(found.config.to_json())
-    assert again == found.config
+    again = RunConfig.model_validate(settings.config.to_json())
+    assert again == settings.config
     assert arm_configs(again)["no_rare"] == arm
 
 
 def test_an_arm_from_the_command_line(toml: Path) -> None:
     sets = ("arms=static,soft", "arm.soft.set.learner.epochs=2", "arm.soft.method=coevolve")
-    found = arms(toml, "", *sets, "arm.soft.set.curriculum.detector.signals=boundary, rare")
-    assert found["soft"].learner.epochs == 2
-    assert found["soft"].curriculum.detector.signals == ("boundary", "rare")
+    configs = arms(toml, "", *sets, "arm.soft.set.curriculum.detector.signals=boundary, rare")
+    assert configs["soft"].learner.epochs == 2
+    assert configs["soft"].curriculum.detector.signals == ("boundary", "rare")
 
 
 def test_an_arm_without_a_method_is_the_method_of_its_name(toml: Path) -> None:
-    found = arms(toml, 'arms = ["static"]\n[arm.static.set]\n"learner.epochs" = 2\n')
-    assert (found["static"].method, found["static"].learner.epochs) == ("static", 2)
+    configs = arms(toml, 'arms = ["static"]\n[arm.static.set]\n"learner.epochs" = 2\n')
+    assert (configs["static"].method, configs["static"].learner.epochs) == ("static", 2)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_no_scenario_has_more_held_out_tasks_than_set(most: int) -> None:
     settings = {"benchmark": {"name": "webshop", "subset": "builtin"}, "evaluation": limits}
     held_out = Assembly(RunConfig.model_validate(settings)).held_out_tasks
     assert [task for task in every if task in held_out] == list(held_out)
-    kept = Counter(task.scenario for task in held_out)
-    assert kept == {scenario: min(n, most) for scenario, n in of_all.items()}
+    counts = Counter(task.scenario for task in held_out)
+    assert counts == {scenario: min(n, most) for scenario, n in of_all.items()}
     limits["n_tasks"] = 2
     assert list(Assembly(RunConfig.model_validate(settings)).held_out_tasks) == list(held_out)[:2]

@@ -26,9 +26,9 @@ def steps(run: Path) -> list[dict[str, Any]]:
 
 def check(run: Path, n_steps: int) -> None:
     """All steps are there, each with its groups."""
-    found = steps(run)
-    assert [line["step"] for line in found] == list(range(1, n_steps + 1))
-    assert all(line["groups"] == 4 for line in found)
+    lines = steps(run)
+    assert [line["step"] for line in lines] == list(range(1, n_steps + 1))
+    assert all(line["groups"] == 4 for line in lines)
     recorded = [step for (step,) in rows(run, "groups", "step")]
     assert all(recorded.count(step) >= 4 for step in range(1, n_steps + 1))
     outcome = read_json(run / "summary.json")["arms"]
@@ -39,11 +39,11 @@ def test_a_run_with_rounds_and_evaluations_from_end_to_end(tmp_path: Path) -> No
     sets = {**STALE, "arms": ["coevolve"]}
     coevo_gym.train(TOY, sets=sets, folder=tmp_path / "run")
     check(tmp_path / "run", 6)
-    found = steps(tmp_path / "run")
-    assert max(line["under_way"] for line in found) > 0
-    assert 0 < max(line["staleness"] for line in found) <= 2
-    assert any(0 < line["stale_share"] <= 1 for line in found)
-    assert all(0 < line["importance"] <= 2 for line in found if "importance" in line)
+    lines = steps(tmp_path / "run")
+    assert max(line["under_way"] for line in lines) > 0
+    assert 0 < max(line["staleness"] for line in lines) <= 2
+    assert any(0 < line["stale_share"] <= 1 for line in lines)
+    assert all(0 < line["importance"] <= 2 for line in lines if "importance" in line)
     rounds = [line for line in read_lines(tmp_path / "run" / "metrics.jsonl")
               if line["event"] == "round"]  # fmt: skip
     assert len(rounds) > 1
@@ -95,8 +95,8 @@ def test_a_stopped_run_goes_on(child: Callable[..., Child], tmp_path: Path) -> N
 
 class TestSettings:
     def resolved(self, **sets: Any) -> RunConfig:
-        named = {key.replace("__", "."): value for key, value in sets.items()}
-        return load_config(None, sets=named, environ={}).config
+        overrides = {key.replace("__", "."): value for key, value in sets.items()}
+        return load_config(None, sets=overrides, environ={}).config
 
     def test_lock_step_has_no_staleness(self) -> None:
         with pytest.raises(ConfigError, match="needs rollout = 'async'"):

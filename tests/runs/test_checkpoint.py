@@ -29,20 +29,20 @@ def test_the_latest_comes_back(checkpoints: Checkpoints) -> None:
     assert checkpoints.latest() is None
     for step in (1, 2, 10):
         checkpoints.save(step, state(step))
-    found = checkpoints.latest()
-    assert found is not None
-    assert found.step == 10
-    assert torch.equal(found.state["weights"], torch.full((3,), 10.0))
-    assert {**found.state, "weights": None} == {**state(10), "weights": None}
+    checkpoint = checkpoints.latest()
+    assert checkpoint is not None
+    assert checkpoint.step == 10
+    assert torch.equal(checkpoint.state["weights"], torch.full((3,), 10.0))
+    assert {**checkpoint.state, "weights": None} == {**state(10), "weights": None}
     assert len(list(checkpoints.folder.iterdir())) == 2
 
 
 def test_saving_a_step_again_replaces_it(checkpoints: Checkpoints) -> None:
     checkpoints.save(1, state(1))
     checkpoints.save(1, {**state(1), "more": 1})
-    found = checkpoints.latest()
-    assert found is not None
-    assert found.state["more"] == 1
+    checkpoint = checkpoints.latest()
+    assert checkpoint is not None
+    assert checkpoint.state["more"] == 1
     assert len(list(checkpoints.folder.iterdir())) == 1
 
 
@@ -54,9 +54,9 @@ def test_saving_a_step_again_leaves_the_step_before(checkpoints: Checkpoints) ->
     assert set(checkpoints.folder.iterdir()) == {first, latest}
     assert not replaced.exists()
     latest.write_bytes(b"damaged")
-    found = checkpoints.latest()
-    assert found is not None
-    assert found.step == 1
+    checkpoint = checkpoints.latest()
+    assert checkpoint is not None
+    assert checkpoint.step == 1
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped"])
@@ -69,9 +69,9 @@ def test_a_damaged_one_is_named_and_passed_over(
     data[len(data) // 2] ^= 1
     path.write_bytes(bytes(data) if damage == "flipped" else bytes(data[:-10]))
     with caplog.at_level(logging.WARNING):
-        found = checkpoints.latest()
-    assert found is not None
-    assert found.step == 1
+        checkpoint = checkpoints.latest()
+    assert checkpoint is not None
+    assert checkpoint.step == 1
     assert f"checkpoint={path} is damaged" in caplog.text
     checkpoints.save(2, state(2))
     again = checkpoints.latest()
@@ -87,9 +87,9 @@ def test_a_full_disk_leaves_the_one_before(
     with pytest.raises(StoreError, match="No space left on device"):
         checkpoints.save(2, state(2))
     monkeypatch.undo()
-    found = checkpoints.latest()
-    assert found is not None
-    assert found.step == 1
+    checkpoint = checkpoints.latest()
+    assert checkpoint is not None
+    assert checkpoint.step == 1
     assert len(list(checkpoints.folder.iterdir())) == 1
 
 
@@ -119,9 +119,9 @@ def test_a_small_file_system_that_fills_up(tmp_path: Path) -> None:
         first = checkpoints.save(1, {"weights": torch.zeros(200_000)})
         with pytest.raises(StoreError, match="No space left on device"):
             checkpoints.save(2, {"weights": torch.zeros(200_000)})
-        found = checkpoints.latest()
-        assert found is not None
-        assert found.path == first
+        checkpoint = checkpoints.latest()
+        assert checkpoint is not None
+        assert checkpoint.path == first
     finally:
         subprocess.run(["umount", str(mounted)], check=True)
 

@@ -103,9 +103,9 @@ def test_a_policy_that_cannot_be_made_leaves_no_run(
     ],
 )
 def test_every_mistake_is_one_clear_error(coevo: Coevo, arguments: str, message: str) -> None:
-    given = [TOY if word == "toy.toml" else word for word in arguments.split()]
-    given += ["--policy", "random"] if given[0] == "eval" else []
-    text = coevo(*given, code=2)
+    command = [TOY if word == "toy.toml" else word for word in arguments.split()]
+    command += ["--policy", "random"] if command[0] == "eval" else []
+    text = coevo(*command, code=2)
     assert message in text
     assert "Traceback" not in text
     assert text.count("Input should be") <= 1
@@ -222,8 +222,8 @@ def test_tasks_are_searched_and_limited(coevo: Coevo) -> None:
 
 def test_one_task_is_shown(coevo: Coevo) -> None:
     native = json.loads(coevo("tasks", "toy", "--limit=1", "--json"))[0]
-    for given in (native["name"], native["id"]):
-        text = coevo("tasks", "show", given)
+    for name in (native["name"], native["id"]):
+        text = coevo("tasks", "show", name)
         assert native["instruction"] in text
         assert "1  press" in text
     assert json.loads(coevo("tasks", "show", native["name"], "--json"))["verifier"]
@@ -243,9 +243,9 @@ def test_a_task_that_evolved_can_be_played(coevo: Coevo, monkeypatch: pytest.Mon
     assert evolved["instruction"] in text
     assert "solved: score 1.00" in text
     monkeypatch.setattr("builtins.input", lambda *_: "q")
-    shown = {coevo("play", "--run", "toy-run", "--seed=4").splitlines()[0] for _ in range(2)}
-    assert len(shown) == 1
-    assert "evolved" in shown.pop()
+    headings = {coevo("play", "--run", "toy-run", "--seed=4").splitlines()[0] for _ in range(2)}
+    assert len(headings) == 1
+    assert "evolved" in headings.pop()
     assert "Name a benchmark, or a run" in coevo("play", code=2)
     assert "toy-run" in coevo("play", "webshop", "--run", "toy-run", code=2)
 
@@ -279,9 +279,9 @@ def test_what_is_missing_of_a_run_is_named(coevo: Coevo, finished: Path, missing
     verbs = ["report", "tasks", "resume"] if missing == "run.db" else ["report"]
     code = 2 if missing == "manifest.json" else 1
     for verb in verbs:
-        said = coevo(verb, "part", code=code)
-        assert re.search(rf"part/{re.escape(missing)}[, ]", said)
-        assert "is missing." in said
+        text = coevo(verb, "part", code=code)
+        assert re.search(rf"part/{re.escape(missing)}[, ]", text)
+        assert "is missing." in text
         assert not set(part.rglob("*")) - set(there) - {part / ".lock"}
     shutil.rmtree(part)
 
@@ -353,7 +353,7 @@ def test_presets_are_listed_with_what_they_need(coevo: Coevo) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "expected"),
     [
         ("coevo tra", "train"),
         ("coevo train webshop_", "webshop_llm webshop_official webshop_smollm2"),
@@ -367,12 +367,12 @@ def test_presets_are_listed_with_what_they_need(coevo: Coevo) -> None:
     ],
 )
 def test_the_shell_completes(
-    coevo: Coevo, words: str, found: str, monkeypatch: pytest.MonkeyPatch
+    coevo: Coevo, words: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("_COEVO_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-    assert coevo().split() == found.split()
+    assert coevo().split() == expected.split()
 
 
 def test_the_shell_completes_runs_and_evaluations(

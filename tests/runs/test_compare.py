@@ -38,21 +38,31 @@ def once(both: int, lost: int, won: int, neither: int) -> tuple[Side, Side]:
 
 
 def test_the_numbers_of_a_table_that_is_known() -> None:
-    found = compare(*once(both=20, lost=4, won=12, neither=14))
-    assert (found.both, len(found.lost), len(found.won), found.neither) == (20, 4, 12, 14)
-    assert (found.success_a, found.success_b) == (24 / 50, 32 / 50)
-    assert found.difference == pytest.approx(8 / 50)
-    assert found.p == pytest.approx(2 * (1 + 16 + 120 + 560 + 1820) / 2**16)  # McNemar, exact
-    assert [found.low, found.high] == pytest.approx([-0.000502, 0.308194], abs=1e-6)
-    assert (found.better, found.worse, found.tasks) == (12, 4, 50)
-    assert [task.instruction for task in found.lost] == [f"Do {i}." for i in range(20, 24)]
+    comparison = compare(*once(both=20, lost=4, won=12, neither=14))
+    assert (comparison.both, len(comparison.lost), len(comparison.won), comparison.neither) == (
+        20,
+        4,
+        12,
+        14,
+    )
+    assert (comparison.success_a, comparison.success_b) == (24 / 50, 32 / 50)
+    assert comparison.difference == pytest.approx(8 / 50)
+    assert comparison.p == pytest.approx(2 * (1 + 16 + 120 + 560 + 1820) / 2**16)  # McNemar, exact
+    assert [comparison.low, comparison.high] == pytest.approx([-0.000502, 0.308194], abs=1e-6)
+    assert (comparison.better, comparison.worse, comparison.tasks) == (12, 4, 50)
+    assert [task.instruction for task in comparison.lost] == [f"Do {i}." for i in range(20, 24)]
 
 
 def test_equal_sides_differ_by_nothing_and_not_for_sure() -> None:
-    found = compare(*once(both=3, lost=0, won=0, neither=2))
-    assert (found.difference, found.p, found.won, found.lost) == (0.0, 1.0, (), ())
-    assert found.low < -0.2
-    assert found.high > 0.2
+    comparison = compare(*once(both=3, lost=0, won=0, neither=2))
+    assert (comparison.difference, comparison.p, comparison.won, comparison.lost) == (
+        0.0,
+        1.0,
+        (),
+        (),
+    )
+    assert comparison.low < -0.2
+    assert comparison.high > 0.2
 
 
 @given(
@@ -67,26 +77,28 @@ def test_every_task_is_in_one_cell_and_the_sides_can_be_exchanged(
 ) -> None:
     a = side("A", {id: pair[0] for id, pair in outcomes.items()})
     b = side("B", {id: pair[1] for id, pair in outcomes.items()})
-    found, back = compare(a, b), compare(b, a)
-    assert found.both + found.neither + len(found.won) + len(found.lost) == len(outcomes)
-    assert found.low <= found.difference <= found.high or len(outcomes) < 3
-    assert back.difference == pytest.approx(-found.difference)
-    assert [back.low, back.high] == pytest.approx([-found.high, -found.low])
-    assert back.p == found.p
-    assert {task.id for task in back.won} == {task.id for task in found.lost}
-    assert found.success_b - found.success_a == pytest.approx(found.difference)
+    comparison, back = compare(a, b), compare(b, a)
+    assert comparison.both + comparison.neither + len(comparison.won) + len(comparison.lost) == len(
+        outcomes
+    )
+    assert comparison.low <= comparison.difference <= comparison.high or len(outcomes) < 3
+    assert back.difference == pytest.approx(-comparison.difference)
+    assert [back.low, back.high] == pytest.approx([-comparison.high, -comparison.low])
+    assert back.p == comparison.p
+    assert {task.id for task in back.won} == {task.id for task in comparison.lost}
+    assert comparison.success_b - comparison.success_a == pytest.approx(comparison.difference)
 
 
 def test_several_episodes_are_shares_and_half_of_them_is_solved() -> None:
     a = side("A", {"x": [True, False], "y": [False, False], "z": [True, True]})
     b = side("B", {"x": [False, False, True], "y": [True, True, False], "w": [True]})
-    found = compare(a, b)
-    assert (found.tasks, found.only_in_a, found.only_in_b) == (2, 1, 1)
-    assert (found.samples_a, found.samples_b) == ((2, 2), (3, 3))
-    assert found.difference == pytest.approx((1 / 3 - 1 / 2 + 2 / 3) / 2)
-    assert [task.id for task in found.won] == ["y"]
-    assert [task.id for task in found.lost] == ["x"]
-    assert (found.won[0].success_a, found.won[0].success_b) == (0.0, pytest.approx(2 / 3))
+    comparison = compare(a, b)
+    assert (comparison.tasks, comparison.only_in_a, comparison.only_in_b) == (2, 1, 1)
+    assert (comparison.samples_a, comparison.samples_b) == ((2, 2), (3, 3))
+    assert comparison.difference == pytest.approx((1 / 3 - 1 / 2 + 2 / 3) / 2)
+    assert [task.id for task in comparison.won] == ["y"]
+    assert [task.id for task in comparison.lost] == ["x"]
+    assert (comparison.won[0].success_a, comparison.won[0].success_b) == (0.0, pytest.approx(2 / 3))
 
 
 def test_types_are_those_of_the_tasks_that_both_have() -> None:
@@ -106,7 +118,7 @@ def test_types_are_those_of_the_tasks_that_both_have() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cells", "said"),
+    ("cells", "expected"),
     [
         ((20, 4, 20, 6), "On tasks like these, B does better than A."),
         ((20, 20, 4, 6), "On tasks like these, B does worse than A."),
@@ -114,14 +126,14 @@ def test_types_are_those_of_the_tasks_that_both_have() -> None:
     ],
 )
 def test_the_verdict_is_about_two_policies_and_not_about_methods(
-    cells: tuple[int, int, int, int], said: str
+    cells: tuple[int, int, int, int], expected: str
 ) -> None:
     a, b = once(*cells)
-    assert compare(a, b).verdict == said
+    assert compare(a, b).verdict == expected
     verdict = compare(replace(a, trained=True), replace(b, trained=True)).verdict
-    assert verdict.startswith(said)
+    assert verdict.startswith(expected)
     assert "it takes several seeds to tell whether the methods" in verdict.lower()
-    assert ("These two trained policies differ" in verdict) is said.startswith("On tasks")
+    assert ("These two trained policies differ" in verdict) is expected.startswith("On tasks")
     assert "seeds" not in compare(a, replace(b, trained=True)).verdict
 
 
@@ -149,26 +161,26 @@ def beside(finished: Path, tmp_path: Path) -> Path:
 
 
 def compared(coevo: Coevo, *arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(coevo("compare", *arguments, "--json"))
-    return found
+    comparison: dict[str, Any] = json.loads(coevo("compare", *arguments, "--json"))
+    return comparison
 
 
 def test_the_arms_of_a_run(coevo: Coevo, finished: Path) -> None:
-    found = compared(coevo, "toy-run")
+    comparison = compared(coevo, "toy-run")
     table = {row["name"]: row for row in read_json(finished / "summary.json")["table"]}
     static, evolved = table["static"]["success"], table["coevolve"]["success"]
-    assert (found["success_a"], found["success_b"]) == (static, evolved)
-    assert found["difference"] == pytest.approx(evolved - static)
+    assert (comparison["success_a"], comparison["success_b"]) == (static, evolved)
+    assert comparison["difference"] == pytest.approx(evolved - static)
     digits = {
         line["arm"]: line["solved"]
         for line in read_lines(finished / "metrics.jsonl")
         if line["event"] == "eval"
     }
     pairs = list(zip(digits["static"], digits["coevolve"], strict=True))
-    assert found["both"] == pairs.count(("1", "1"))
-    assert len(found["lost"]) == pairs.count(("1", "0"))
-    assert len(found["won"]) == pairs.count(("0", "1"))
-    assert found["tasks"] == len(pairs)
+    assert comparison["both"] == pairs.count(("1", "1"))
+    assert len(comparison["lost"]) == pairs.count(("1", "0"))
+    assert len(comparison["won"]) == pairs.count(("0", "1"))
+    assert comparison["tasks"] == len(pairs)
     text = coevo("compare", "toy-run", "--arm", "warm-up", "--arm", "static")
     assert "A: runs/toy-run, warm-up solves" in text
     assert "B: runs/toy-run, static at step 6 solves" in text
@@ -177,13 +189,13 @@ def test_the_arms_of_a_run(coevo: Coevo, finished: Path) -> None:
     assert "McNemar's exact test" in text
     lines = coevo("compare", "toy-run").splitlines()
     rows = [[part.strip() for part in line.split("│")[1:-1]] for line in lines if "│" in line]
-    types = [one for one in found["types"] if one["kind"] == "first"]
+    types = [one for one in comparison["types"] if one["kind"] == "first"]
     assert len(types) > 1
     for one in types:
         shares = [f"{one['success_a']:.1%}", f"{one['success_b']:.1%}"]
         row = [one["value"], str(one["tasks"]), *shares]
         assert [str(one["won"]), str(one["lost"])] in [r[5:] for r in rows if r[:4] == row]
-    assert compared(coevo, "toy-run", "--arm=random")["b"] == found["b"]
+    assert compared(coevo, "toy-run", "--arm=random")["b"] == comparison["b"]
 
 
 def test_arms_that_are_left_out_are_named(coevo: Coevo, beside: Path) -> None:
@@ -209,41 +221,49 @@ def test_an_arm_whose_number_is_a_mean_is_compared_by_it(
     manifest = read_json(late / "manifest.json")
     manifest["config"]["evaluation"]["last"] = 2
     (late / "manifest.json").write_text(json.dumps(manifest))
-    found = compared(coevo, "late")
+    comparison = compared(coevo, "late")
     digits: dict[str, list[str]] = {}
     for line in read_lines(finished / "metrics.jsonl"):
         if line["event"] == "eval" and line["step"]:
             digits.setdefault(line["arm"], []).append(line["solved"])
-    for arm, success in (("static", found["success_a"]), ("coevolve", found["success_b"])):
+    for arm, success in (
+        ("static", comparison["success_a"]),
+        ("coevolve", comparison["success_b"]),
+    ):
         assert success == pytest.approx("".join(digits[arm]).count("1") / 20)
-    assert found["a"] == "runs/late, static at step 3, 6"
-    assert found["samples_a"] == [2, 2]
+    assert comparison["a"] == "runs/late, static at step 3, 6"
+    assert comparison["samples_a"] == [2, 2]
 
 
 def test_a_run_and_an_evaluation_of_the_same_weights_are_equal(coevo: Coevo) -> None:
     coevo("eval", "toy-run", "--policy", "static", "--name", "again")
-    found = compared(coevo, "toy-run", "again", "--arm", "static")
-    assert (found["difference"], found["p"], found["won"], found["lost"]) == (0, 1, [], [])
-    assert found["trained"]
-    assert (found["tasks"], found["uneven"]) == (10, [])
+    comparison = compared(coevo, "toy-run", "again", "--arm", "static")
+    assert (comparison["difference"], comparison["p"], comparison["won"], comparison["lost"]) == (
+        0,
+        1,
+        [],
+        [],
+    )
+    assert comparison["trained"]
+    assert (comparison["tasks"], comparison["uneven"]) == (10, [])
 
 
 def test_two_evaluations_with_their_changed_tasks(coevo: Coevo, beside: Path) -> None:
     for policy, n in (("random", 8), ("scripted", 12)):
         few = f"--set=evaluation.n_tasks={n}"
         coevo("eval", "toy", "--policy", policy, few, "--name", policy)
-    found = compared(coevo, "random", "evals/scripted")
-    assert (found["tasks"], found["only_in_a"], found["only_in_b"]) == (8, 0, 4)
-    assert (found["success_b"], found["trained"]) == (1.0, False)
+    comparison = compared(coevo, "random", "evals/scripted")
+    assert (comparison["tasks"], comparison["only_in_a"], comparison["only_in_b"]) == (8, 0, 4)
+    assert (comparison["success_b"], comparison["trained"]) == (1.0, False)
     lines = {line["id"]: line for line in read_lines(beside / "evals/random/results.jsonl")}
     failed = {id for id, line in lines.items() if not line["success"]}
-    assert {task["id"] for task in found["won"]} == failed
-    assert found["lost"] == []
+    assert {task["id"] for task in comparison["won"]} == failed
+    assert comparison["lost"] == []
     text = coevo("compare", "random", "scripted", "--limit", "2")
     assert f"B alone solves {len(failed)}:" in text
     assert "4 tasks from B are left out" in text
     assert "A alone solves none." in text
-    for number, task in enumerate(found["won"]):
+    for number, task in enumerate(comparison["won"]):
         assert (task["name"] in text) is (number < 2)
     assert f"and {len(failed) - 2} more" in text
 

@@ -23,24 +23,24 @@ def load(toml: Path, text: str, *sets: str, **environ: str) -> Resolved:
 def test_the_last_origin_wins(toml: Path) -> None:
     text = "seed = 1\n[learner]\nlr = 0.1\nepochs = 2\nminibatches = 3\n"
     env = {"COEVO_CFG__LEARNER__EPOCHS": "5", "COEVO_CFG__LEARNER__MINIBATCHES": "5", "OTHER": "x"}
-    found = load(toml, text, "learner.minibatches=7", **env)
-    learner = found.config.learner
+    settings = load(toml, text, "learner.minibatches=7", **env)
+    learner = settings.config.learner
     assert (learner.lr, learner.epochs, learner.minibatches) == (0.1, 5, 7)
-    origins = {key: origin for key, _, origin in found.rows()}
+    origins = {key: origin for key, _, origin in settings.rows()}
     assert origins["learner.lr"] == str(toml)
     assert origins["learner.epochs"] == "environment variable COEVO_CFG__LEARNER__EPOCHS"
     assert origins["learner.minibatches"] == "command line"
     assert origins["learner.clip_low"] == "default"
     assert origins["arithmetic"] == "policy.kind"
-    assert found.config.seed == 1
-    assert found.config.name == "mine"
+    assert settings.config.seed == 1
+    assert settings.config.name == "mine"
 
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_presets_load_and_round_trip(preset: str) -> None:
-    found = load_config(preset, environ={})
-    assert RunConfig.model_validate(found.config.to_json()) == found.config
-    assert found.origins["name"] == f"preset {preset}"
+    settings = load_config(preset, environ={})
+    assert RunConfig.model_validate(settings.config.to_json()) == settings.config
+    assert settings.origins["name"] == f"preset {preset}"
 
 
 def test_a_typo_names_key_origin_and_suggestion(toml: Path) -> None:
@@ -65,9 +65,9 @@ def test_a_section_may_be_given_by_its_name_alone(toml: Path) -> None:
         load(toml, "", COEVO_CFG__BENCHMARK="toy"),
         load(toml, '[benchmark]\nname = "webshop"\nmax_steps = 9\n', "benchmark=toy"),
     ]
-    for found in ways:
-        assert found.config.benchmark.name == "toy"
-        assert "benchmark.name" in found.origins
+    for settings in ways:
+        assert settings.config.benchmark.name == "toy"
+        assert "benchmark.name" in settings.origins
     assert ways[-1].config.benchmark.max_steps == 9
     with pytest.raises(ConfigError, match=r"benchmark.name = 'webshp'.*mean 'webshop'"):
         load(toml, "", "benchmark=webshp")
@@ -137,14 +137,17 @@ def test_mistakes_in_a_section_of_several_kinds(toml: Path, setting: str, messag
 
 def test_a_kind_decides_which_settings_there_are(toml: Path) -> None:
     text = '[learner]\nkind = "ppo"\ngamma = 0.9\n[curriculum.selector]\nkind = "plr"\n'
-    found = load(toml, text, "curriculum.selector.rho=0.5")
-    assert (found.config.learner.kind, found.config.curriculum.selector.kind) == ("ppo", "plr")
-    rows = {key: (value, origin) for key, value, origin in found.rows()}
+    settings = load(toml, text, "curriculum.selector.rho=0.5")
+    assert (settings.config.learner.kind, settings.config.curriculum.selector.kind) == (
+        "ppo",
+        "plr",
+    )
+    rows = {key: (value, origin) for key, value, origin in settings.rows()}
     assert rows["learner.gamma"] == (0.9, str(toml))
     assert rows["curriculum.selector.rho"] == (0.5, "command line")
     assert "learner.advantage" not in rows
     assert load(toml, "", "learner=rest").config.learner.kind == "rest"
-    assert RunConfig.model_validate(found.config.to_json()) == found.config
+    assert RunConfig.model_validate(settings.config.to_json()) == settings.config
 
 
 def test_lists_and_none_on_the_command_line(toml: Path) -> None:

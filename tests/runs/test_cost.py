@@ -57,25 +57,25 @@ def test_it_is_rounds_by_contexts_by_walks_by_steps_by_tokens() -> None:
         "explorer.max_action_tokens": 100,
         "explorer.max_answer_tokens": 1000,
     }
-    found = only(**sets)
+    estimate = only(**sets)
     # The first round tries 4 x 5 contexts without a summary; then two rounds of 3 with one. Each
     # question may have to be repaired.
     walks, questions = 2 * 8 * (20 + 6), 2 * (2 * 20 + 3 * 6)
-    assert found.rounds == 3
-    assert found.cost.calls == walks + questions
-    assert found.cost.prompt_tokens == walks * WALK_TOKENS + questions * QUESTION_TOKENS
-    assert found.cost.completion_tokens == walks * 100 + questions * 1000
-    assert (found.paid, found.cost.usd, found.caps) == (False, 0.0, {})
+    assert estimate.rounds == 3
+    assert estimate.cost.calls == walks + questions
+    assert estimate.cost.prompt_tokens == walks * WALK_TOKENS + questions * QUESTION_TOKENS
+    assert estimate.cost.completion_tokens == walks * 100 + questions * 1000
+    assert (estimate.paid, estimate.cost.usd, estimate.caps) == (False, 0.0, {})
     assert only(**sets | {"advisor.max_calls_per_round": 10}).cost.calls == 30
     judged = only(**sets | {"gates.judge": True}).cost.calls
-    assert judged == found.cost.calls + 2 * (20 + 2 * 24)
+    assert judged == estimate.cost.calls + 2 * (20 + 2 * 24)
 
 
 def test_caps_on_the_run_are_in_it() -> None:
-    found = only()
-    assert found.cost.usd == pytest.approx(5.0)
-    assert found.caps["advisor.max_usd_total"] == 5.0
-    assert found.cost.calls > only(**{"arms": ["static"]}).cost.calls
+    estimate = only()
+    assert estimate.cost.usd == pytest.approx(5.0)
+    assert estimate.caps["advisor.max_usd_total"] == 5.0
+    assert estimate.cost.calls > only(**{"arms": ["static"]}).cost.calls
     less = only(**{"advisor.max_tokens_total": 1000})
     assert less.cost.tokens <= 1001
     dearer = only(**{"advisor.max_usd_total": None, "arms": ["coevolve"]})
@@ -109,11 +109,11 @@ def test_what_is_local(url: str, local: bool) -> None:
 
 
 def test_somebody_elses_server_has_to_be_agreed_to_without_prices_too() -> None:
-    found = only(**LOCAL | {"explorer.model.endpoint.base_url": "https://api.example.com/v1"})
-    told = dict(found.rows())
-    assert found.paid
-    assert "unknown" in told["price"]
-    assert "max_usd_total" in told["warning: no caps on this model"]
+    estimate = only(**LOCAL | {"explorer.model.endpoint.base_url": "https://api.example.com/v1"})
+    table = dict(estimate.rows())
+    assert estimate.paid
+    assert "unknown" in table["price"]
+    assert "max_usd_total" in table["warning: no caps on this model"]
 
 
 def test_nobody_agreed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,12 +134,12 @@ def test_nobody_agreed_to_an_evaluation(tmp_path: Path, monkeypatch: pytest.Monk
     done = CliRunner().invoke(app, ["eval", "webshop", "--policy", "openai:m"])
     assert isinstance(done.exception, ConfigError)
     assert exit_code(done.exception) == 2
-    said = str(done.exception)
-    assert "This evaluation queries a model that may cost money." in said
-    assert "model: m at https://api.openai.com/v1" in said
-    assert "price: unknown, because the endpoint's prices are not set" in said
-    assert "policy.endpoint.max_usd_total or policy.endpoint.max_tokens_total" in said
-    assert "--yes" in said
+    message = str(done.exception)
+    assert "This evaluation queries a model that may cost money." in message
+    assert "model: m at https://api.openai.com/v1" in message
+    assert "price: unknown, because the endpoint's prices are not set" in message
+    assert "policy.endpoint.max_usd_total or policy.endpoint.max_tokens_total" in message
+    assert "--yes" in message
     for name in (None, "kept"):
         with pytest.raises(ConfigError, match="yes=True"):
             coevo_gym.evaluate("webshop", "openai:m", name=name, progress=False)
@@ -154,12 +154,12 @@ def test_an_evaluation_asks_an_answer_a_step() -> None:
         "policy.chat.max_answer_tokens": 100,
         "benchmark.max_steps": 10,
     }
-    (found,) = evaluation_estimate(config(**sets), 5)
-    assert found.paid
-    assert found.cost == Usage(
+    (estimate,) = evaluation_estimate(config(**sets), 5)
+    assert estimate.paid
+    assert estimate.cost == Usage(
         calls=50, prompt_tokens=50 * ACT_TOKENS, completion_tokens=50 * 100, usd=0.01
     )
-    assert found.caps == {"policy.endpoint.max_tokens_total": 1_000_000}
+    assert estimate.caps == {"policy.endpoint.max_tokens_total": 1_000_000}
     (less,) = evaluation_estimate(config(**sets | {"policy.endpoint.max_tokens_total": 1000}), 5)
     assert less.cost.tokens <= 1001
     notes = {"policy.chat.history": "window", "policy.chat.memory": "model"}

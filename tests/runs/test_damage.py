@@ -109,11 +109,11 @@ def test_records_that_are_missing_are_reported_at_resume(run: RunFolder) -> None
 
 @pytest.fixture
 def store(tmp_path: Path) -> RunStore:
-    made = RunStore(tmp_path / "run.db")
+    run_store = RunStore(tmp_path / "run.db")
     one = group(TASKS[0], 0)
-    made.add_groups("a", 1, [one], [fired(one)])
-    made.add_notes("a", 1, [note(one)])
-    return made
+    run_store.add_groups("a", 1, [one], [fired(one)])
+    run_store.add_notes("a", 1, [note(one)])
+    return run_store
 
 
 def test_an_error_that_quotes_damaged_text_is_explained(store: RunStore) -> None:
@@ -143,18 +143,18 @@ def test_a_column_that_cannot_be_read_is_explained(store: RunStore, damage: str)
 
 def filled(path: Path) -> None:
     """Write a database with rows in most tables."""
-    with closing(RunStore(path, record="all")) as made:
+    with closing(RunStore(path, record="all")) as run_store:
         groups = [group(task, number) for number, task in enumerate(TASKS[:3])]
-        made.add_groups("a", 1, groups, [fired(one) for one in groups])
-        made.add_advantages("a", 1, groups, [[0.5, -0.5]] * 3)
-        made.add_notes("a", 1, [note(one) for one in groups])
-        made.add_round("a", 1, 99, 12, ROUND, RESULT)
-        made.add_decisions([Decision(TASKS[0].id, "released", "fine", "now")])
-        made.add_evaluated_tasks(
+        run_store.add_groups("a", 1, groups, [fired(one) for one in groups])
+        run_store.add_advantages("a", 1, groups, [[0.5, -0.5]] * 3)
+        run_store.add_notes("a", 1, [note(one) for one in groups])
+        run_store.add_round("a", 1, 99, 12, ROUND, RESULT)
+        run_store.add_decisions([Decision(TASKS[0].id, "released", "fine", "now")])
+        run_store.add_evaluated_tasks(
             [EvaluatedTask(t.id, t.name, "val", "", t.scenario, "do it", ("a:b",)) for t in TASKS]
         )
         ended = [Evaluated(t.id, i % 2 > 0, i / 40, "max_steps", i) for i, t in enumerate(TASKS)]
-        made.add_evaluation("a", 1, ended)
+        run_store.add_evaluation("a", 1, ended)
 
 
 def contents(path: Path) -> list[Any]:

@@ -67,7 +67,7 @@ WAYS: list[tuple[Callable[[Path], None], str]] = [
 
 @pytest.mark.parametrize(("way", "kind"), WAYS)
 @pytest.mark.parametrize(
-    ("link", "to", "named"),
+    ("link", "to", "path"),
     [
         ("runs/x", "{kind}", "runs/x"),
         ("runs/table", "", "runs/table/{kind}"),
@@ -77,12 +77,12 @@ WAYS: list[tuple[Callable[[Path], None], str]] = [
     ],
 )
 def test_nothing_is_deleted_through_a_link(
-    outside: Path, way: Callable[[Path], None], kind: str, link: str, to: str, named: str
+    outside: Path, way: Callable[[Path], None], kind: str, link: str, to: str, path: str
 ) -> None:
     Path(link).symlink_to(outside / to.format(kind=kind))
     before = files(outside)
     with pytest.raises(ConfigError, match=rf"points to {outside / kind}\. Nothing was deleted"):
-        way(Path(named.format(kind=kind)))
+        way(Path(path.format(kind=kind)))
     assert files(outside) == before
 
 

@@ -78,24 +78,24 @@ def test_a_demonstration_is_a_task_with_what_was_done(tmp_path: Path) -> None:
 def test_the_warm_up_imitates_what_was_done(tmp_path: Path) -> None:
     path = tmp_path / "shown.jsonl"
     plain = Assembly(load_config(None, sets={"warmup.n_tasks": 5}).config)
-    drawn = plain.warmup_tasks()
+    plain_tasks = plain.warmup_tasks()
     keep_demonstration(path, TASK, played(TASK, way(TASK)), BENCHMARK)
-    known = drawn[2]
+    known = plain_tasks[2]
     keep_demonstration(path, known, played(known, way(known)), BENCHMARK)
     config = load_config(None, sets=config_of(path)).config
     assembly = Assembly(config)
-    found = assembly.warmup_tasks()
-    assert [task.id for task in found[:2]] == [TASK.id, known.id]
-    rest = [task.id for task in drawn if task.id not in (TASK.id, known.id)]
-    assert [task.id for task in found[2:]] == rest
+    warmup_tasks = assembly.warmup_tasks()
+    assert [task.id for task in warmup_tasks[:2]] == [TASK.id, known.id]
+    rest = [task.id for task in plain_tasks if task.id not in (TASK.id, known.id)]
+    assert [task.id for task in warmup_tasks[2:]] == rest
     with closing(assembly.envs()) as envs:
         agent = assembly.agent(assembly.policy)
-        shown = demonstrate(found[:2], envs, BENCHMARK, agent, seed=0)
-    assert shown.unsolved == 0
-    for task, decisions in zip(found[:2], shown.decisions, strict=True):
+        demonstrations = demonstrate(warmup_tasks[:2], envs, BENCHMARK, agent, seed=0)
+    assert demonstrations.unsolved == 0
+    for task, decisions in zip(warmup_tasks[:2], demonstrations.decisions, strict=True):
         done = [d.choices[d.index] for d in decisions if isinstance(d, ChoiceDecision)]
         assert [action for action in done if action in DETOUR] == list(DETOUR)
-        assert len(done) + shown.skipped >= len(task.solution)
+        assert len(done) + demonstrations.skipped >= len(task.solution)
 
 
 def test_a_run_notices_that_its_demonstrations_are_others(tmp_path: Path) -> None:
@@ -175,12 +175,12 @@ def test_calls_as_people_write_them_are_imitated(tmp_path: Path) -> None:
             assert game.act(action) is None
     assert game.played is not None
     assert game.played.training is not None
-    kept = keep_demonstration(tmp_path / "shown.jsonl", task, game.played.training, bfcl)
-    assert kept.solution == actions
+    demonstration = keep_demonstration(tmp_path / "shown.jsonl", task, game.played.training, bfcl)
+    assert demonstration.solution == actions
     with closing(EnvPool(lambda: gym.make("CoEvolve-BFCL-v0"))) as envs:
-        shown = demonstrate([kept], envs, bfcl, ChoiceAgent(NOBODY, bfcl.choices))
-    assert shown.unsolved == 0
-    assert shown.env_steps == sum(len(single_calls(action)) for action in actions)
+        demonstrations = demonstrate([demonstration], envs, bfcl, ChoiceAgent(NOBODY, bfcl.choices))
+    assert demonstrations.unsolved == 0
+    assert demonstrations.env_steps == sum(len(single_calls(action)) for action in actions)
 
 
 def test_what_no_choice_stands_for_is_played_as_it_was_done() -> None:
@@ -191,16 +191,16 @@ def test_what_no_choice_stands_for_is_played_as_it_was_done() -> None:
     task = toy.BENCHMARK.tasks(Split.TRAIN)[0]
     with closing(EnvPool(toy.ToyEnv)) as envs:
         agent = ChoiceAgent(NOBODY, toy.BENCHMARK.choices)
-        shown = demonstrate([task], envs, FreeCode(), agent)  # type: ignore[arg-type]
-    assert shown.unsolved == 0
-    assert shown.env_steps == len(task.solution)
+        demonstrations = demonstrate([task], envs, FreeCode(), agent)  # type: ignore[arg-type]
+    assert demonstrations.unsolved == 0
+    assert demonstrations.env_steps == len(task.solution)
 
 
 @pytest.mark.parametrize(
-    "said", ["[mv(source='a'), fly(to='b')]", "[cd('a', 'b', 'c')]", "[nothing()]"]
+    "call", ["[mv(source='a'), fly(to='b')]", "[cd('a', 'b', 'c')]", "[nothing()]"]
 )
-def test_calls_that_fit_no_function_stay_as_they_are(said: str) -> None:
-    assert single_calls(said) == (said,)
+def test_calls_that_fit_no_function_stay_as_they_are(call: str) -> None:
+    assert single_calls(call) == (call,)
 
 
 def test_what_evolved_in_a_run_can_be_played_and_kept(finished: Path, tmp_path: Path) -> None:

@@ -50,13 +50,13 @@ def test_every_learner_has_them(kind: str) -> None:
 def test_what_is_set_wins_wherever_it_is_set(tmp_path: Path) -> None:
     toml = tmp_path / "mine.toml"
     toml.write_text('[policy]\nkind = "transformers"\n[warmup]\nlr = 2e-5\n[learner]\nepochs = 3\n')
-    found = load_config(
+    settings = load_config(
         str(toml), sets=["learner.lr=2e-6"], environ={"COEVO_CFG__WARMUP__MAX_EPOCHS": "5"}
     )
-    warmup, learner = found.config.warmup, found.config.learner
+    warmup, learner = settings.config.warmup, settings.config.learner
     assert (warmup.lr, warmup.max_epochs, warmup.batch_tokens) == (2e-5, 5, 2048)
     assert (learner.lr, learner.epochs) == (2e-6, 3)
-    origins = {key: origin for key, _, origin in found.rows()}
+    origins = {key: origin for key, _, origin in settings.rows()}
     assert origins["warmup.batch_tokens"] == "policy.kind"
     assert origins["learner.lr"] == "command line"
     assert origins["learner.clip_low"] == "default"
@@ -64,9 +64,11 @@ def test_what_is_set_wins_wherever_it_is_set(tmp_path: Path) -> None:
 
 def test_models_as_sections_keep_what_they_were_given() -> None:
     policy = PolicySettings(kind="transformers")
-    found = RunConfig(policy=policy, warmup=WarmupSettings(lr=1e-4), learner=GRPOConfig(epochs=2))
-    assert (found.warmup.lr, found.warmup.max_epochs) == (1e-4, 2)
-    assert (found.learner.lr, found.learner.epochs) == (1e-6, 2)
+    run_config = RunConfig(
+        policy=policy, warmup=WarmupSettings(lr=1e-4), learner=GRPOConfig(epochs=2)
+    )
+    assert (run_config.warmup.lr, run_config.warmup.max_epochs) == (1e-4, 2)
+    assert (run_config.learner.lr, run_config.learner.epochs) == (1e-6, 2)
     rest = RunConfig(policy=policy, learner=RestConfig(imitation=ImproveConfig(max_epochs=7)))
     assert isinstance(rest.learner, RestConfig)
     assert (rest.learner.imitation.max_epochs, rest.learner.imitation.lr) == (7, 5e-5)
@@ -74,12 +76,12 @@ def test_models_as_sections_keep_what_they_were_given() -> None:
 
 def test_an_arm_with_another_learner_has_that_learner_s() -> None:
     arm: dict[str, Any] = {"method": "static", "set": {"learner.kind": "rest"}}
-    found = RunConfig(
+    run_config = RunConfig(
         policy=PolicySettings(kind="transformers"),
         arms=("mine",),
         arm={"mine": ArmSettings.model_validate(arm)},
     )
-    learner = arm_configs(found)["mine"].learner
+    learner = arm_configs(run_config)["mine"].learner
     assert isinstance(learner, RestConfig)
     assert (learner.imitation.lr, learner.imitation.max_epochs) == (5e-5, 2)
 

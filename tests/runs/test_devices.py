@@ -51,9 +51,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], None]:
     """Puts a GPU into this machine."""
 
     def put(name: str, gib: float) -> None:
-        found = SimpleNamespace(name=name, total_memory=int(gib * GIB))
+        properties = SimpleNamespace(name=name, total_memory=int(gib * GIB))
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
 
     return put
 
@@ -104,25 +104,25 @@ def test_a_gpu_that_is_found_is_told_with_its_own_memory(
     gpu: Callable[[str, float], None],
 ) -> None:
     gpu("NVIDIA H100 80GB HBM3", 79.1)
-    found = device_to_plan_for(settings("alfworld", *SMOL).policy)
-    assert found.name == "NVIDIA H100 80GB HBM3"
-    assert found.memory == int(79.1 * GIB)
-    assert found.is_gpu
-    told = dict(rows(config := settings("alfworld", *SMOL), plan(config, found)))
-    assert told["device"] == "NVIDIA H100 80GB HBM3, 79 GiB of memory (found here)"
+    processor = device_to_plan_for(settings("alfworld", *SMOL).policy)
+    assert processor.name == "NVIDIA H100 80GB HBM3"
+    assert processor.memory == int(79.1 * GIB)
+    assert processor.is_gpu
+    table = dict(rows(config := settings("alfworld", *SMOL), plan(config, processor)))
+    assert table["device"] == "NVIDIA H100 80GB HBM3, 79 GiB of memory (found here)"
 
 
 def test_a_cpu_is_told_with_its_memory(cpu: Callable[[float], None]) -> None:
     cpu(24)
     config = settings("alfworld", *SMOL, "loop.max_steps=10")
-    found = device_to_plan_for(config.policy)
-    assert not found.is_gpu
-    told = dict(rows(config, plan(config, found)))
-    assert told["device"] == "CPU of this machine, 24 GiB of memory"
-    assert told["sampled tokens"].startswith("at most ")
-    assert told["tokens processed in updates"].startswith("at most ")
-    assert "host memory for checkpoints" not in told  # part of the memory of the machine
-    assert "checkpoint" in told["peak memory by phase"]
+    processor = device_to_plan_for(config.policy)
+    assert not processor.is_gpu
+    table = dict(rows(config, plan(config, processor)))
+    assert table["device"] == "CPU of this machine, 24 GiB of memory"
+    assert table["sampled tokens"].startswith("at most ")
+    assert table["tokens processed in updates"].startswith("at most ")
+    assert "host memory for checkpoints" not in table  # part of the memory of the machine
+    assert "checkpoint" in table["peak memory by phase"]
 
 
 def test_a_cpu_that_is_chosen_is_planned_for_beside_a_gpu(
@@ -134,8 +134,8 @@ def test_a_cpu_that_is_chosen_is_planned_for_beside_a_gpu(
     ).is_gpu
     config = settings("alfworld", *SMOL, "policy.model.device=cpu")
     asked = device_to_plan_for(config.policy, "h100")
-    told = dict(rows(config, plan(config, asked)))
-    assert told["device"] == (
+    table = dict(rows(config, plan(config, asked)))
+    assert table["device"] == (
         "H100, 79 GiB of memory (the run itself uses the CPU, because policy.model.device is 'cpu')"
     )
 
@@ -155,10 +155,10 @@ def test_settings_for_a_gpu_are_planned_for_an_h200_where_there_is_none(
 ) -> None:
     cpu(24)
     config = settings("coevolve_bfcl_qwen3_4b", *sets)
-    found = device_to_plan_for(config.policy)
-    assert (found.name == "H200") is assumed
-    told = dict(rows(config, plan(config, found)))["device"]
-    assert ("assumed: these settings are for a GPU, but none was found here" in told) is assumed
+    processor = device_to_plan_for(config.policy)
+    assert (processor.name == "H200") is assumed
+    text = dict(rows(config, plan(config, processor)))["device"]
+    assert ("assumed: these settings are for a GPU, but none was found here" in text) is assumed
 
 
 def test_the_memory_of_a_container_counts(tmp_path: Path) -> None:
@@ -177,12 +177,12 @@ def test_the_memory_of_a_container_counts(tmp_path: Path) -> None:
 def test_json_tells_the_device(gpu: Callable[[str, float], None]) -> None:
     gpu("NVIDIA L40S", 44.5)
     done = command("alfworld", "--dry-run", "--json", *(f"--set={one}" for one in SMOL))
-    found = json.loads(done.output)["model"]["device"]
-    assert (found["name"], found["memory"]) == ("NVIDIA L40S", int(44.5 * GIB))
+    processor = json.loads(done.output)["model"]["device"]
+    assert (processor["name"], processor["memory"]) == ("NVIDIA L40S", int(44.5 * GIB))
 
 
 @pytest.mark.parametrize(
-    ("flags", "dtype", "row", "said"),
+    ("flags", "dtype", "row", "text"),
     [
         ("fma avx2", "auto", "", ""),
         ("fma avx2", "bfloat16", "warning: slow precision", "three times as long"),
@@ -194,16 +194,16 @@ def test_a_precision_that_is_slow_on_this_cpu_is_told(
     flags: str,
     dtype: str,
     row: str,
-    said: str,
+    text: str,
     cpu: Callable[[float], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cpu(24)
     monkeypatch.setattr(arithmetic, "_cpu_facts", lambda: {"flags": flags})
     config = settings("alfworld", *SMOL, f"policy.model.dtype={dtype}")
-    told = dict(rows(config, plan(config, device_to_plan_for(config.policy))))
-    assert {"warning: slow precision", "precision"} & told.keys() == ({row} if row else set())
-    assert said in told.get(row, "")
+    table = dict(rows(config, plan(config, device_to_plan_for(config.policy))))
+    assert {"warning: slow precision", "precision"} & table.keys() == ({row} if row else set())
+    assert text in table.get(row, "")
     on_a_gpu = dict(rows(config, plan(config, CARDS["h200"])))
     assert not {"warning: slow precision", "precision"} & on_a_gpu.keys()
 
@@ -212,8 +212,8 @@ def test_end_tokens_of_an_installed_model_are_told(tmp_path: Path) -> None:
     make_tiny_llama(tmp_path)
     config = settings("alfworld", *SMOL[:1], f"policy.model.path={tmp_path}")
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [2, 0, 290]}')
-    told = dict(rows(config, plan(config)))["tokens that end an answer"]
-    assert told.startswith("the template's end of turn, <|im_end|>, <|endoftext|>, 290")
+    end_tokens = dict(rows(config, plan(config)))["tokens that end an answer"]
+    assert end_tokens.startswith("the template's end of turn, <|im_end|>, <|endoftext|>, 290")
     (tmp_path / "generation_config.json").unlink()
     assert "tokens that end an answer" not in dict(rows(config, plan(config)))
 

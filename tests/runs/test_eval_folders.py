@@ -40,14 +40,14 @@ def beside(tmp_path: Path) -> Path:
 
 def evaluation(coevo: Coevo, *arguments: str) -> tuple[dict[str, Any], EvalFolder]:
     """What the command says of an evaluation, and its folder."""
-    found = json.loads(coevo("eval", *arguments, "--json"))
-    return found, EvalFolder(Path(found["folder"]))
+    summary = json.loads(coevo("eval", *arguments, "--json"))
+    return summary, EvalFolder(Path(summary["folder"]))
 
 
 def test_an_evaluation_is_a_folder_of_all_that_was_found(coevo: Coevo) -> None:
-    found, folder = evaluation(coevo, *TWELVE[1:])
-    assert found.pop("folder") == str(folder.path)
-    assert read_json(folder.summary) == found
+    summary, folder = evaluation(coevo, *TWELVE[1:])
+    assert summary.pop("folder") == str(folder.path)
+    assert read_json(folder.summary) == summary
     tasks = {task.id: task for task in BENCHMARK.tasks(Split.VAL)}
     lines = read_lines(folder.results)
     assert [line["id"] for line in sorted(lines, key=lambda line: line["id"])] == sorted(tasks)[:12]
@@ -58,35 +58,35 @@ def test_an_evaluation_is_a_folder_of_all_that_was_found(coevo: Coevo) -> None:
         assert line.seed == episode_seed(0, line.id)
         assert f"first:{line.scenario.partition('-')[0]}" in line.tags
     successes = sum(line["success"] for line in lines)
-    assert found["success"] == successes / 12
-    assert [found["low"], found["high"]] == list(wilson_interval(successes, 12))
-    assert found["steps"] == sum(line["steps"] for line in lines) / 12
+    assert summary["success"] == successes / 12
+    assert [summary["low"], summary["high"]] == list(wilson_interval(successes, 12))
+    assert summary["steps"] == sum(line["steps"] for line in lines) / 12
     config = folder.read_config()
     assert config["n_tasks"] == 12
     assert {"weights", "prompt", "tasks", "versions", "seed", "env"} <= set(config)
 
 
 def test_an_evaluation_ends_with_where_to_look_inside(coevo: Coevo) -> None:
-    said = coevo(*TWELVE, "--name", "seen")
-    assert "Look inside: coevo view evals/seen" in said.splitlines()
+    output = coevo(*TWELVE, "--name", "seen")
+    assert "Look inside: coevo view evals/seen" in output.splitlines()
 
 
 def test_success_is_told_by_type_of_task(coevo: Coevo) -> None:
     thirty = ("toy", "--policy=random", "--split=train", "--set=evaluation.n_tasks=30")
-    found, folder = evaluation(coevo, *thirty)
+    summary, folder = evaluation(coevo, *thirty)
     lines = list(folder.lines().values())
-    for colour, rate in found["types"]["first"].items():
+    for colour, rate in summary["types"]["first"].items():
         mine = [line.success for line in lines if f"first:{colour}" in line.tags]
         assert (rate["tasks"], rate["success"]) == (len(mine), sum(mine) / len(mine))
         assert [rate["low"], rate["high"]] == list(wilson_interval(sum(mine), len(mine)))
     plain, text = coevo("eval", *thirty), coevo("eval", *thirty, "--by", "first")
-    types = found["types"]["first"]
-    shown = [colour for colour, rate in types.items() if rate["tasks"] >= 5]
-    assert 0 < len(shown) < len(types)
+    types = summary["types"]["first"]
+    colours = [colour for colour, rate in types.items() if rate["tasks"] >= 5]
+    assert 0 < len(colours) < len(types)
     assert "--by first" in plain
     assert [colour for colour in types if f"│ {colour} " in plain] == []
-    assert [colour for colour in types if f"│ {colour} " in text] == shown
-    few = len(types) - len(shown)
+    assert [colour for colour in types if f"│ {colour} " in text] == colours
+    few = len(types) - len(colours)
     left_out = f"{few} of {len(types)} values of first have fewer than 5 tasks and are not shown."
     assert left_out in text
     assert left_out in coevo("eval", *thirty, "--by", "all")
@@ -94,18 +94,18 @@ def test_success_is_told_by_type_of_task(coevo: Coevo) -> None:
 
 
 def test_a_kind_of_tag_that_no_task_has_is_refused_before_all_else(coevo: Coevo) -> None:
-    given = ("eval", "toy", "--policy", "random", "--name", "unplayed", "--by", "frist")
-    assert "Set --by to one of: colour, first, all." in coevo(*given, code=2)
+    command = ("eval", "toy", "--policy", "random", "--name", "unplayed", "--by", "frist")
+    assert "Set --by to one of: colour, first, all." in coevo(*command, code=2)
     assert not Path("evals/unplayed").exists()
 
 
 def test_the_env_steps_are_those_of_the_whole_evaluation_also_if_it_is_done(coevo: Coevo) -> None:
-    given = (*TWELVE, "--split", "train")
-    found = json.loads(coevo(*given, "--json"))
-    text = coevo(*given)
+    command = (*TWELVE, "--split", "train")
+    summary = json.loads(coevo(*command, "--json"))
+    text = coevo(*command)
     assert "are already done" in text
     (row,) = (line for line in text.splitlines() if line.startswith("│ random"))
-    assert row.split("│")[-2].strip() == f"{round(found['steps'] * found['episodes']):,}"
+    assert row.split("│")[-2].strip() == f"{round(summary['steps'] * summary['episodes']):,}"
 
 
 def test_an_evaluation_by_a_model_is_told_from_its_first_answers_on(
@@ -115,15 +115,15 @@ def test_an_evaluation_by_a_model_is_told_from_its_first_answers_on(
 
     class Llama:
         def generate(self, requests: list[Prompt]) -> list[Completion]:
-            found = read_progress(Path("evals/early"))
-            assert found is not None
-            seen.append(found)
+            progress = read_progress(Path("evals/early"))
+            assert progress is not None
+            seen.append(progress)
             used = Usage(calls=1, prompt_tokens=90, completion_tokens=10)
             return [Completion("<action>think</action>", None, usage=used) for _ in requests]
 
     monkeypatch.setattr(run_progress, "_EVERY_S", 0.0)
-    monkeypatch.setattr(job, "make_policy", lambda *given, **named: Llama())
-    given = (
+    monkeypatch.setattr(job, "make_policy", lambda *args, **kwargs: Llama())
+    args = (
         "--yes",
         "--name",
         "early",
@@ -132,8 +132,8 @@ def test_an_evaluation_by_a_model_is_told_from_its_first_answers_on(
         "--set",
         "benchmark.max_steps=4",
     )
-    text = coevo("eval", "webshop", "--policy", "openai:llama", *given)
-    assert [(found.done, found.steps, found.tokens) for found in seen] == [
+    text = coevo("eval", "webshop", "--policy", "openai:llama", *args)
+    assert [(progress.done, progress.steps, progress.tokens) for progress in seen] == [
         (0, 0, 0), (0, 2, 200), (0, 4, 400), (0, 6, 600),
     ]  # fmt: skip
     assert seen[1].left_s is not None
@@ -143,9 +143,9 @@ def test_an_evaluation_by_a_model_is_told_from_its_first_answers_on(
 
 def uncut(coevo: Coevo, *arguments: str) -> tuple[dict[str, Any], list[str]]:
     """What an evaluation finds that nobody stops, and its lines."""
-    found, folder = evaluation(coevo, *arguments[1:], "--name", "uncut")
-    del found["folder"]
-    return found, sorted(folder.results.read_text().splitlines())
+    summary, folder = evaluation(coevo, *arguments[1:], "--name", "uncut")
+    del summary["folder"]
+    return summary, sorted(folder.results.read_text().splitlines())
 
 
 @pytest.mark.parametrize("where", ["kept:1", "kept:7", "stored:1", "stored:5"])
@@ -153,7 +153,7 @@ def test_one_that_was_killed_goes_on_and_loses_nothing(
     coevo: Coevo, child: NewChild, where: str
 ) -> None:
     scripted = tuple("scripted" if word == "random" else word for word in TWELVE)
-    found, lines = uncut(coevo, *scripted)
+    summary, lines = uncut(coevo, *scripted)
     cut = child(where, *scripted, "--name", "cut", module="tests.runs.eval_stops")
     cut.wait_for("stopped here")
     cut.process.kill()
@@ -162,7 +162,7 @@ def test_one_that_was_killed_goes_on_and_loses_nothing(
     done = folder.results.read_text().splitlines() if folder.results.exists() else []
     assert len(done) == int(where[-1]) - where.startswith("stored")
     again, _ = evaluation(coevo, *scripted[1:], "--name", "cut")
-    assert {**again, "folder": None} == {**found, "folder": None}
+    assert {**again, "folder": None} == {**summary, "folder": None}
     now = folder.results.read_text().splitlines()
     assert now[: len(done)] == done
     assert sorted(now) == lines
@@ -270,8 +270,8 @@ def test_what_is_lost_is_counted_is_no_failure_and_is_tried_again(
     tasks = sorted(BENCHMARK.tasks(Split.VAL), key=lambda task: task.id)[:12]
     broken.update(task.scenario for task in tasks[:2])
     scripted = ("toy", "--policy", "scripted", "--set", "evaluation.n_tasks=12", "--name", "mine")
-    found, folder = evaluation(coevo, *scripted)
-    assert (found["success"], found["n_tasks"], found["lost"]) == (1.0, 10, 2)
+    summary, folder = evaluation(coevo, *scripted)
+    assert (summary["success"], summary["n_tasks"], summary["lost"]) == (1.0, 10, 2)
     lost = read_lines(folder.lost)
     assert {line["id"] for line in lost} == {task.id for task in tasks[:2]}
     assert {line["error"] for line in lost} == {"the engine has died"}
@@ -291,16 +291,16 @@ def test_if_all_is_lost_there_is_no_number(coevo: Coevo, broken: set[str]) -> No
 
 
 def test_several_samples_give_pass_at_k(coevo: Coevo) -> None:
-    found, folder = evaluation(coevo, *TWELVE[1:], "--samples", "5", "--split", "train")
+    summary, folder = evaluation(coevo, *TWELVE[1:], "--samples", "5", "--split", "train")
     lines = folder.lines()
     assert len(lines) == 60
     assert len({line.seed for line in lines.values()}) == 60
     tasks = {id for id, _ in lines}
     solved = [sum(lines[id, sample].success for sample in range(5)) for id in tasks]
-    assert found["success"] == pytest.approx(sum(solved) / 60)
-    assert found["pass_at"]["1"] == pytest.approx(found["success"])
-    assert found["pass_at"]["5"] == sum(n > 0 for n in solved) / 12
-    assert set(found["pass_at"]) == {"1", "2", "4", "5"}
+    assert summary["success"] == pytest.approx(sum(solved) / 60)
+    assert summary["pass_at"]["1"] == pytest.approx(summary["success"])
+    assert summary["pass_at"]["5"] == sum(n > 0 for n in solved) / 12
+    assert set(summary["pass_at"]) == {"1", "2", "4", "5"}
     assert len({trajectory.actions for _, trajectory in folder.trajectories()}) > 30
     _, again = evaluation(coevo, *TWELVE[1:], "--samples=5", "--split=train", "--name=again")
     assert again.results.read_text() == folder.results.read_text()  # the same draws
@@ -328,11 +328,11 @@ def test_tasks_of_one_s_own_are_of_one_split_and_not_none(coevo: Coevo, beside: 
     mixed = [BENCHMARK.tasks(split)[0] for split in (Split.VAL, Split.TEST)]
     (beside / "mixed.jsonl").write_text("".join(f"{task.to_json()}\n" for task in mixed))
     (beside / "none.jsonl").write_text("")
-    given = ("eval", "toy", "--policy", "random", "--name", "mine", "--env")
-    assert "is a test task" in coevo(*given, "tasks=mixed.jsonl", code=2)
-    coevo(*given, "tasks=none.jsonl", code=2)
+    command = ("eval", "toy", "--policy", "random", "--name", "mine", "--env")
+    assert "is a test task" in coevo(*command, "tasks=mixed.jsonl", code=2)
+    coevo(*command, "tasks=none.jsonl", code=2)
     (beside / "one.jsonl").write_text(mixed[0].to_json())
-    assert "random: 1/1" in coevo(*given, "tasks=one.jsonl")
+    assert "random: 1/1" in coevo(*command, "tasks=one.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -360,9 +360,9 @@ class TestOfARun:
 
     def test_one_sample_is_what_the_run_measured(self, coevo: Coevo, finished: Path) -> None:
         table = {row["name"]: row for row in read_json(finished / "summary.json")["table"]}
-        found, folder = evaluation(coevo, "toy-run", "--policy", "static")
+        summary, folder = evaluation(coevo, "toy-run", "--policy", "static")
         same = ("name", "success", "low", "high", "score", "n_tasks", "env_steps")
-        assert {key: found[key] for key in same} == {key: table["static"][key] for key in same}
+        assert {key: summary[key] for key in same} == {key: table["static"][key] for key in same}
         config = folder.read_config()
         assert (
             config["weights"] == read_json(finished / "summary.json")["arms"]["static"]["weights"]
@@ -370,7 +370,7 @@ class TestOfARun:
         assert (config["source"], config["temperature"]) == ("toy-run", 0.0)
 
     def test_samples_are_drawn_at_the_temperature_of_training(self, coevo: Coevo) -> None:
-        found, folder = evaluation(coevo, "toy-run", "--policy", "warm-up", "--samples", "4")
+        summary, folder = evaluation(coevo, "toy-run", "--policy", "warm-up", "--samples", "4")
         assert folder.read_config()["temperature"] == 1.0
         actions: dict[str, set[tuple[str, ...]]] = {}
         for line, trajectory in folder.trajectories():
@@ -379,13 +379,13 @@ class TestOfARun:
         assert max(map(len, actions.values())) > 1
         again = ("toy-run", "--policy", "warm-up", "--samples", "4", "--name", "again")
         assert evaluation(coevo, *again)[1].lines() == folder.lines()
-        assert found["pass_at"]["1"] <= found["pass_at"]["4"]
+        assert summary["pass_at"]["1"] <= summary["pass_at"]["4"]
 
     def test_the_same_weights_play_another_benchmark(self, coevo: Coevo) -> None:
-        found, folder = evaluation(coevo, "toy-run", "--policy", "warm-up", "--on", "webshop")
+        summary, folder = evaluation(coevo, "toy-run", "--policy", "warm-up", "--on", "webshop")
         config = folder.read_config()
         assert (config["benchmark"], config["n_tasks"]) == ("webshop", 10)
-        assert found["n_tasks"] == 10
+        assert summary["n_tasks"] == 10
         assert "webshop" in folder.path.name
         assert {line.name.split("/")[0] for line in folder.lines().values()} == {"webshop"}
         here, there = (
@@ -404,8 +404,8 @@ class TestOfARun:
         manifest["config"]["evaluation"]["split"] = "held_out"
         (aside / "manifest.json").write_text(json.dumps(manifest))
         for more in ((), ("--on", "webshop")):
-            found, folder = evaluation(coevo, "aside", "--split", "held_out", *more)
-            assert (found["n_tasks"], found["split"]) == (10, "held_out")
+            summary, folder = evaluation(coevo, "aside", "--split", "held_out", *more)
+            assert (summary["n_tasks"], summary["split"]) == (10, "held_out")
             assert folder.read_config()["hold_out"] == 0.5
 
     def test_a_policy_that_cannot_play_elsewhere_says_so(

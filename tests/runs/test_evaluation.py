@@ -58,9 +58,9 @@ def test_an_endpoint_is_talked_to_and_its_cost_told() -> None:
         done = coevo("webshop", "--policy", "openai:fake", "--json", *endpoint(server))
         assert done.exit_code == 0, done.output
         assert not server.problems
-    found = json.loads(done.stdout)
-    assert (found["name"], found["n_tasks"], found["success"]) == ("openai:fake", 2, 0.0)
-    spent = found["evaluation"]
+    summary = json.loads(done.stdout)
+    assert (summary["name"], summary["n_tasks"], summary["success"]) == ("openai:fake", 2, 0.0)
+    spent = summary["evaluation"]
     assert (spent["prompt_tokens"], spent["completion_tokens"]) == (200, 14)
     assert "200 tokens sent and 14 answered, price not set" in " ".join(done.stderr.split())
 
@@ -74,7 +74,7 @@ def test_an_endpoint_that_fails_is_no_failure_of_the_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("say", "shares", "told"),
+    ("say", "shares", "warning"),
     [
         (
             Say(None, "length", reasoning="First I"),
@@ -96,20 +96,20 @@ def test_an_endpoint_that_fails_is_no_failure_of_the_model() -> None:
     ],
 )
 def test_answers_that_say_nothing_are_reported(
-    say: Say, shares: tuple[float, float], told: str
+    say: Say, shares: tuple[float, float], warning: str
 ) -> None:
     with FakeOpenAI(answer=lambda messages: say) as server:
         arguments = ["webshop", "--policy=openai:fake", "--name=few", *endpoint(server)]
         done = coevo(*arguments, "--set=policy.chat.thinking=true")
     assert done.exit_code == 0, done.output
     output = " ".join(done.output.split())
-    assert told in output
-    assert ("answers were empty" in output) == bool(told)
+    assert warning in output
+    assert ("answers were empty" in output) == bool(warning)
     assert f"Answers: {shares[0]:.1%} empty, {shares[1]:.1%} cut at the token limit" in output
     before, _, _ = output.partition("openai:fake: 1/2")
     assert "policy.chat.max_answer_tokens, for example to 2048" in before
-    found = json.loads(Path("evals/few/summary.json").read_text())["answers"]
-    assert (found["empty"], found["cut"], found["total"]) == (*shares, 2)
+    answers = json.loads(Path("evals/few/summary.json").read_text())["answers"]
+    assert (answers["empty"], answers["cut"], answers["total"]) == (*shares, 2)
 
 
 def test_one_filtered_prompt_ends_one_episode_for_good() -> None:
@@ -118,19 +118,19 @@ def test_one_filtered_prompt_ends_one_episode_for_good() -> None:
         server.expect(asked, Say("<action>search[mug]</action>"))
         server.expect(filtered, Refuse(400, "Blocked.", "content_filter"))
         arguments = ["webshop", "--policy=openai:fake", "--json", "--name=f", *endpoint(server)]
-        found, again = (json.loads(coevo(*arguments).stdout) for _ in range(2))
+        summary, again = (json.loads(coevo(*arguments).stdout) for _ in range(2))
         assert len(server.bodies) == 2
-    assert found["end_reasons"] == again["end_reasons"] == {"max_steps": 1, "refused": 1}
-    assert (found["episodes"], found["lost"]) == (2, 0)
+    assert summary["end_reasons"] == again["end_reasons"] == {"max_steps": 1, "refused": 1}
+    assert (summary["episodes"], summary["lost"]) == (2, 0)
 
 
 @pytest.mark.parametrize("policy", ["random", "scripted"])
 def test_baselines_need_no_model(policy: str) -> None:
     done = coevo("webshop", "--policy", policy, "--json", "--set=evaluation.n_tasks=3")
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert found["n_tasks"] == 3
-    assert (found["success"] == 1.0) is (policy == "scripted")
+    summary = json.loads(done.stdout)
+    assert summary["n_tasks"] == 3
+    assert (summary["success"] == 1.0) is (policy == "scripted")
 
 
 def test_the_env_takes_arguments() -> None:

@@ -45,16 +45,16 @@ def rows_of(file: Path) -> list[dict[str, Any]]:
 @with_pyarrow
 def test_a_run_is_exported_and_read_back(coevo: Coevo, run: Path, tmp_path: Path) -> None:  # noqa: F811
     """From a run of the scripted explorer and a round of a model to the files, and back."""
-    listed = json.loads(coevo("tasks", "told", "--json"))
-    shown = json.loads(coevo("tasks", "show", listed[0]["name"], "--run", "told", "--json"))
+    rows = json.loads(coevo("tasks", "told", "--json"))
+    record = json.loads(coevo("tasks", "show", rows[0]["name"], "--run", "told", "--json"))
     text = coevo("tasks", "export", "told")
     assert "told-tasks/tasks.parquet" in text
     assert "Before you share these tasks (toy)" in text
     folder = tmp_path / "told-tasks"
     tasks = read_tasks(folder / "tasks.jsonl")
-    assert [task.id for task in tasks] == list(dict.fromkeys(row["id"] for row in listed))
-    shown.pop("history")
-    assert json.loads(tasks[0].to_json()) == shown
+    assert [task.id for task in tasks] == list(dict.fromkeys(row["id"] for row in rows))
+    record.pop("history")
+    assert json.loads(tasks[0].to_json()) == record
     assert PoolCurriculum(tasks).next(len(tasks), np.random.default_rng(0))
     table = rows_of(folder / "tasks.parquet")
     assert [row["id"] for row in table] == [task.id for task in tasks]
@@ -82,15 +82,15 @@ def test_what_people_let_in_is_exported_before_it_joins(coevo: Coevo, run: Path)
     folder = RunFolder(run)
     assert told.HELD.id not in {one.task.id for one in of_run(folder)}
     coevo("tasks", "review", "told", "--release", told.HELD.name, "--reject", told.SECOND.name)
-    found = {one.task.id: one for one in of_run(folder)}
-    assert told.SECOND.id not in found
-    assert found[told.HELD.id].gates[-1] == "hold: released by a user"
-    assert found[told.HELD.id].round_id == ""
+    exports = {one.task.id: one for one in of_run(folder)}
+    assert told.SECOND.id not in exports
+    assert exports[told.HELD.id].gates[-1] == "hold: released by a user"
+    assert exports[told.HELD.id].round_id == ""
     update = {"round_id": "round-51", "accepted": (told.HELD,), "held": (), "verdicts": ()}
     told.add_result(run / "run.db", told.RESULT.model_copy(update=update))
-    joined = {one.task.id: one for one in of_run(folder)}[told.HELD.id]
-    assert joined.round_id == "round-51"
-    assert joined.gates[-1] == "hold: released by a user"
+    export = {one.task.id: one for one in of_run(folder)}[told.HELD.id]
+    assert export.round_id == "round-51"
+    assert export.gates[-1] == "hold: released by a user"
 
 
 def test_one_arm_is_exported(run: Path) -> None:  # noqa: F811

@@ -64,10 +64,10 @@ class Watched:
         return getattr(self._told, name)
 
 
-def begin(path: Path, told: Any, *sets: str) -> RunSummary:
+def begin(path: Path, progress: Any, *sets: str) -> RunSummary:
     resolved = load_config(TOY, sets=[*SETS, *sets], environ={})
-    stopped = getattr(told, "stopped", lambda: False)
-    return train(RunFolder(path), resolved, told, lambda: stopped())
+    stopped = getattr(progress, "stopped", lambda: False)
+    return train(RunFolder(path), resolved, progress, lambda: stopped())
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +80,11 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("with") / "runs" / "scored"
-    told = Watched()
-    begin(path, told, *FINAL)
-    assert told.scored == [f"score {name} on test" for name in ("static", "coevolve", "warm-up")]
+    progress = Watched()
+    begin(path, progress, *FINAL)
+    assert progress.scored == [
+        f"score {name} on test" for name in ("static", "coevolve", "warm-up")
+    ]
     return path
 
 
@@ -111,10 +113,10 @@ def test_the_scores_are_those_of_the_last_weights_on_all_test_tasks(done: Path) 
     other = done.parent / "other"
     begin(other, quiet(), *sets)
     for policy in POLICIES:
-        found = evaluate_job(run_job(RunFolder(other), policy, "test"))
+        evaluation = evaluate_job(run_job(RunFolder(other), policy, "test"))
         numbers = final[policy]["test"]
         known = numbers["success_rate"], numbers["mean_score"]
-        assert known == (found.success_rate, found.mean_score)
+        assert known == (evaluation.success_rate, evaluation.mean_score)
 
 
 def test_final_tasks_reach_nothing_that_is_practised(done: Path) -> None:
@@ -148,11 +150,11 @@ def test_a_run_that_is_killed_and_resumed_scores_once(done: Path, tmp_path: Path
 
 
 def test_a_run_that_is_stopped_keeps_what_it_has_scored(tmp_path: Path) -> None:
-    path, told, later = tmp_path / "stopped", Watched(stop_at="score static on test"), Watched()
+    path, progress, later = tmp_path / "stopped", Watched(stop_at="score static on test"), Watched()
     with pytest.raises(Stopped):
-        begin(path, told, *FINAL)
+        begin(path, progress, *FINAL)
     resume(RunFolder(path), later, lambda: False)
-    assert told.scored == ["score static on test"]
+    assert progress.scored == ["score static on test"]
     assert later.scored == ["score coevolve on test", "score warm-up on test"]
 
 
@@ -163,9 +165,9 @@ def test_an_arm_that_is_trained_again_is_scored_again(tmp_path: Path) -> None:
     (path / "summary.json").unlink()
     last = max((path / "checkpoints" / "static").glob("*.pt"))
     last.unlink()
-    told = Watched()
-    resume(RunFolder(path), told, lambda: False)
-    assert told.scored == ["score static on test"], "the warm-up's is as it was"
+    progress = Watched()
+    resume(RunFolder(path), progress, lambda: False)
+    assert progress.scored == ["score static on test"], "the warm-up's is as it was"
     assert read_json(path / "summary.json") == before
 
 
@@ -203,11 +205,11 @@ def test_tasks_that_evaluations_see_are_refused_by_what_they_are() -> None:
 def test_two_arms_are_compared_on_final_tasks(done: Path, without: Path) -> None:
     pairs = final_sides(str(done), None)
     assert list(pairs) == ["test"]
-    found = compare(*pairs["test"])
+    comparison = compare(*pairs["test"])
     final = read_json(done / "summary.json")["final"]
-    assert found.split == "test"
-    assert found.success_a == pytest.approx(final["static"]["test"]["success_rate"])
-    assert found.success_b == pytest.approx(final["coevolve"]["test"]["success_rate"])
+    assert comparison.split == "test"
+    assert comparison.success_a == pytest.approx(final["static"]["test"]["success_rate"])
+    assert comparison.success_b == pytest.approx(final["coevolve"]["test"]["success_rate"])
     assert final_sides(str(done), str(without)) == {}
     assert final_sides(str(without), None) == {}
     assert final_sides(str(done), None, ["random", "static"]) == {}
@@ -221,10 +223,10 @@ def test_commands_show_final_scores(
     shares = [f"{final[name]['test']['success_rate']:.1%}" for name in POLICIES]
     ended = " ".join(coevo("resume", "scored").split())
     assert "test, once" in ended
-    said = " ".join(coevo("compare", "scored").split())
-    assert f"On test, scored once after training: A {shares[1]}, B {shares[2]}" in said
-    found = json.loads(coevo("compare", "scored", "--json"))
-    assert found["final"]["test"]["success_b"] == pytest.approx(
+    output = " ".join(coevo("compare", "scored").split())
+    assert f"On test, scored once after training: A {shares[1]}, B {shares[2]}" in output
+    comparison = json.loads(coevo("compare", "scored", "--json"))
+    assert comparison["final"]["test"]["success_b"] == pytest.approx(
         final["coevolve"]["test"]["success_rate"]
     )
     coevo("report", "scored")

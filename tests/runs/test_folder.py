@@ -62,12 +62,12 @@ def test_what_is_no_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "evals" / "mine").mkdir(parents=True)
     (tmp_path / "evals" / "mine" / "results.jsonl").touch()
     (tmp_path / "runs" / "broken").mkdir()
-    for name, said in (
+    for name, message in (
         ("table", "contains 2 runs. Name one, such as runs/table/coevolve-1."),
         ("evals/mine", "is not a run, but an evaluation"),
         ("broken", "runs/broken/manifest.json, which records its settings, is missing"),
     ):
-        with pytest.raises(ConfigError, match=re.escape(said)):
+        with pytest.raises(ConfigError, match=re.escape(message)):
             RunFolder.of(name)
 
 
@@ -148,8 +148,8 @@ def test_a_torn_file_of_lines_loses_no_whole_line(
     data = path.read_bytes()
     path.write_bytes(data[:cut])
     whole = data[:cut].count(b"\n")
-    found = read_lines(path)
-    assert [line["step"] for line in found[:whole]] == [1, 2, 3][:whole]
+    lines = read_lines(path)
+    assert [line["step"] for line in lines[:whole]] == [1, 2, 3][:whole]
     append_line(path, {"step": 4})
     keep_lines(path, lambda line: line["step"] != 2)
     assert all(line["step"] != 2 for line in read_lines(path))

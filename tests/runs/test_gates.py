@@ -164,8 +164,8 @@ def test_a_run_whose_tasks_are_tried_and_put_aside(tmp_path: Path) -> None:
     assert first.held
     assert all("amber" in task.instruction for task in first.held)
     assert not any("amber" in task.instruction for task in first.accepted)
-    held = [verdict for verdict in first.verdicts if verdict.gate == "hold"]
-    assert [verdict.task_id for verdict in held] == [task.id for task in first.held]
+    verdicts = [verdict for verdict in first.verdicts if verdict.gate == "hold"]
+    assert [verdict.task_id for verdict in verdicts] == [task.id for task in first.held]
     checks = {check for verdict in first.verdicts for check in verdict.checks}
     tried = {check.said for check in checks if check.gate == "solve"}
     assert tried
@@ -192,6 +192,6 @@ def test_a_round_of_a_kit_goes_through_its_gates() -> None:
     assembly = Assembly(config(**{"gates.hold.benchmarks": ["toy"]}))
     evolver = assembly.method(assembly.arms["coevolve"]).evolver
     assert evolver is not None
-    found = evolver.run(Round.unguided(2, seed=1))
-    assert found.held
-    assert not found.accepted
+    result = evolver.run(Round.unguided(2, seed=1))
+    assert result.held
+    assert not result.accepted

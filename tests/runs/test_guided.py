@@ -78,8 +78,8 @@ def killed_and_whole(
 
     folders = [RunFolder(tmp_path / "runs" / name) for name in ("whole", "killed")]
     one, other = (read_json(folder.summary)["arms"] for folder in folders)
-    assert {arm: found["weights"] for arm, found in one.items()} == {
-        arm: found["weights"] for arm, found in other.items()
+    assert {arm: summary["weights"] for arm, summary in one.items()} == {
+        arm: summary["weights"] for arm, summary in other.items()
     }
     assert one[arm]["weights"] != one["static"]["weights"]
     stores = [RunReader(folder.database) for folder in folders]

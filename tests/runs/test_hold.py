@@ -10,7 +10,7 @@ import pytest
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.progress import ProgressSink
 from coevo_gym.runs.stop import Stopped, StopRequest
-from coevo_gym.runs.tasks.review import decide, held_tasks
+from coevo_gym.runs.tasks.review import decide, find_held_tasks
 from coevo_gym.runs.train import resume, train
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
@@ -54,7 +54,7 @@ def again(stopped: RunFolder, path: Path) -> RunFolder:
 def test_a_released_task_is_practised_and_a_resumed_run_ends_the_same(
     stopped: RunFolder, tmp_path: Path
 ) -> None:
-    waiting = held_tasks(stopped)
+    waiting = find_held_tasks(stopped)
     assert len(waiting) > 2
     assert all("blue" in one.verdict.reason for one in waiting)
     assert all(one.verdict.checks[-1].gate == "substance" for one in waiting)
@@ -68,9 +68,9 @@ def test_a_released_task_is_practised_and_a_resumed_run_ends_the_same(
     reader = RunReader(whole.database)
     ids = [one.task.id for one in waiting]
     assert reader.rounds_of(ids[0]) == []
-    joined = [reader.rounds_of(id) for id in ids[1:3]]
-    assert joined[0] == joined[1]
-    ((arm, round_id),) = joined[0]
+    rounds = [reader.rounds_of(id) for id in ids[1:3]]
+    assert rounds[0] == rounds[1]
+    ((arm, round_id),) = rounds[0]
     accepted = [task.id for task in reader.round(arm, round_id).result.accepted]
     assert accepted[-2:] == ids[1:3]
 
@@ -81,6 +81,6 @@ def test_a_released_task_is_practised_and_a_resumed_run_ends_the_same(
     assert_same(whole.path, parts.path)
 
     without = again(stopped, tmp_path / "without")
-    decide(without, held_tasks(without)[1:3], "rejected")
+    decide(without, find_held_tasks(without)[1:3], "rejected")
     resume(without, Silent(), StopRequest())
     assert not {task.id for task in RunReader(without.database).pooled()} & set(ids)

@@ -134,9 +134,9 @@ def test_what_a_round_found_comes_back_as_it_went(
     engine(name)
     benchmark = get_benchmark(name)
     explorer = ScriptedExplorer(benchmark)
-    found = GatedEvolver(benchmark, explorer).run(Round.unguided(3, seed=3)).accepted
-    assert len(found) == 3
-    assert tuple(one.task for one in judge(tmp_path, *found)) == found
+    accepted = GatedEvolver(benchmark, explorer).run(Round.unguided(3, seed=3)).accepted
+    assert len(accepted) == 3
+    assert tuple(one.task for one in judge(tmp_path, *accepted)) == accepted
 
 
 @given(st.lists(st.binary(max_size=60)))
@@ -205,9 +205,9 @@ def test_tasks_are_let_into_a_run_that_does_not_have_them(
     assert task.instruction == DRAFT.instruction
     assert verdict is not None
     assert verdict.accepted
-    shown = coevo("tasks", "show", task.id, "--run", "told")
-    assert "imported by a user" in shown
-    assert "substance" in shown
+    output = coevo("tasks", "show", task.id, "--run", "told")
+    assert "imported by a user" in output
+    assert "substance" in output
     again = coevo("tasks", "import", str(mine), "--run", "told", code=1)
     assert "0 of 3 accepted" in again
 
@@ -230,9 +230,9 @@ def test_a_run_may_be_training_meanwhile(
         result = told.RESULT.model_copy(update={"round_id": order.id, **update})
         training.add_round(told.ARM, 8, 2000, 13, order, result)
         assert [task.id for task, _ in training.joining(told.ARM)] == [HELD.id]
-    shown = coevo("tasks", "show", imported.name, "--run", "told")
-    assert "round-51 of coevolve" in shown
-    assert "imported by a user on" in shown
+    output = coevo("tasks", "show", imported.name, "--run", "told")
+    assert "round-51 of coevolve" in output
+    assert "imported by a user on" in output
 
 
 def test_a_run_takes_tasks_of_its_benchmark_only(

@@ -69,11 +69,11 @@ def test_the_policy_before_training_is_measured_for_the_rows_that_show_it(
 ) -> None:
     folder = RunFolder(tmp_path / "toy-run")
     shutil.copytree(straight, folder.path)
-    shown = ("warm-up", "react", "trials")
-    found = measure(folder, "coevolve", ("types",), {}, shown)
-    assert found["warm-up"].keys() == {"types", "react", "trials"}
-    made = {path.name for path in (folder.path / "measured").iterdir()}
-    assert made == {"warm-up-react", "warm-up-trials"}
+    names = ("warm-up", "react", "trials")
+    record = measure(folder, "coevolve", ("types",), {}, names)
+    assert record["warm-up"].keys() == {"types", "react", "trials"}
+    folders = {path.name for path in (folder.path / "measured").iterdir()}
+    assert folders == {"warm-up-react", "warm-up-trials"}
     assert (
         read_json(folder.path / "measured/warm-up-react/config.json")["settings"]["chat"]["style"]
         == "react"
@@ -83,16 +83,18 @@ def test_the_policy_before_training_is_measured_for_the_rows_that_show_it(
         assert {"success", "reported", "score"} <= numbers.keys()
         assert all(0 <= number <= 1 for number in numbers.values())
     (folder.path / "cell.json").unlink()
-    assert measure(folder, "coevolve", ("types",), {}, shown) == found, "it is kept"
+    assert measure(folder, "coevolve", ("types",), {}, names) == record, "it is kept"
 
 
 @pytest.mark.slow
 def test_a_person_sees_what_the_model_does_and_how_long_it_takes(straight: Path) -> None:
     lines = (straight.parents[1] / "output.txt").read_text().splitlines()
-    told = [line for line in lines if line.startswith("warm-up: ")]
+    messages = [line for line in lines if line.startswith("warm-up: ")]
     # Steps of the optimiser, one in each of 30 epochs.
-    assert re.match(r"warm-up: 3/30, epoch 3 of 30, loss \d\.\d{3}, speed [\d,]+ tokens/s", told[0])
-    assert told[-1].startswith("warm-up: 30/30, ")
+    assert re.match(
+        r"warm-up: 3/30, epoch 3 of 30, loss \d\.\d{3}, speed [\d,]+ tokens/s", messages[0]
+    )
+    assert messages[-1].startswith("warm-up: 30/30, ")
     for ahead, left in (
         ("evaluate warm-up: 2 episodes × up to ", "steps: about "),
         ("train coevolve: 2 learner steps × ", "steps: without learning, about "),
@@ -173,10 +175,10 @@ def test_one_that_was_ended_in_its_warm_up_goes_on_from_the_last_epoch(
 def test_its_arms_can_be_evaluated_later(straight: Path, child: NewChild) -> None:
     again = Child(straight.parents[1], "eval", "toy-run", "--policy", "coevolve", "--json")
     assert again.end() == 0, again.text
-    found = json.loads(again.text[again.text.index("{") :])
+    summary = json.loads(again.text[again.text.index("{") :])
     (row,) = (r for r in read_json(straight / "summary.json")["table"] if r["name"] == "coevolve")
-    assert found["success"] == row["success"]
-    assert found["env_steps"] == row["env_steps"]
+    assert summary["success"] == row["success"]
+    assert summary["env_steps"] == row["env_steps"]
 
 
 REAL = {

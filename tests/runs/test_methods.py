@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return RunFolder(path)
 
 
-def drawn(run: RunFolder, arm: str) -> list[str]:
+def task_draws(run: RunFolder, arm: str) -> list[str]:
     with closing(sqlite3.connect(run.database)) as database:
         rows = database.execute(
             "SELECT task_id FROM groups WHERE arm = ? ORDER BY step, id", (arm,)
@@ -41,9 +41,9 @@ def drawn(run: RunFolder, arm: str) -> list[str]:
 
 @pytest.mark.parametrize("arm", [arm for arm in ARMS if arm != "static"])
 def test_a_method_changes_draws_or_weights(run: RunFolder, arm: str) -> None:
-    found = read_json(run.summary)["arms"]
-    assert found[arm]["weights"] != found["static"]["weights"]
-    same_draws = drawn(run, arm) == drawn(run, "static")
+    summaries = read_json(run.summary)["arms"]
+    assert summaries[arm]["weights"] != summaries["static"]["weights"]
+    same_draws = task_draws(run, arm) == task_draws(run, "static")
     assert same_draws == (arm in ("rloo", "gigpo", "ppo", "rest", "seal"))
 
 

@@ -32,7 +32,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_llama(tmp_path_factory.mktemp("base") / "tiny-llama")
 
 
-def made_up(folder: RunFolder, base: Path, *, lora_rank: int, steps: tuple[int, ...]) -> Resolved:
+def make_run(folder: RunFolder, base: Path, *, lora_rank: int, steps: tuple[int, ...]) -> Resolved:
     """A run as it lies there after some steps, made without training."""
     import torch
 
@@ -72,14 +72,14 @@ def either(
 ) -> RunFolder:
     """A run of all weights, and one of an adapter."""
     folder = RunFolder(tmp_path_factory.mktemp("runs") / "toy-run")
-    made_up(folder, base, lora_rank=request.param, steps=(2, 4))
+    make_run(folder, base, lora_rank=request.param, steps=(2, 4))
     return folder
 
 
 @pytest.fixture(scope="module")
 def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     folder = RunFolder(tmp_path_factory.mktemp("whole") / "toy-run")
-    made_up(folder, base, lora_rank=0, steps=(2, 4))
+    make_run(folder, base, lora_rank=0, steps=(2, 4))
     return folder
 
 
@@ -146,7 +146,7 @@ def test_an_adapter_may_be_kept_by_itself(base: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = RunFolder(tmp_path / "runs" / "toy-run")
-    made_up(folder, base, lora_rank=4, steps=(1,))
+    make_run(folder, base, lora_rank=4, steps=(1,))
     export_model(folder, tmp_path / "out", adapter=True)
     assert not (tmp_path / "out" / "model.safetensors").exists()
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
@@ -166,9 +166,9 @@ def test_the_card_tells_what_was_measured_and_leaves_the_licence(
         folder = Path("evals") / name
         folder.mkdir(parents=True)
         config = {"weights": of, "benchmark": "toy", "policy": "static"}
-        found = {"split": "test", "n_tasks": 30, "samples": 2, "score": 0.5}
+        summary = {"split": "test", "n_tasks": 30, "samples": 2, "score": 0.5}
         write_json(folder / "config.json", config)
-        write_json(folder / "summary.json", {**found, "success": 0.25, "low": 0.1, "high": 0.4})
+        write_json(folder / "summary.json", {**summary, "success": 0.25, "low": 0.1, "high": 0.4})
     append_line(
         run.metrics,
         {"event": "eval", "arm": "static", "step": 0, "eval.success_rate": 0.05,

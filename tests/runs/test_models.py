@@ -64,8 +64,8 @@ def beside(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Endpoint]:
-    with Endpoint(slowness=0.0) as made:
-        yield made
+    with Endpoint(slowness=0.0) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +81,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory, server: Endpoint) -> Path:
 
 def usage(folder: Path) -> Usage:
     """What a run has cost, the round that its arms share once."""
-    found, seen = NO_USAGE, set()
+    total, seen = NO_USAGE, set()
     for applied in RunReader(folder / "run.db").rounds():
         key = (applied.step and applied.arm, applied.round.id)
         for spent in () if key in seen else applied.result.usage.values():
-            found += spent
+            total += spent
         seen.add(key)
-    return found
+    return total
 
 
 def test_the_model_is_asked_and_its_answers_and_its_cost_are_kept(whole: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_model_all_of_whose_answers_are_useless_is_warned_of(
     rules.insert(0, (r"That cannot be used|Walk 1\n\[step 1\]", "I am sorry."))
     sets = small("http://127.0.0.1:9/v1", **{"arms": ["static"], "name": "useless"})
     sets |= {"loop.max_steps": 1}
-    monkeypatch.setattr(models, "make_policy", lambda *given, **named: ScriptedPolicy(rules))
+    monkeypatch.setattr(models, "make_policy", lambda *args, **kwargs: ScriptedPolicy(rules))
     text = coevo("train", "webshop_llm", *as_options(sets))
     (arm,) = read_json(tmp_path / "runs/useless/summary.json")["arms"].values()
     asked = arm["answers"]["abstract"]
@@ -175,7 +175,7 @@ def test_the_preset_is_replayed_from_a_tape_with_every_stage_and_its_fallbacks(
     sets |= {"curriculum.growth.drafts": 24, "explorer.max_steps": 8}
     sets |= {"tape.file": str(tmp_path / "tape.jsonl")}
     with monkeypatch.context() as rules:
-        rules.setattr(models, "make_policy", lambda *given, **named: Shopper().policy())
+        rules.setattr(models, "make_policy", lambda *args, **kwargs: Shopper().policy())
         coevo_gym.train("webshop_llm", sets=sets, folder=tmp_path / "made")
     results = []
 
@@ -194,9 +194,9 @@ def test_the_preset_is_replayed_from_a_tape_with_every_stage_and_its_fallbacks(
         purposes = {purpose for applied in rounds for purpose in applied.result.usage}
         assert purposes == {"summary", "explore", "abstract"}
         explored = [one for applied in rounds for one in applied.result.explored]
-        said = " ".join(text for one in explored for text in one.problems)
-        assert "retold by rule" in said
-        assert "drafted from by rule" in said
+        problems = " ".join(text for one in explored for text in one.problems)
+        assert "retold by rule" in problems
+        assert "drafted from by rule" in problems
     assert results[0] == results[1]
 
 
@@ -292,8 +292,8 @@ def test_what_an_endpoint_has_taken_is_known_to_a_run_that_goes_on(server: Endpo
     config = load_config("webshop_llm", sets=sets, environ={}).config
     states = []
     for state in (None, {"requests": 3, "prompt_tokens": 40, "capped_tokens": 50}):
-        with closing(Assembly(config).models) as made:
-            asked = made.asked("coevolve", config.explorer, config.advisor)
+        with closing(Assembly(config).models) as run_models:
+            asked = run_models.asked("coevolve", config.explorer, config.advisor)
             assert asked is not None
             if state is not None:
                 asked.load_state_dict(
@@ -309,8 +309,8 @@ def test_explorers_think_see_what_fits_and_explore_freely_at_temperature_1() -> 
     sets = {"explorer.kind": "model", "tape.mode": "off"}
     config = load_config("quickstart", sets=sets, environ={}).config
     assembly = Assembly(config)
-    with closing(assembly.models) as made:
-        asked = made.asked("", config.explorer, config.advisor)
+    with closing(assembly.models) as run_models:
+        asked = run_models.asked("", config.explorer, config.advisor)
         assert asked is not None
         solver, explorer = asked.agent(SOLVE), assembly.kit(None).explorer()
         assert isinstance(explorer, ModelExplorer)
@@ -380,10 +380,10 @@ def test_a_key_goes_to_the_server_and_nowhere_else(
         assert other.end() == 0, other.text
     printed = "".join(one.text for one in (refused, trained, *others))
     assert "secret" in printed
-    found = list(everything(tmp_path))
-    assert any(name.endswith(":answers") for name, _ in found)
-    assert any(name.endswith("manifest.json") for name, _ in found)
-    where = [name for name, content in found if KEY.encode() in content]
+    contents = list(everything(tmp_path))
+    assert any(name.endswith(":answers") for name, _ in contents)
+    assert any(name.endswith("manifest.json") for name, _ in contents)
+    where = [name for name, content in contents if KEY.encode() in content]
     assert not where
     assert KEY not in printed
 
@@ -434,17 +434,17 @@ def test_rounds_with_other_prompts_are_told_apart(bin: str, tmp_path: Path) -> N
         guide.write_text(text.replace("{% block cue %}", "{% block cue %}{{ where }} " + name))
     kit = assembly.kit(arm)
 
-    def by(*room: str, **told: Any) -> str:
-        evolver = kit.evolver(kit.explorer(*room, told=told))
+    def by(*room: str, **inputs: Any) -> str:
+        evolver = kit.evolver(kit.explorer(*room, inputs=inputs))
         if bin != "all":
             evolver = BinnedEvolver(evolver, "low", kit.native_tasks[:1])
         return carried_out_by(config, arm, evolver)
 
     with closing(assembly.models):
         assert by("coevolve") == by()
-        told = [by(rooms[name], where="here") for name in ("b", "c")]
-        assert by(rooms["b"], where="here") == told[0]
-        assert len({by(), by(rooms["a"]), *told, by(rooms["b"], where="there")}) == 5
+        hashes = [by(rooms[name], where="here") for name in ("b", "c")]
+        assert by(rooms["b"], where="here") == hashes[0]
+        assert len({by(), by(rooms["a"]), *hashes, by(rooms["b"], where="there")}) == 5
         with pytest.raises(ConfigError, match=r"No prompt in coevolve declares the inputs where"):
             by(where="here")
 
@@ -458,7 +458,7 @@ def test_a_prompt_is_told_what_its_header_declares(tmp_path: Path) -> None:
     assembly = Assembly(config)
     with closing(assembly.models):
         kit = assembly.kit(None)
-        explorer = kit.explorer(str(room), told={"where": "behind it", "known": ["not this"]})
+        explorer = kit.explorer(str(room), inputs={"where": "behind it", "known": ["not this"]})
         assert isinstance(explorer, ModelExplorer)
         (cue,) = explorer.guide(Context(kind="unguided", task=kit.native_tasks[0]), None)
     assert "Look behind it." in cue.text
@@ -471,18 +471,18 @@ def test_arms_share_one_budget_and_arms_that_follow_go_on_with_it() -> None:
     analyst = config.analyst.model_copy(
         update={"model": config.analyst.model.model_copy(update={"kind": "openai"})}
     )
-    with closing(Assembly(config).models) as made:
-        later = made.asked("later", config.explorer, config.advisor)
-        explorer = made.asked("first", config.explorer, config.advisor)
-        study = made.analyst("first", analyst, config.advisor)
+    with closing(Assembly(config).models) as run_models:
+        later = run_models.asked("later", config.explorer, config.advisor)
+        explorer = run_models.asked("first", config.explorer, config.advisor)
+        study = run_models.analyst("first", analyst, config.advisor)
         assert later is not None
         assert explorer is not None
         assert study.meter is explorer.meter
         with study.scope("study-1"):
             study.meter.count("failure_mode", Usage(calls=1, prompt_tokens=600))
         assert explorer.meter.total.tokens == 600
-        made.over("first")
-        later = made.asked("later", config.explorer, config.advisor)
+        run_models.over("first")
+        later = run_models.asked("later", config.explorer, config.advisor)
         assert later is not None
         assert later.meter.total.tokens == 600
 

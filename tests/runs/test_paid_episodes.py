@@ -42,17 +42,17 @@ def beside(tmp_path: Path) -> Path:
 def tasks() -> dict[str, Task]:
     """A task for each text that the user of a task that is evaluated says first."""
     sets = ["benchmark=bfcl", f"evaluation.n_tasks={N_TASKS}"]
-    found = Assembly(load_config(None, sets=sets, environ={}).config).held_out_tasks
-    return {task.instruction: task for task in found}
+    held_out = Assembly(load_config(None, sets=sets, environ={}).config).held_out_tasks
+    return {task.instruction: task for task in held_out}
 
 
 def playing(messages: Messages) -> Say:
     """Answer as the references do, and bill a token for 4 characters."""
-    said = [content for _, content in messages]
-    solution = next(task.solution for words, task in tasks().items() if words in said[1])
+    contents = [content for _, content in messages]
+    solution = next(task.solution for words, task in tasks().items() if words in contents[1])
     done = sum(role == "assistant" for role, _ in messages)
     text = solution[done] if done < len(solution) else "Done."
-    return Say(text, usage=(sum(map(len, said)) // 4, len(text) // 4))
+    return Say(text, usage=(sum(map(len, contents)) // 4, len(text) // 4))
 
 
 def sets(server: FakeOpenAI, **more: Any) -> list[str]:
@@ -87,8 +87,8 @@ def test_most_of_a_cap_goes_into_episodes_that_are_kept(
             evaluate_job(job(server, **caps), folder=folder)
         assert not server.problems
     lines = folder.lines().values()
-    counted = read_json(folder.endpoint)
-    assert counted["capped_tokens"] == billed(server) <= CAP
+    usage = read_json(folder.endpoint)
+    assert usage["capped_tokens"] == billed(server) <= CAP
     assert server.most_in_flight <= at_once
     mean = sum(line.usage.tokens for line in lines) / len(lines)
     assert len(lines) >= share * CAP / mean
@@ -97,8 +97,8 @@ def test_most_of_a_cap_goes_into_episodes_that_are_kept(
 def shopping(server: FakeOpenAI, child: NewChild) -> Child:
     """An evaluation on WebShop of four episodes at a time."""
     more = {"policy.endpoint.max_concurrency": 4, "benchmark.max_steps": 9}
-    given = [f"--set={item}" for item in sets(server, **more)]
-    return child("eval", "webshop", "--policy=openai:fake", "--name=mine", "--yes", *given)
+    options = [f"--set={item}" for item in sets(server, **more)]
+    return child("eval", "webshop", "--policy=openai:fake", "--name=mine", "--yes", *options)
 
 
 class Searching:
@@ -117,13 +117,13 @@ class Searching:
 
 
 def test_ctrl_c_finishes_the_episodes_that_are_open(child: NewChild, tmp_path: Path) -> None:
-    made = Searching(60)
-    with FakeOpenAI(answer=made) as server:
+    model = Searching(60)
+    with FakeOpenAI(answer=model) as server:
         running = shopping(server, child)
         server.wait_until(lambda server: server.in_flight == 4)
         running.process.send_signal(signal.SIGINT)
         running.wait_for("Press Ctrl-C again")
-        made.may.until.set()
+        model.may.until.set()
         assert running.end() == 130, running.text
     assert re.search(
         r"Finishing the open episodes: 4, which may take about [\d,]+ more tokens. Press",
@@ -136,24 +136,24 @@ def test_ctrl_c_finishes_the_episodes_that_are_open(child: NewChild, tmp_path: P
 
 
 def test_a_second_ctrl_c_stops_at_once(child: NewChild, tmp_path: Path) -> None:
-    made = Searching(0)
-    with FakeOpenAI(answer=made) as server:
+    model = Searching(0)
+    with FakeOpenAI(answer=model) as server:
         running = shopping(server, child)
         server.wait_until(lambda server: server.in_flight == 4)
         running.process.send_signal(signal.SIGINT)
         running.wait_for("Finishing the open episodes: 4. Press Ctrl-C again")
         running.process.send_signal(signal.SIGINT)
         assert running.end() == 130, running.text
-        made.may.until.set()
-    counted = read_json(EvalFolder(tmp_path / "evals" / "mine").endpoint)
-    assert counted["requests"] == 0
-    assert counted["capped_tokens"] > 0
+        model.may.until.set()
+    usage = read_json(EvalFolder(tmp_path / "evals" / "mine").endpoint)
+    assert usage["requests"] == 0
+    assert usage["capped_tokens"] > 0
 
 
 def test_a_stop_before_an_episode_has_finished_says_so(
     coevo: Coevo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopped(*arguments: Any, **named: Any) -> Any:
+    def stopped(*arguments: Any, **kwargs: Any) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Runner, "run", stopped)
@@ -171,10 +171,10 @@ def test_trials_pay_for_an_episode_once(tmp_path: Path) -> None:
     }
 
     def try_all(server: FakeOpenAI, **caps: Any) -> Trials:
-        given = sets(server, **more, **caps)
-        made = model_job("webshop", "openai:fake", "val", SILENT, sets=given)
-        made = replace(made, trials=TrialRules(n=2, cut=False))
-        return run_trials_in(folder, made, SILENT)
+        settings = sets(server, **more, **caps)
+        eval_job = model_job("webshop", "openai:fake", "val", SILENT, sets=settings)
+        eval_job = replace(eval_job, trials=TrialRules(n=2, cut=False))
+        return run_trials_in(folder, eval_job, SILENT)
 
     with FakeOpenAI(answer=searching) as server:
         try_all(server)

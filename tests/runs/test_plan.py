@@ -133,10 +133,10 @@ def test_checkpointing_keeps_the_inputs_of_layers() -> None:
 @pytest.mark.parametrize("preset", PAPER)
 def test_every_preset_departs_from_the_paper_in_what_lora_needs_alone(preset: str) -> None:
     config = settings(preset)
-    told = dict(rows(config, plan(config)))
-    assert (DIFFER in told) is bool(config.policy.model.lora_rank)
-    if DIFFER in told:
-        assert "learner.lr: 1e-05, the paper's 1e-06" in told[DIFFER]
+    table = dict(rows(config, plan(config)))
+    assert (DIFFER in table) is bool(config.policy.model.lora_rank)
+    if DIFFER in table:
+        assert "learner.lr: 1e-05, the paper's 1e-06" in table[DIFFER]
     as_published = ["policy.model.lora_rank=0", "learner.lr=1e-6"]
     model = Path(config.policy.model.path).name
     for more in ([], [f"policy.model.path=/models/{model}"]):
@@ -148,7 +148,7 @@ def test_every_preset_departs_from_the_paper_in_what_lora_needs_alone(preset: st
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "text"),
     [
         ("explorer.kind", "scripted", "scripted, the paper's model"),
         ("explorer.model.endpoint.model", "other", "other, the paper's qwen3-max"),
@@ -160,18 +160,18 @@ def test_every_preset_departs_from_the_paper_in_what_lora_needs_alone(preset: st
     ],
 )
 def test_one_other_setting_and_no_number_of_the_paper_is_told(
-    key: str, value: str, said: str
+    key: str, value: str, text: str
 ) -> None:
     config = settings("coevolve_appworld_qwen3_4b", f"{key}={value}")
-    told = dict(rows(config, plan(config)))
-    assert told[DIFFER] == f"{key}: {said}"
+    table = dict(rows(config, plan(config)))
+    assert table[DIFFER] == f"{key}: {text}"
 
 
 def test_what_one_arm_sets_counts() -> None:
     arm = ["arm.coevolve.method=coevolve", "arm.coevolve.set.curriculum.initial_size=50"]
     config = settings("coevolve_appworld_qwen3_4b", *arm)
-    told = dict(rows(config, plan(config)))
-    assert told[DIFFER] == "curriculum.initial_size: 50, the paper's 100"
+    table = dict(rows(config, plan(config)))
+    assert table[DIFFER] == "curriculum.initial_size: 50, the paper's 100"
 
 
 @pytest.mark.parametrize("preset", COEVOLVE)
@@ -185,10 +185,10 @@ def test_every_preset_of_coevolve_explores_with_a_model(preset: str) -> None:
 def test_of_what_no_arm_does_nothing_is_said() -> None:
     config = settings("seal")
     planned = plan(config)
-    told = dict(rows(config, planned))
+    table = dict(rows(config, planned))
     assert (planned.initial_tasks, planned.rounds) == (0, 0)
-    assert told["initial tasks"] == "all native training tasks"
-    assert told["evolution rounds"] == "none"
+    assert table["initial tasks"] == "all native training tasks"
+    assert table["evolution rounds"] == "none"
     mixed = settings("seal", "arms=grpo,coevolve")
     planned = plan(mixed)
     assert (planned.initial_tasks, planned.rounds) == (100, 7)
@@ -211,9 +211,9 @@ def test_disk_and_host_memory_follow_from_what_is_saved() -> None:
     assert (model.start, model.checkpoint) == (4 * n, 12 * n)  # weights; with the moments
     assert model.disk == 4 * n + (2 * 3 + 1) * 12 * n
     assert model.host == 16 * n
-    told = dict(rows(config, plan(config)))
-    assert told["disk for checkpoints"].startswith("at most 330 GiB: 15 GiB for the shared start")
-    assert told["host memory for checkpoints"].startswith("60 GiB")
+    table = dict(rows(config, plan(config)))
+    assert table["disk for checkpoints"].startswith("at most 330 GiB: 15 GiB for the shared start")
+    assert table["host memory for checkpoints"].startswith("60 GiB")
     adapters = settings("coevolve_bfcl_qwen3_30b")
     assert dict(rows(adapters, plan(adapters)))["host memory for checkpoints"].startswith("204 MiB")
 
@@ -247,15 +247,15 @@ def test_the_estimate_is_what_a_checkpoint_takes(finished: Path) -> None:
 
 
 def test_clips_that_never_act_are_told() -> None:
-    def told(*sets: str) -> bool:
+    def warns(*sets: str) -> bool:
         config = settings("coevolve_bfcl_qwen3_4b", *sets)
         return "warning: clipping has no effect" in dict(rows(config, plan(config)))
 
-    assert not told()
+    assert not warns()
     one = "learner.minibatches=1"
-    assert told(one)
-    assert not told(one, "learner.epochs=2")
-    assert not told(one, "learner.old_logprobs=recorded")
+    assert warns(one)
+    assert not warns(one, "learner.epochs=2")
+    assert not warns(one, "learner.old_logprobs=recorded")
 
 
 def test_without_steps_memory_and_sampled_tokens_are_planned() -> None:
@@ -274,8 +274,8 @@ def test_tokens_are_bounded_by_steps_and_by_episodes() -> None:
     few = plan(settings("coevolve_bfcl_qwen3_4b", "loop.max_env_steps=1000"))
     assert few.max_sampled_tokens == 1000 * 4096
     assert few.max_learned_tokens == 30_720 * 25_580
-    kept = plan(settings("coevolve_bfcl_qwen3_4b"))
-    assert kept.max_sampled_tokens == 30_720 * 25_580  # all answers stay in the context
+    full = plan(settings("coevolve_bfcl_qwen3_4b"))
+    assert full.max_sampled_tokens == 30_720 * 25_580  # all answers stay in the context
     forgotten = plan(settings("coevolve_bfcl_qwen3_4b", "policy.chat.history=reasoning"))
     assert forgotten.max_sampled_tokens == 30_720 * 30 * 4096
     capped = plan(settings("coevolve_bfcl_qwen3_4b", "policy.chat.max_episode_tokens=4096"))
@@ -284,8 +284,8 @@ def test_tokens_are_bounded_by_steps_and_by_episodes() -> None:
     assert foretelling.max_study_tokens == 1000 * 1 * 704  # one observation ahead
     assert foretelling.max_sampled_tokens == 1000 * 4096 + 1000 * 704
     silent = "arm.role_agent.set.method.predictor=inline"
-    listed = plan(settings("role_agent_webshop_qwen2_5_1_5b", "loop.max_env_steps=1000", silent))
-    assert listed.max_study_tokens == 0
+    inline = plan(settings("role_agent_webshop_qwen2_5_1_5b", "loop.max_env_steps=1000", silent))
+    assert inline.max_study_tokens == 0
     notes = ("policy.chat.history=window", "policy.chat.memory=model")
     noting = plan(settings("coevolve_bfcl_qwen3_4b", "policy.chat.max_episode_tokens=4096", *notes))
     assert noting.max_sampled_tokens == 30_720 * 4096 + 30_720 * 30 * 4096
@@ -378,7 +378,7 @@ def test_the_arm_that_takes_most_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sets", "said"),
+    ("sets", "message"),
     [
         (
             ["policy.vllm.gpu_memory_utilization=0.45"],
@@ -403,13 +403,13 @@ def test_the_arm_that_takes_most_counts() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_told(sets: list[str], said: str) -> None:
+def test_what_does_not_fit_is_told(sets: list[str], message: str) -> None:
     config = settings("coevolve_bfcl_qwen3_4b", *sets)
     planned = plan(config)
     assert planned.model is not None
-    assert re.search(said, planned.model.shortfall)
-    told = dict(rows(config, planned))
-    assert told["warning: may not fit"] == planned.model.shortfall
+    assert re.search(message, planned.model.shortfall)
+    table = dict(rows(config, planned))
+    assert table["warning: may not fit"] == planned.model.shortfall
 
 
 def test_what_cannot_fit_is_told() -> None:
@@ -433,8 +433,8 @@ def test_a_tiny_policy_has_no_model() -> None:
 
 def test_an_unknown_model_is_said_to_be_unknown() -> None:
     config = settings("coevolve_bfcl_qwen3_4b", "policy.model.path=someone/unheard-of")
-    told = dict(rows(config, plan(config)))
-    assert told["model"].startswith("no estimate: someone/unheard-of is not on this machine")
+    table = dict(rows(config, plan(config)))
+    assert table["model"].startswith("no estimate: someone/unheard-of is not on this machine")
 
 
 def test_the_command_prints_the_plan_and_starts_nothing(
@@ -442,9 +442,9 @@ def test_the_command_prints_the_plan_and_starts_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     preset = "coevolve_bfcl_qwen3_4b"
-    told = CliRunner().invoke(app, ["train", preset, "--dry-run", "--card", "h200"])
-    assert told.exit_code == 0
-    text = " ".join(told.output.split())
+    result = CliRunner().invoke(app, ["train", preset, "--dry-run", "--card", "h200"])
+    assert result.exit_code == 0
+    text = " ".join(result.output.split())
     assert "30,720" in text
     asked = ["train", preset, "--dry-run", "--json", "--card"]
     data = json.loads(CliRunner().invoke(app, [*asked, "H200"]).output)

@@ -129,8 +129,8 @@ def test_weights_are_the_same_on_an_emulated_processor(tmp_path: Path, model: st
     arms = ["static", "coevolve"]
     python = str(Path(sys.executable).resolve())
     variables = {"PYTHONPATH": os.pathsep.join([str(ROOT), sysconfig.get_path("purelib")])}
-    found = trained(tmp_path, arms, variables, str(needs.EMULATOR), "-cpu", model, python)
-    assert found == {arm: WEIGHTS[arm] for arm in arms}
+    weights = trained(tmp_path, arms, variables, str(needs.EMULATOR), "-cpu", model, python)
+    assert weights == {arm: WEIGHTS[arm] for arm in arms}
 
 
 def test_a_kill_and_a_resume_on_another_processor_change_nothing(

@@ -75,11 +75,11 @@ def test_the_table_of_the_docs_says_which_preset_fits_which_card() -> None:
 
 def test_the_example_of_the_page_fits_its_card() -> None:
     text = (DOCS / "howto" / "gpu.md").read_text()
-    found = re.search(r"coevo train (\S+) --dry-run --card (\S+) \\\n(.*)\n", text)
-    assert found
-    sets = re.findall(r"--set (\S+)", found[3])
+    match = re.search(r"coevo train (\S+) --dry-run --card (\S+) \\\n(.*)\n", text)
+    assert match
+    sets = re.findall(r"--set (\S+)", match[3])
     assert len(sets) == 2
-    model = plan(load_config(found[1], sets=sets, environ={}).config, CARDS[found[2]]).model
+    model = plan(load_config(match[1], sets=sets, environ={}).config, CARDS[match[2]]).model
     assert model is not None
     assert model.shortfall == ""
 
@@ -89,7 +89,7 @@ def test_the_list_of_the_docs_has_the_descriptions_of_the_command(part: str) -> 
     text = (DOCS / "presets.md").read_text()
     table = text.partition(f"<!-- part {part} -->")[2].partition("<!-- end -->")[0]
     on_a_cpu = part.endswith("cpu")
-    listed = [one for one in preset_costs() if (one.device == "CPU") == on_a_cpu]
-    assert table.count("\n| `") == len(listed) >= 5
-    for cost in listed:
+    costs = [one for one in preset_costs() if (one.device == "CPU") == on_a_cpu]
+    assert table.count("\n| `") == len(costs) >= 5
+    for cost in costs:
         assert f"| `{cost.name}` | {cost.about} |" in table

@@ -41,10 +41,10 @@ def file(folder: Path, clock: Clock) -> ProgressFile:
     return ProgressFile(Silent(), folder, "train", "mine", clock=clock)
 
 
-def told(folder: Path) -> WorkProgress:
-    found = read_progress(folder)
-    assert found is not None
-    return found
+def snapshot_of(folder: Path) -> WorkProgress:
+    snapshot = read_progress(folder)
+    assert snapshot is not None
+    return snapshot
 
 
 def test_it_tells_what_is_done_how_long_it_takes_and_what_it_costs(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_it_tells_what_is_done_how_long_it_takes_and_what_it_costs(tmp_path: Pat
     with file(tmp_path, clock) as progress:
         assert read_progress(tmp_path) is None  # it has not begun
         progress.phase("warm-up", 3)
-        assert (told(tmp_path).phase, told(tmp_path).left_s) == ("warm-up", None)
+        assert (snapshot_of(tmp_path).phase, snapshot_of(tmp_path).left_s) == ("warm-up", None)
         clock.now += 30
         progress.phase("train static", 10, similar=1)
         clock.now += 8
@@ -60,19 +60,19 @@ def test_it_tells_what_is_done_how_long_it_takes_and_what_it_costs(tmp_path: Pat
             Cost.of(500, Usage(calls=3, prompt_tokens=50, completion_tokens=20, usd=0.5))
         )
         progress.update(2, success="31 %")
-        found = told(tmp_path)
-        assert (found.work, found.name, found.state) == ("train", "mine", "running")
-        assert (found.phase, found.done, found.total) == ("train static", 2, 10)
-        assert found.facts == {"success": "31 %"}
-        assert (found.rate, found.left_s) == (0.25, 32.0)
-        assert found.all_left_s == 32.0 + 40.0  # and a phase like it
-        assert found.cost == Cost(env_steps=500, requests=3, tokens=70, usd=0.5)
-        (past,) = found.phases
+        snapshot = snapshot_of(tmp_path)
+        assert (snapshot.work, snapshot.name, snapshot.state) == ("train", "mine", "running")
+        assert (snapshot.phase, snapshot.done, snapshot.total) == ("train static", 2, 10)
+        assert snapshot.facts == {"success": "31 %"}
+        assert (snapshot.rate, snapshot.left_s) == (0.25, 32.0)
+        assert snapshot.all_left_s == 32.0 + 40.0  # and a phase like it
+        assert snapshot.cost == Cost(env_steps=500, requests=3, tokens=70, usd=0.5)
+        (past,) = snapshot.phases
         assert (past.name, past.total, past.seconds) == ("warm-up", 3, 30.0)
-        assert found.pid == os.getpid()
-    found = told(tmp_path)
-    assert (found.state, found.error, found.left_s) == ("finished", "", None)
-    assert [past.name for past in found.phases] == ["warm-up", "train static"]
+        assert snapshot.pid == os.getpid()
+    snapshot = snapshot_of(tmp_path)
+    assert (snapshot.state, snapshot.error, snapshot.left_s) == ("finished", "", None)
+    assert [past.name for past in snapshot.phases] == ["warm-up", "train static"]
 
 
 def test_it_is_written_about_once_a_second(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_it_is_written_about_once_a_second(tmp_path: Path) -> None:
         for done in range(1, 13):
             clock.now += 0.25
             progress.update(done)
-            assert told(tmp_path).done == done // 4 * 4
+            assert snapshot_of(tmp_path).done == done // 4 * 4
 
 
 def test_parts_add_up_and_later_ones_are_reckoned_with(tmp_path: Path) -> None:
@@ -93,16 +93,16 @@ def test_parts_add_up_and_later_ones_are_reckoned_with(tmp_path: Path) -> None:
         clock.now += 4
         progress.spent(Cost(env_steps=100))
         progress.update(2)
-        assert (told(tmp_path).left_s, told(tmp_path).all_left_s) == (4.0, None)
+        assert (snapshot_of(tmp_path).left_s, snapshot_of(tmp_path).all_left_s) == (4.0, None)
         progress.part(2, 3, "static-2", 9.0)
         progress.phase("[2/3] static-2: train", 4)
         clock.now += 4
         progress.spent(Cost(env_steps=30))
         progress.update(2)
-        found = told(tmp_path)
-        assert (found.part, found.parts, found.part_name) == (2, 3, "static-2")
-        assert (found.left_s, found.all_left_s) == (4.0, 13.0)
-        assert found.cost.env_steps == 130
+        snapshot = snapshot_of(tmp_path)
+        assert (snapshot.part, snapshot.parts, snapshot.part_name) == (2, 3, "static-2")
+        assert (snapshot.left_s, snapshot.all_left_s) == (4.0, 13.0)
+        assert snapshot.cost.env_steps == 130
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_how_it_ended_is_told(tmp_path: Path, error: BaseException, state: str, 
 
     with pytest.raises(type(error)):
         work()
-    assert (told(tmp_path).state, told(tmp_path).error) == (state, kind)
+    assert (snapshot_of(tmp_path).state, snapshot_of(tmp_path).error) == (state, kind)
     assert "sk-123" not in (tmp_path / "progress.json").read_text()
 
 
@@ -147,11 +147,11 @@ sys.stdin.read()
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
-    assert told(tmp_path).state == "running"
-    assert told(tmp_path).pid == process.pid
+    assert snapshot_of(tmp_path).state == "running"
+    assert snapshot_of(tmp_path).pid == process.pid
     process.kill()
     process.wait()
-    assert told(tmp_path).state == "stopped"
+    assert snapshot_of(tmp_path).state == "stopped"
     assert json.loads((tmp_path / "progress.json").read_text())["state"] == "running"
 
 
@@ -266,8 +266,8 @@ def test_steps_and_tokens_are_told_before_an_episode_has_ended(
     clock, out = Clock(), io.StringIO()
     monkeypatch.setitem(PhasePace.__init__.__kwdefaults__, "clock", clock)
     with (
-        RunProgress(Console(file=out, width=200)) as shown,
-        ProgressFile(shown, tmp_path, "eval", "mine", clock=clock) as progress,
+        RunProgress(Console(file=out, width=200)) as display,
+        ProgressFile(display, tmp_path, "eval", "mine", clock=clock) as progress,
     ):
         progress.phase("llama", 2)
         progress.expect(2 * 15, "2 episodes × up to 15 steps", whole=True)
@@ -275,16 +275,21 @@ def test_steps_and_tokens_are_told_before_an_episode_has_ended(
         acted(0, 0)
         clock.now += 80
         acted(2, 900)
-        found = told(tmp_path)
-        assert (found.done, found.steps, found.tokens, found.left_s) == (0, 2, 900, 1120.0)
+        snapshot = snapshot_of(tmp_path)
+        assert (snapshot.done, snapshot.steps, snapshot.tokens, snapshot.left_s) == (
+            0,
+            2,
+            900,
+            1120.0,
+        )
         acted(0, 0)
         clock.now += 80
         acted(2, 1000)
         clock.now += 1
         progress.update(1)
-        assert told(tmp_path).left_s == 461  # as fast as the one that has ended
+        assert snapshot_of(tmp_path).left_s == 461  # as fast as the one that has ended
         progress.phase("another", 2)
-        assert (told(tmp_path).steps, told(tmp_path).tokens) == (0, 1900)
+        assert (snapshot_of(tmp_path).steps, snapshot_of(tmp_path).tokens) == (0, 1900)
     acted(2, 900)  # nobody listens any more
     assert out.getvalue().splitlines() == [
         "llama: 2 episodes × up to 15 steps: about 19 min",
@@ -297,13 +302,13 @@ def test_an_installation_tells_how_far_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with installing("appworld", tmp_path) as tell:
-        assert told(tmp_path).phase == "installing appworld"
+        assert snapshot_of(tmp_path).phase == "installing appworld"
         tell("unpacking")
         how_far("making the world (MB)", 170, 340)
         how_far("making the world (MB)", 340, 340)
-    found = told(tmp_path)
-    assert (found.work, found.state) == ("install", "finished")
-    assert [past.name for past in found.phases] == [
+    snapshot = snapshot_of(tmp_path)
+    assert (snapshot.work, snapshot.state) == ("install", "finished")
+    assert [past.name for past in snapshot.phases] == [
         "installing appworld",
         "unpacking",
         "making the world (MB)",
@@ -312,9 +317,9 @@ def test_an_installation_tells_how_far_it_is(
 
 
 def test_a_whole_run_is_told_of(finished: Path) -> None:
-    found = told(finished)
-    assert (found.work, found.name, found.state) == ("train", "toy-run", "finished")
-    assert [past.name for past in found.phases] == [
+    snapshot = snapshot_of(finished)
+    assert (snapshot.work, snapshot.name, snapshot.state) == ("train", "toy-run", "finished")
+    assert [past.name for past in snapshot.phases] == [
         "evaluate random", "warm-up", "evaluate warm-up", "first task set",
         "train static", "train coevolve",
     ]  # fmt: skip
@@ -328,13 +333,13 @@ def test_a_whole_run_is_told_of(finished: Path) -> None:
     arms, first = summary["arms"].values(), summary["arms"]["static"]["curriculum"]
     shared = first.get("explore_steps")
     spent = sum(arm["env_steps"] for arm in arms)
-    assert 0 < found.cost.env_steps < spent + summary["table"][1]["env_steps"]
-    assert shared is None or found.cost.env_steps > spent - 2 * shared
+    assert 0 < snapshot.cost.env_steps < spent + summary["table"][1]["env_steps"]
+    assert shared is None or snapshot.cost.env_steps > spent - 2 * shared
 
 
 def test_an_evaluation_is_told_of(coevo: Coevo, finished: Path) -> None:
     done = json.loads(coevo("eval", "toy-run", "--policy", "random", "--name", "told", "--json"))
-    found = told(Path("evals/told"))
-    assert (found.work, found.name, found.state) == ("eval", "told", "finished")
-    assert (found.phase, found.done, found.total) == ("random", 10, 10)
-    assert found.cost.env_steps == round(done["steps"] * done["episodes"])
+    snapshot = snapshot_of(Path("evals/told"))
+    assert (snapshot.work, snapshot.name, snapshot.state) == ("eval", "told", "finished")
+    assert (snapshot.phase, snapshot.done, snapshot.total) == ("random", 10, 10)
+    assert snapshot.cost.env_steps == round(done["steps"] * done["episodes"])

@@ -28,8 +28,8 @@ def test_it_is_the_same_as_the_command(finished: Path, capsys: pytest.CaptureFix
     summary = coevo_gym.train(TOY, name="mine")
     assert summary.name == "mine"
     command = read_json(finished / "summary.json")
-    assert {arm: found["weights"] for arm, found in summary.arms.items()} == {
-        arm: found["weights"] for arm, found in command["arms"].items()
+    assert {arm: arm_summary["weights"] for arm, arm_summary in summary.arms.items()} == {
+        arm: arm_summary["weights"] for arm, arm_summary in command["arms"].items()
     }
     assert Path("runs/mine/report.html").is_file()
     assert capsys.readouterr().out == ""  # nobody looks on

@@ -34,9 +34,9 @@ def unprivileged() -> Iterator[None]:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder that everybody may look into, unlike pytest's own."""
-    with tempfile.TemporaryDirectory(prefix="coevo-reader-") as made:
-        Path(made).chmod(0o755)
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="coevo-reader-") as path:
+        Path(path).chmod(0o755)
+        yield Path(path)
 
 
 def fill(folder: Path) -> RunStore:

@@ -42,12 +42,15 @@ class Holds:
     def run(self, round: Round) -> RoundResult:
         number = 2 * self.ran
         self.ran += 1
-        found, held = NATIVE[number : number + 2]
+        accepted_task, held_task = NATIVE[number : number + 2]
         return RoundResult(
             round_id=round.id,
-            accepted=(found,),
-            held=(held,),
-            verdicts=(Verdict(draft_id="x", accepted=True, task_id=found.id), on_hold(held)),
+            accepted=(accepted_task,),
+            held=(held_task,),
+            verdicts=(
+                Verdict(draft_id="x", accepted=True, task_id=accepted_task.id),
+                on_hold(held_task),
+            ),
         )
 
 
@@ -79,7 +82,7 @@ def test_what_is_held_can_be_read(store: RunStore) -> None:
         ("round-2", 2, NATIVE[3], on_hold(NATIVE[3])),
     ]
     assert store.held("b") == []
-    assert [held.arm for held in store.held()] == ["a", "a"]
+    assert [task.arm for task in store.held()] == ["a", "a"]
 
 
 def test_a_released_task_joins_the_next_round_once(store: RunStore) -> None:

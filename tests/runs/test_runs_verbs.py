@@ -36,25 +36,25 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COEVO_HOME", str(tmp_path / "coevo-home"))
 
 
-def listed(coevo: Coevo, *arguments: str) -> dict[str, dict[str, Any]]:
+def list_rows(coevo: Coevo, *arguments: str) -> dict[str, dict[str, Any]]:
     """The rows of a listing by name."""
-    found = json.loads(coevo("runs", "list", *arguments, "--json"))
-    return {row["name"]: row for kind in ("runs", "tables", "evals") for row in found[kind]}
+    output = json.loads(coevo("runs", "list", *arguments, "--json"))
+    return {row["name"]: row for kind in ("runs", "tables", "evals") for row in output[kind]}
 
 
 @contextmanager
 def another_writer(folder: Path) -> Iterator[None]:
     """A scope in which the folder's lock is held, as by a process that trains."""
-    held, over = threading.Event(), threading.Event()
+    ready, over = threading.Event(), threading.Event()
 
     def hold() -> None:
         with locked(folder):
-            held.set()
+            ready.set()
             over.wait()
 
     holder = threading.Thread(target=hold)
     holder.start()
-    held.wait()
+    ready.wait()
     try:
         yield
     finally:
@@ -69,7 +69,7 @@ def test_a_listing_says_how_each_stands(coevo: Coevo) -> None:
         (RUN.with_name(name) / "summary.json").unlink()
     (Path("runs/broken") / "run.db").write_bytes(b"no database")
     shutil.copytree(RUN, "runs/table/static-1")
-    rows = listed(coevo)
+    rows = list_rows(coevo)
     assert {name: row["state"] for name, row in rows.items()} == {
         "toy-run": "finished", "cut": "stopped", "broken": "damaged", "floor": "finished",
         "table": "finished",
@@ -82,7 +82,7 @@ def test_a_listing_says_how_each_stands(coevo: Coevo) -> None:
     assert row["progress"]["phase"] == "train coevolve"
     assert "run.db" in rows["broken"]["problem"]
     assert rows["table"]["cells"] == {"finished": 1}
-    assert list(listed(coevo, "table")) == ["table/static-1"]
+    assert list(list_rows(coevo, "table")) == ["table/static-1"]
     evaluation = rows["floor"]
     assert (evaluation["source"], evaluation["policy"]) == ("toy-run", "random")
     assert (evaluation["done"], evaluation["total"]) == (10, 10)
@@ -99,7 +99,7 @@ def test_what_is_running_says_what_it_does(coevo: Coevo) -> None:
         progress.phase("train static", 8)
         progress.update(2)
         progress.phase("train coevolve", 8, 2)
-        assert listed(coevo)["toy-run"]["state"] == "running"
+        assert list_rows(coevo)["toy-run"]["state"] == "running"
         assert "running: train coevolve 25%" in coevo("runs", "list")
         assert "in use by another process" in coevo("runs", "rm", "toy-run", "--yes", code=1)
         assert "There is nothing to delete" in coevo("runs", "gc", "--dry-run")
@@ -162,15 +162,15 @@ def test_what_nobody_needs_is_freed_and_nothing_else(coevo: Coevo) -> None:
     (Path("runs/thesis") / "thesis.tex").write_text("years")
     shutil.copytree(RUN, "runs/cut")
     (Path("runs/cut") / "summary.json").unlink()
-    kept = {path for path in Path("runs").rglob("*") if path.is_file()}
-    told = json.loads(coevo("runs", "gc", "--dry-run", "--json"))
-    assert told["freed"] == 0
-    assert {path for path in Path("runs").rglob("*") if path.is_file()} == kept
+    files = {path for path in Path("runs").rglob("*") if path.is_file()}
+    plan = json.loads(coevo("runs", "gc", "--dry-run", "--json"))
+    assert plan["freed"] == 0
+    assert {path for path in Path("runs").rglob("*") if path.is_file()} == files
     coevo("runs", "gc", "--json", code=2)  # it could ask nobody
     assert "Total:" in coevo("runs", "gc", "--dry-run")
     done = json.loads(coevo("runs", "gc", "--yes", "--json"))
-    assert done["freed"] == done["size"] == told["size"]
-    gone = kept - {path for path in Path("runs").rglob("*") if path.is_file()}
+    assert done["freed"] == done["size"] == plan["size"]
+    gone = files - {path for path in Path("runs").rglob("*") if path.is_file()}
     of_the_cut = {Path("runs/cut") / path.relative_to(RUN) for path in left[:3]}
     assert gone - {path for path in gone if path.name == ".lock"} == {*left, *of_the_cut}
     assert not Path("runs/never").exists()

@@ -74,7 +74,7 @@ def test_candidates_come_back_with_their_probabilities(tmp_path: Path) -> None:
     assert nothing is None
     assert isinstance(last, ChoicesMade)
     assert last.logprobs == pytest.approx((logprobs[1],), abs=1e-4)
-    assert reader.kept() == {"choices": True, "tokens": False, "advantages": True}
+    assert reader.stored_parts() == {"choices": True, "tokens": False, "advantages": True}
 
 
 def test_tokens_come_back_with_what_the_model_was_told(tmp_path: Path) -> None:
@@ -83,22 +83,22 @@ def test_tokens_come_back_with_what_the_model_was_told(tmp_path: Path) -> None:
     anew = TokenDecision((1, 3), (5,), (-0.3,), policy_version=4)
     path = tmp_path / "run.db"
     reader = stored(path, episode(step(first), step(goes_on), step(anew)))
-    found = [one for one in reader.sampled("a", "group-1", 0) or () if one is not None]
-    assert all(isinstance(one, TokensSampled) for one in found)
-    told = [one.told for one in found if isinstance(one, TokensSampled)]
-    assert told == ["<user>see<bot>", "<user>see<bot>", "<user><bot>"]
-    sampled = [(one.ids, one.logprobs) for one in found if isinstance(one, TokensSampled)]
+    samples = [one for one in reader.sampled("a", "group-1", 0) or () if one is not None]
+    assert all(isinstance(one, TokensSampled) for one in samples)
+    prompts = [one.told for one in samples if isinstance(one, TokensSampled)]
+    assert prompts == ["<user>see<bot>", "<user>see<bot>", "<user><bot>"]
+    sampled = [(one.ids, one.logprobs) for one in samples if isinstance(one, TokensSampled)]
     assert sampled == [((4, 5), (-0.5, -0.25)), ((4, 6), (-0.1, -1.5)), ((5,), (-0.3,))]
     assert reader.token_texts([4, 5, 6, 99]) == {4: "go", 5: "<end>", 6: " on"}
-    assert reader.kept()["tokens"]
+    assert reader.stored_parts()["tokens"]
 
 
 def test_who_cannot_spell_stores_no_texts(tmp_path: Path) -> None:
     sampled = TokenDecision((1, 2, 3), (4, 5), (-0.5, -0.25))
     reader = stored(tmp_path / "run.db", episode(step(sampled)), spelt=False)
-    (found,) = reader.sampled("a", "group-1", 0) or ()
-    assert isinstance(found, TokensSampled)
-    assert (found.ids, found.told) == ((4, 5), None)
+    (sample,) = reader.sampled("a", "group-1", 0) or ()
+    assert isinstance(sample, TokensSampled)
+    assert (sample.ids, sample.told) == ((4, 5), None)
     assert reader.token_texts([4]) == {}
 
 
@@ -140,6 +140,6 @@ def test_any_candidates_come_back(names: list[str], data: st.DataObject) -> None
     chose = ChoiceDecision(View("i", "o"), tuple(names), place, -0.5)
     packed = sampled_to_json(episode(step(chose)), lambda text: text, None)
     assert packed is not None
-    (found,) = sampled_from_json(packed, str)
-    assert isinstance(found, ChoicesMade)
-    assert (found.choices, found.taken) == (tuple(names), place)
+    (sample,) = sampled_from_json(packed, str)
+    assert isinstance(sample, ChoicesMade)
+    assert (sample.choices, sample.taken) == (tuple(names), place)

@@ -89,10 +89,10 @@ def test_every_evaluation_of_a_run_has_its_temperature(
         asked.setdefault(what, set()).update(r.sampling.temperature for r in requests)
         return generate(self, requests)
 
-    def evaluated(self: Assembly, *arguments: Any, **named: Any) -> Any:
+    def evaluated(self: Assembly, *arguments: Any, **kwargs: Any) -> Any:
         evaluating.append(True)
         try:
-            return evaluate(self, *arguments, **named)
+            return evaluate(self, *arguments, **kwargs)
         finally:
             evaluating.pop()
 
@@ -103,18 +103,23 @@ def test_every_evaluation_of_a_run_has_its_temperature(
     assert asked == {"evaluation": {temperature}, "train static": {1.0}}
 
 
-@pytest.mark.parametrize(("record", "kept"), [("all", True), ("signals", False), ("none", False)])
-def test_trajectories_are_kept_as_the_run_says(tmp_path: Path, record: str, kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("record", "expected"), [("all", True), ("signals", False), ("none", False)]
+)
+def test_trajectories_are_kept_as_the_run_says(tmp_path: Path, record: str, expected: bool) -> None:
     run(tmp_path / "run", *SAMPLED, f"store.record={record}")
     reader = RunReader(tmp_path / "run" / "run.db")
     for arm, steps in ((RANDOM, [0]), (WARMUP, [0]), ("static", [2, 4])):
         assert reader.evaluation_steps(arm) == steps
         for step in steps:
             for ended in reader.evaluation(arm, step):
-                found = reader.eval_trajectory(arm, step, ended.task_id, ended.sample)
-                assert (found is not None) is kept
-                if found is not None:
-                    assert (found.success, len(found.steps)) == (ended.success, ended.steps)
+                trajectory = reader.eval_trajectory(arm, step, ended.task_id, ended.sample)
+                assert (trajectory is not None) is expected
+                if trajectory is not None:
+                    assert (trajectory.success, len(trajectory.steps)) == (
+                        ended.success,
+                        ended.steps,
+                    )
 
 
 class Recording:
@@ -172,8 +177,8 @@ def test_the_draws_of_a_language_model_in_training_are_its_own(tmp_path: Path) -
         "loop.evaluate_every_steps=1",
     ]
     settings = {"greedy": ["evaluation.n_tasks=2"], "sampled": ["evaluation.n_tasks=1", *SAMPLED]}
-    found = {name: run(tmp_path / name, *sets, *own) for name, own in settings.items()}
-    assert len({summary.arms["static"]["weights"] for summary in found.values()}) == 1
+    summaries = {name: run(tmp_path / name, *sets, *own) for name, own in settings.items()}
+    assert len({summary.arms["static"]["weights"] for summary in summaries.values()}) == 1
     lines = read_lines(tmp_path / "greedy" / "metrics.jsonl")
     norms = [line["grad_norm"] for line in lines if line["event"] == "step"]
     assert norms[-1] > 0, "nothing is learned from what was drawn after an evaluation"
@@ -185,16 +190,18 @@ def test_each_sample_is_kept_and_each_task_counts_once(sampled: tuple[Path, RunS
     tasks = [task.id for task in reader.evaluated_tasks()]
     for row in summary.table:
         step = reader.evaluation_steps(row.name)[-1]
-        found = reader.evaluation(row.name, step)
-        assert [(one.task_id, one.sample) for one in found] == [
+        episodes = reader.evaluation(row.name, step)
+        assert [(one.task_id, one.sample) for one in episodes] == [
             (task, sample) for task in tasks for sample in range(SAMPLES)
         ]
         assert row.n_tasks == len(tasks) == 10
-        assert row.success == pytest.approx(sum(one.success for one in found) / len(found))
+        assert row.success == pytest.approx(sum(one.success for one in episodes) / len(episodes))
         # As wide as that of ten episodes, not of thirty.
         expected = wilson_interval(row.success * 10, 10)
         assert (row.low, row.high) == pytest.approx(expected)
-    mixed = [sum(one.success for one in found if one.task_id == task) % SAMPLES for task in tasks]
+    mixed = [
+        sum(one.success for one in episodes if one.task_id == task) % SAMPLES for task in tasks
+    ]
     assert any(mixed), "all samples of a task are alike"
 
 
@@ -222,11 +229,11 @@ def test_the_report_and_the_table_count_tasks(sampled: tuple[Path, RunSummary]) 
 def test_comparisons_are_over_tasks(sampled: tuple[Path, RunSummary]) -> None:
     folder, summary = sampled
     rows = {row.name: row for row in summary.table}
-    found = compare(*find_sides(str(folder), None))
-    assert (found.tasks, found.samples_a, found.samples_b) == (10, (3, 3), (3, 3))
-    assert found.success_a == pytest.approx(rows["static"].success)
-    assert found.success_b == pytest.approx(rows["coevolve"].success)
-    assert found.uneven == ()
+    comparison = compare(*find_sides(str(folder), None))
+    assert (comparison.tasks, comparison.samples_a, comparison.samples_b) == (10, (3, 3), (3, 3))
+    assert comparison.success_a == pytest.approx(rows["static"].success)
+    assert comparison.success_b == pytest.approx(rows["coevolve"].success)
+    assert comparison.uneven == ()
     floor = compare(*find_sides(str(folder), None, [RANDOM, WARMUP]))
     assert floor.uneven == ("actions: greedy in A, sampled at temperature 1 in B",)
 
@@ -234,17 +241,19 @@ def test_comparisons_are_over_tasks(sampled: tuple[Path, RunSummary]) -> None:
 def test_the_viewer_shows_a_row_per_task(sampled: tuple[Path, RunSummary]) -> None:
     folder, summary = sampled
     shelf = Shelf(Library([str(folder)]))
-    shown = shelf.run(folder.name)
+    shelf_run = shelf.run(folder.name)
     row = next(row for row in summary.table if row.name == "coevolve")
-    found = evaluation_detail(shown, "coevolve", "4")
-    assert len(found.tasks) == len({task.id for task in found.tasks}) == 10
-    assert {task.episodes for task in found.tasks} == {SAMPLES}
-    assert all(task.success is (task.share >= SOLVED) for task in found.tasks)
-    assert found.success == pytest.approx(row.success)
-    assert (found.low, found.high) == pytest.approx((row.low, row.high))
-    earlier = {task.id: task.success for task in evaluation_detail(shown, "coevolve", "2").tasks}
-    assert {task.id: task.before for task in found.tasks} == earlier
-    points = [p for p in run_detail(shown).evaluations if p.arm == "coevolve"]
+    detail = evaluation_detail(shelf_run, "coevolve", "4")
+    assert len(detail.tasks) == len({task.id for task in detail.tasks}) == 10
+    assert {task.episodes for task in detail.tasks} == {SAMPLES}
+    assert all(task.success is (task.share >= SOLVED) for task in detail.tasks)
+    assert detail.success == pytest.approx(row.success)
+    assert (detail.low, detail.high) == pytest.approx((row.low, row.high))
+    earlier = {
+        task.id: task.success for task in evaluation_detail(shelf_run, "coevolve", "2").tasks
+    }
+    assert {task.id: task.before for task in detail.tasks} == earlier
+    points = [p for p in run_detail(shelf_run).evaluations if p.arm == "coevolve"]
     assert [point.episodes for point in points] == [10, 10, 10]
 
 

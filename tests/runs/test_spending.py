@@ -30,14 +30,14 @@ def searching(messages: Messages) -> Say:
     text = "<action>search[mug]</action>"
     if "You tried to do a task" in messages[0][1]:
         text = json.dumps({"mistake": "I searched again.", "plan": "Buy what is named."})
-    sent = sum(len(content) for _, content in messages)
-    return Say(text, usage=(sent // 4, len(text) // 4))
+    length = sum(len(content) for _, content in messages)
+    return Say(text, usage=(length // 4, len(text) // 4))
 
 
 @pytest.fixture
 def server() -> Iterator[FakeOpenAI]:
-    with FakeOpenAI(answer=searching) as made:
-        yield made
+    with FakeOpenAI(answer=searching) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture
@@ -73,41 +73,41 @@ def billed(server: FakeOpenAI) -> int:
 def test_three_starts_stay_below_a_cap_together(
     server: FakeOpenAI, child: NewChild, tmp_path: Path, cap: str, trials: tuple[str, ...]
 ) -> None:
-    given = command(server, f"--set=policy.endpoint.{cap}", *trials)
+    arguments = command(server, f"--set=policy.endpoint.{cap}", *trials)
     for n_answered in (6, 12):
-        killed = child(*given)
+        killed = child(*arguments)
         server.wait_until(lambda server, n=n_answered: server.answered >= n)  # type: ignore[misc]
         killed.process.send_signal(signal.SIGKILL)
         killed.end()
     before = billed(server)
-    last = child(*given)
+    last = child(*arguments)
     assert last.end() == 1
     assert f"of {cap.split('=')[0]}=" in last.text
     assert before < billed(server) <= CAP
-    counted = read_json(tmp_path / "evals" / "mine" / "endpoint.json")
-    assert billed(server) <= counted["capped_tokens"] <= CAP
-    told = read_progress(tmp_path / "evals" / "mine")
-    assert told is not None
-    assert told.cost.tokens == counted["prompt_tokens"] + counted["completion_tokens"]
+    usage = read_json(tmp_path / "evals" / "mine" / "endpoint.json")
+    assert billed(server) <= usage["capped_tokens"] <= CAP
+    progress = read_progress(tmp_path / "evals" / "mine")
+    assert progress is not None
+    assert progress.cost.tokens == usage["prompt_tokens"] + usage["completion_tokens"]
 
 
 def test_a_summary_begins_with_what_its_episodes_took(server: FakeOpenAI, coevo: Coevo) -> None:
-    found = json.loads(coevo(*command(server, "--set=evaluation.n_tasks=3"), "--json"))
-    assert found["tokens"] == billed(server) > 0
-    assert found["usd"] == pytest.approx(billed(server) * USD_PER_TOKEN)
-    assert read_json(Path(found["folder"]) / "summary.json")["tokens"] == found["tokens"]
-    counted = read_json(Path(found["folder"]) / "endpoint.json")
-    assert counted["capped_tokens"] == billed(server)
+    summary = json.loads(coevo(*command(server, "--set=evaluation.n_tasks=3"), "--json"))
+    assert summary["tokens"] == billed(server) > 0
+    assert summary["usd"] == pytest.approx(billed(server) * USD_PER_TOKEN)
+    assert read_json(Path(summary["folder"]) / "summary.json")["tokens"] == summary["tokens"]
+    usage = read_json(Path(summary["folder"]) / "endpoint.json")
+    assert usage["capped_tokens"] == billed(server)
 
 
 def test_a_damaged_count_is_told(server: FakeOpenAI, coevo: Coevo) -> None:
-    given = command(server, "--set=evaluation.n_tasks=3")
-    coevo(*given)
+    arguments = command(server, "--set=evaluation.n_tasks=3")
+    coevo(*arguments)
     folder = Path("evals/mine")
     (folder / "results.jsonl").unlink()
     (folder / "endpoint.json").write_text('{"requests": "many"}')
     assert "endpoint.json, which counts the requests and their cost, is damaged" in coevo(
-        *given, code=1
+        *arguments, code=1
     )
 
 

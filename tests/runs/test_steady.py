@@ -86,12 +86,12 @@ def test_an_arm_s_number_is_the_mean_over_its_last_evaluations(done: Path) -> No
     summary = read_json(done / "summary.json")
     assert summary["split"] == "held_out"
     for row in summary["table"][2:]:
-        told = summary["arms"][row["name"]]["evaluations"]
-        assert [numbers["step"] for numbers in told] == [0, 1, 2, 3, 4, 5]
-        assert told[-1]["after_env_steps"] == row["env_steps"]
-        assert row["success"] == pytest.approx(fmean(n["success_rate"] for n in told[-2:]))
+        evaluations = summary["arms"][row["name"]]["evaluations"]
+        assert [numbers["step"] for numbers in evaluations] == [0, 1, 2, 3, 4, 5]
+        assert evaluations[-1]["after_env_steps"] == row["env_steps"]
+        assert row["success"] == pytest.approx(fmean(n["success_rate"] for n in evaluations[-2:]))
         assert row["low"] <= row["success"] <= row["high"]
-        assert row["n_tasks"] == told[-1]["episodes"] == 23
+        assert row["n_tasks"] == evaluations[-1]["episodes"] == 23
 
 
 def test_late_evaluations_by_formula() -> None:
@@ -108,26 +108,29 @@ def test_late_evaluations_by_formula() -> None:
     ]
     assert mean_of_late(each, 1) == each[-1]
     assert mean_of_late(each[:1], 3) == each[0], "of an arm that was never trained"
-    found = mean_of_late(each, 2)
-    assert found["success_rate"] == pytest.approx(0.7)
-    assert found["mean_score"] == pytest.approx(0.35)
+    mean = mean_of_late(each, 2)
+    assert mean["success_rate"] == pytest.approx(0.7)
+    assert mean["mean_score"] == pytest.approx(0.35)
     low, high = wilson_interval(28, 40)
-    assert (found["success_rate_low"], found["success_rate_high"]) == (low, high)
+    assert (mean["success_rate_low"], mean["success_rate_high"]) == (low, high)
     assert mean_of_late(each, 9)["success_rate"] == pytest.approx(19 / 30), "without the warm-up"
 
 
 def test_what_is_evaluated_is_the_average_also_afterwards(done: Path) -> None:
-    told = read_json(done / "summary.json")["arms"]["static"]
-    found = evaluate_job(run_job(RunFolder(done), "static", "held_out"))
-    last = told["evaluations"][-1]
-    assert (found.success_rate, found.mean_score) == (last["success_rate"], last["mean_score"])
+    arm = read_json(done / "summary.json")["arms"]["static"]
+    evaluation = evaluate_job(run_job(RunFolder(done), "static", "held_out"))
+    last = arm["evaluations"][-1]
+    assert (evaluation.success_rate, evaluation.mean_score) == (
+        last["success_rate"],
+        last["mean_score"],
+    )
     saved = Checkpoints(RunFolder(done).checkpoints / "static").latest()
     assert saved is not None
     policy = Assembly(read_manifest(RunFolder(done))[1]).policy
     load_evaluated(policy, saved.state)
-    assert weights_hash(policy) == told["weights"]
+    assert weights_hash(policy) == arm["weights"]
     policy.load_state_dict(saved.state["policy"])
-    assert weights_hash(policy) != told["weights"], "nothing was averaged"
+    assert weights_hash(policy) != arm["weights"], "nothing was averaged"
 
 
 def test_a_repeat_draws_the_same_tasks_in_another_order(done: Path) -> None:
@@ -200,9 +203,9 @@ def test_evaluations_may_begin_late(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     sets = [*SETS, "arms=static", "loop.evaluate_from=0.5", "evaluation.last=9"]
     summary = train(folder, load_config(TOY, sets=sets, environ={}), quiet(), lambda: False)
-    told = summary.arms["static"]["evaluations"]
-    assert [numbers["step"] for numbers in told] == [0, 3, 4, 5]
-    rates = [numbers["success_rate"] for numbers in told]
+    evaluations = summary.arms["static"]["evaluations"]
+    assert [numbers["step"] for numbers in evaluations] == [0, 3, 4, 5]
+    rates = [numbers["success_rate"] for numbers in evaluations]
     assert summary.table[-1].success == pytest.approx(fmean(rates[1:]))
 
 

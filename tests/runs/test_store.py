@@ -237,7 +237,7 @@ class TestNotes:
             store.add_notes("a", step, [note(self.GROUPS[0], value=step)])
             store.add_notes("b", step, [note(self.GROUPS[0], value=step)])
         store.rewind("a", 1)
-        assert [found.value for found in store.notes("a")] == [1]
+        assert [entry.value for entry in store.notes("a")] == [1]
         assert len(store.notes("b")) == 3
 
     def test_none_keeps_none(self, tmp_path: Path) -> None:
@@ -264,10 +264,12 @@ def test_changes_of_advice_come_back_and_are_rewound(store: RunStore, tmp_path: 
 
 
 def test_what_an_episode_was_shown_and_through_what_comes_back(store: RunStore) -> None:
-    found = group(TASKS[0], 0)
+    original = group(TASKS[0], 0)
     steps = tuple(
-        replace(s, shown=f"{LONG} {n}") for n, s in enumerate(found.trajectories[0].steps)
+        replace(s, shown=f"{LONG} {n}") for n, s in enumerate(original.trajectories[0].steps)
     )
-    shown = replace(found.trajectories[0], steps=steps, interface="remark@2", cue_ids=("abstain",))
-    store.add_groups("a", 1, [replace(found, trajectories=(shown,))], [fired(found)])
-    assert store.trajectories("a") == [bare(shown)]
+    trajectory = replace(
+        original.trajectories[0], steps=steps, interface="remark@2", cue_ids=("abstain",)
+    )
+    store.add_groups("a", 1, [replace(original, trajectories=(trajectory,))], [fired(original)])
+    assert store.trajectories("a") == [bare(trajectory)]

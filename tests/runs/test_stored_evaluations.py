@@ -49,13 +49,13 @@ def test_an_evaluation_comes_back_and_is_replaced_as_a_whole(
 
 
 def test_evaluated_tasks_lie_apart_and_hold_no_ground_truth(store: RunStore) -> None:
-    kept = [evaluated_task(task) for task in TASKS[:3]]
-    store.add_evaluated_tasks(kept)
-    store.add_evaluated_tasks(kept[:1])
-    assert store.evaluated_tasks() == kept
+    tasks = [evaluated_task(task) for task in TASKS[:3]]
+    store.add_evaluated_tasks(tasks)
+    store.add_evaluated_tasks(tasks[:1])
+    assert store.evaluated_tasks() == tasks
     assert store.tasks() == []
     truth = {*TASKS[0].solution, "verifier", "solution"}
-    assert not truth & {str(value) for value in kept[0]}
+    assert not truth & {str(value) for value in tasks[0]}
 
 
 def test_a_trajectory_is_kept_with_an_episode(store: RunStore) -> None:
@@ -80,11 +80,13 @@ def test_a_run_keeps_each_evaluation_by_task(finished: Path) -> None:
     assert len(tasks) == table["coevolve"]["n_tasks"]
     for line in read_lines(finished / "metrics.jsonl"):
         if line["event"] == "eval" and line["step"]:
-            found = reader.evaluation(line["arm"], line["step"])
-            assert "".join(str(int(one.success)) for one in found) == line["solved"]
-            assert [one.task_id for one in found] == tasks
+            episodes = reader.evaluation(line["arm"], line["step"])
+            assert "".join(str(int(one.success)) for one in episodes) == line["solved"]
+            assert [one.task_id for one in episodes] == tasks
     assert reader.evaluation_steps("coevolve") == [3, 6]
     for name in (RANDOM, WARMUP):
-        found = reader.evaluation(name, 0)
-        assert sum(one.success for one in found) / len(found) == table[name]["success"]
-        assert sum(one.score for one in found) / len(found) == pytest.approx(table[name]["score"])
+        episodes = reader.evaluation(name, 0)
+        assert sum(one.success for one in episodes) / len(episodes) == table[name]["success"]
+        assert sum(one.score for one in episodes) / len(episodes) == pytest.approx(
+            table[name]["score"]
+        )

@@ -42,7 +42,7 @@ def test_an_accepted_task_is_told_from_its_signal_to_its_reference(coevo: Coevo)
         *("Signal", "Context", "Brief", "Walk 1, 12 steps", "What went otherwise than planned"),
         *("Proposal", "Gates", "Task"),
     ]
-    for said in (
+    for phrase in (
         "accepted",
         "round-50 of coevolve, after step 7",
         "boundary",
@@ -56,7 +56,7 @@ def test_an_accepted_task_is_told_from_its_signal_to_its_reference(coevo: Coevo)
         told.ACCEPTED.instruction,
         told.PARENT.name,
     ):
-        assert said in text, said
+        assert phrase in text, phrase
 
 
 def test_what_a_model_wrote_cannot_steer_the_terminal(coevo: Coevo) -> None:
@@ -83,7 +83,7 @@ def test_ids_are_there_to_be_copied(coevo: Coevo, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("id", "said"),
+    ("id", "phrases"),
     [
         (told.REJECTED.id[:6], ["rejected by the gate solve", "solved in 0 of 4 tries", "Draft"]),
         ("aaaa0000", ["rejected by the gate parse", "not JSON", "I am sorry"]),
@@ -91,10 +91,10 @@ def test_ids_are_there_to_be_copied(coevo: Coevo, monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_a_draft_that_was_not_accepted_is_told_as_well(
-    coevo: Coevo, id: str, said: list[str]
+    coevo: Coevo, id: str, phrases: list[str]
 ) -> None:
     text = coevo("tasks", "show", id, "--run", "told")
-    assert all(part in text for part in said), text
+    assert all(part in text for part in phrases), text
 
 
 def test_programs_get_the_task_and_its_history(coevo: Coevo) -> None:
@@ -137,9 +137,9 @@ def test_an_id_must_say_enough(coevo: Coevo, run: Path) -> None:
     ids = [row["id"] for row in json.loads(coevo("tasks", "told", "--json"))]
     folder = RunFolder(run)
     for id in ids:
-        found = find_story(folder, id)
-        assert isinstance(found, Story)
-        assert found.verdict.task_id == id
+        story = find_story(folder, id)
+        assert isinstance(story, Story)
+        assert story.verdict.task_id == id
 
 
 def test_an_id_that_could_be_several_things(run: Path) -> None:
@@ -168,9 +168,9 @@ def test_rejected_drafts_are_listed(coevo: Coevo) -> None:
 
 
 def decisions(run: Path) -> list[tuple[str, str, str]]:
-    found = RunReader(run / "run.db").decisions().values()
-    assert all(len(one.at) == len("2026-01-01 00:00:00") for one in found)
-    return [(one.task_id, one.what, one.reason) for one in found]
+    entries = RunReader(run / "run.db").decisions().values()
+    assert all(len(one.at) == len("2026-01-01 00:00:00") for one in entries)
+    return [(one.task_id, one.what, one.reason) for one in entries]
 
 
 def test_what_waits_is_listed(coevo: Coevo) -> None:
@@ -201,14 +201,14 @@ def test_flags_release_and_reject(coevo: Coevo, run: Path) -> None:
 
 
 def test_flags_that_cannot_all_be_done_do_nothing(coevo: Coevo, run: Path) -> None:
-    held, other = told.HELD.name, told.SECOND.name
-    for arguments, said in (
-        (["--release", held, "--release", "nosuch"], "does not match a held task"),
-        (["--release", held, "--release", told.ACCEPTED.name], "does not match a held task"),
-        (["--release", held, "--reject", held], "both released and rejected"),
-        (["--release", held, "--reason", "nice"], "so it needs --reject"),
+    name, other = told.HELD.name, told.SECOND.name
+    for arguments, message in (
+        (["--release", name, "--release", "nosuch"], "does not match a held task"),
+        (["--release", name, "--release", told.ACCEPTED.name], "does not match a held task"),
+        (["--release", name, "--reject", name], "both released and rejected"),
+        (["--release", name, "--reason", "nice"], "so it needs --reject"),
     ):
-        assert said in coevo("tasks", "review", "told", *arguments, code=2)
+        assert message in coevo("tasks", "review", "told", *arguments, code=2)
     assert "Pass one: coevo tasks review" in coevo("tasks", "review", "--release", other, code=2)
     assert decisions(run) == []
 
@@ -232,8 +232,8 @@ def test_a_person_is_asked_about_each(
     answers = iter(["x", "v", "y", "n", "a dull one"])
 
     def answer(*_: object) -> str:
-        for given in answers:
-            return given
+        for reply in answers:
+            return reply
         raise EOFError
 
     monkeypatch.setattr("builtins.input", answer)

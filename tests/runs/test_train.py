@@ -102,12 +102,12 @@ def test_no_held_out_task_is_ever_practised_or_stored(finished: Path) -> None:
     assert {split for (split,) in rows(finished, "tasks", "split")} == {"train"}
 
 
-def shown(run: Path) -> ShownRun:
+def open_run(run: Path) -> ShownRun:
     return Shelf(Library([RunFolder(run)])).runs()[0]
 
 
 def test_the_report_shows_the_run(finished: Path) -> None:
-    run = shown(finished)
+    run = open_run(finished)
     detail, measures, sets = run_detail(run), run_measures(run), task_set(run)
     static, coevolve = detail.arms[2:]
     assert [row.name for row in detail.arms] == ["random", "warm-up", "static", "coevolve"]
@@ -242,11 +242,11 @@ def test_a_run_whose_gradients_are_no_numbers_ends_and_says_why(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run_main(monkeypatch, "train", TOY, "--set=arms=static", "--set=learner.lr=1e30") == 1
-    told = capsys.readouterr()
-    assert "3 optimiser steps in a row had a non-finite loss or gradient" in told.err
-    assert "lower learning rate" in told.err
-    assert "coevo resume" not in told.err  # it would end there again
-    assert told.out.count("warning: optimiser step skipped") == 3
+    output = capsys.readouterr()
+    assert "3 optimiser steps in a row had a non-finite loss or gradient" in output.err
+    assert "lower learning rate" in output.err
+    assert "coevo resume" not in output.err  # it would end there again
+    assert output.out.count("warning: optimiser step skipped") == 3
 
 
 def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
@@ -276,7 +276,7 @@ def test_what_is_called_success_is_success_whatever_is_learned_from(
     printed = capsys.readouterr().out
     for line in lines:
         assert f"train static: {line['step']}/3, success {line['success']:.0%}" in printed
-    (curve,) = run_detail(shown(tmp_path / "runs" / "toy-run")).training
+    (curve,) = run_detail(open_run(tmp_path / "runs" / "toy-run")).training
     assert list(curve.success) == [line["success"] for line in lines]
 
 
@@ -318,17 +318,17 @@ def test_what_was_read_of_a_checkpoint_does_not_stay_in_memory(
     read: list[weakref.ref[Any]] = []
     latest, run_loop = Checkpoints.latest, train._Run._run_loop
 
-    def noted(self: Checkpoints) -> Checkpoint | None:
-        found = latest(self)
-        if found and self.folder.name == "static":
-            read.extend(map(weakref.ref, found.state["policy"]["net"].values()))
-        return found
+    def read_and_watch(self: Checkpoints) -> Checkpoint | None:
+        checkpoint = latest(self)
+        if checkpoint and self.folder.name == "static":
+            read.extend(map(weakref.ref, checkpoint.state["policy"]["net"].values()))
+        return checkpoint
 
     def checked(self: Any, *arguments: Any) -> Any:
         assert all(weight() is None for weight in read)
         return run_loop(self, *arguments)
 
-    monkeypatch.setattr(Checkpoints, "latest", noted)
+    monkeypatch.setattr(Checkpoints, "latest", read_and_watch)
     monkeypatch.setattr(train._Run, "_run_loop", checked)
     assert run_main(monkeypatch, "resume", "toy-run") == 0
     assert read

@@ -53,9 +53,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def shopper() -> Iterator[tuple[Shopper, FakeOpenAI]]:
-    made = Shopper(ANSWER)
-    with FakeOpenAI(answer=made) as server:
-        yield made, server
+    model = Shopper(ANSWER)
+    with FakeOpenAI(answer=model) as server:
+        yield model, server
 
 
 def coevo(server: FakeOpenAI, *arguments: str) -> Result:
@@ -72,23 +72,23 @@ def coevo(server: FakeOpenAI, *arguments: str) -> Result:
 def test_what_failed_at_first_succeeds_with_its_reflection(
     shopper: tuple[Shopper, FakeOpenAI],
 ) -> None:
-    made, server = shopper
+    model, server = shopper
     done = coevo(server, "--trials=3", "--json", "--name=mine")
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert found["success_after_trial"] == [0.0, 1.0, 1.0]
-    assert (found["reflections"], found["episodes"], found["folder"]) == (2, 4, "evals/mine")
-    used = found["evaluation"]
+    summary = json.loads(done.stdout)
+    assert summary["success_after_trial"] == [0.0, 1.0, 1.0]
+    assert (summary["reflections"], summary["episodes"], summary["folder"]) == (2, 4, "evals/mine")
+    used = summary["evaluation"]
     lines = [json.loads(line) for line in Path("evals/mine/trials.jsonl").read_text().splitlines()]
     for name in ("prompt_tokens", "completion_tokens"):
         played = sum(line[name] for line in lines)
         assert played > 0
         assert used[name] == played + used["reflecting"][name] > played
-    assert len(made.reflected) == 2
-    shown = made.reflected[0]
-    assert any(task.instruction in shown for task in made.tasks.values())
-    assert "[step 2] search[mug]" in shown
-    assert not any(action in shown for t in made.tasks.values() for action in t.solution[:1])
+    assert len(model.reflected) == 2
+    prompt = model.reflected[0]
+    assert any(task.instruction in prompt for task in model.tasks.values())
+    assert "[step 2] search[mug]" in prompt
+    assert not any(action in prompt for t in model.tasks.values() for action in t.solution[:1])
     assert {path.name for path in Path("evals/mine").iterdir()} >= {
         "trials.json", "trials.jsonl", "reflections.jsonl", "summary.json", "trajectories.db",
     }  # fmt: skip
@@ -117,11 +117,11 @@ def test_reflections_are_sampled_and_episodes_as_in_an_evaluation(
 ) -> None:
     _, server = shopper
     assert coevo(server, "--trials=2", "--name=mine").exit_code == 0
-    drawn = {"played": set[float](), "reflected": set[float]()}
+    temperatures = {"played": set[float](), "reflected": set[float]()}
     for request in server.bodies:
         reflected = request["messages"][0]["content"].startswith(REFLECTING)
-        drawn["reflected" if reflected else "played"].add(request["temperature"])
-    assert drawn == {"played": {0.0}, "reflected": {0.5}}
+        temperatures["reflected" if reflected else "played"].add(request["temperature"])
+    assert temperatures == {"played": {0.0}, "reflected": {0.5}}
     assert (
         json.loads(Path("evals/mine/trials.json").read_text())["trials"]["reflection_temperature"]
         == 0.5
@@ -130,9 +130,9 @@ def test_reflections_are_sampled_and_episodes_as_in_an_evaluation(
     assert summary["reflection_temperature"] == 0.5
 
 
-@pytest.mark.parametrize("said", ["No idea.", "{}", "x" * 1_000_000, '{"mistake": ""}'])
-def test_answers_that_are_no_reflection_cost_a_reflection_and_nothing_else(said: str) -> None:
-    with FakeOpenAI(answer=Shopper(said)) as server:
+@pytest.mark.parametrize("answer", ["No idea.", "{}", "x" * 1_000_000, '{"mistake": ""}'])
+def test_answers_that_are_no_reflection_cost_a_reflection_and_nothing_else(answer: str) -> None:
+    with FakeOpenAI(answer=Shopper(answer)) as server:
         done = coevo(server, "--trials=2")
     assert done.exit_code == 0, done.output
     assert "2 of 2 reflections were unusable" in done.output

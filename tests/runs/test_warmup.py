@@ -71,11 +71,11 @@ class AfterEpochs:
         self.left = most
         epoch = Imitator.epoch
 
-        def counted(imitator: Imitator, *arguments: Any) -> None:
+        def count_and_run(imitator: Imitator, *arguments: Any) -> None:
             epoch(imitator, *arguments)
             self.left -= 1
 
-        monkeypatch.setattr(Imitator, "epoch", counted)
+        monkeypatch.setattr(Imitator, "epoch", count_and_run)
 
     def __call__(self) -> bool:
         return self.left <= 0
@@ -156,22 +156,22 @@ def test_stopped_within_an_epoch_it_ends_the_same(
     steps: int,
 ) -> None:
     """A stop takes effect before the next step of the optimiser."""
-    taken, step = list[int](), GuardedOptimizer.step
+    calls, step = list[int](), GuardedOptimizer.step
 
-    def counted(optimizer: GuardedOptimizer, *arguments: Any) -> Any:
-        taken.append(1)
+    def count_and_run(optimizer: GuardedOptimizer, *arguments: Any) -> Any:
+        calls.append(1)
         return step(optimizer, *arguments)
 
-    monkeypatch.setattr(GuardedOptimizer, "step", counted)
+    monkeypatch.setattr(GuardedOptimizer, "step", count_and_run)
     folder = RunFolder(tmp_path / "run")
     with pytest.raises(Stopped):
-        begin(folder, sets, stop=lambda: len(taken) == steps)
-    assert (len(taken), Checkpoints(epochs_of(folder)).steps()[-1:]) == (steps, [steps])
-    told = Recorder()
-    go_on(folder, told)
+        begin(folder, sets, stop=lambda: len(calls) == steps)
+    assert (len(calls), Checkpoints(epochs_of(folder)).steps()[-1:]) == (steps, [steps])
+    recorder = Recorder()
+    go_on(folder, recorder)
     if sets is not TINY:
-        assert ("warm-up", EPOCHS * STEPS, steps) in told.phases
-        assert len(taken) == EPOCHS * STEPS
+        assert ("warm-up", EPOCHS * STEPS, steps) in recorder.phases
+        assert len(calls) == EPOCHS * STEPS
     assert equal(start_of(folder), start_of(straight))
     assert metrics(folder.path) == metrics(straight.path)
     assert not epochs_of(folder).exists()
@@ -206,13 +206,13 @@ def test_one_that_was_killed_in_its_evaluation_imitates_nothing_again(
             if name == "evaluate warm-up":
                 raise KeyboardInterrupt
 
-    folder, told = RunFolder(tmp_path / "run"), Recorder()
+    folder, recorder = RunFolder(tmp_path / "run"), Recorder()
     with pytest.raises(KeyboardInterrupt):
         begin(folder, llama, Dies())
     epochs = AfterEpochs(monkeypatch, 0)
-    go_on(folder, told)
+    go_on(folder, recorder)
     assert epochs.left == 0
-    assert ("warm-up", EPOCHS * STEPS, EPOCHS * STEPS) in told.phases
+    assert ("warm-up", EPOCHS * STEPS, EPOCHS * STEPS) in recorder.phases
     assert len(start_of(folder)["outcomes"]["warm-up"]) == 1
 
 
@@ -240,14 +240,14 @@ def test_a_state_of_other_demonstrations_is_refused(
 
 
 def test_a_language_models_warm_up_says_how_far_it_is(llama: list[str], tmp_path: Path) -> None:
-    told = Recorder()
-    begin(RunFolder(tmp_path / "run"), llama, told)
-    assert [phase for phase in told.phases if phase[0] in ("demonstrations", "warm-up")] == [
+    recorder = Recorder()
+    begin(RunFolder(tmp_path / "run"), llama, recorder)
+    assert [phase for phase in recorder.phases if phase[0] in ("demonstrations", "warm-up")] == [
         ("demonstrations", 8, 0),
         ("warm-up", EPOCHS * STEPS, 0),
     ]
-    assert ("demonstrations", 8, {"env_steps": "32"}) in told.updates
-    *steps, last = [update[1:] for update in told.updates if update[0] == "warm-up"]
+    assert ("demonstrations", 8, {"env_steps": "32"}) in recorder.updates
+    *steps, last = [update[1:] for update in recorder.updates if update[0] == "warm-up"]
     assert [done for done, _ in steps] == list(range(1, EPOCHS * STEPS + 1))
     for done, facts in steps:
         epoch = (done - 1) // STEPS
@@ -260,19 +260,19 @@ def test_a_language_models_warm_up_says_how_far_it_is(llama: list[str], tmp_path
 
 
 def test_the_tiny_policys_is_one_line(tmp_path: Path) -> None:
-    told = Recorder()
-    begin(RunFolder(tmp_path / "run"), TINY, told)
-    assert [phase for phase in told.phases if phase[0] in ("demonstrations", "warm-up")] == [
+    recorder = Recorder()
+    begin(RunFolder(tmp_path / "run"), TINY, recorder)
+    assert [phase for phase in recorder.phases if phase[0] in ("demonstrations", "warm-up")] == [
         ("warm-up", EPOCHS, 0)
     ]
-    assert [update for update in told.updates if update[0] == "warm-up"] == [
+    assert [update for update in recorder.updates if update[0] == "warm-up"] == [
         ("warm-up", EPOCHS, {"tasks": "40"})
     ]
 
 
 @pytest.mark.parametrize("kind", ["tiny", "llama"])
 def test_without_tasks_nothing_is_imitated(kind: str, llama: list[str], tmp_path: Path) -> None:
-    told, folder = Recorder(), RunFolder(tmp_path / "run")
-    begin(folder, [*(llama if kind == "llama" else TINY), "warmup.n_tasks=0"], told)
-    assert ("warm-up", EPOCHS, {"tasks": "0"}) in told.updates
+    recorder, folder = Recorder(), RunFolder(tmp_path / "run")
+    begin(folder, [*(llama if kind == "llama" else TINY), "warmup.n_tasks=0"], recorder)
+    assert ("warm-up", EPOCHS, {"tasks": "0"}) in recorder.updates
     assert start_of(folder)["env_steps"] == 0

@@ -74,8 +74,8 @@ def draft_of(*order: str) -> Draft:
 def drafts() -> list[Draft]:
     """Drafts of training scenarios, in order."""
     orders = ((a, "blue", "blue", b) for a in COLOURS for b in COLOURS)
-    found = (draft_of(*order) for order in orders)
-    return [d for d in found if BENCHMARK.split_of(d.scenario) is Split.TRAIN]
+    candidates = (draft_of(*order) for order in orders)
+    return [d for d in candidates if BENCHMARK.split_of(d.scenario) is Split.TRAIN]
 
 
 def built(draft: Draft) -> Task:

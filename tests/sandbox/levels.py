@@ -10,6 +10,6 @@ from tests.needs import FOUND
 
 def needs(level: Level) -> pytest.MarkDecorator:
     """Skip where the kernel, or the machine, has no such level."""
-    found = FOUND[level]
-    usable = found.holds or level is Level.NONE
-    return pytest.mark.skipif(not usable, reason=f"no {level} here: {found.detail}")
+    finding = FOUND[level]
+    usable = finding.holds or level is Level.NONE
+    return pytest.mark.skipif(not usable, reason=f"no {level} here: {finding.detail}")

@@ -58,11 +58,11 @@ def claimed(level: Level) -> list[str]:
 
 
 def check(name: str, level: Level) -> None:
-    found = row(name, level)
-    assert not found.on.worked
-    if not found.off.worked:
-        pytest.skip(f"not applicable here: {found.off.detail}")
-    assert found.verdict is AttackVerdict.STOPPED
+    result = row(name, level)
+    assert not result.on.worked
+    if not result.off.worked:
+        pytest.skip(f"not applicable here: {result.off.detail}")
+    assert result.verdict is AttackVerdict.STOPPED
 
 
 @needs(Level.BUBBLEWRAP)
@@ -103,8 +103,8 @@ def test_what_landlock_does_not_claim_is_seen_to_get_through(name: str) -> None:
 
 @pytest.mark.parametrize("level", Level)
 def test_what_a_level_does_not_claim(level: Level) -> None:
-    named = {name for name, payload in GENERIC.items() if not payload.claimed(level)}
-    assert named == NOT_CLAIMED[level]
+    names = {name for name, payload in GENERIC.items() if not payload.claimed(level)}
+    assert names == NOT_CLAIMED[level]
 
 
 @pytest.mark.parametrize("name", ["read-file", "write-file", "environment-of-a-process", "connect"])
@@ -131,17 +131,19 @@ def test_an_attack_that_does_not_run_proves_nothing(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_an_attack_got_hold_of_is_not_reported() -> None:
-    found = Payload("all", "", "say(read(host.secret))", lambda seen: seen.host.token in seen.said)
-    assert HostSetup(Level.BUBBLEWRAP).run(found, protected=False) == AttackRun(True, "")
+    payload = Payload(
+        "all", "", "say(read(host.secret))", lambda seen: seen.host.token in seen.said
+    )
+    assert HostSetup(Level.BUBBLEWRAP).run(payload, protected=False) == AttackRun(True, "")
 
 
 @needs(Level.BUBBLEWRAP)
 @pytest.mark.parametrize("name", ["connect", "loop-in-c"])
 def test_attacks_run_beside_a_thousand_open_files(name: str, many_open_files: int) -> None:
     assert many_open_files > 1024
-    found = HostSetup(Level.BUBBLEWRAP)
-    assert found.run(GENERIC[name], protected=False).worked
-    assert not found.run(GENERIC[name], protected=True).worked
+    host = HostSetup(Level.BUBBLEWRAP)
+    assert host.run(GENERIC[name], protected=False).worked
+    assert not host.run(GENERIC[name], protected=True).worked
 
 
 def test_decoys_are_gone_afterwards() -> None:
@@ -175,8 +177,8 @@ def test_verdicts() -> None:
         AttackVerdict.NOT_APPLICABLE,
     )
     for level, got in ((Level.BUBBLEWRAP, through), (Level.LANDLOCK, AttackVerdict.NOT_CLAIMED)):
-        found = [row.verdict for row in compare(payloads, Scripted(), level)]
-        assert found == [stopped, got, nothing, got]
+        verdicts = [row.verdict for row in compare(payloads, Scripted(), level)]
+        assert verdicts == [stopped, got, nothing, got]
 
 
 def scripted_suite(codes: Iterable[str], monkeypatch: pytest.MonkeyPatch) -> None:

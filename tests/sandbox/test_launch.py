@@ -72,7 +72,7 @@ def running(
         os.close(reading)
 
 
-def said(reading: int) -> str:
+def read_all(reading: int) -> str:
     """All that comes until nobody can write any more."""
     text = b""
     while readable(reading, LIMIT_S):
@@ -97,7 +97,7 @@ def output(
     code: str, level: Level, limits: ResourceLimits | None = None, **environment: str
 ) -> str:
     with running(code, level, limits, **environment) as (sandboxed, reading):
-        text = said(reading)
+        text = read_all(reading)
         assert sandboxed.wait(LIMIT_S) == 0, sandboxed.stderr()
     return text
 
@@ -111,7 +111,7 @@ def left_behind() -> set[Path]:
 def test_it_runs_and_says_how_it_ended(level: Level) -> None:
     with running("say('hello'); raise SystemExit(7)", level) as (sandboxed, reading):
         assert sandboxed.level is level
-        assert said(reading) == "hello"
+        assert read_all(reading) == "hello"
         assert sandboxed.wait(LIMIT_S) == 7
         assert sandboxed.poll() == 7
 
@@ -135,7 +135,7 @@ except BlockingIOError:
 say('done')
 """
     with running(code, level) as (sandboxed, reading):
-        assert said(reading) == "done"
+        assert read_all(reading) == "done"
         assert sandboxed.wait(LIMIT_S) == 0
         assert len(sandboxed.stderr()) <= 65536
 
@@ -159,12 +159,12 @@ say(' '.join(str(n) for n in range(256) if is_open(n)))
 """
     try:
         with running(code, level) as (_, reading):
-            found = [int(number) for number in said(reading).split()]
+            descriptors = [int(number) for number in read_all(reading).split()]
     finally:
         os.close(secret)
-    assert found[:3] == [0, 1, 2]
-    assert len(found) == 4
-    assert secret not in found
+    assert descriptors[:3] == [0, 1, 2]
+    assert len(descriptors) == 4
+    assert secret not in descriptors
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -172,7 +172,7 @@ def test_it_runs_beside_a_thousand_open_files(level: Level, many_open_files: int
     code = "import sys; sys.stderr.write('and to people'); say('hello')"
     with running(code, level) as (sandboxed, reading):
         assert reading > many_open_files > 1024
-        assert said(reading) == "hello"
+        assert read_all(reading) == "hello"
         assert sandboxed.wait(LIMIT_S) == 0
         assert sandboxed.stderr() == "and to people"
 
@@ -266,7 +266,7 @@ for attempt in (
     except OSError as error: say(' ' + type(error).__name__)
 """
     with running(code, level, readable=(tmp_path / "given",)) as (sandboxed, reading):
-        text = said(reading)
+        text = read_all(reading)
         assert sandboxed.wait(LIMIT_S) == 0, sandboxed.stderr()
     assert text.split()[0] == "given"
     assert len(text.split()) == 5
@@ -292,10 +292,10 @@ for root in ({str(tmp_path / "given")!r}, {str(tmp_path / "other")!r}):
         try: say((Path(root) / name).read_text() + ' ')
         except OSError: say('hidden ')
 """
-    shown, secret = files["beside/secret/shown/open"].parent, files["beside/secret/key"].parent
-    readable = (tmp_path / "given", tmp_path / "other", shown)
+    visible, secret = files["beside/secret/shown/open"].parent, files["beside/secret/key"].parent
+    readable = (tmp_path / "given", tmp_path / "other", visible)
     with running(code, level, readable=readable, hidden=(secret, tmp_path)) as (program, reading):
-        text = said(reading)
+        text = read_all(reading)
         assert program.wait(LIMIT_S) == 0, program.stderr()
     direct, linked = text.split()[:5], text.split()[5:]
     assert direct == ["open!", "beside/open!", "hidden", "beside/secret/shown/open!", "hidden"]
@@ -366,7 +366,7 @@ time.sleep(600)
     with running(code, Level.BUBBLEWRAP, ResourceLimits(pids=16)) as (sandboxed, reading):
         assert 0 < int(next_line(reading)) <= 16
         sandboxed.kill()
-        assert said(reading) == ""
+        assert read_all(reading) == ""
 
 
 @needs(Level.LANDLOCK)
@@ -433,7 +433,7 @@ say('ready\\n')
         assert sandboxed.wait(0) is None
         sandboxed.kill()
         assert sandboxed.poll() == 137
-        assert said(reading) == ""
+        assert read_all(reading) == ""
 
 
 ORPHAN = """
@@ -455,7 +455,7 @@ def test_kill_takes_the_whole_tree() -> None:
         assert next_line(reading) == "up"
         assert left_behind()
         sandboxed.kill()
-        assert said(reading) == ""  # nobody is left who could write
+        assert read_all(reading) == ""  # nobody is left who could write
         assert not left_behind()
 
 
@@ -464,7 +464,7 @@ def test_kill_takes_those_that_went_away_even_where_nothing_isolates() -> None:
     with running(ORPHAN, Level.NONE) as (sandboxed, reading):
         assert next_line(reading) == "up"
         sandboxed.kill()
-        assert said(reading) == ""
+        assert read_all(reading) == ""
         assert not left_behind()
 
 
@@ -475,7 +475,7 @@ def test_those_that_outlive_the_program_end_with_it() -> None:
     with running(code, Level.BUBBLEWRAP) as (sandboxed, reading):
         assert sandboxed.wait(LIMIT_S) == 0
         sandboxed.close()
-        said(reading)
+        read_all(reading)
         assert not left_behind()
 
 
@@ -495,11 +495,11 @@ def test_closing_twice_and_killing_what_has_ended(level: Level) -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_it_survives_the_thread_that_launched_it(level: Level) -> None:
     reading, writing = os.pipe()
-    made: list[Sandboxed] = []
+    sandboxes: list[Sandboxed] = []
 
     def work() -> None:
         code = f"import os; os.read({reading}, 1); raise SystemExit(5)"
-        made.append(
+        sandboxes.append(
             launch(
                 [sys.executable, "-I", "-c", code],
                 readable=python_files(),
@@ -513,7 +513,7 @@ def test_it_survives_the_thread_that_launched_it(level: Level) -> None:
     thread.start()
     thread.join()
     os.close(reading)
-    with made[0] as sandboxed:
+    with sandboxes[0] as sandboxed:
         assert sandboxed.poll() is None
         os.close(writing)
         assert sandboxed.wait(LIMIT_S) == 5
@@ -558,7 +558,7 @@ while True: time.sleep(600)
         assert next_line(reading) == "up"
         parent.send_signal(number)
         parent.wait(LIMIT_S)
-        assert said(reading) == ""
+        assert read_all(reading) == ""
     os.close(reading)
     waits = 0
     while any(base.exists() for base in bases):

@@ -60,16 +60,20 @@ class Filter(NamedTuple):
         """Run it, as the kernel does."""
         whole = (*arguments, *[0] * (6 - len(arguments)))
         data = struct.pack("<IIQ6Q", number & WORD, architecture, 0, *whole)
-        position, held = 0, 0
+        position, accumulator = 0, 0
         while True:
             code, if_true, if_false, value = struct.unpack_from("<HBBI", self.code, 8 * position)
             position += 1
             if code == 0x20:
-                (held,) = struct.unpack_from("<I", data, value)
+                (accumulator,) = struct.unpack_from("<I", data, value)
             elif code == 0x06:
                 return int(value)
             else:
-                match = {0x15: held == value, 0x35: held >= value, 0x45: bool(held & value)}[code]
+                match = {
+                    0x15: accumulator == value,
+                    0x35: accumulator >= value,
+                    0x45: bool(accumulator & value),
+                }[code]
                 position += if_true if match else if_false
 
 
@@ -89,13 +93,13 @@ def ask(request: pytest.FixtureRequest, machine: str) -> Filter:
 
 def allowed(ask: Filter, call: str, argument: int, values: range) -> set[int]:
     """Which values of an argument are let through."""
-    found = set()
+    allowed_values = set()
     for value in values:
         answer = ask(call, *[0] * argument, value)
         assert answer in (ALLOWED, REFUSED)
         if answer == ALLOWED:
-            found.add(value)
-    return found
+            allowed_values.add(value)
+    return allowed_values
 
 
 def test_ordinary_calls_are_let_through(ask: Filter) -> None:
@@ -192,8 +196,8 @@ def test_processes(ask: Filter) -> None:
 
 def test_every_number_is_that_of_the_table(machine: str) -> None:
     known = NUMBERS[machine] | (OLD if machine == "x86_64" else {})
-    named = seccomp.numbers()
-    assert {call: named[call] for call in known if call in named} == {
-        call: number for call, number in known.items() if call in named
+    numbers = seccomp.numbers()
+    assert {call: numbers[call] for call in known if call in numbers} == {
+        call: number for call, number in known.items() if call in numbers
     }
-    assert len(set(named.values())) == len(named)
+    assert len(set(numbers.values())) == len(numbers)

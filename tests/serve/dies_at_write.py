@@ -17,17 +17,17 @@ from tests import toy
 
 
 def dying(write: Callable[..., Any]) -> Callable[..., Any]:
-    def written(*arguments: Any, **named: Any) -> Any:
+    def write_or_die(*arguments: Any, **kwargs: Any) -> Any:
         global left
         left -= 1
         if left < 0 and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        found = write(*arguments, **named)
+        result = write(*arguments, **kwargs)
         if left < 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        return found
+        return result
 
-    return written
+    return write_or_die
 
 
 if __name__ == "__main__":

@@ -45,20 +45,20 @@ class FindsTasks:
 
 def break_off(app: Any, path: str, **headers: str) -> None:
     """Send half of a request's body to an app, and disconnect."""
-    sent = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+    messages = iter([{"type": "http.request", "body": b"{", "more_body": True}])
 
     async def receive() -> dict[str, Any]:
-        return next(sent, {"type": "http.disconnect"})
+        return next(messages, {"type": "http.disconnect"})
 
     async def send(message: dict[str, Any]) -> None:
         pass
 
-    named = {"host": "localhost", **headers}
+    fields = {"host": "localhost", **headers}
     scope = {
         "type": "http",
         "method": "POST",
         "path": path,
-        "headers": [(name.replace("_", "-").encode(), to.encode()) for name, to in named.items()],
+        "headers": [(name.replace("_", "-").encode(), to.encode()) for name, to in fields.items()],
     }
     asyncio.run(app(scope, receive, send))
 
@@ -74,8 +74,8 @@ class Clock:
 
 def opened(path: Path, tasks: Sequence[Task] = TRAIN[:8], **fields: Any) -> JournaledSession:
     """A session that is kept in a file, with tasks from the beginning."""
-    named = {"group_size": 2, "lease_s": 60.0, **fields}
-    return JournaledSession(lambda: CoEvolve(CONFIG, tasks), FindsTasks(), path, **named)
+    options = {"group_size": 2, "lease_s": 60.0, **fields}
+    return JournaledSession(lambda: CoEvolve(CONFIG, tasks), FindsTasks(), path, **options)
 
 
 @dataclass

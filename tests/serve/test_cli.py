@@ -42,9 +42,9 @@ def serving(
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.search(r"http://\S+?(?=;)", line)
-        assert found, line
-        yield process, found.group(), line
+        match = re.search(r"http://\S+?(?=;)", line)
+        assert match, line
+        yield process, match.group(), line
     finally:
         process.kill()
         process.wait(WAIT_S)
@@ -87,8 +87,12 @@ def test_a_server_that_is_killed_goes_on(tmp_path: Path) -> None:
         assert "resumes from" in line
         assert client.report(first["id"], done) == "reported"
         assert client.report(second["id"], done) == "reported"
-        found = client.metrics()
-        assert (found["groups"], found["tickets_reported"], found["tickets_double"]) == (1, 2, 1)
+        metrics = client.metrics()
+        assert (metrics["groups"], metrics["tickets_reported"], metrics["tickets_double"]) == (
+            1,
+            2,
+            1,
+        )
         env = RemoteTaskEnv(address)
         assert env.reset()[1]["step"] == 0
         env.close()
@@ -134,6 +138,6 @@ def test_a_missing_extra_is_told(tmp_path: Path, missing: str) -> None:
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     assert done.returncode == 3
-    told = " ".join(done.stderr.split())
-    assert "pip install -e '" in told
-    assert "[serve]'" in told
+    message = " ".join(done.stderr.split())
+    assert "pip install -e '" in message
+    assert "[serve]'" in message

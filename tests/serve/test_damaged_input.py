@@ -55,13 +55,13 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 def damaged(value: Any, seed: int) -> Any:
     """A copy of a JSON value in which one value is another, or missing."""
     rng = random.Random(seed)
-    found = deepcopy(value)
-    holder, key = rng.choice(list(places(found)))
+    copy = deepcopy(value)
+    holder, key = rng.choice(list(places(copy)))
     if rng.random() < 0.2:
         del holder[key]
     else:
         holder[key] = deepcopy(rng.choice(JUNK))
-    return found
+    return copy
 
 
 def episode(task: Task, outcome: float) -> Trajectory:

@@ -60,13 +60,13 @@ def check_kill(name: str, n_writes: int, when: str, groups_per_step: int) -> Non
         initial_size=4,
     )
     with TemporaryDirectory() as folder:
-        sent, acknowledged = report_until_it_dies(practice, n_writes, when, Path(folder))
+        reports, acknowledged = report_until_it_dies(practice, n_writes, when, Path(folder))
         with closing(practice.open(Path(folder) / "a.db")) as session:
-            assert len(acknowledged) <= session.counts["reported"] <= len(sent)
-            for ticket, body in sent.items():
+            assert len(acknowledged) <= session.counts["reported"] <= len(reports)
+            for ticket, body in reports.items():
                 assert status(session, ticket, body) == "reported"
-            assert session.counts["reported"] == len(sent)
-            n_reported = len(sent) + finish(session, K * groups_per_step, len(sent))
+            assert session.counts["reported"] == len(reports)
+            n_reported = len(reports) + finish(session, K * groups_per_step, len(reports))
             metrics = session.metrics()
             assert metrics["tickets_reported"] == n_reported
             assert metrics["groups"] == n_reported / K
@@ -83,9 +83,9 @@ def finish(session: JournaledSession, a_step: int, n: int) -> int:
     """
     waiting, begun = list(session.outstanding), n
     while waiting or n % a_step:
-        found = waiting.pop() if waiting else session.take()
-        if isinstance(found, Ticket):
-            assert status(session, found.id, played(found.task, n)) == "reported"
+        reply = waiting.pop() if waiting else session.take()
+        if isinstance(reply, Ticket):
+            assert status(session, reply.id, played(reply.task, n)) == "reported"
             n += 1
         else:
             assert session.evolving  # the round that finds the first tasks
@@ -106,28 +106,28 @@ def report_until_it_dies(
         *("--evolve-every", "2", "--initial-size", "4", "--db", "a.db", "--port", "0"),
     ]
     server = Forked(command, folder)
-    sent: dict[str, dict[str, Any]] = {}
+    reports: dict[str, dict[str, Any]] = {}
     acknowledged: list[str] = []
     try:
-        found = re.search(r"http://\S+?(?=;)", server.stdout.readline())
-        if found is not None:
-            client = TicketClient(found.group(), patience_s=0)
+        match = re.search(r"http://\S+?(?=;)", server.stdout.readline())
+        if match is not None:
+            client = TicketClient(match.group(), patience_s=0)
             with pytest.raises(RemoteError, match="ServerLost"):
-                report_for_ever(client, sent, acknowledged)
+                report_for_ever(client, reports, acknowledged)
     finally:
         server.kill()
         assert server.wait(WAIT_S) == -signal.SIGKILL
-    return sent, acknowledged
+    return reports, acknowledged
 
 
 def report_for_ever(
-    client: TicketClient, sent: dict[str, dict[str, Any]], acknowledged: list[str]
+    client: TicketClient, reports: dict[str, dict[str, Any]], acknowledged: list[str]
 ) -> NoReturn:
     while True:
         ticket = client.take()
         task = Task.from_json(json.dumps(ticket["task"]))
-        sent[ticket["id"]] = played(task, len(sent))
-        assert client.report(ticket["id"], sent[ticket["id"]]) == "reported"
+        reports[ticket["id"]] = played(task, len(reports))
+        assert client.report(ticket["id"], reports[ticket["id"]]) == "reported"
         acknowledged.append(ticket["id"])
 
 

@@ -48,12 +48,12 @@ def episode(ticket: dict[str, Any], outcome: float = 1.0) -> dict[str, Any]:
 
 def post(address: str, path: str, body: bytes = b"{}", **headers: str) -> tuple[int, Any]:
     connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request("POST", path, body, named)
+    fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request("POST", path, body, fields)
     answer = connection.getresponse()
-    found = answer.status, json.loads(answer.read())
+    response = answer.status, json.loads(answer.read())
     connection.close()
-    return found
+    return response
 
 
 def play(env: RemoteTaskEnv, **options: Any) -> dict[str, Any]:
@@ -84,9 +84,9 @@ def test_a_worker_takes_and_reports(server: Standing) -> None:
     again = client.take()
     assert (again["group_id"], again["index"]) == (second["group_id"], second["index"])
     assert client.report(again["id"], episode(again)) == "reported"
-    found = client.metrics()
-    assert (found["groups"], found["tickets_double"], found["tickets_late"]) == (1, 1, 1)
-    assert found["tickets_out"] == 0
+    metrics = client.metrics()
+    assert (metrics["groups"], metrics["tickets_double"], metrics["tickets_late"]) == (1, 1, 1)
+    assert metrics["tickets_out"] == 0
 
 
 def test_a_repeated_take_is_answered_the_same(server: Standing) -> None:
@@ -130,8 +130,8 @@ def test_copies_of_a_slot_meet_in_one_group(server: Standing) -> None:
 def test_what_is_no_message_is_told(
     server: Standing, path: str, body: bytes, status: int, says: str
 ) -> None:
-    found, answer = post(server.address, path, body)
-    assert found == status
+    actual, answer = post(server.address, path, body)
+    assert actual == status
     assert says in answer["message"]
 
 
@@ -156,8 +156,8 @@ def test_an_agent_plays_what_the_curriculum_chooses(server: Standing) -> None:
         info = play(env)
         assert info["end_reason"] == "max_steps"
         assert info["score"] >= 0.0
-    found = server.session.metrics()
-    assert (found["groups"], found["tickets_reported"], found["tickets_out"]) == (2, 4, 0)
+    metrics = server.session.metrics()
+    assert (metrics["groups"], metrics["tickets_reported"], metrics["tickets_out"]) == (2, 4, 0)
     env.close()
     env.close()
 
@@ -167,31 +167,31 @@ def test_it_is_the_env_itself(server: Standing) -> None:
     there = RemoteTaskEnv(server.address, split="val")
     for seed in range(3):
         text, info = here.reset(seed=seed)
-        shown, told = there.reset(seed=seed)
+        remote_text, remote_info = there.reset(seed=seed)
         for action in ("press red", "nonsense", "press blue", "done"):
-            assert text == shown
-            assert told["instruction"] == here.unwrapped.instruction  # type: ignore[attr-defined]
-            for name in told.keys() & info.keys():
-                assert told[name] == info[name]
+            assert text == remote_text
+            assert remote_info["instruction"] == here.unwrapped.instruction  # type: ignore[attr-defined]
+            for name in remote_info.keys() & info.keys():
+                assert remote_info[name] == info[name]
             mine, yours = here.step(action), there.step(action)
-            text, info, shown, told = mine[0], mine[4], yours[0], yours[4]
+            text, info, remote_text, remote_info = mine[0], mine[4], yours[0], yours[4]
             assert mine[1:4] == yours[1:4]
     assert server.session.metrics()["tickets_taken"] == 0
     there.close()
 
 
 def test_arrays_are_those_of_our_own_wrappers(server: Standing) -> None:
-    made = gym.make(BENCHMARK.env_id, split="val")
-    here = HashText(ChooseAction(made, max_choices=5, observe_choices=True), dim=32)
+    env = gym.make(BENCHMARK.env_id, split="val")
+    here = HashText(ChooseAction(env, max_choices=5, observe_choices=True), dim=32)
     there = RemoteChoiceEnv(server.address, split="val", max_choices=5, dim=32)
-    seen, shown = here.reset(seed=1)[0], there.reset(seed=1)[0]
+    seen, remote = here.reset(seed=1)[0], there.reset(seed=1)[0]
     over = False
     while not over:
-        assert there.observation_space.contains(shown)
+        assert there.observation_space.contains(remote)
         for name in ("obs", "choices", "action_mask"):
-            np.testing.assert_array_equal(seen[name], shown[name])
+            np.testing.assert_array_equal(seen[name], remote[name])
         seen, *_ = here.step(1)
-        shown, _, terminated, truncated, _ = there.step(np.int64(1))
+        remote, _, terminated, truncated, _ = there.step(np.int64(1))
         over = terminated or truncated
     there.reset(seed=1)
     with pytest.raises(ValueError, match="an index from 0 to 4, got 5"):
@@ -201,27 +201,27 @@ def test_arrays_are_those_of_our_own_wrappers(server: Standing) -> None:
 
 def test_a_client_never_sees_the_task(server: Standing) -> None:
     env = RemoteTaskEnv(server.address, choices=9)
-    said: list[str] = []
+    answers: list[str] = []
 
     def listen(kind: str, data: dict[str, Any]) -> dict[str, Any]:
-        told = asked(kind, data)
-        said.append(json.dumps(told))
-        return told
+        answer = asked(kind, data)
+        answers.append(json.dumps(answer))
+        return answer
 
     asked, env._ask = env._ask, listen  # type: ignore[method-assign]
     play(env)
     (ticket,) = [t for t in server.session._session._ledger._groups.values()]
     for secret in ("verifier", "solution", ticket.task.id):
-        assert not any(secret in text for text in said)
+        assert not any(secret in text for text in answers)
     env.close()
 
 
 def test_copies_of_a_slot_play_one_task(server: Standing) -> None:
     envs = [RemoteTaskEnv(server.address) for _ in range(4)]
-    told = [
+    instructions = [
         env.reset(options={"slot": f"row-{i % 2}"})[1]["instruction"] for i, env in enumerate(envs)
     ]
-    assert told[0] == told[2] != told[1] == told[3]
+    assert instructions[0] == instructions[2] != instructions[1] == instructions[3]
     for env in envs:
         env.close()
 
@@ -403,8 +403,8 @@ def test_text_that_is_not_utf8_is_told_in_one_line(
             client.send(b"\xff\xfe", text=True)
             with pytest.raises(ConnectionClosed, match="1007"):
                 client.recv(WAIT_S)
-        (told,) = capsys.readouterr().err.splitlines()
-        assert told.endswith("Invalid UTF-8 sequence received from client.")
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.endswith("Invalid UTF-8 sequence received from client.")
 
 
 # Who may speak.

@@ -74,10 +74,10 @@ class Fault:
             self.place = ""
             if not self.late:
                 raise self.error("it was to fail")
-        found = work()
+        result = work()
         if due:
             raise self.error("it was to fail")
-        return found
+        return result
 
 
 def check_reason(error: Exception) -> None:
@@ -88,8 +88,8 @@ def check_reason(error: Exception) -> None:
 class Witness(CoEvolve):
     """A curriculum that keeps the groups it is told of, and may fail."""
 
-    def __init__(self, told: list[Group], fault: Fault) -> None:
-        self.told, self.fault = told, fault
+    def __init__(self, groups: list[Group], fault: Fault) -> None:
+        self.told, self.fault = groups, fault
         super().__init__(CONFIG, TRAIN[:6])
 
     def next(self, n: int, rng: Generator) -> list[Task]:
@@ -159,14 +159,14 @@ class Faults(RuleBasedStateMachine):
         self.patches.enter_context(patch.object(recorded, "SNAPSHOT_BYTES", bytes_))
         add, put, symbol = Journal.add, Journal.put_snapshot, ToyBenchmark.symbol
 
-        def noted_add(journal: Journal, *arguments: Any, **named: Any) -> None:
+        def add_with_fault(journal: Journal, *arguments: Any, **kwargs: Any) -> None:
             def work() -> None:
-                add(journal, *arguments, **named)
+                add(journal, *arguments, **kwargs)
                 self.written = True
 
             self.fault.run("add", work)
 
-        def noted_put(journal: Journal, *arguments: Any) -> int:
+        def put_with_fault(journal: Journal, *arguments: Any) -> int:
             def work() -> int:
                 size = put(journal, *arguments)
                 self.written = True
@@ -174,12 +174,12 @@ class Faults(RuleBasedStateMachine):
 
             return self.fault.run("put_snapshot", work)
 
-        def noted_symbol(benchmark: ToyBenchmark, step: Step) -> str:
+        def symbol_with_fault(benchmark: ToyBenchmark, step: Step) -> str:
             return self.fault.run("symbol", lambda: symbol(benchmark, step))
 
-        self.patches.enter_context(patch.object(Journal, "add", noted_add))
-        self.patches.enter_context(patch.object(Journal, "put_snapshot", noted_put))
-        self.patches.enter_context(patch.object(ToyBenchmark, "symbol", noted_symbol))
+        self.patches.enter_context(patch.object(Journal, "add", add_with_fault))
+        self.patches.enter_context(patch.object(Journal, "put_snapshot", put_with_fault))
+        self.patches.enter_context(patch.object(ToyBenchmark, "symbol", symbol_with_fault))
         self.open()
 
     def open(self) -> None:
@@ -205,7 +205,7 @@ class Faults(RuleBasedStateMachine):
             self.session = opened()
         self.told.clear()  # what was replayed was told before
 
-    def call(self, name: str, *arguments: Any, **named: Any) -> Any:
+    def call(self, name: str, *arguments: Any, **kwargs: Any) -> Any:
         """Make a call; what has lapsed by now lapses first.
 
         Returns:
@@ -217,7 +217,7 @@ class Faults(RuleBasedStateMachine):
             if until <= self.clock.now:
                 self.model.end(id, "lapsed")
         try:
-            return getattr(self.session, name)(*arguments, **named)
+            return getattr(self.session, name)(*arguments, **kwargs)
         except (ConfigError, TaskError) as error:
             if name != "load_state_dict":
                 check_reason(error)
@@ -265,18 +265,18 @@ class Faults(RuleBasedStateMachine):
         for _ in range(n):
             self.n += 1
             request = f"take-{self.n}"
-            found = self.call("take", policy_version=version, slot=slot, request=request)
-            assert not isinstance(found, Later)
-            if found == LOST and self.written:
-                given = [t for t in self.session.outstanding if t.id not in self.model.out]
-                found = given[0] if given else LOST
-            if not isinstance(found, Ticket):
+            reply = self.call("take", policy_version=version, slot=slot, request=request)
+            assert not isinstance(reply, Later)
+            if reply == LOST and self.written:
+                tickets = [t for t in self.session.outstanding if t.id not in self.model.out]
+                reply = tickets[0] if tickets else LOST
+            if not isinstance(reply, Ticket):
                 continue
-            assert found.id not in self.model.out.keys() | self.model.ended.keys()
-            assert self.model.owners.setdefault(found.group_id, slot) == slot
-            self.model.out[found.id] = self.clock.now + LEASE_S
-            self.model.requests[request] = found
-            self.model.seen.append(found)
+            assert reply.id not in self.model.out.keys() | self.model.ended.keys()
+            assert self.model.owners.setdefault(reply.group_id, slot) == slot
+            self.model.out[reply.id] = self.clock.now + LEASE_S
+            self.model.requests[request] = reply
+            self.model.seen.append(reply)
 
     @precondition(lambda self: self.model.requests)
     @rule(choice=st.integers(0, 99))
@@ -307,8 +307,8 @@ class Faults(RuleBasedStateMachine):
         )
         self.call("take_in_lapsed")
         for _ in range(times):
-            found = self.call("report", ticket.id, body)
-            if found == REFUSED or (found == LOST and not self.written):
+            reply = self.call("report", ticket.id, body)
+            if reply == REFUSED or (reply == LOST and not self.written):
                 continue
             how = self.model.ended.get(ticket.id)
             if how is None:
@@ -316,29 +316,29 @@ class Faults(RuleBasedStateMachine):
                 self.model.acked.add(self.n)
             else:
                 self.model.dropped[DROPPED[how]] += 1
-            assert found in (self.model.ended[ticket.id], LOST)
+            assert reply in (self.model.ended[ticket.id], LOST)
 
     @rule(outcome=st.sampled_from([0.0, 1.0]))
     def report_nobody(self, outcome: float) -> None:
-        found = self.call("report", "group-0/0@000000", {"task_id": 3})
-        assert found in ("", LOST)
-        self.model.dropped["unknown"] += found == "" or self.written
+        reply = self.call("report", "group-0/0@000000", {"task_id": 3})
+        assert reply in ("", LOST)
+        self.model.dropped["unknown"] += reply == "" or self.written
 
     @precondition(lambda self: self.model.seen)
     @rule(choice=st.integers(0, 99))
     def give_back(self, choice: int) -> None:
         ticket = self.model.seen[-1 - choice % len(self.model.seen)]
-        found = self.call("give_back", ticket.id, EndReason.WORKER_LOST)
-        if ticket.id in self.model.out and (found != LOST or self.written):
+        reply = self.call("give_back", ticket.id, EndReason.WORKER_LOST)
+        if ticket.id in self.model.out and (reply != LOST or self.written):
             self.model.end(ticket.id, "given back")
 
     @precondition(lambda self: self.model.seen)
     @rule(choice=st.integers(0, 99))
     def renew(self, choice: int) -> None:
         ticket = self.model.seen[-1 - choice % len(self.model.seen)]
-        found = self.call("renew", ticket.id)
-        assert found in (ticket.id in self.model.out, LOST)
-        if ticket.id in self.model.out and (found != LOST or self.written):
+        reply = self.call("renew", ticket.id)
+        assert reply in (ticket.id in self.model.out, LOST)
+        if ticket.id in self.model.out and (reply != LOST or self.written):
             self.model.out[ticket.id] = self.clock.now + LEASE_S
 
     @rule()
@@ -361,8 +361,8 @@ class Faults(RuleBasedStateMachine):
         self.model.groups += self.told
         self.told.clear()
         n_groups = len(self.model.groups)
-        found = self.call("load_state_dict", state)
-        if found == REFUSED or (found == LOST and not self.written):
+        reply = self.call("load_state_dict", state)
+        if reply == REFUSED or (reply == LOST and not self.written):
             self.told.clear()  # by a session that was never used
             return
         assert damage is None
@@ -403,11 +403,11 @@ class Faults(RuleBasedStateMachine):
         for group in recorded_:
             for episode in group.trajectories:
                 assert (episode.task_id, episode.group_id) == (group.task.id, group.id)
-        kept = [t.report["n"] for group in recorded_ for t in group.trajectories]
+        numbers = [t.report["n"] for group in recorded_ for t in group.trajectories]
         for waiting in self.session._session._ledger.state_dict()["groups"]:
             arrived = [place["trajectory"] for place in waiting["places"] if place["trajectory"]]
-            kept += [t["report"]["n"] for t in arrived]
-        assert sorted(kept) == sorted(self.model.acked)
+            numbers += [t["report"]["n"] for t in arrived]
+        assert sorted(numbers) == sorted(self.model.acked)
 
     @invariant()
     def what_is_dropped_is_counted(self) -> None:

@@ -62,10 +62,10 @@ def test_anything_else_needs_one(host: str) -> None:
 
 def test_a_port_that_is_taken_is_told() -> None:
     with (
-        listen("127.0.0.1", 0) as taken,
+        listen("127.0.0.1", 0) as listener,
         pytest.raises(ConfigError, match="Choose another --port"),
     ):
-        listen("127.0.0.1", taken.getsockname()[1])
+        listen("127.0.0.1", listener.getsockname()[1])
 
 
 def test_limits_are_positive() -> None:

@@ -20,7 +20,7 @@ ABOUT = {"group_size": 2, "benchmark": "toy"}
 STATE = {"epoch": "0a1b2c", "texts": ["a text " * 40] * 3}
 
 
-def written(path: Path, n: int = 40) -> list[JournalCall]:
+def write_journal(path: Path, n: int = 40) -> list[JournalCall]:
     """A journal with a snapshot and calls."""
     calls = [JournalCall(float(i), "report", {"ticket": f"group-{i}/0"}) for i in range(n)]
     with closing(Journal(path, ABOUT)) as journal:
@@ -37,7 +37,7 @@ def contents(path: Path) -> tuple[Any, list[JournalCall]]:
 
 def check_flips(path: Path, n_seeds: int) -> None:
     """Bytes that are flipped are noticed, unless they are of no use."""
-    calls = written(path)
+    calls = write_journal(path)
     whole, noticed, refused = path.read_bytes(), 0, 0
     for seed in range(n_seeds):
         rng, data = random.Random(seed), bytearray(whole)
@@ -45,11 +45,11 @@ def check_flips(path: Path, n_seeds: int) -> None:
             data[rng.randrange(len(data))] ^= rng.randrange(1, 256)
         path.write_bytes(data)
         try:
-            found = contents(path)
+            actual = contents(path)
         except StoreError as error:
-            found, refused = None, refused + 1
+            actual, refused = None, refused + 1
             noticed += path.name in str(error)
-        assert found in (None, ((0.5, STATE), calls))
+        assert actual in (None, ((0.5, STATE), calls))
         for left in path.parent.glob(f"{path.name}-*"):
             left.unlink()
     assert noticed > n_seeds / 3
@@ -77,7 +77,7 @@ def test_flipped_bytes_of_many_journals_are_noticed(tmp_path: Path) -> None:
     ],
 )
 def test_a_changed_row_is_named(change: str, why: str, tmp_path: Path) -> None:
-    written(tmp_path / "a.db")
+    write_journal(tmp_path / "a.db")
     with closing(sqlite3.connect(tmp_path / "a.db")) as db:
         db.execute(change)
         db.commit()

@@ -31,9 +31,9 @@ from tests.serve.standing import CONFIG, Clock, FindsTasks, opened, status
 
 
 def take(session: JournaledSession, *, mine: bool = False, **fields: Any) -> Ticket:
-    found = session.apply(Take(**fields), mine=mine)
-    assert isinstance(found, Ticket)
-    return found
+    ticket = session.apply(Take(**fields), mine=mine)
+    assert isinstance(ticket, Ticket)
+    return ticket
 
 
 def played(ticket: Ticket, outcome: float = 1.0) -> Trajectory:
@@ -74,14 +74,14 @@ def test_it_is_the_same_stream_as_without_a_kill(tmp_path: Path) -> None:
     whole = opened(tmp_path / "whole.db")
     expected = practise(whole, 21)
     first = opened(tmp_path / "parts.db")
-    found = practise(first, 10)
+    actual = practise(first, 10)
     killed(first)
     second = opened(tmp_path / "parts.db")
-    found += practise(second, 5)
+    actual += practise(second, 5)
     second.close()
     with opened(tmp_path / "parts.db") as third:
         assert third.metrics()["tickets_taken"] == 15
-        assert found + practise(third, 6) == expected
+        assert actual + practise(third, 6) == expected
         assert third.state_dict() == whole.state_dict()
     whole.close()
 
@@ -151,15 +151,15 @@ def test_a_take_that_comes_again_after_the_report_changes_nothing(tmp_path: Path
 def test_rounds_are_applied_again_and_not_carried_out_again(tmp_path: Path) -> None:
     class Counting(FindsTasks):
         def run(self, round: Round) -> RoundResult:
-            found = super().run(round)
-            counted.set()
-            return found
+            result = super().run(round)
+            over.set()
+            return result
 
-    counted = threading.Event()
+    over = threading.Event()
     evolver = Counting()
     first = JournaledSession(lambda: CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0)
     ticket = waiting(first)
-    assert counted.is_set()
+    assert over.is_set()
     killed(first)
     with JournaledSession(
         lambda: CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0
@@ -178,19 +178,19 @@ def test_a_round_that_fails_is_tried_again(tmp_path: Path) -> None:
             return super().run(round)
 
     session = JournaledSession(lambda: CoEvolve(CONFIG), Fails(), tmp_path / "a.db")
-    told = set()
-    while isinstance(found := session.take(), Later):
-        told.add(found.reason)
+    reasons = set()
+    while isinstance(reply := session.take(), Later):
+        reasons.add(reply.reason)
         threading.Event().wait(0.01)
-    assert any("no engine" in reason for reason in told)
+    assert any("no engine" in reason for reason in reasons)
     session.close()
 
 
 def waiting(session: JournaledSession) -> Ticket:
     """A ticket, as soon as there is one."""
-    while isinstance(found := session.take(), Later):
+    while isinstance(reply := session.take(), Later):
         threading.Event().wait(0.01)
-    return found
+    return reply
 
 
 def test_a_load_makes_earlier_tickets_void_for_ever(tmp_path: Path) -> None:
@@ -302,10 +302,10 @@ class Breaks(CoEvolve):
     error: type[Exception] = IndexError
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
-        found = super().record(groups)
+        result = super().record(groups)
         if self.broken:
             raise self.error("tuple index out of range")
-        return found
+        return result
 
 
 def breaking(path: Path, **fields: Any) -> JournaledSession:
@@ -321,8 +321,8 @@ def test_a_call_that_fails_half_way_stops_the_session(
     first = breaking(tmp_path / "a.db")
     done, last = take(first), take(first)
     assert status(first, done.id, played(done)) == "reported"
-    told = StoreError if issubclass(error, Exception) else error
-    with pytest.raises(told, match="tuple index out of range"):
+    expected = StoreError if issubclass(error, Exception) else error
+    with pytest.raises(expected, match="tuple index out of range"):
         first.report(last.id, played(last))
     for call in (first.take, first.metrics, first.state_dict, first.sweep):
         with pytest.raises(StoreError, match=r"has stopped.*tuple index out of range.*Restart"):
@@ -365,8 +365,8 @@ def test_a_call_that_cannot_be_replayed_is_told_and_may_be_left_out(
     path = tmp_path / "a.db"
     monkeypatch.setattr(Breaks, "broken", False)
     first = breaking(path)
-    kept = take(first)
-    first.report(kept.id, played(kept))
+    first_ticket = take(first)
+    first.report(first_ticket.id, played(first_ticket))
     ticket = take(first)
     state = first.state_dict()
     first.report(ticket.id, played(ticket))
@@ -401,10 +401,10 @@ def test_a_refused_draw_leaves_no_trace(tmp_path: Path) -> None:
         refuses = False
 
         def next(self, n: int, rng: Generator) -> list[Task]:
-            drawn = super().next(n, rng)
+            tasks = super().next(n, rng)
             if self.refuses:
                 raise ConfigError("There is no task.")
-            return drawn
+            return tasks
 
     streams = []
     for refuses in (False, True):

@@ -83,7 +83,7 @@ def server(most: int = 100, head_s: float = WAIT_S) -> Iterator[tuple[int, App]]
             assert not thread.is_alive()
 
 
-def sent(port: int, data: bytes) -> socket.socket:
+def send_bytes(port: int, data: bytes) -> socket.socket:
     """A connection on which this was sent."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
     connection.sendall(data)
@@ -98,26 +98,27 @@ def answer(connection: socket.socket, *, n: int = 1, pause_s: float = 0.0) -> by
         n: number of answers to wait for.
         pause_s: time after each read of up to 512 KiB.
     """
-    told = bytearray()
+    data = bytearray()
     try:
-        while told.count(b"ok") < n and (part := connection.recv(1 << 19)):
-            told += part
+        while data.count(b"ok") < n and (part := connection.recv(1 << 19)):
+            data += part
             time.sleep(pause_s)
     except ConnectionResetError:
         pass
-    return bytes(told)
+    return bytes(data)
 
 
 def test_a_head_is_waited_for_so_long_and_an_answer_for_ever() -> None:
     with server(head_s=0.5) as (port, app), ExitStack() as stack:
-        slow, kept, unread, half, silent = (
-            stack.enter_context(sent(port, data)) for data in (SLOW, WHOLE, WITH_BODY, HALF, b"")
+        slow, idle, unread, half, silent = (
+            stack.enter_context(send_bytes(port, data))
+            for data in (SLOW, WHOLE, WITH_BODY, HALF, b"")
         )
         client = stack.enter_context(connect(f"ws://127.0.0.1:{port}/"))
-        for connection, more in ((kept, HALF), (unread, b"a")):
+        for connection, more in ((idle, HALF), (unread, b"a")):
             assert answer(connection).endswith(b"ok")
             connection.sendall(more)
-        assert {answer(each) for each in (kept, unread, half, silent)} == {b""}
+        assert {answer(each) for each in (idle, unread, half, silent)} == {b""}
         client.send("still here")
         assert client.recv(WAIT_S) == "still here"
         app.go.set()
@@ -125,7 +126,7 @@ def test_a_head_is_waited_for_so_long_and_an_answer_for_ever() -> None:
 
 
 def test_a_head_has_a_largest_size() -> None:
-    with server() as (port, _), sent(port, HALF) as connection:
+    with server() as (port, _), send_bytes(port, HALF) as connection:
         try:
             for _ in range(HEAD_BYTES >> 10):
                 connection.sendall(b"a" * 1024)
@@ -137,10 +138,10 @@ def test_a_head_has_a_largest_size() -> None:
 
 def test_too_many_connections_close_the_one_that_has_waited_longest() -> None:
     with server(most=8) as (port, app), ExitStack() as stack:
-        slow = stack.enter_context(sent(port, SLOW))
+        slow = stack.enter_context(send_bytes(port, SLOW))
         assert app.asked.acquire(timeout=WAIT_S)
-        halves = [stack.enter_context(sent(port, HALF)) for _ in range(24)]
-        with sent(port, WHOLE) as asking:
+        halves = [stack.enter_context(send_bytes(port, HALF)) for _ in range(24)]
+        with send_bytes(port, WHOLE) as asking:
             assert answer(asking).endswith(b"ok")
         assert {answer(half) for half in halves[:17]} == {b""}
         halves[-1].sendall(WHOLE.removeprefix(HALF))
@@ -150,9 +151,13 @@ def test_too_many_connections_close_the_one_that_has_waited_longest() -> None:
 
 
 def test_where_all_are_answered_a_new_one_is_refused() -> None:
-    with server(most=2) as (port, app), sent(port, SLOW) as one, sent(port, SLOW) as another:
+    with (
+        server(most=2) as (port, app),
+        send_bytes(port, SLOW) as one,
+        send_bytes(port, SLOW) as another,
+    ):
         assert all(app.asked.acquire(timeout=WAIT_S) for _ in range(2))
-        with sent(port, b"") as refused:
+        with send_bytes(port, b"") as refused:
             assert answer(refused) == b""
         app.go.set()
         assert answer(one).endswith(b"ok")
@@ -161,9 +166,9 @@ def test_where_all_are_answered_a_new_one_is_refused() -> None:
 
 def test_too_many_requests_ahead_of_their_answers_close_the_connection() -> None:
     with server() as (port, app), ExitStack() as stack:
-        few = stack.enter_context(sent(port, SLOW + WHOLE * AHEAD))
+        few = stack.enter_context(send_bytes(port, SLOW + WHOLE * AHEAD))
         assert app.asked.acquire(timeout=WAIT_S)
-        many = stack.enter_context(sent(port, SLOW))
+        many = stack.enter_context(send_bytes(port, SLOW))
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
             many.sendall(WHOLE * (1 << 20))
         app.go.set()
@@ -172,7 +177,7 @@ def test_too_many_requests_ahead_of_their_answers_close_the_connection() -> None
 
 def test_an_answer_is_sent_as_long_as_its_client_reads() -> None:
     with server(head_s=1) as (port, app), ExitStack() as stack:
-        unread, read = (stack.enter_context(sent(port, LARGE)) for _ in range(2))
+        unread, read = (stack.enter_context(send_bytes(port, LARGE)) for _ in range(2))
         assert all(app.asked.acquire(timeout=WAIT_S) for _ in range(2))
         assert len(answer(read, pause_s=0.06)) > LARGE_BYTES
         assert len(answer(unread)) < LARGE_BYTES

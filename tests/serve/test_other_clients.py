@@ -143,9 +143,9 @@ def test_the_client_of_openenv(tmp_path: Path) -> None:
         names = [name for name, *_ in played]
         assert names[0] == names[2] != names[1] == names[3]
         assert {(steps, end) for _, steps, end, _ in played} == {(8, "max_steps")}
-        assert all("No episode is running" in told for *_, told in played)
-        found = server.session.metrics()
-        assert (found["groups"], found["tickets_reported"], found["tickets_out"]) == (2, 4, 0)
+        assert all("No episode is running" in message for *_, message in played)
+        metrics = server.session.metrics()
+        assert (metrics["groups"], metrics["tickets_reported"], metrics["tickets_out"]) == (2, 4, 0)
 
 
 @pytest.mark.slow
@@ -167,8 +167,8 @@ def test_the_taskset_of_verifiers(tmp_path: Path) -> None:
             env={**os.environ, "FAKE_KEY": "x", "PATH": path},
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-        found = server.session.metrics()
-        assert (found["tickets_reported"], found["tickets_out"]) == (4, 0)
-        assert found["groups"] == 2
+        metrics = server.session.metrics()
+        assert (metrics["tickets_reported"], metrics["tickets_out"]) == (4, 0)
+        assert metrics["groups"] == 2
         assert "verifier" not in json.dumps(asked)
         assert "solution" not in json.dumps(asked)

@@ -43,14 +43,14 @@ print(gymnasium.__version__, numpy.__version__, tickets.metrics()["tickets_repor
 
 
 def test_it_imports_nothing_of_ours() -> None:
-    found = set()
+    modules = set()
     for node in ast.walk(ast.parse(FILE.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            modules |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0
-            found.add(str(node.module).split(".")[0])
-    assert found <= sys.stdlib_module_names | {"numpy", "gymnasium"}
+            modules.add(str(node.module).split(".")[0])
+    assert modules <= sys.stdlib_module_names | {"numpy", "gymnasium"}
 
 
 @pytest.mark.slow

@@ -101,6 +101,6 @@ def test_who_waits_for_a_server_says_so_at_once(caplog: pytest.LogCaptureFixture
         TicketClient(address, patience_s=0.3).metrics()
     with pytest.raises(RemoteError, match="ServerLost"):
         RemoteTaskEnv(address, patience_s=0.3).reset()
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 2
-    assert all(address in text and "retrying for up to 0.3 s" in text for text in told)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2
+    assert all(address in text and "retrying for up to 0.3 s" in text for text in messages)

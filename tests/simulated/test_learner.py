@@ -141,8 +141,8 @@ def test_episodes_are_recorded_as_the_env_would(n_used: int, wander_steps: int) 
     played = trajectory_of(env, group_id="g", policy_version=7)
     solved = n_used == 2
     assert info["success"] is solved
-    made = episode(task.id, task.world, n_used, solved, group_id="g", version=7)
-    assert made == played
+    record = episode(task.id, task.world, n_used, solved, group_id="g", version=7)
+    assert record == played
 
 
 def test_a_replay_finds_out_what_is_broken() -> None:

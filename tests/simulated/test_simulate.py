@@ -20,10 +20,10 @@ def test_all_rows_have_settings_that_hold() -> None:
     for name, row in ROWS.items():
         assert {*row.baselines} <= ROWS.keys()
         for world in row.worlds or WORLDS:
-            found = simulation_of(name, row, world)
-            assert found.world is WORLDS[world]
-            assert found.curriculum.initial_size == found.world.first_tasks
-            assert (found.proof is False) is (name == "unproven")
+            simulation = simulation_of(name, row, world)
+            assert simulation.world is WORLDS[world]
+            assert simulation.curriculum.initial_size == simulation.world.first_tasks
+            assert (simulation.proof is False) is (name == "unproven")
 
 
 def test_a_world_that_there_is_not_is_refused() -> None:
@@ -66,5 +66,5 @@ def test_the_script_prints_rows_of_a_world() -> None:
         [sys.executable, str(SCRIPT), *chosen], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("plain, 2 seeds\n")
-    found = dict(re.findall(r"^  (\w+) +(\d+\.\d)%", done.stdout, re.M))
-    assert float(found["random_append"]) > float(found["static"])
+    rates = dict(re.findall(r"^  (\w+) +(\d+\.\d)%", done.stdout, re.M))
+    assert float(rates["random_append"]) > float(rates["static"])

@@ -46,15 +46,15 @@ def drafts_of(world: WorldConfig, context: dict[str, Any], n: int = 200) -> list
     """The worlds of drafts from a context on one native task."""
     explorer = explorer_of(world)
     (task,) = explorer.native(1, np.random.default_rng(1))
-    found = []
+    worlds = []
     for seed in range(n):
         rng = np.random.default_rng(seed)
         (explored,) = explorer.explore([Context(**{"task": task, **context})], [rng])
         (draft,) = explored.drafts
         assert isinstance(draft, Draft)
         assert explored.env_steps == world.explore_steps
-        found.append(world_of(get_benchmark("simulated").build(draft)))
-    return found
+        worlds.append(world_of(get_benchmark("simulated").build(draft)))
+    return worlds
 
 
 @pytest.mark.parametrize("kind", ["none", "anywhere", "blind", "signals"])
@@ -98,8 +98,8 @@ def test_variations_are_near_to_their_task() -> None:
     (task,) = explorer_of(world).native(1, np.random.default_rng(1))
     near = world_of(task)
     worlds = drafts_of(world, {"kind": BOUNDARY})
-    kept = np.mean([w.skills[0] == near.skills[0] for w in worlds])
-    assert kept == pytest.approx(0.7, abs=0.1)
+    share = np.mean([w.skills[0] == near.skills[0] for w in worlds])
+    assert share == pytest.approx(0.7, abs=0.1)
     assert {len(w.skills) - len(near.skills) for w in worlds} <= {-1, 0, 1}
 
 

@@ -24,8 +24,8 @@ def carry(view: View, rng: Generator) -> str:
     came_from = next((m["place"] for a in reversed(done) if (m := _TAKE.fullmatch(a))), "")
 
     def of(*verbs: str) -> list[str]:
-        found = [action for action in possible if action.startswith(verbs)]
-        return [action for action in found if action not in done]
+        actions = [action for action in possible if action.startswith(verbs)]
+        return [action for action in actions if action not in done]
 
     elsewhere = [m[0] for m in map(_MOVE.fullmatch, of("move")) if m and m["place"] != came_from]
     for options in (of("clean", "heat", "cool"), elsewhere, of("use"), of("take"), of("open")):
@@ -37,23 +37,25 @@ def carry(view: View, rng: Generator) -> str:
 
 def propose(walk: Sequence[Exchange]) -> Iterator[Proposal]:
     """A wish for each thing that was put down or held under a lamp, with all that led there."""
-    actions, state, held = list[str](), "", ""
+    actions, state, in_hand = list[str](), "", ""
     for exchange in walk:
         action = exchange.action
         if exchange.error_kind or exchange.observation == "Nothing happens.":
             continue
         actions.append(action)
         if take := _TAKE.fullmatch(action):
-            held, state = take["thing"], ""
+            in_hand, state = take["thing"], ""
         elif change := _CHANGE.fullmatch(action):
             state = _STATES[change["verb"]]
         elif move := _MOVE.fullmatch(action):
             thing = " ".join(filter(None, (state, move["thing"])))
             yield _proposal(f"Please put a {thing} in the {move['place']}.", actions)
-            held = ""
-        elif held and (use := _USE.fullmatch(action)):
-            yield _proposal(f"Look at the {held} under the {use['lamp']}!", actions)
+            in_hand = ""
+        elif in_hand and (use := _USE.fullmatch(action)):
+            yield _proposal(f"Look at the {in_hand} under the {use['lamp']}!", actions)
 
 
-def _proposal(said: str, actions: Sequence[str]) -> Proposal:
-    return Proposal(description=said, turns=(said,), actions=tuple(actions), confidence=0.8)
+def _proposal(instruction: str, actions: Sequence[str]) -> Proposal:
+    return Proposal(
+        description=instruction, turns=(instruction,), actions=tuple(actions), confidence=0.8
+    )

@@ -16,10 +16,10 @@ _ENDS = ("# the task is done", "# the answer is")
 
 def busy(view: View, rng: Generator) -> str:
     """Any choice, but one that does something where there is one, and none that ends it."""
-    found = [choice for choice in choices(view) if not choice.startswith(_ENDS)]
-    acts = [choice for choice in found if not choice.startswith(_LOOKS)]
-    found = acts if acts and rng.random() < 0.5 else found
-    return found[int(rng.integers(len(found)))]
+    actions = [choice for choice in choices(view) if not choice.startswith(_ENDS)]
+    acts = [choice for choice in actions if not choice.startswith(_LOOKS)]
+    actions = acts if acts and rng.random() < 0.5 else actions
+    return actions[int(rng.integers(len(actions)))]
 
 
 def propose(walk: Sequence[Exchange]) -> Iterator[Proposal]:
@@ -27,8 +27,11 @@ def propose(walk: Sequence[Exchange]) -> Iterator[Proposal]:
     worked = [e.action for e in walk if not e.error_kind and not e.action.startswith(_ENDS)]
     for number, action in enumerate(worked, start=1):
         if not action.startswith(_LOOKS):
-            said = f"Please {action.partition(chr(10))[0].removeprefix('# ')}."
+            instruction = f"Please {action.partition(chr(10))[0].removeprefix('# ')}."
             yield Proposal(
-                description=said, turns=(said,), actions=tuple(worked[:number]), confidence=1.0
+                description=instruction,
+                turns=(instruction,),
+                actions=tuple(worked[:number]),
+                confidence=1.0,
             )
             return

@@ -17,8 +17,8 @@ def propose(walk: Sequence[Exchange]) -> Iterator[Proposal]:
     """One request for two calls, and a conversation of two turns for four."""
     worked = list(_worked(walk))
     if len(worked) >= 2:
-        said = " Then ".join(f"{_wish(message)}." for message in worked[:2])
-        yield _proposal((f"Please {said}",), worked[:2])
+        instruction = " Then ".join(f"{_wish(message)}." for message in worked[:2])
+        yield _proposal((f"Please {instruction}",), worked[:2])
     if len(worked) >= 4:
         turns = tuple(
             f"Could you {_wish(first)}, and {_wish(second)}?"
@@ -46,15 +46,15 @@ def _worked(walk: Sequence[Exchange]) -> Iterator[str]:
 
 def _is_false(result: str) -> bool:
     try:
-        found = json.loads(result)
+        output = json.loads(result)
     except ValueError:
         return False
-    return isinstance(found, dict) and not next(iter(found.values()), None)
+    return isinstance(output, dict) and not next(iter(output.values()), None)
 
 
 def _wish(message: str) -> str:
     """A message's call in words: what it is for, and what it is given."""
     (call,) = (item for item in parse_message(message) if isinstance(item, Call))
     purpose = _PURPOSE.findall(message)[-1]
-    given = [f'"{value}"' for value in (*call.positional, *call.arguments.values())]
-    return f"{purpose} with {', '.join(given)}" if given else purpose
+    values = [f'"{value}"' for value in (*call.positional, *call.arguments.values())]
+    return f"{purpose} with {', '.join(values)}" if values else purpose

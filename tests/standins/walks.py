@@ -45,8 +45,8 @@ def at_random(benchmark: str) -> Rule:
     choices = get_benchmark(benchmark).choices
 
     def act(view: View, rng: Generator) -> str:
-        found = choices(view)
-        return found[int(rng.integers(len(found)))]
+        actions = choices(view)
+        return actions[int(rng.integers(len(actions)))]
 
     return act
 
@@ -56,17 +56,20 @@ def walk(task: Task, agent: Agent, max_steps: int) -> tuple[Exchange, ...]:
     name = get_benchmark(task.benchmark).env_id
     make = lambda: gym.make(name, max_steps=max_steps, disable_env_checker=True)  # noqa: E731
     with closing(EnvPool(make, max_envs=1)) as envs:
-        found = run_one(TrainingEpisode(task, seed=0), agent, envs)
-    assert isinstance(found, Finished)
-    return exchanges(found.record)
+        outcome = run_one(TrainingEpisode(task, seed=0), agent, envs)
+    assert isinstance(outcome, Finished)
+    return exchanges(outcome.record)
 
 
 def exchanges(trajectory: Trajectory) -> tuple[Exchange, ...]:
     """The actions of a trajectory, each with what it led to."""
-    told = [*(step.observation for step in trajectory.steps[1:]), trajectory.last_observation]
+    observations = [
+        *(step.observation for step in trajectory.steps[1:]),
+        trajectory.last_observation,
+    ]
     return tuple(
         Exchange(action=step.action, observation=text, error_kind=step.error_kind)
-        for step, text in zip(trajectory.steps, told, strict=True)
+        for step, text in zip(trajectory.steps, observations, strict=True)
     )
 
 
@@ -98,13 +101,15 @@ def assert_no_source_is_told(sources: Sequence[Task], verdicts: Sequence[Verdict
     for verdict in verdicts:
         drafted = _strings(verdict.draft)
         for parent in verdict.draft["parents"]:
-            assert not [said for said in wanted[parent] if any(said in text for text in drafted)]
+            assert not [
+                phrase for phrase in wanted[parent] if any(phrase in text for text in drafted)
+            ]
 
 
 def _wanted(source: Task) -> list[str]:
     """What a task asks for, in all its turns; a turn of a word or two may be said by chance."""
-    said = [source.instruction, *getattr(source.world, "turns", ())]
-    return [" ".join(text.casefold().split()) for text in said if len(text.split()) > 2]
+    texts = [source.instruction, *getattr(source.world, "turns", ())]
+    return [" ".join(text.casefold().split()) for text in texts if len(text.split()) > 2]
 
 
 def _strings(value: Any) -> list[str]:

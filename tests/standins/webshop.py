@@ -47,12 +47,12 @@ def propose(walk: Sequence[Exchange]) -> Iterator[Proposal]:
     title = page.rpartition(" [SEP] Price:")[0].rpartition(" [SEP] ")[2]
     options = [e.action.removeprefix("click[").rstrip("]") for e in worked[2:-1]]
     price = _PRICE.search(page)
-    said = ", ".join([f"I want {title}".lower(), *options])
+    instruction = ", ".join([f"I want {title}".lower(), *options])
     if price:
-        said += f", for less than {float(price[1]) + 20:.0f} dollars"
+        instruction += f", for less than {float(price[1]) + 20:.0f} dollars"
     yield Proposal(
-        description=said,
-        turns=(said,),
+        description=instruction,
+        turns=(instruction,),
         actions=tuple(e.action for e in worked),
         confidence=0.75,
     )

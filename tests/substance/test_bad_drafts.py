@@ -91,19 +91,21 @@ def way() -> tuple[str, ...]:
     return tuple(plan(POTATO, facts()))
 
 
-def room(*before: str, said: str = SAID, after: str = "") -> Any:
+def room(*before: str, instruction: str = SAID, after: str = "") -> Any:
     """A draft in the kitchen: idle commands, then what it takes."""
     return lambda: alfworld_draft(
-        POTATO, instruction=said, solution=(*before, *way()[:-1], *filter(None, [after]), way()[-1])
+        POTATO,
+        instruction=instruction,
+        solution=(*before, *way()[:-1], *filter(None, [after]), way()[-1]),
     )
 
 
 def recited() -> Draft:
-    return room(said=f"{SAID}: {', '.join(way())}")()
+    return room(instruction=f"{SAID}: {', '.join(way())}")()
 
 
-def idle(said: str, *commands: str) -> Callable[[], Draft]:
-    return lambda: alfworld_draft(POTATO, instruction=said, solution=commands)
+def idle(instruction: str, *commands: str) -> Callable[[], Draft]:
+    return lambda: alfworld_draft(POTATO, instruction=instruction, solution=commands)
 
 
 ALFWORLD = {
@@ -114,7 +116,7 @@ ALFWORLD = {
     ),
     "the answer in the words": Bad(RECITES, recited, built=False),
     "echoed words": Bad(RECITES, recited, built=False),
-    "the word kettle": Bad(UNRELATED, room(said="answer with the word kettle"), built=False),
+    "the word kettle": Bad(UNRELATED, room(instruction="answer with the word kettle"), built=False),
     "a constant answer": Bad(NOTHING, idle(SAID, "look", "inventory", "look"), built=False),
     "null": Bad(NOTHING, idle(SAID, *["null"] * 3), built=False),
 }
@@ -122,8 +124,8 @@ ALFWORLD = {
 # BFCL.
 
 
-def calls(said: str, *messages: str) -> Callable[[], Draft]:
-    return lambda: bfcl_draft(words=[said], solution=(*messages, DONE))
+def calls(instruction: str, *messages: str) -> Callable[[], Draft]:
+    return lambda: bfcl_draft(words=[instruction], solution=(*messages, DONE))
 
 
 MADE = "Make the files 'a.txt' and 'b.txt'."
@@ -157,35 +159,37 @@ SEEN = (sign_in("spotify"), look_code(LIBRARY))
 def songs() -> list[dict[str, Any]]:
     env = gym.make("CoEvolve-AppWorld-v0", disable_env_checker=True)
     env.reset(options={"task": app_task()})
-    shown = [env.step(action)[0] for action in SEEN][-1]
+    output = [env.step(action)[0] for action in SEEN][-1]
     env.close()
-    return cast("list[dict[str, Any]]", json.loads(shown))
+    return cast("list[dict[str, Any]]", json.loads(output))
 
 
 def app_task() -> Task:
     return coevo_gym.tasks("appworld", "train", "builtin")[0]
 
 
-def app_draft(said: str, *actions: str) -> Draft:
+def app_draft(instruction: str, *actions: str) -> Draft:
     task = app_task()
     return Draft(
         benchmark="appworld",
         scenario=task.scenario,
-        instruction=said,
+        instruction=instruction,
         world=task.world,
         solution=actions,
     )
 
 
-def apps(said: str, *actions: str) -> Callable[[], Draft]:
-    return lambda: app_draft(said, *actions)
+def apps(instruction: str, *actions: str) -> Callable[[], Draft]:
+    return lambda: app_draft(instruction, *actions)
 
 
 def answered(answer: str) -> str:
     return f"apis.supervisor.complete_task(answer={answer!r})"
 
 
-def liked(said: str = "Like the song {title} on Spotify.", *idle: str) -> Callable[[], Draft]:
+def liked(
+    instruction: str = "Like the song {title} on Spotify.", *idle: str
+) -> Callable[[], Draft]:
     """A draft that likes a song, with idle steps among those that it takes."""
 
     def make() -> Draft:
@@ -193,7 +197,7 @@ def liked(said: str = "Like the song {title} on Spotify.", *idle: str) -> Callab
         like = act_code(LIBRARY, LIBRARY.acts[0], song)
         undo = like.replace("like_song", "unlike_song")
         steps = [step.format(like=like, undo=undo) for step in idle]
-        return app_draft(said.format(like=like, **song), *SEEN, *steps, like, FINISH)
+        return app_draft(instruction.format(like=like, **song), *SEEN, *steps, like, FINISH)
 
     return make
 
@@ -276,9 +280,9 @@ def test_what_is_left_of_a_padded_reference_is_kept(row: str) -> None:
 
 
 def test_a_reference_is_too_short_without_what_it_does_not_need() -> None:
-    kept = run_gates(default_gates(get_benchmark("bfcl")), BFCL["padded with an echo"].draft())
-    assert kept.task is not None
-    assert len(get_benchmark("bfcl").demonstration(kept.task)) == 3
+    result = run_gates(default_gates(get_benchmark("bfcl")), BFCL["padded with an echo"].draft())
+    assert result.task is not None
+    assert len(get_benchmark("bfcl").demonstration(result.task)) == 3
     short = run_gates(
         default_gates(get_benchmark("bfcl")), BFCL["padded with the same question"].draft()
     )

@@ -58,7 +58,7 @@ def test_a_copy_in_other_words_is_rejected(
         if one.lost:
             continue
         for how, change in COPIES.items():
-            found = judged_again(one.draft, change)
-            assert found.verdict.gate == "near_duplicate", (how, one.draft.instruction)
+            result = judged_again(one.draft, change)
+            assert result.verdict.gate == "near_duplicate", (how, one.draft.instruction)
         other = judged_again(one.draft, lambda text: f"{text} Do it for Tom.")
         assert other.verdict.gate != "near_duplicate"

@@ -8,13 +8,13 @@ import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
 N = 50
-MOST_LOST = {"webshop": 0, "bfcl": 2, "alfworld": 0, "appworld": 2}
+MAX_LOST = {"webshop": 0, "bfcl": 2, "alfworld": 0, "appworld": 2}
 """Of fifty each: at most 4 of 200. BFCL's are told to say something back, which asks nothing."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", MOST_LOST)
+@pytest.mark.parametrize("name", MAX_LOST)
 def test_fifty_honest_drafts_pass(
     name: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
@@ -23,10 +23,10 @@ def test_fifty_honest_drafts_pass(
     monkeypatch.syspath_prepend(BENCH)
     from honest_drafts import judged
 
-    found = judged(name, N)
-    lost = [(one.draft.instruction, one.verdict.reason) for one in found if one.lost]
-    assert len(found) == N
-    assert len(lost) <= MOST_LOST[name], lost
+    results = judged(name, N)
+    lost = [(one.draft.instruction, one.verdict.reason) for one in results if one.lost]
+    assert len(results) == N
+    assert len(lost) <= MAX_LOST[name], lost
 
 
 def test_some_honest_drafts_pass(monkeypatch: pytest.MonkeyPatch) -> None:

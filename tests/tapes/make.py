@@ -65,8 +65,8 @@ def weak(name: str, n: int, max_steps: int | None = None) -> tuple[Context, ...]
     make_env = partial(gym.make, benchmark.env_id, disable_env_checker=True, **keywords)
     with closing(EnvPool(make_env, max_envs=1)) as envs:
         episodes = [TrainingEpisode(task, seed=0) for task in tasks for _ in range(2)]
-        found = list(Runner(envs).run(episodes, agent))
-    rollouts = [each.record for each in found if isinstance(each, Finished)]
+        outcomes = list(Runner(envs).run(episodes, agent))
+    rollouts = [each.record for each in outcomes if isinstance(each, Finished)]
     return tuple(
         context_of(
             KINDS[place % len(KINDS)],

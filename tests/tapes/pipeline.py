@@ -50,8 +50,10 @@ def pipeline(
     agent: Agent = ChatAgent(asked, prompt, config)
     if isinstance(policy, StandIn):
         advisor, agent = AsksAbout(advisor, policy), ActsBy(agent, policy)
-    made = ModelExplorer(benchmark, advisor, agent, prompts=PROMPTS, tasks=prompt.tasks, **explorer)
-    return GatedEvolver(benchmark, made, scope=budget.scope, **(evolver or {}))
+    model_explorer = ModelExplorer(
+        benchmark, advisor, agent, prompts=PROMPTS, tasks=prompt.tasks, **explorer
+    )
+    return GatedEvolver(benchmark, model_explorer, scope=budget.scope, **(evolver or {}))
 
 
 def tape_file(name: str) -> Path:

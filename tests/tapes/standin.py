@@ -43,8 +43,8 @@ class AdvisesByRule:
         for walk in inquiry.inputs["walks"]:
             fields = Exchange.model_fields
             exchanges = [Exchange(**{k: step[k] for k in fields}) for step in walk["steps"]]
-            for found in self._propose(exchanges):
-                ideas.append(Idea(walk=walk["number"], **found.model_dump()))
+            for proposal in self._propose(exchanges):
+                ideas.append(Idea(walk=walk["number"], **proposal.model_dump()))
         return Ideas(tasks=tuple(ideas))
 
 

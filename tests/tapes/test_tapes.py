@@ -99,7 +99,7 @@ def test_a_run_of_the_preset_is_trained_from_a_tape(no_sockets: None, tmp_path: 
 
 def assert_all_fallbacks(results: Sequence[RoundResult]) -> None:
     """Each stage has fallen back on what it has for that, and each walk may end before its time."""
-    said = {text for r in results for explored in r.explored for text in explored.problems}
+    problems = {text for r in results for explored in r.explored for text in explored.problems}
     for fallback in (
         "The rollout was retold by rule: schema: ",
         "The rollout was retold by rule: endpoint: ",
@@ -108,7 +108,7 @@ def assert_all_fallbacks(results: Sequence[RoundResult]) -> None:
         "3 actions in a row had no effect",
         "the model gave no answer",
     ):
-        assert any(fallback in text for text in said), fallback
+        assert any(fallback in text for text in problems), fallback
 
 
 def lines(name: str) -> list[dict[str, Any]]:
@@ -116,13 +116,13 @@ def lines(name: str) -> list[dict[str, Any]]:
 
 
 def test_a_tape_holds_every_stage_and_every_fault() -> None:
-    found = Counter(
+    counts = Counter(
         (line["template"].partition("@")[0], line["finish"]) for line in lines("webshop")
     )
     rooms = ("coevolve/summary", "coevolve/abstract", "webshop")
-    assert {name for name, _ in found} == set(rooms)
-    assert all(found[name, finish] for name in rooms for finish in ("stop", "lost"))
-    assert all(found[name, "overflow"] for name in rooms[:2])
+    assert {name for name, _ in counts} == set(rooms)
+    assert all(counts[name, finish] for name in rooms for finish in ("stop", "lost"))
+    assert all(counts[name, "overflow"] for name in rooms[:2])
 
 
 @pytest.mark.usefixtures("no_sockets")
@@ -153,9 +153,9 @@ def test_the_first_tasks_of_the_apps_begin_as_their_rules_make_them(
     few = Round.unguided(1, seed=1)
     result = make("appworld_first", tmp_path / "tape.jsonl", few)
     assert len(result.accepted) == 1
-    made = (tmp_path / "tape.jsonl").read_bytes()
-    assert len(made.splitlines()) > 10
-    assert tape_file("appworld_first").read_bytes().startswith(made)
+    content = (tmp_path / "tape.jsonl").read_bytes()
+    assert len(content.splitlines()) > 10
+    assert tape_file("appworld_first").read_bytes().startswith(content)
     assert as_bytes(replayed("appworld_first", few)) != as_bytes(result)  # that one was asked
     assert replayed("appworld_first", few).accepted == result.accepted
 

@@ -71,8 +71,8 @@ class Shopper:
         return ScriptedPolicy(rules)
 
     def _act(self, prompt: Prompt) -> Said:
-        said = [message.content for message in prompt.messages if message.role == "assistant"]
-        if said and said[-1] == NONSENSE:
+        answers = [message.content for message in prompt.messages if message.role == "assistant"]
+        if answers and answers[-1] == NONSENSE:
             return NONSENSE
         page = prompt.messages[-1].content
         if "To click:" not in page:
@@ -85,7 +85,7 @@ class Shopper:
         if codes:
             return f"<action>click[{self._rng.choice(codes)}]</action>"
         values = [thing for thing in things if thing not in BUTTONS]
-        if values and said and re.search(r"click\[c[0-9a-z]{9}\]", said[-1]):
+        if values and answers and re.search(r"click\[c[0-9a-z]{9}\]", answers[-1]):
             return f"<action>click[{self._rng.choice(values)}]</action>"
         return "<action>click[buy now]</action>"
 

@@ -61,10 +61,10 @@ class FakeLanguageModel:
         pass
 
     def frozen_copy(self) -> FakeLanguageModel:
-        found = FakeLanguageModel()
-        found.load_state_dict(self.state_dict())
-        found.table.requires_grad_(False)
-        return found
+        copy = FakeLanguageModel()
+        copy.load_state_dict(self.state_dict())
+        copy.table.requires_grad_(False)
+        return copy
 
     def state_dict(self) -> dict[str, Any]:
         return {"table": self.table.detach().clone(), "version": self.version}
@@ -120,13 +120,13 @@ def conversation(
     temperature: float = 1.0,
 ) -> list[TokenDecision]:
     """Decisions of a dialogue with answers of these lengths; ``fresh`` prompts do not go on."""
-    found: list[TokenDecision] = []
+    decisions: list[TokenDecision] = []
     prompt: tuple[int, ...] = (0,)
     for length in lengths:
         prompt += tuple(int(i) for i in rng.integers(VOCABULARY, size=2))
-        found.append(model.sample(prompt, length, rng, temperature))
-        prompt = (1,) if fresh else prompt + found[-1].ids
-    return found
+        decisions.append(model.sample(prompt, length, rng, temperature))
+        prompt = (1,) if fresh else prompt + decisions[-1].ids
+    return decisions
 
 
 def batch(
@@ -134,12 +134,12 @@ def batch(
 ) -> list[Group]:
     """Groups of dialogues of one to three answers of one to five tokens, some solved."""
     rng = np.random.default_rng(seed)
-    found = []
+    all_groups = []
     for _ in range(groups):
         trajectories = []
         for k in range(size):
             lengths = [int(n) for n in rng.integers(1, 6, size=int(rng.integers(1, 4)))]
             decisions = conversation(model, rng, lengths, fresh=fresh)
             trajectories.append(trajectory(decisions, success=bool(k % 2)))
-        found.append(group(*trajectories))
-    return found
+        all_groups.append(group(*trajectories))
+    return all_groups

@@ -72,8 +72,8 @@ class TestGroupRelative:
         ],
     )
     def test_numbers(self, rewards: tuple[int, ...], expected: tuple[float, float]) -> None:
-        found = relative_to_group(rewards)
-        assert found == pytest.approx([expected[1 - r] for r in rewards], abs=1e-9)
+        advantages = relative_to_group(rewards)
+        assert advantages == pytest.approx([expected[1 - r] for r in rewards], abs=1e-9)
 
     @pytest.mark.parametrize("normalise_std", [True, False])
     def test_binary_outcomes_are_to_the_bit_what_tensors_make_of_them(
@@ -82,9 +82,9 @@ class TestGroupRelative:
         for size in range(2, 65):
             for solved in range(1, size):
                 rewards = outcomes(solved, size)
-                found = relative_to_group(rewards, normalise_std=normalise_std)
+                advantages = relative_to_group(rewards, normalise_std=normalise_std)
                 expected = by_pytorch(rewards, normalise_std=normalise_std)
-                assert torch.equal(torch.tensor(found), expected), (size, solved)
+                assert torch.equal(torch.tensor(advantages), expected), (size, solved)
 
     @given(st.lists(st.integers(0, 1000), min_size=2, max_size=16))
     def test_scores_are_what_tensors_make_of_them(self, thousandths: list[int]) -> None:
@@ -99,8 +99,8 @@ class TestGroupRelative:
     def test_a_rollout_is_worth_the_same_at_any_place(self, rewards: list[float], rng: Any) -> None:
         order = list(range(len(rewards)))
         rng.shuffle(order)
-        found = relative_to_group(rewards)
-        assert relative_to_group([rewards[i] for i in order]) == [found[i] for i in order]
+        advantages = relative_to_group(rewards)
+        assert relative_to_group([rewards[i] for i in order]) == [advantages[i] for i in order]
 
     def test_equal_rewards_are_0(self) -> None:
         assert relative_to_group([0.1] * 7) == [0.0] * 7
@@ -110,17 +110,17 @@ class TestGroupRelative:
 
 class TestLeaveOneOut:
     def test_vector(self) -> None:
-        found = relative_to_others(VECTORS["rloo"]["R"])
-        assert found == pytest.approx(VECTORS["rloo"]["expected"], abs=1e-9)
-        found = relative_to_others([0.2792, 0.7503, 0.4042])
-        assert found == pytest.approx([-0.29805, 0.4086, -0.11055], abs=1e-9)
+        advantages = relative_to_others(VECTORS["rloo"]["R"])
+        assert advantages == pytest.approx(VECTORS["rloo"]["expected"], abs=1e-9)
+        advantages = relative_to_others([0.2792, 0.7503, 0.4042])
+        assert advantages == pytest.approx([-0.29805, 0.4086, -0.11055], abs=1e-9)
 
     def test_is_the_distance_from_the_mean_of_the_others(self) -> None:
         assert relative_to_others([3.0, 1.0, 5.0]) == pytest.approx([0.0, -3.0, 3.0])
 
     def test_lost_rollouts_are_no_baseline(self) -> None:
-        found = relative_to_others([3.0, 1.0, 5.0, 99.0], [True, True, True, False])
-        assert found == pytest.approx([0.0, -3.0, 3.0, 0.0])
+        advantages = relative_to_others([3.0, 1.0, 5.0, 99.0], [True, True, True, False])
+        assert advantages == pytest.approx([0.0, -3.0, 3.0, 0.0])
         assert relative_to_others([1.0, 0.0], [True, False]) == [0.0, 0.0]
 
     def test_equal_rewards_are_0(self) -> None:
@@ -146,15 +146,15 @@ class TestGiGPO:
 
     def test_a_state_met_once_says_nothing_about_its_step(self) -> None:
         worth = [[0.95, 1.0], [0.0, 0.0]]
-        found = relative_to_state([["a", "b"], ["a", "c"]], worth, normalise_std=False)
-        assert found[0] == pytest.approx([0.475, 0.0])
-        assert found[1] == pytest.approx([-0.475, 0.0])
+        advantages = relative_to_state([["a", "b"], ["a", "c"]], worth, normalise_std=False)
+        assert advantages[0] == pytest.approx([0.475, 0.0])
+        assert advantages[1] == pytest.approx([-0.475, 0.0])
 
     def test_a_lost_rollout_is_compared_with_nobody(self) -> None:
         states, worth = [["a"], ["a"], ["a", "b"]], [[1.0], [0.0], [1.0, 1.0]]
-        found = relative_to_group_and_state([1, 0, 1], states, worth, [True, True, False])
+        advantages = relative_to_group_and_state([1, 0, 1], states, worth, [True, True, False])
         without = relative_to_group_and_state([1, 0], states[:2], worth[:2])
-        assert found == [*without, [0.0, 0.0]]
+        assert advantages == [*without, [0.0, 0.0]]
 
     def test_weights_of_its_parts(self) -> None:
         states, worth = [["a"], ["a"]], [[1.0], [0.0]]
@@ -172,29 +172,31 @@ class TestGiGPO:
 
 def test_overlong_penalty_falls_over_the_buffer() -> None:
     lengths = (0, 12, 13, 15, 16, 17, 400)
-    found = [overlong_penalty(n, max_tokens=16, buffer_tokens=4) for n in lengths]
-    assert found == pytest.approx([0.0, 0.0, -0.25, -0.75, -1.0, -1.0, -1.0])
+    penalties = [overlong_penalty(n, max_tokens=16, buffer_tokens=4) for n in lengths]
+    assert penalties == pytest.approx([0.0, 0.0, -0.25, -0.75, -1.0, -1.0, -1.0])
 
 
-def named(advantage: str, **settings: Any) -> Credit:
+def credit_by_name(advantage: str, **settings: Any) -> Credit:
     return credit_of(GRPOConfig(**({"advantage": advantage} | settings)))
 
 
 class TestCredit:
     def test_the_settings_name_the_estimator(self) -> None:
         for name, estimator in ESTIMATORS.items():
-            assert named(name) == Credit(estimator)
-        assert named("grpo", outcome="score", normalise_std=False) == Credit(
+            assert credit_by_name(name) == Credit(estimator)
+        assert credit_by_name("grpo", outcome="score", normalise_std=False) == Credit(
             GroupRelative(Outcome("score"), normalise_std=False)
         )
-        similar = named("gigpo", states="similar", state_likeness="words", state_rewards="earned")
+        similar = credit_by_name(
+            "gigpo", states="similar", state_likeness="words", state_rewards="earned"
+        )
         assert similar == Credit(StateGrouped(Earned(), Similar(measure="words")))
 
     def test_the_outcome_is_earned_by_the_last_step_and_states_are_observations(self) -> None:
         solved = trajectory([None] * 2, success=True, states=["room", "shelf"])
         failed = trajectory([None] * 3, states=["room", "hall", "shelf"])
-        (found,) = named("gigpo", normalise_std=False)([group(solved, failed)])
-        assert flat(found) == pytest.approx([0.5 + 0.475, 0.5 + 0.5, -0.5 - 0.475, -0.5, -1.0])
+        (advantages,) = credit_by_name("gigpo", normalise_std=False)([group(solved, failed)])
+        assert flat(advantages) == pytest.approx([0.5 + 0.475, 0.5 + 0.5, -0.5 - 0.475, -0.5, -1.0])
 
     def test_steps_that_earn_for_themselves(self) -> None:
         def earning(*rewards: float) -> Any:
@@ -203,21 +205,23 @@ class TestCredit:
             return replace(one, steps=tuple(replace(s, reward=r) for s, r in steps))
 
         credit = Credit(StateGrouped(Earned(gamma=0.5), normalise_std=False))
-        (found,) = credit([group(earning(0.0, 1.0), earning(0.2, 0.0))])
-        assert flat(found) == pytest.approx([0.15, 0.5, -0.15, -0.5])
+        (advantages,) = credit([group(earning(0.0, 1.0), earning(0.2, 0.0))])
+        assert flat(advantages) == pytest.approx([0.15, 0.5, -0.15, -0.5])
         late = Credit(StateGrouped(AtTheEnd(gamma=0.5), normalise_std=False))
         assert flat(late([group(earning(0.0, 1.0), earning(0.2, 0.0))])[0]) == [0.0] * 4
 
     def test_similar_states_are_compared(self, caplog: pytest.LogCaptureFixture) -> None:
         ends = {"states": ["You are at desk 1."]}, {"states": ["You are at desk 2."]}
         episodes = group(trajectory([None], success=True, **ends[0]), trajectory([None], **ends[1]))  # type: ignore[arg-type]
-        assert flat(named("gigpo", outcome_weight=0.0)([episodes])[0]) == [0.0, 0.0]
+        assert flat(credit_by_name("gigpo", outcome_weight=0.0)([episodes])[0]) == [0.0, 0.0]
         assert not caplog.records
-        similar = named("gigpo", outcome_weight=0.0, states="similar", normalise_std=False)
+        similar = credit_by_name("gigpo", outcome_weight=0.0, states="similar", normalise_std=False)
         assert flat(similar([episodes])[0]) == [0.5, -0.5]
         assert "desk 1" in caplog.text
         assert "desk 2" in caplog.text
-        sharper = named("gigpo", outcome_weight=0.0, states="similar", state_likeness="words")
+        sharper = credit_by_name(
+            "gigpo", outcome_weight=0.0, states="similar", state_likeness="words"
+        )
         assert flat(sharper([episodes])[0]) == [0.0, 0.0]
 
     def test_a_log_of_merged_states_has_an_end(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -227,15 +231,17 @@ class TestCredit:
         assert len(caplog.records) == 5
 
     def test_an_episode_without_a_step(self) -> None:
-        (found,) = named("gigpo")([group(trajectory([]), trajectory([None], success=True))])
-        assert found[0] == []
+        (advantages,) = credit_by_name("gigpo")(
+            [group(trajectory([]), trajectory([None], success=True))]
+        )
+        assert advantages[0] == []
 
     @pytest.mark.parametrize("advantage", ESTIMATORS)
     def test_a_lost_worker_is_no_failure(self, advantage: str) -> None:
         solved, failed = trajectory([None], success=True), trajectory([None])
         lost = trajectory([None], end=EndReason.WORKER_LOST)
         nothing: Advantage = [0.0] if advantage == "gigpo" else 0.0
-        credit = named(advantage)
+        credit = credit_by_name(advantage)
         (alone,) = credit([group(solved, failed)])
         assert credit([group(solved, failed, lost)]) == [[*alone, nothing]]
 
@@ -250,12 +256,12 @@ class TestCredit:
             "overlong_buffer_tokens": 4,
             "normalise_std": False,
         }
-        (found,) = named("grpo", **settings)([group(short, long)])
-        assert found == pytest.approx([0.25, -0.25])
+        (advantages,) = credit_by_name("grpo", **settings)([group(short, long)])
+        assert advantages == pytest.approx([0.25, -0.25])
         assert Outcome(overlong=Overlong(8, 4))(long) == pytest.approx(0.5)
-        assert named("grpo", **(settings | {"overlong": "keep"}))([group(short, long)]) == [
-            [0.0, 0.0]
-        ]
+        assert credit_by_name("grpo", **(settings | {"overlong": "keep"}))(
+            [group(short, long)]
+        ) == [[0.0, 0.0]]
 
     def test_the_buffer_is_part_of_the_limit(self) -> None:
         with pytest.raises(ValueError, match=r"overlong_buffer_tokens \(9\)"):
@@ -265,11 +271,11 @@ class TestCredit:
         def weighed(
             groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]
         ) -> list[list[Advantage]]:
-            found: list[list[Advantage]] = []
+            results: list[list[Advantage]] = []
             for one, values in zip(groups, advantages, strict=True):
                 by = [[n.value for n in notes.of("weight", one.id, k)] for k in range(one.size)]
-                found.append([a * sum(w, 1.0) for a, w in zip(values, by, strict=True)])  # type: ignore[operator]
-            return found
+                results.append([a * sum(w, 1.0) for a, w in zip(values, by, strict=True)])  # type: ignore[operator]
+            return results
 
         def negated(
             groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]

@@ -53,20 +53,20 @@ class TestAdvantages:
     @pytest.mark.parametrize("name", ["grpo.sample_std", "grpo.no_std", "grpo.zero_variance"])
     def test_vectors(self, name: str) -> None:
         vector = VECTORS[name]
-        found = relative_to_group(vector["R"], normalise_std=name != "grpo.no_std")
-        assert found == pytest.approx(vector["expected"], abs=1e-9)
+        advantages = relative_to_group(vector["R"], normalise_std=name != "grpo.no_std")
+        assert advantages == pytest.approx(vector["expected"], abs=1e-9)
 
     def test_lost_rollouts_are_left_out_not_scored_0(self) -> None:
-        found = relative_to_group([1.0, 0.0, 0.0, 9.0], [True, True, True, False])
-        assert found == [*relative_to_group([1.0, 0.0, 0.0]), 0.0]
+        advantages = relative_to_group([1.0, 0.0, 0.0, 9.0], [True, True, True, False])
+        assert advantages == [*relative_to_group([1.0, 0.0, 0.0]), 0.0]
         assert relative_to_group([1.0, 9.0], [True, False]) == [0.0, 0.0]
 
 
 class TestLoss:
     def test_clip_vectors(self) -> None:
         vector = VECTORS["grpo.clip"]
-        found = [surrogate(ratio, advantage) for ratio, advantage in vector["r_A"]]
-        assert found == pytest.approx(vector["expected"])
+        values = [surrogate(ratio, advantage) for ratio, advantage in vector["r_A"]]
+        assert values == pytest.approx(vector["expected"])
 
     @pytest.mark.parametrize(
         ("ratio", "advantage", "expected"),
@@ -79,8 +79,8 @@ class TestLoss:
 
     def test_k3(self) -> None:
         vector = VECTORS["kl.k3"]
-        found = k3(torch.tensor(vector["lp"]), torch.tensor(vector["ref"]))
-        assert found.tolist() == pytest.approx(vector["expected"], abs=1e-6)
+        kl = k3(torch.tensor(vector["lp"]), torch.tensor(vector["ref"]))
+        assert kl.tolist() == pytest.approx(vector["expected"], abs=1e-6)
         one = k3(torch.tensor(0.1, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64))
         assert one.item() == pytest.approx(0.0214028, abs=1e-7)
 
@@ -110,9 +110,9 @@ class TestLoss:
         kl = k3(values["logp"], values["ref_logp"])[mask].mean()
         assert terms.policy_loss.item() == 0.0
         assert terms.loss.item() == pytest.approx(0.5 * kl.item())
-        (found,) = torch.autograd.grad(terms.loss, values["logp"], retain_graph=True)
+        (gradient,) = torch.autograd.grad(terms.loss, values["logp"], retain_graph=True)
         (expected,) = torch.autograd.grad(0.5 * kl, values["logp"])
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(gradient, expected)
 
     def test_masked_positions_have_no_gradient_whatever_they_hold(self) -> None:
         values = batch()
@@ -177,9 +177,9 @@ class TestLoss:
     def test_bounds_change_nothing_below_them(self) -> None:
         # exp(2.6) - 2.6 - 1 = 9.86 is the last tenth below the bound of k3.
         gap = torch.tensor([-10.9, -1.0, 0.5, 2.6], dtype=torch.float64, requires_grad=True)
-        found = k3(torch.zeros(4, dtype=torch.float64), gap)
-        torch.testing.assert_close(found, gap.exp() - gap - 1)
-        (slope,) = torch.autograd.grad(found.sum(), gap)
+        kl = k3(torch.zeros(4, dtype=torch.float64), gap)
+        torch.testing.assert_close(kl, gap.exp() - gap - 1)
+        (slope,) = torch.autograd.grad(kl.sum(), gap)
         torch.testing.assert_close(slope, (gap.exp() - 1).detach())
 
     def test_upper_clip_per_decision(self) -> None:

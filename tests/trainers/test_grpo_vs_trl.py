@@ -41,14 +41,14 @@ def folder(bench: SimpleNamespace, tmp_path: Path) -> Path:
 def test_both_sides_draw_the_same_batch_of_whole_groups(
     bench: SimpleNamespace, folder: Path
 ) -> None:
-    drawn = job(bench, folder, groups=8, longest=200).batch()
-    assert drawn == job(bench, folder, groups=8, longest=200).batch()
-    lengths = {len(r.ids) for r in drawn}
+    rows = job(bench, folder, groups=8, longest=200).batch()
+    assert rows == job(bench, folder, groups=8, longest=200).batch()
+    lengths = {len(r.ids) for r in rows}
     assert len(lengths) > 4
     assert max(lengths) <= 200
-    assert [r.success for r in drawn[:4]] == [True, False, True, False]
-    assert all(r.start == 25 and r.sampled[-1] for r in drawn)
-    assert all(3 <= token < 300 for r in drawn for token in r.ids)
+    assert [r.success for r in rows[:4]] == [True, False, True, False]
+    assert all(r.start == 25 and r.sampled[-1] for r in rows)
+    assert all(3 <= token < 300 for r in rows for token in r.ids)
     same = job(bench, folder, groups=8, longest=200, equal=True).batch()
     assert len({r.sampled for r in same}) == 1
 
@@ -65,26 +65,26 @@ def test_decisions_are_the_answers_and_their_whole_context(
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_this_learner_is_measured(bench: SimpleNamespace, folder: Path, whole: bool) -> None:
-    sent: list[Any] = []
-    channel = SimpleNamespace(send=sent.append, recv=lambda: "go")
+    messages: list[Any] = []
+    channel = SimpleNamespace(send=messages.append, recv=lambda: "go")
     task = job(bench, folder, whole=whole)
     bench.sides.run_ours(task, channel)
-    assert sent[0] == "ready"
-    assert [type(update) for update in sent[1:]] == [bench.sides.Update] * 2
-    for update in sent[1:]:
+    assert messages[0] == "ready"
+    assert [type(update) for update in messages[1:]] == [bench.sides.Update] * 2
+    for update in messages[1:]:
         assert update.seconds > 0
         assert update.update_cpu_seconds > 0
         assert (update.sampling_cpu_seconds > 0) == whole
         assert update.tokens == sum(len(rollout.ids) for rollout in task.batch())
         assert update.grad_norm > 0
         assert update.peak_bytes >= update.resident_bytes > 0
-    told = bench.main.facts(task, "tiny", {"ours": sent[1:], "trl": sent[1:]})
-    assert told["agree"]
-    assert told["ratios"]["seconds"]["ratio"] == told["ratios"]["peak_bytes"]["ratio"] == 1
-    table = bench.main.table(json.loads(json.dumps(told)))
+    facts = bench.main.facts(task, "tiny", {"ours": messages[1:], "trl": messages[1:]})
+    assert facts["agree"]
+    assert facts["ratios"]["seconds"]["ratio"] == facts["ratios"]["peak_bytes"]["ratio"] == 1
+    table = bench.main.table(json.loads(json.dumps(facts)))
     assert "ours/TRL" in table
     assert ("scoring and update" in table) == whole
-    assert bench.main.missed(told) == (["cpu_seconds", "peak_bytes"] if whole else ["seconds"])
+    assert bench.main.missed(facts) == (["cpu_seconds", "peak_bytes"] if whole else ["seconds"])
 
 
 def test_a_whole_step_samples_whole_answers(bench: SimpleNamespace, folder: Path) -> None:
@@ -95,10 +95,10 @@ def test_a_whole_step_samples_whole_answers(bench: SimpleNamespace, folder: Path
     task = job(bench, folder, whole=True)
     bench.sides.endless(policy)
     asked = bench.sides.prompts(task, policy.tokenizer)
-    found = bench.sides.sampled(policy, asked, 2)
-    assert [r._replace(ids=()) for r in found] == [r._replace(ids=()) for r in task.batch()]
-    assert [len(r.ids) for r in found] == [60] * 4
-    prompts = [r.ids[:-16] for r in found]
+    rows = bench.sides.sampled(policy, asked, 2)
+    assert [r._replace(ids=()) for r in rows] == [r._replace(ids=()) for r in task.batch()]
+    assert [len(r.ids) for r in rows] == [60] * 4
+    prompts = [r.ids[:-16] for r in rows]
     assert prompts[0] == prompts[1] != prompts[2] == prompts[3]
 
 
@@ -126,17 +126,17 @@ def test_the_bench_on_a_tiny_model_prints_json(tmp_path: Path, whole: bool) -> N
     flags += "--whole" if whole else "--epochs 2"
     command = [sys.executable, str(BENCH / "grpo_vs_trl.py"), *flags.split(), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    told = json.loads(done.stdout)
-    assert told["agree"]
-    assert told["versions"].keys() == {"python", "torch", "transformers", "trl", "accelerate"}
+    facts = json.loads(done.stdout)
+    assert facts["agree"]
+    assert facts["versions"].keys() == {"python", "torch", "transformers", "trl", "accelerate"}
     for side in ("ours", "trl"):
-        assert len(told["sides"][side]) == 2
-        assert all(update["peak_bytes"] > 50e6 for update in told["sides"][side])
-        assert all((update["sampling_cpu_seconds"] > 0) == whole for update in told["sides"][side])
-    assert told["ratios"]["seconds"]["least"] <= told["ratios"]["seconds"]["most"]
+        assert len(facts["sides"][side]) == 2
+        assert all(update["peak_bytes"] > 50e6 for update in facts["sides"][side])
+        assert all((update["sampling_cpu_seconds"] > 0) == whole for update in facts["sides"][side])
+    assert facts["ratios"]["seconds"]["least"] <= facts["ratios"]["seconds"]["most"]
     if whole:
-        assert told["wanted"] == {"seconds": None, "cpu_seconds": 0.65, "peak_bytes": 0.8}
+        assert facts["wanted"] == {"seconds": None, "cpu_seconds": 0.65, "peak_bytes": 0.8}
         return
-    losses = [told["sides"][side][0]["loss"] for side in ("ours", "trl")]
+    losses = [facts["sides"][side][0]["loss"] for side in ("ours", "trl")]
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
-    assert told["wanted"] == {"seconds": 0.8, "cpu_seconds": None, "peak_bytes": 1.0}
+    assert facts["wanted"] == {"seconds": 0.8, "cpu_seconds": None, "peak_bytes": 1.0}

@@ -154,14 +154,14 @@ class TestAStep:
 
     def test_what_is_shown_follows_the_memory(self, parts: Parts) -> None:
         parts.loop.run()
-        told = [(t.interface, t.cue_ids) for g in parts.events.groups for t in g.trajectories]
-        assert told == [
+        actual = [(t.interface, t.cue_ids) for g in parts.events.groups for t in g.trajectories]
+        assert actual == [
             (f"remark:({step} so far)", ("time",) if place else ())
             for step in range(3)
             for _ in range(GROUPS)
             for place in range(SIZE)
         ]
-        for one in (t for found in parts.events.groups for t in found.trajectories):
+        for one in (t for one_group in parts.events.groups for t in one_group.trajectories):
             remark = one.interface.partition(":")[2]
             assert all(s.shown == f"{s.observation} {remark}" for s in one.steps)
 
@@ -180,39 +180,39 @@ class TestAStep:
         assert parts.loop.state.usage["outcomes"].calls == 3 * GROUPS
 
     def test_an_episode_that_is_lost_is_guided_again(self) -> None:
-        found = Parts(EnvPool(Flaky(broken=2)), max_steps=1)
-        found.loop.run()
-        asked = [id for batch in found.coach.asked for id in batch]
+        setup = Parts(EnvPool(Flaky(broken=2)), max_steps=1)
+        setup.loop.run()
+        asked = [id for batch in setup.coach.asked for id in batch]
         assert len(asked) > GROUPS * SIZE
-        assert all(t.interface for group in found.events.groups for t in group.trajectories)
+        assert all(t.interface for group in setup.events.groups for t in group.trajectories)
 
 
 def test_steps_that_only_study_study(envs: EnvPool) -> None:
-    found = Parts(envs, study_only_steps=2)
-    found.loop.run()
-    assert found.events.calls == ["groups", "notes", "step"] * 2 + [
+    setup = Parts(envs, study_only_steps=2)
+    setup.loop.run()
+    assert setup.events.calls == ["groups", "notes", "step"] * 2 + [
         *("groups", "notes", "credit", "step")
     ]
-    assert (found.learner.version, found.memory.told, len(found.learner.notes)) == (1, 3, 1)
-    assert found.events.groups[-1].trajectories[0].interface == "remark:(2 so far)"
+    assert (setup.learner.version, setup.memory.told, len(setup.learner.notes)) == (1, 3, 1)
+    assert setup.events.groups[-1].trajectories[0].interface == "remark:(2 so far)"
 
 
 def test_evaluations_are_shown_what_the_env_shows(envs: EnvPool) -> None:
-    watching, found = Watching(), Parts(envs, evaluate_every_steps=1)
-    found.loop.evaluate = lambda: evaluate(watching, VAL[:2], envs)
-    found.loop.run()
+    watching, setup = Watching(), Parts(envs, evaluate_every_steps=1)
+    setup.loop.evaluate = lambda: evaluate(watching, VAL[:2], envs)
+    setup.loop.run()
     assert len(watching.views) == 4 * sum(len(task.solution) for task in VAL[:2])
     assert not [view for view in watching.views if "so far" in view.observation or view.cues]
-    assert all("so far" in view.observation for view in found.agent.views)
-    asked = [id for batch in found.coach.asked for id in batch]
+    assert all("so far" in view.observation for view in setup.agent.views)
+    asked = [id for batch in setup.coach.asked for id in batch]
     assert len(asked) == 3 * GROUPS * SIZE
 
 
 def test_an_episode_keeps_its_guidance_while_others_are_learned_from(envs: EnvPool) -> None:
     envs.max_envs = 5  # so that episodes are under way when a step ends
-    found = Parts(envs, rollout="async", max_staleness=2, max_steps=6)
-    found.loop.run()
-    episodes = [t for group in found.events.groups for t in group.trajectories]
+    setup = Parts(envs, rollout="async", max_staleness=2, max_steps=6)
+    setup.loop.run()
+    episodes = [t for group in setup.events.groups for t in group.trajectories]
     assert len({t.interface for t in episodes}) > 3
     for one in episodes:
         remark = one.interface.partition(":")[2]
@@ -246,19 +246,19 @@ class TestNothing:
             assert one.events.calls == ["groups", "credit", "step"] * 3
             assert one.curriculum.noted == []
             assert one.loop.state_dict().keys() == {"state", "session", "flying"}
-            named = [k for k in one.events.metrics[-1] if k.startswith(("notes", "memory"))]
-            assert not named
+            names = [k for k in one.events.metrics[-1] if k.startswith(("notes", "memory"))]
+            assert not names
             assert not {"guide_s", "study_s"} & one.events.metrics[-1].keys()
         assert bare.agent.views == empty.agent.views
         assert bare.events.groups == empty.events.groups
         assert {t.interface for g in bare.events.groups for t in g.trajectories} == {""}
 
     def test_a_memory_alone_counts_steps(self, envs: EnvPool) -> None:
-        found = Parts(envs, guided=False)
-        found.loop.guiding = Guiding(memories={"tally": found.memory})
-        found.loop.run()
-        assert found.memory.told == 3
-        assert found.curriculum.noted == []
+        setup = Parts(envs, guided=False)
+        setup.loop.guiding = Guiding(memories={"tally": setup.memory})
+        setup.loop.run()
+        assert setup.memory.told == 3
+        assert setup.curriculum.noted == []
 
 
 class TestState:
@@ -297,17 +297,17 @@ class TestState:
     def test_a_damaged_state_is_refused_and_changes_nothing(
         self, envs: EnvPool, damaged: str
     ) -> None:
-        found = Parts(envs)
-        found.loop.step()
-        saved = json.loads(json.dumps(found.loop.state_dict()))
-        found.loop.step()
-        before = json.dumps(found.loop.state_dict())
+        setup = Parts(envs)
+        setup.loop.step()
+        saved = json.loads(json.dumps(setup.loop.state_dict()))
+        setup.loop.step()
+        before = json.dumps(setup.loop.state_dict())
         where = saved["session"] if damaged == "ledger" else saved
         where[damaged] = {"step": "x"}
         with pytest.raises(ConfigError):
-            found.loop.load_state_dict(saved)
-        assert json.dumps(found.loop.state_dict()) == before
-        found.loop.run()
+            setup.loop.load_state_dict(saved)
+        assert json.dumps(setup.loop.state_dict()) == before
+        setup.loop.run()
 
 
 class Bad:

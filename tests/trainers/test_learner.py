@@ -40,9 +40,11 @@ def collect(policy: TinyPolicy, envs: EnvPool, *, groups: int, size: int, seed: 
         Ticket(f"{g}/{k}", task, str(g), k) for g, task in enumerate(tasks) for k in range(size)
     ]
     agent = ChoiceAgent(policy, BENCHMARK.choices)
-    found = rollout(tickets, agent, envs, policy_version=policy.version, seed=seed).trajectories
+    trajectories = rollout(
+        tickets, agent, envs, policy_version=policy.version, seed=seed
+    ).trajectories
     return [
-        Group(str(g), task, size, tuple(t for t in found[g * size : (g + 1) * size] if t))
+        Group(str(g), task, size, tuple(t for t in trajectories[g * size : (g + 1) * size] if t))
         for g, task in enumerate(tasks)
     ]
 

@@ -83,9 +83,9 @@ def test_states(texts: list[str], threshold: float, measure: Measure, expected: 
 
 def test_the_first_of_a_state_leads_and_the_first_leader_wins() -> None:
     # Each is 0.8 alike to the one before, and 0.6 to the one before that.
-    found = group_states(["aaaaa", "aaaab", "aaabb"], threshold=0.7)
-    assert found.numbers == [0, 0, 1]
-    assert found.merged == [Merge("aaaaa", "aaaab")]
+    grouping = group_states(["aaaaa", "aaaab", "aaabb"], threshold=0.7)
+    assert grouping.numbers == [0, 0, 1]
+    assert grouping.merged == [Merge("aaaaa", "aaaab")]
     assert group_states(["aaaab", "aaabb", "aaaaa"], threshold=0.7).numbers == [0, 0, 0]
 
 

@@ -52,9 +52,9 @@ class OnePress(ToyEnv):
 
 
 def tasks() -> list[Task]:
-    made = [BENCHMARK._task((colour,), f"toy/{colour}") for colour in COLOURS]
+    originals = [BENCHMARK._task((colour,), f"toy/{colour}") for colour in COLOURS]
     side = {"split": Split.TRAIN, "scenario": BENCHMARK.tasks(Split.TRAIN)[0].scenario}
-    return [task.model_copy(update=side) for task in made]
+    return [task.model_copy(update=side) for task in originals]
 
 
 def any_press(agent: ChatAgent, envs: EnvPool) -> Demonstrations:
@@ -75,9 +75,9 @@ def play(agent: ChatAgent, envs: EnvPool, version: int, name: str, *, size: int 
         for g, task in enumerate(tasks())
         for k in range(size)
     ]
-    found = rollout(tickets, agent, envs, policy_version=version).trajectories
+    trajectories = rollout(tickets, agent, envs, policy_version=version).trajectories
     return [
-        Group(str(g), task, size, tuple(t for t in found[g * size : (g + 1) * size] if t))
+        Group(str(g), task, size, tuple(t for t in trajectories[g * size : (g + 1) * size] if t))
         for g, task in enumerate(tasks())
     ]
 
@@ -112,18 +112,20 @@ def test_a_model_that_was_told_more_learns_without_it(tmp_path: Path, envs: EnvP
         Cue("What do you do next?", "turn", "c"),
     ]
     wanted = [TrainingEpisode(tasks()[0], seed, cues=tuple(cues)) for seed in range(4)]
-    found = [one.record for one in Runner(envs).run(wanted, agent) if isinstance(one, Finished)]
-    told = Group("g", tasks()[0], 4, tuple(found))
+    trajectories = [
+        one.record for one in Runner(envs).run(wanted, agent) if isinstance(one, Finished)
+    ]
+    group = Group("g", tasks()[0], 4, tuple(trajectories))
     with pytest.raises(ConfigError, match="Cues were stripped from 4 of 4 samples"):
-        GRPO(policy, GRPOConfig(outcome="score")).update([told])  # type: ignore[arg-type]
+        GRPO(policy, GRPOConfig(outcome="score")).update([group])  # type: ignore[arg-type]
     assert policy.version == 0
     config = GRPOConfig(old_logprobs="recomputed", epochs=1, outcome="score")
-    metrics = GRPO(policy, config).update([told], [[1.0, -1.0, 0.5, -0.5]])  # type: ignore[arg-type]
+    metrics = GRPO(policy, config).update([group], [[1.0, -1.0, 0.5, -0.5]])  # type: ignore[arg-type]
     assert metrics["samples"] == 4  # each dialogue is still one segment
-    assert metrics["decisions"] == sum(len(t.steps) for t in found) > 20
+    assert metrics["decisions"] == sum(len(t.steps) for t in trajectories) > 20
     assert (metrics["importance"], metrics["sampler_kl"], metrics["clip_fraction"]) == (1.0, 0, 0)
     n_tokens = 0
-    for one in found:
+    for one in trajectories:
         last = one.steps[-1].decision
         assert isinstance(last, TokenDecision)
         assert last.trained_prompt_ids is not None

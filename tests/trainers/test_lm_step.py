@@ -36,7 +36,7 @@ def test_before_reads_everything_and_now_what_is_needed(bench: Any, tmp_path: Pa
     for whole, policy in ((way[1], one) for way, one in bench.policies(str(tmp_path)).items()):
         seen: list[int] = []
         policy.model.model.register_forward_pre_hook(
-            lambda _, args, given, seen=seen: seen.append(given["input_ids"].numel()),
+            lambda _, args, kwargs, seen=seen: seen.append(kwargs["input_ids"].numel()),
             with_kwargs=True,
         )
         step = bench.measure(policy, bench.Way("float32", 1, whole=whole))
@@ -72,7 +72,7 @@ def test_the_table(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_other_weights_fail(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(bench.MOST_APART, "weights", 0.0)
+    monkeypatch.setitem(bench.MAX_APART, "weights", 0.0)
     assert bench.main(["--shape", "tiny", "--repeats", "1"]) == 1
 
 
@@ -80,11 +80,11 @@ def test_bounds_are_of_medians(bench: Any, capsys: pytest.CaptureFixture[str]) -
     def steps(*seconds: float) -> list[Any]:
         return [bench.Measured(one / 2, one / 2, 100, []) for one in seconds]
 
-    found = dict.fromkeys(bench.WAYS, steps(1.0, 1.0, 1.0))
-    found |= {"before, fp32": steps(10.0, 10.0, 20.0), "now, fp32": steps(4.4, 9.9, 4.6)}
-    assert bench.report(found) == ["now, fp32"]
+    timings = dict.fromkeys(bench.WAYS, steps(1.0, 1.0, 1.0))
+    timings |= {"before, fp32": steps(10.0, 10.0, 20.0), "now, fp32": steps(4.4, 9.9, 4.6)}
+    assert bench.report(timings) == ["now, fp32"]
     assert "| 2.3 s | 2.3 s | 4.6 s | 0.46 (0.23 to 0.99) | 0.45 |" in capsys.readouterr().out
-    assert bench.report(found | {"now, fp32": steps(4.4, 9.9, 4.4)}) == []
+    assert bench.report(timings | {"now, fp32": steps(4.4, 9.9, 4.4)}) == []
 
 
 def test_a_model_that_is_not_there_is_replaced_by_random_weights_of_its_shape(
@@ -94,6 +94,6 @@ def test_a_model_that_is_not_there_is_replaced_by_random_weights_of_its_shape(
     for name, way in bench.WAYS.items():
         monkeypatch.setitem(bench.WAYS, name, way._replace(bound=None))
     assert bench.main(["--model", "smollm2", "--repeats", "1"]) == 0
-    said = capsys.readouterr().err
-    assert "coevo model fetch smollm2" in said
-    assert "Random weights of SmolLM2's shape are measured." in said
+    output = capsys.readouterr().err
+    assert "coevo model fetch smollm2" in output
+    assert "Random weights of SmolLM2's shape are measured." in output

@@ -354,21 +354,21 @@ def test_a_step_whose_tickets_another_client_takes_ends_without_them(
     envs: EnvPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = make_loop(envs, max_steps=2, evaluate_every_steps=0, evolve_every_steps=0)
-    count, taken = CurriculumSession.n_ready.fget, list[Ticket]()
+    count, tickets = CurriculumSession.n_ready.fget, list[Ticket]()
     assert count is not None
 
     def n_ready(session: CurriculumSession) -> int:
         """Between the loop's count and its first take, the other client takes everything."""
         n = count(session)
-        if not taken:
-            found = [session.take() for _ in range(n)]
-            taken.extend(ticket for ticket in found if isinstance(ticket, Ticket))
+        if not tickets:
+            replies = [session.take() for _ in range(n)]
+            tickets.extend(ticket for ticket in replies if isinstance(ticket, Ticket))
         return int(n)
 
     monkeypatch.setattr(CurriculumSession, "n_ready", property(n_ready))
     loop.step()
     assert loop.state.episodes == 0
-    for ticket in taken:
+    for ticket in tickets:
         loop.session.report(ticket.id, trajectory(ticket.task, 1.0))
     loop.step()
     assert loop.state.episodes == 6

@@ -152,14 +152,14 @@ def test_stopped_in_mid_flight_it_flies_again_and_ends_the_same(envs: EnvPool) -
     straight.actions = {"step_4": ends(evolver, whole)}
     whole.run()
 
-    first, second, held = During(stop_after=3), During(), Held()
-    stopped = past_its_first_step(make(envs, held, Remembers(), first))
+    first, second, first_evolver = During(stop_after=3), During(), Held()
+    stopped = past_its_first_step(make(envs, first_evolver, Remembers(), first))
     stopped.run()
-    assert held.begun.wait(WAIT_S)
+    assert first_evolver.begun.wait(WAIT_S)
     assert first.calls[-1] == "step 3"
     state = json.loads(json.dumps(stopped.state_dict()))
     assert state["flying"]
-    held.may_end.set()
+    first_evolver.may_end.set()
     stopped.session.call_off_round()
     assert not stopped.session.curriculum.results  # type: ignore[attr-defined]
 

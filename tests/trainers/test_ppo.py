@@ -68,10 +68,10 @@ class Valued(FakeLanguageModel):
         return logps, mask, values
 
     def frozen_copy(self) -> Valued:
-        found = Valued()
-        found.load_state_dict(self.state_dict())
-        found.table.requires_grad_(False)
-        return found
+        copy = Valued()
+        copy.load_state_dict(self.state_dict())
+        copy.table.requires_grad_(False)
+        return copy
 
 
 def learner(seed: int = 0, **settings: Any) -> PPO:
@@ -81,18 +81,18 @@ def learner(seed: int = 0, **settings: Any) -> PPO:
 class TestEstimates:
     def test_what_was_not_decided_is_earned_by_the_decision_before(self) -> None:
         settings = {"gamma": 1.0, "lam": 1.0}
-        found = turn_estimate([0.5, 0.25, 1.0, 2.0], [0, 1, 0, 2], [0.1, 0.2, 0.9], **settings)
+        estimate = turn_estimate([0.5, 0.25, 1.0, 2.0], [0, 1, 0, 2], [0.1, 0.2, 0.9], **settings)
         # The first step's reward is nobody's; the third's is the second's.
-        assert found.advantage == pytest.approx([0.0, 1.25 + 2.0 - 0.1, 0.0, 2.0 - 0.2])
-        assert found.targets == pytest.approx([3.25, 2.0, 0.0])
-        assert found.valued == [True, True, False]
+        assert estimate.advantage == pytest.approx([0.0, 1.25 + 2.0 - 0.1, 0.0, 2.0 - 0.2])
+        assert estimate.targets == pytest.approx([3.25, 2.0, 0.0])
+        assert estimate.valued == [True, True, False]
 
     def test_token_level(self) -> None:
         settings = {"gamma": 0.5, "lam": 1.0}
-        found = token_estimate([0.0, 1.0], [2, 1], [0.0, 0.0, 0.0], **settings)
-        assert found.advantage == [[0.25, 0.5], [1.0]]
-        assert found.targets == [0.25, 0.5, 1.0]
-        assert all(found.valued)
+        estimate = token_estimate([0.0, 1.0], [2, 1], [0.0, 0.0, 0.0], **settings)
+        assert estimate.advantage == [[0.25, 0.5], [1.0]]
+        assert estimate.targets == [0.25, 0.5, 1.0]
+        assert all(estimate.valued)
 
     def test_lambda_trusts_values_or_what_was_earned(self) -> None:
         values, rewards, lengths = [0.5, 0.75], [0.0, 1.0], [1, 1]
@@ -131,8 +131,8 @@ class TestUpdate:
     def test_untrained_values_leave_the_outcome_to_learn_from(self) -> None:
         one = learner(lam=1.0)
         groups = batch(FakeLanguageModel(), fresh=True)
-        for found, of in zip(one.advantages(groups), groups, strict=True):
-            for values, t in zip(found, of.trajectories, strict=True):
+        for rows, of in zip(one.advantages(groups), groups, strict=True):
+            for values, t in zip(rows, of.trajectories, strict=True):
                 assert values == [float(t.success)] * len(t.steps)
 
     @pytest.mark.parametrize("level", ["turn", "token"])
@@ -241,9 +241,9 @@ class TestUpdate:
             strict=True,
         ):
             assert torch.equal(a, b)
-        kept = learner(seed=3)
-        kept.load_state_dict(straight.state_dict(reference=False))
-        assert kept.updates == 2
+        without_reference = learner(seed=3)
+        without_reference.load_state_dict(straight.state_dict(reference=False))
+        assert without_reference.updates == 2
 
 
 class TestHeads:
@@ -267,10 +267,10 @@ class TestHeads:
         with torch.no_grad():
             head.bias.fill_(0.25)
             logps, mask = policy.logprobs(decisions)
-            found = policy.logprobs_and_values(decisions, head)
-        assert torch.equal(found[0], logps)
-        assert torch.equal(found[1], mask)
-        assert found[2].tolist() == [[0.25]] * len(decisions)
+            outputs = policy.logprobs_and_values(decisions, head)
+        assert torch.equal(outputs[0], logps)
+        assert torch.equal(outputs[1], mask)
+        assert outputs[2].tolist() == [[0.25]] * len(decisions)
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4])
@@ -311,9 +311,11 @@ def collect(
         Ticket(f"{g}/{k}", task, str(g), k) for g, task in enumerate(tasks) for k in range(size)
     ]
     agent = ChoiceAgent(policy, BENCHMARK.choices)
-    found = rollout(tickets, agent, envs, policy_version=policy.version, seed=seed).trajectories
+    trajectories = rollout(
+        tickets, agent, envs, policy_version=policy.version, seed=seed
+    ).trajectories
     return [
-        Group(str(g), task, size, tuple(t for t in found[g * size : (g + 1) * size] if t))
+        Group(str(g), task, size, tuple(t for t in trajectories[g * size : (g + 1) * size] if t))
         for g, task in enumerate(tasks)
     ]
 
@@ -340,8 +342,8 @@ def test_it_learns_and_its_values_foretell(seed: int, envs: EnvPool) -> None:
     one, success, explained = PPO(policy, seed=seed), [], []
     for _ in range(40):
         rng = np.random.default_rng([seed, policy.version])
-        drawn = [TRAIN[int(i)] for i in rng.integers(len(TRAIN), size=12)]
-        tasks = [*drawn[:8], *map(without_a_button, drawn[8:])]
+        originals = [TRAIN[int(i)] for i in rng.integers(len(TRAIN), size=12)]
+        tasks = [*originals[:8], *map(without_a_button, originals[8:])]
         groups = collect(policy, envs, tasks, size=8, seed=seed)
         solved = [t.success for g in groups[:8] for t in g.trajectories]
         success.append(sum(solved) / len(solved))

@@ -24,7 +24,7 @@ from coevo_gym.trainers.demonstrations import demonstrate  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO  # noqa: E402
 from coevo_gym.trainers.learners import make_learner  # noqa: E402
 from coevo_gym.trainers.ppo import PPO  # noqa: E402
-from coevo_gym.trainers.rest import ReST, kept  # noqa: E402
+from coevo_gym.trainers.rest import ReST, select_above  # noqa: E402
 from coevo_gym.trainers.settings import (  # noqa: E402
     GRPOConfig,
     ImitationConfig,
@@ -52,13 +52,13 @@ def table(one: ReST) -> torch.Tensor:
 
 
 def scored(score: float) -> Group:
-    (found,) = batch(FakeLanguageModel(), groups=1, size=2)
-    trajectories = (dataclasses.replace(t, score=score) for t in found.trajectories)
-    return dataclasses.replace(found, trajectories=tuple(trajectories))
+    (original,) = batch(FakeLanguageModel(), groups=1, size=2)
+    trajectories = (dataclasses.replace(t, score=score) for t in original.trajectories)
+    return dataclasses.replace(original, trajectories=tuple(trajectories))
 
 
 def test_a_threshold_is_exceeded() -> None:
-    assert kept([0.0, 0.5, 0.51, 1.0], 0.5) == [2, 3]
+    assert select_above([0.0, 0.5, 0.51, 1.0], 0.5) == [2, 3]
 
 
 class TestGrow:
@@ -95,16 +95,16 @@ class TestGrow:
         assert one.update([])["success"] == 0.0
 
     def test_an_improve_begins_at_the_start_or_goes_on(self) -> None:
-        found = {}
+        tables = {}
         for start in ("start", "last"):
             for thresholds in ((0.0, 0.5), (0.5,)):
                 one = learner(grow_steps=1, thresholds=thresholds, improve_from=start)
                 one.update([scored(0.3), scored(1.0)])
-                found[start, len(thresholds)] = table(one)
-        assert not torch.allclose(found["start", 2], found["last", 2])
-        assert not torch.allclose(found["last", 2], found["last", 1])
+                tables[start, len(thresholds)] = table(one)
+        assert not torch.allclose(tables["start", 2], tables["last", 2])
+        assert not torch.allclose(tables["last", 2], tables["last", 1])
         # The last threshold alone makes the policy; only the order of its batches is drawn anew.
-        torch.testing.assert_close(found["start", 2], found["start", 1])
+        torch.testing.assert_close(tables["start", 2], tables["start", 1])
 
     def test_a_group_teaches_if_something_of_it_is_imitated(self) -> None:
         assert learner().advantages([scored(0.0), scored(0.3)]) == [[0.0, 0.0], [1.0, 1.0]]
@@ -141,8 +141,8 @@ class TestSettings:
         )
         assert self.READ.validate_python(PPOConfig()) == PPOConfig()
         assert self.READ.validate_python({"kind": "ppo", "level": "token"}).level == "token"
-        found = self.READ.validate_python({"kind": "rest", "imitation": {"lr": 0.5}})
-        assert (found.imitation.lr, found.imitation.max_epochs) == (0.5, 20)
+        settings = self.READ.validate_python({"kind": "rest", "imitation": {"lr": 0.5}})
+        assert (settings.imitation.lr, settings.imitation.max_epochs) == (0.5, 20)
 
     @pytest.mark.parametrize(
         ("section", "message"),

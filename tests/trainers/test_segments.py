@@ -21,7 +21,7 @@ def ids(low: int, high: int) -> st.SearchStrategy[tuple[int, ...]]:
 @st.composite
 def episodes(draw: st.DrawFn) -> list[TokenDecision]:
     """Decisions whose prompts go on, are cut, are changed or are made anew."""
-    found: list[TokenDecision] = []
+    decisions: list[TokenDecision] = []
     so_far: tuple[int, ...] = draw(ids(1, 3))
     for _ in range(draw(st.integers(0, 6))):
         kind = draw(st.sampled_from(["goes on", "at once", "cut", "anew"]))
@@ -32,11 +32,11 @@ def episodes(draw: st.DrawFn) -> list[TokenDecision]:
             "anew": draw(ids(1, 4)),
         }[kind]
         sampled = draw(ids(0, 4))
-        logprobs = tuple(-0.1 * (len(found) + i) for i in range(len(sampled)))
+        logprobs = tuple(-0.1 * (len(decisions) + i) for i in range(len(sampled)))
         temperature = draw(st.sampled_from([1.0, 1.0, 0.5]))
-        found.append(TokenDecision(prompt, sampled, logprobs, temperature))
+        decisions.append(TokenDecision(prompt, sampled, logprobs, temperature))
         so_far = prompt + sampled
-    return found
+    return decisions
 
 
 def positions(sample: Segment) -> list[tuple[tuple[int, ...], int]]:
@@ -45,11 +45,11 @@ def positions(sample: Segment) -> list[tuple[tuple[int, ...], int]]:
 
 @given(episodes())
 def test_sampled_ids_in_order_are_those_of_the_decisions(decisions: list[TokenDecision]) -> None:
-    found = segments(decisions)
-    assert [i for s in found for _, i in positions(s)] == [i for d in decisions for i in d.ids]
-    assert [v for s in found for v in s.logprobs] == [v for d in decisions for v in d.logprobs]
+    pieces = segments(decisions)
+    assert [i for s in pieces for _, i in positions(s)] == [i for d in decisions for i in d.ids]
+    assert [v for s in pieces for v in s.logprobs] == [v for d in decisions for v in d.logprobs]
     drawn_at = [d.temperature for d in decisions for _ in d.ids]
-    assert [s.temperature for s in found for _ in s.logprobs] == drawn_at
+    assert [s.temperature for s in pieces for _ in s.logprobs] == drawn_at
 
 
 @given(episodes())
@@ -61,8 +61,8 @@ def test_each_token_keeps_its_context(decisions: list[TokenDecision]) -> None:
 
 @given(episodes())
 def test_no_two_neighbours_could_be_one(decisions: list[TokenDecision]) -> None:
-    found = segments(decisions)
-    for first, second in pairwise(found):
+    pieces = segments(decisions)
+    for first, second in pairwise(pieces):
         prompt = second.ids[: second.sampled.index(True)]
         assert prompt[: len(first.ids)] != first.ids or first.temperature != second.temperature
 
@@ -70,18 +70,18 @@ def test_no_two_neighbours_could_be_one(decisions: list[TokenDecision]) -> None:
 def test_a_dialogue_is_one_segment_with_its_observations_masked() -> None:
     first = TokenDecision((5, 6), (7, 8), (-0.1, -0.2))
     second = TokenDecision((5, 6, 7, 8, 9, 9), (4,), (-0.3,))
-    (found,) = segments([first, second])
-    assert found.ids == (5, 6, 7, 8, 9, 9, 4)
-    assert found.sampled == (False, False, True, True, False, False, True)
-    assert found.logprobs == (-0.1, -0.2, -0.3)
+    (segment,) = segments([first, second])
+    assert segment.ids == (5, 6, 7, 8, 9, 9, 4)
+    assert segment.sampled == (False, False, True, True, False, False, True)
+    assert segment.logprobs == (-0.1, -0.2, -0.3)
 
 
 def test_a_prompt_that_was_tokenised_anew_is_another_segment_not_other_ids() -> None:
     first = TokenDecision((5, 6), (7, 8), (-0.1, -0.2))
     second = TokenDecision((5, 6, 78, 9), (4,), (-0.3,))  # 78 reads like 7, 8
-    found = segments([first, second])
-    assert [s.ids for s in found] == [(5, 6, 7, 8), (5, 6, 78, 9, 4)]
-    assert [s.sampled for s in found] == [(False, False, True, True), (False,) * 4 + (True,)]
+    pieces = segments([first, second])
+    assert [s.ids for s in pieces] == [(5, 6, 7, 8), (5, 6, 78, 9, 4)]
+    assert [s.sampled for s in pieces] == [(False, False, True, True), (False,) * 4 + (True,)]
 
 
 def test_ids_that_are_not_those_sampled_are_refused() -> None:
@@ -101,9 +101,9 @@ def test_a_first_token_without_context_is_refused() -> None:
 def test_choices_stay_as_they_are() -> None:
     choice = ChoiceDecision(View("", ""), ("a", "b"), 1, -0.7)
     tokens = TokenDecision((1,), (2, 3), (-0.1, -0.2))
-    found = samples([choice, choice, tokens])
-    assert found[:2] == (choice, choice)
-    assert found[2:] == segments([tokens])
-    assert [n_sampled(sample) for sample in found] == [1, 1, 2]
-    assert [n_tokens(sample) for sample in found] == [1, 1, 3]
-    assert [recorded_logprobs(sample) for sample in found] == [(-0.7,), (-0.7,), (-0.1, -0.2)]
+    pieces = samples([choice, choice, tokens])
+    assert pieces[:2] == (choice, choice)
+    assert pieces[2:] == segments([tokens])
+    assert [n_sampled(sample) for sample in pieces] == [1, 1, 2]
+    assert [n_tokens(sample) for sample in pieces] == [1, 1, 3]
+    assert [recorded_logprobs(sample) for sample in pieces] == [(-0.7,), (-0.7,), (-0.1, -0.2)]

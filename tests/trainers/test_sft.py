@@ -93,8 +93,8 @@ class ByteAgent:
             return None
         prompt: tuple[int, ...] = ()
         for turn in view.history:
-            said = turn.decision.ids if turn.decision else tuple(turn.action.encode())
-            prompt += (*turn.observation.encode(), *said)
+            answer = turn.decision.ids if turn.decision else tuple(turn.action.encode())
+            prompt += (*turn.observation.encode(), *answer)
         ids = (*action.encode(), END)
         return TokenDecision((*prompt, *view.observation.encode()), ids, (0.0,) * len(ids))
 
@@ -121,54 +121,60 @@ class TestDemonstrate:
     def test_counts_what_cannot_be_imitated(self, envs: EnvPool) -> None:
         wrong = TRAIN[1].model_copy(update={"solution": ("press red", "done")})
         agent = ChoiceAgent(TinyPolicy(SMALL), OnlyDone().choices)
-        found = demonstrate([TRAIN[0], wrong], envs, OnlyDone(), agent)
-        assert found.skipped == len(TRAIN[0].solution) - 1 + 1
-        assert found.unsolved == 1
-        assert [len(decisions) for decisions in found.decisions] == [1]
+        demonstrations = demonstrate([TRAIN[0], wrong], envs, OnlyDone(), agent)
+        assert demonstrations.skipped == len(TRAIN[0].solution) - 1 + 1
+        assert demonstrations.unsolved == 1
+        assert [len(decisions) for decisions in demonstrations.decisions] == [1]
 
     def test_leaves_out_what_an_engine_lost(self) -> None:
         last = TRAIN[0].solution[-2]
         breaks = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), last))
         spared = next(task for task in TRAIN if last not in task.solution)
         agent = choosing(TinyPolicy(SMALL))
-        found = demonstrate([TRAIN[0], spared, TRAIN[0]], breaks, BENCHMARK, agent)
-        assert len(found.decisions) == 1
-        assert found.unsolved == 2
+        demonstrations = demonstrate([TRAIN[0], spared, TRAIN[0]], breaks, BENCHMARK, agent)
+        assert len(demonstrations.decisions) == 1
+        assert demonstrations.unsolved == 2
         with pytest.raises(EnvBackendError, match="the engine is gone"):
             demonstrate(TRAIN[:1], breaks, BENCHMARK, agent)
 
     def test_imitates_what_the_benchmark_demonstrates(self, envs: EnvPool) -> None:
-        found = demonstrate(TRAIN[:1], envs, Detour(), choosing(TinyPolicy(SMALL)))
-        assert (found.env_steps, found.skipped, found.unsolved) == (5, 1, 0)
-        chosen = [d.choices[d.index] for d in found.decisions[0] if isinstance(d, ChoiceDecision)]
+        demonstrations = demonstrate(TRAIN[:1], envs, Detour(), choosing(TinyPolicy(SMALL)))
+        assert (demonstrations.env_steps, demonstrations.skipped, demonstrations.unsolved) == (
+            5,
+            1,
+            0,
+        )
+        chosen = [
+            d.choices[d.index] for d in demonstrations.decisions[0] if isinstance(d, ChoiceDecision)
+        ]
         assert chosen == list(TRAIN[0].solution)
 
     def test_a_choice_sees_what_it_sees_in_a_rollout(self, envs: EnvPool) -> None:
-        found = demonstrate(TRAIN[:1], envs, BENCHMARK, choosing(TinyPolicy(SMALL)))
-        for number, decision in enumerate(found.decisions[0]):
+        demonstrations = demonstrate(TRAIN[:1], envs, BENCHMARK, choosing(TinyPolicy(SMALL)))
+        for number, decision in enumerate(demonstrations.decisions[0]):
             assert isinstance(decision, ChoiceDecision)
             assert [turn.action for turn in decision.context.history] == list(
                 TRAIN[0].solution[:number]
             )
-        assert found.texts[0] == TRAIN[0].instruction
-        assert len(found.texts) == 2 * len(TRAIN[0].solution)
+        assert demonstrations.texts[0] == TRAIN[0].instruction
+        assert len(demonstrations.texts) == 2 * len(TRAIN[0].solution)
 
     def test_a_prompt_goes_on_from_what_was_demonstrated_before(self, envs: EnvPool) -> None:
-        found = token_demonstrations(envs, 2)
-        for decisions in found.decisions:
+        demonstrations = token_demonstrations(envs, 2)
+        for decisions in demonstrations.decisions:
             tokens = [d for d in decisions if isinstance(d, TokenDecision)]
             assert len(tokens) == 4
             for before, after in itertools.pairwise(tokens):
                 so_far = before.prompt_ids + before.ids
                 assert after.prompt_ids[: len(so_far)] == so_far
-        assert found.texts == []
+        assert demonstrations.texts == []
 
     def test_a_skipped_step_is_still_remembered(self, envs: EnvPool) -> None:
-        found = demonstrate(TRAIN[:1], envs, Detour(), ByteAgent())
-        first = found.decisions[0][0]
+        demonstrations = demonstrate(TRAIN[:1], envs, Detour(), ByteAgent())
+        first = demonstrations.decisions[0][0]
         assert isinstance(first, TokenDecision)
         assert bytes(first.prompt_ids).count(b"press nothing") == 1
-        assert found.skipped == 1
+        assert demonstrations.skipped == 1
 
     def test_refuses_other_splits(self, envs: EnvPool) -> None:
         with pytest.raises(SplitLeakError, match="val task"):
@@ -182,36 +188,43 @@ def episode(task: Task, score: float, *decisions: Decision | None) -> Trajectory
     )
 
 
-def said(number: int) -> TokenDecision:
+def decision_of(number: int) -> TokenDecision:
     return TokenDecision((number,), (number, END), (-0.5, -0.25))
 
 
 class TestAcceptedRollouts:
     def test_takes_scores_above_only(self) -> None:
         scores = (0.0, 0.5, 0.51, 1.0)
-        episodes = tuple(episode(TRAIN[0], s, said(i + 1)) for i, s in enumerate(scores))
+        episodes = tuple(episode(TRAIN[0], s, decision_of(i + 1)) for i, s in enumerate(scores))
         group = Group("g", TRAIN[0], 8, episodes)
-        found = accepted_rollouts([group], above=0.5)
-        assert found.decisions == ((said(3), said(4)),)
-        assert (found.skipped, found.unsolved, found.env_steps) == (0, 2, 0)
+        demonstrations = accepted_rollouts([group], above=0.5)
+        assert demonstrations.decisions == ((decision_of(3), decision_of(4)),)
+        assert (demonstrations.skipped, demonstrations.unsolved, demonstrations.env_steps) == (
+            0,
+            2,
+            0,
+        )
 
     def test_rollouts_of_a_task_stay_together(self) -> None:
         groups = [
-            Group(str(i), task, 1, (episode(task, 1.0, said(i + 1)),))
+            Group(str(i), task, 1, (episode(task, 1.0, decision_of(i + 1)),))
             for i, task in enumerate((TRAIN[0], TRAIN[1], TRAIN[0]))
         ]
-        found = accepted_rollouts(groups, above=0.0)
-        assert found.decisions == ((said(1), said(3)), (said(2),))
+        demonstrations = accepted_rollouts(groups, above=0.0)
+        assert demonstrations.decisions == ((decision_of(1), decision_of(3)), (decision_of(2),))
 
     def test_steps_without_a_decision_teach_nothing(self) -> None:
-        scripted, mixed = episode(TRAIN[0], 1.0, None, None), episode(TRAIN[1], 1.0, None, said(1))
+        scripted, mixed = (
+            episode(TRAIN[0], 1.0, None, None),
+            episode(TRAIN[1], 1.0, None, decision_of(1)),
+        )
         groups = [Group("a", TRAIN[0], 1, (scripted,)), Group("b", TRAIN[1], 1, (mixed,))]
-        found = accepted_rollouts(groups, above=0.8)
-        assert found.decisions == ((said(1),),)
-        assert found.skipped == 3
+        demonstrations = accepted_rollouts(groups, above=0.8)
+        assert demonstrations.decisions == ((decision_of(1),),)
+        assert demonstrations.skipped == 3
 
     def test_refuses_what_is_not_training(self) -> None:
-        group = Group("g", VAL[0], 1, (episode(VAL[0], 1.0, said(1)),))
+        group = Group("g", VAL[0], 1, (episode(VAL[0], 1.0, decision_of(1)),))
         with pytest.raises(SplitLeakError, match="val task"):
             accepted_rollouts([group], above=0.0)
         evaluated = EvalTrajectory(
@@ -227,9 +240,9 @@ class TestImitateChoices:
         policy = TinyPolicy(seed=0)
         demonstrations = demonstrate(TRAIN[:40], envs, BENCHMARK, choosing(policy))
         policy.fit_words(demonstrations.texts)
-        found = imitate(policy, demonstrations, seed=0)
-        assert found.converged
-        assert found.watched[found.best_epoch - 1] < 0.2 * found.watched[0]
+        imitation = imitate(policy, demonstrations, seed=0)
+        assert imitation.converged
+        assert imitation.watched[imitation.best_epoch - 1] < 0.2 * imitation.watched[0]
         learned = evaluate(choosing(policy).greedy(), VAL, envs)
         assert learned.success_rate > 0.8
 
@@ -240,30 +253,30 @@ class TestImitateChoices:
     def test_stops_at_the_most_epochs(self, envs: EnvPool) -> None:
         policy = TinyPolicy(SMALL)
         demonstrations = demonstrate(TRAIN[:4], envs, BENCHMARK, choosing(policy))
-        found = imitate(policy, demonstrations, ImitationConfig(max_epochs=2, holdout=0))
-        assert not found.converged
-        assert found.losses == found.watched
-        assert len(found.losses) == 2
+        imitation = imitate(policy, demonstrations, ImitationConfig(max_epochs=2, holdout=0))
+        assert not imitation.converged
+        assert imitation.losses == imitation.watched
+        assert len(imitation.losses) == 2
         assert policy.version == 1
 
     def test_training_stops_without_the_least_improvement(self, envs: EnvPool) -> None:
         policy = TinyPolicy(SMALL)
         demonstrations = demonstrate(TRAIN[:4], envs, BENCHMARK, choosing(policy))
         wanted = ImitationConfig(min_improvement=0.9, patience_epochs=2)
-        found = imitate(policy, demonstrations, wanted)
-        assert found.converged
-        assert len(found.losses) == 3  # no loss can fall by as much after the first epoch
+        imitation = imitate(policy, demonstrations, wanted)
+        assert imitation.converged
+        assert len(imitation.losses) == 3  # no loss can fall by as much after the first epoch
 
     def test_the_best_weights_are_kept(self, envs: EnvPool) -> None:
         policies = [TinyPolicy(SMALL, seed=1) for _ in range(2)]
         demonstrations = demonstrate(TRAIN[:10], envs, BENCHMARK, choosing(policies[0]))
         # So high a rate reaches a loss of 0 within a dozen epochs, and none is better after that.
         wild = ImitationConfig(lr=1.0, max_epochs=30, patience_epochs=30)
-        found = imitate(policies[0], demonstrations, wild)
-        assert found.best_epoch < len(found.losses)
-        shorter = wild.model_copy(update={"max_epochs": found.best_epoch})
+        imitation = imitate(policies[0], demonstrations, wild)
+        assert imitation.best_epoch < len(imitation.losses)
+        shorter = wild.model_copy(update={"max_epochs": imitation.best_epoch})
         again = imitate(policies[1], demonstrations, shorter)
-        assert again.best_epoch == len(again.losses) == found.best_epoch
+        assert again.best_epoch == len(again.losses) == imitation.best_epoch
         for one, other in zip(*(p.parameters() for p in policies), strict=True):
             torch.testing.assert_close(one, other, atol=0, rtol=0)
 
@@ -281,19 +294,19 @@ class TestImitator:
         return TinyPolicy(SMALL, seed=1)
 
     @pytest.fixture
-    def shown(self, envs: EnvPool) -> Demonstrations:
+    def demonstrations(self, envs: EnvPool) -> Demonstrations:
         return demonstrate(TRAIN[:10], envs, BENCHMARK, choosing(self.policy()))
 
     @pytest.mark.parametrize("config", [WILD, ImitationConfig(max_epochs=4, holdout=0)])
     def test_goes_on_after_any_epoch(
-        self, shown: Demonstrations, config: ImitationConfig, tmp_path: Path
+        self, demonstrations: Demonstrations, config: ImitationConfig, tmp_path: Path
     ) -> None:
         straight = self.policy()
-        expected = imitate(straight, shown, config, seed=3)
+        expected = imitate(straight, demonstrations, config, seed=3)
         assert (expected.best_epoch < len(expected.losses)) is (config is self.WILD)
         for stopped in range(len(expected.losses) + 1):
             policy = self.policy()
-            imitator = Imitator(policy, shown, config, seed=3)
+            imitator = Imitator(policy, demonstrations, config, seed=3)
             for _ in range(stopped):
                 imitator.epoch()
             state = {"policy": policy.state_dict(), "imitator": imitator.state_dict()}
@@ -301,7 +314,9 @@ class TestImitator:
             saved = Checkpoints(tmp_path).at(stopped).state
             policy = TinyPolicy(SMALL, seed=9)
             policy.load_state_dict(saved["policy"])
-            again = Imitator(policy, shown, config, seed=3).load_state_dict(saved["imitator"])
+            again = Imitator(policy, demonstrations, config, seed=3).load_state_dict(
+                saved["imitator"]
+            )
             while not again.over:
                 again.epoch()
             assert again.finish() == expected
@@ -310,18 +325,18 @@ class TestImitator:
 
     @pytest.mark.parametrize("config", [WILD, ImitationConfig(max_epochs=3, batch_decisions=9)])
     def test_goes_on_after_any_step(
-        self, shown: Demonstrations, config: ImitationConfig, tmp_path: Path
+        self, demonstrations: Demonstrations, config: ImitationConfig, tmp_path: Path
     ) -> None:
         straight = self.policy()
-        told: list[ImitationStep] = []
-        whole = Imitator(straight, shown, config, seed=3)
+        steps: list[ImitationStep] = []
+        whole = Imitator(straight, demonstrations, config, seed=3)
         while not whole.over:
-            whole.epoch(told.append)
+            whole.epoch(steps.append)
         expected = whole.finish()
         assert whole.steps_per_epoch > 2
-        for most in range(len(told)):
+        for most in range(len(steps)):
             policy, retold = self.policy(), list[ImitationStep]()
-            imitator = Imitator(policy, shown, config, seed=3)
+            imitator = Imitator(policy, demonstrations, config, seed=3)
 
             def stop(retold: list[ImitationStep] = retold, most: int = most) -> bool:
                 return len(retold) == most
@@ -337,11 +352,13 @@ class TestImitator:
             saved = Checkpoints(tmp_path).at(most).state
             policy = TinyPolicy(SMALL, seed=9)
             policy.load_state_dict(saved["policy"])
-            again = Imitator(policy, shown, config, seed=3).load_state_dict(saved["imitator"])
+            again = Imitator(policy, demonstrations, config, seed=3).load_state_dict(
+                saved["imitator"]
+            )
             while not again.over:
                 again.epoch(retold.append)
             assert again.finish() == expected
-            assert retold == told
+            assert retold == steps
             for one, other in zip(policy.parameters(), straight.parameters(), strict=True):
                 assert torch.equal(one, other)
 
@@ -359,27 +376,27 @@ class TestImitator:
                 logp, mask = super().logprobs(samples)
                 return (logp * torch.nan if len(self.asked) == 2 else logp), mask
 
-        policy, shown = Once(), token_demonstrations(envs, 4)
+        policy, demonstrations = Once(), token_demonstrations(envs, 4)
         config = ImitationConfig(batch_decisions=1, max_epochs=2)
-        first = Imitator(policy, shown, config)
+        first = Imitator(policy, demonstrations, config)
         first.epoch()
-        second = Imitator(policy, shown, config).load_state_dict(first.state_dict())
+        second = Imitator(policy, demonstrations, config).load_state_dict(first.state_dict())
         second.epoch()
         assert second.finish().nonfinite_steps == 1
 
     def test_steps_are_told(self, envs: EnvPool) -> None:
-        told: list[ImitationStep] = []
+        steps: list[ImitationStep] = []
         imitator = Imitator(
             Bigrams(),
             token_demonstrations(envs, 5),
             ImitationConfig(batch_decisions=2, holdout=0),
         )
-        imitator.epoch(told.append)
-        assert [at.step for at in told] == [1, 2, 3]
+        imitator.epoch(steps.append)
+        assert [at.step for at in steps] == [1, 2, 3]
         assert imitator.steps_per_epoch == 3
-        assert 0 < told[0].tokens < told[1].tokens < told[2].tokens
-        assert told[0].loss == pytest.approx(np.log(128))
-        assert told[-1].loss == imitator.losses[0]
+        assert 0 < steps[0].tokens < steps[1].tokens < steps[2].tokens
+        assert steps[0].loss == pytest.approx(np.log(128))
+        assert steps[-1].loss == imitator.losses[0]
 
 
 class TestImitateTokens:
@@ -389,10 +406,10 @@ class TestImitateTokens:
         learn(policy, token_demonstrations(envs, 1), config)
         ((segment,),) = policy.asked
         assert isinstance(segment, Segment)
-        kept = [
+        tokens = [
             token for token, sampled in zip(segment.ids, segment.sampled, strict=True) if sampled
         ]
-        assert bytes(kept).decode().split("\0")[:-1] == list(TRAIN[0].solution)
+        assert bytes(tokens).decode().split("\0")[:-1] == list(TRAIN[0].solution)
         last = len(segment.ids) - 1
         assert segment.sampled[last]
         assert policy.logits.grad is not None
@@ -402,8 +419,8 @@ class TestImitateTokens:
 
     def test_the_loss_is_the_mean_over_sampled_positions(self, envs: EnvPool) -> None:
         config = ImitationConfig(max_epochs=1, holdout=0, batch_tokens=400)
-        found = learn(Bigrams(), token_demonstrations(envs, 3), config)
-        assert found.losses[0] == pytest.approx(np.log(128))
+        imitation = learn(Bigrams(), token_demonstrations(envs, 3), config)
+        assert imitation.losses[0] == pytest.approx(np.log(128))
 
     def test_passes_add_up_to_one_batch(self, envs: EnvPool) -> None:
         policies, longest = list[Bigrams](), list[int]()
@@ -428,16 +445,16 @@ class TestImitateTokens:
         self, envs: EnvPool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Only the fused kernel's are: MKL's, in the others, differ between processors."""
-        made, adam = [], torch.optim.Adam
+        optimizers, adam = [], torch.optim.Adam
 
-        def noted(*args: Any, **settings: Any) -> torch.optim.Adam:
-            made.append(adam(*args, **settings))
-            return made[-1]
+        def make_and_remember(*args: Any, **settings: Any) -> torch.optim.Adam:
+            optimizers.append(adam(*args, **settings))
+            return optimizers[-1]
 
-        monkeypatch.setattr(torch.optim, "Adam", noted)
+        monkeypatch.setattr(torch.optim, "Adam", make_and_remember)
         config = ImitationConfig(max_epochs=2, holdout=0)
         learn(Bigrams(), token_demonstrations(envs, 2), config)
-        assert [one.param_groups[0]["fused"] for one in made] == [True]
+        assert [one.param_groups[0]["fused"] for one in optimizers] == [True]
 
     def test_a_segment_longer_than_a_pass_has_one_of_its_own(self, envs: EnvPool) -> None:
         policies = [Bigrams(), Bigrams()]
@@ -470,10 +487,10 @@ class TestImitateTokens:
                 return (logp * torch.nan if len(self.asked) == 2 else logp), mask
 
         policy = Once()
-        found = learn(policy, token_demonstrations(envs, 4), ImitationConfig(batch_decisions=1))
-        assert found.nonfinite_steps == 1
-        assert np.isfinite(found.losses).all()
-        assert found.losses[-1] < found.losses[0]
+        imitation = learn(policy, token_demonstrations(envs, 4), ImitationConfig(batch_decisions=1))
+        assert imitation.nonfinite_steps == 1
+        assert np.isfinite(imitation.losses).all()
+        assert imitation.losses[-1] < imitation.losses[0]
         assert torch.isfinite(policy.logits).all()
 
     def test_accepted_rollouts_are_learned(self) -> None:

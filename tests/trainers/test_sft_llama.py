@@ -60,14 +60,14 @@ def test_learns_the_references_and_plays_them(agent: ChatAgent, envs: EnvPool) -
     assert isinstance(policy, TransformersPolicy)
     assert not any(t.success for t in play(agent.greedy(), TASKS, envs))
     demonstrations = demonstrate(TASKS, envs, BENCHMARK, agent)
-    found = imitate(policy, demonstrations, QUICK)
-    assert found.losses[0] > 1.0 > 0.05 > found.losses[-1]
+    imitation = imitate(policy, demonstrations, QUICK)
+    assert imitation.losses[0] > 1.0 > 0.05 > imitation.losses[-1]
     played = play(agent.greedy(), TASKS, envs)
     assert [t.actions for t in played] == [task.solution for task in TASKS]
     # What it now says itself are the very tokens it was shown, prompts included.
-    said = [[step.decision for step in t.steps if step.decision] for t in played]
-    for shown, own in zip(demonstrations.decisions, said, strict=True):
-        for one, other in zip(samples(shown), samples(own), strict=True):
+    decisions = [[step.decision for step in t.steps if step.decision] for t in played]
+    for expected, own in zip(demonstrations.decisions, decisions, strict=True):
+        for one, other in zip(samples(expected), samples(own), strict=True):
             assert isinstance(one, Segment)
             assert isinstance(other, Segment)
             assert (one.ids, one.sampled) == (other.ids, other.sampled)
@@ -81,11 +81,11 @@ def test_goes_on_after_any_epoch(tmp_path: Path, envs: EnvPool) -> None:
 
     config = ImitationConfig(lr=1e-2, batch_decisions=2, max_epochs=5, holdout=0.3)
     straight = new_policy()
-    shown = demonstrate(TASKS, envs, BENCHMARK, ChatAgent(straight, PROMPT))
-    expected = imitate(straight, shown, config, seed=1)
+    demonstrations = demonstrate(TASKS, envs, BENCHMARK, ChatAgent(straight, PROMPT))
+    expected = imitate(straight, demonstrations, config, seed=1)
     for stopped in range(1, len(expected.losses)):
         policy = new_policy()
-        imitator = Imitator(policy, shown, config, seed=1)
+        imitator = Imitator(policy, demonstrations, config, seed=1)
         for _ in range(stopped):
             imitator.epoch()
         if stopped % 2:  # also within an epoch
@@ -95,7 +95,7 @@ def test_goes_on_after_any_epoch(tmp_path: Path, envs: EnvPool) -> None:
         states = policy.state_dict(), imitator.state_dict()
         policy = new_policy()
         policy.load_state_dict(states[0])
-        again = Imitator(policy, shown, config, seed=1).load_state_dict(states[1])
+        again = Imitator(policy, demonstrations, config, seed=1).load_state_dict(states[1])
         while not again.over:
             again.epoch()
         assert again.finish() == expected
@@ -121,6 +121,6 @@ def test_accepted_rollouts_make_their_actions_likelier(agent: ChatAgent, envs: E
     group = Group("g", TASKS[0], 1, (episode,))
     assert accepted_rollouts([group], above=episode.score).decisions == ()
     accepted = accepted_rollouts([group], above=episode.score - 0.1)
-    found = imitate(policy, accepted, QUICK.model_copy(update={"max_epochs": 3}))
-    assert found.losses[-1] < found.losses[0]
+    imitation = imitate(policy, accepted, QUICK.model_copy(update={"max_epochs": 3}))
+    assert imitation.losses[-1] < imitation.losses[0]
     assert policy.version == 1

@@ -36,10 +36,10 @@ def test_every_sampled_id_has_the_advantage_of_its_decision(
     decisions: list[TokenDecision], seed: int
 ) -> None:
     values = [float(n) for n in range(seed % 7, seed % 7 + len(decisions))]
-    found = token_advantages(trajectory(decisions), values)
-    assert [len(row) for row in found] == [len(s.logprobs) for s in segments(decisions)]
+    advantages = token_advantages(trajectory(decisions), values)
+    assert [len(row) for row in advantages] == [len(s.logprobs) for s in segments(decisions)]
     expected = [v for v, d in zip(values, decisions, strict=True) for _ in d.ids]
-    assert [value for row in found for value in row] == expected
+    assert [value for row in advantages for value in row] == expected
 
 
 @pytest.mark.parametrize(

@@ -75,22 +75,22 @@ def learner(**settings: Any) -> tuple[GRPO, FakeLanguageModel]:
 def weights_by_hand(decisions: Sequence[TokenDecision], cap: float) -> list[float]:
     """Of each token, the learner's probability over the sampler's, at most the cap."""
     logps = torch.log_softmax(FakeLanguageModel().table.detach(), dim=1)
-    found = []
+    weights = []
     for one in decisions:
         before = (one.prompt_ids[-1], *one.ids[:-1])
         for b, i, recorded in zip(before, one.ids, one.logprobs, strict=True):
-            found.append(min(math.exp(float(logps[b, i]) - recorded), cap))
-    return found
+            weights.append(min(math.exp(float(logps[b, i]) - recorded), cap))
+    return weights
 
 
 def test_weights_are_the_ratio_up_to_the_cap_at_sampled_positions() -> None:
     old = torch.tensor([[-1.0, -2.0, -5.0], [-1.0, 9.0, float("inf")]])
     sampler = torch.tensor([[-2.0, -1.0, -5.0], [-1.0, -9.0, float("-inf")]])
     mask = torch.tensor([[True, True, True], [True, False, False]])
-    found, sums = truncated_weights(old, sampler, mask, 2.0)
-    assert found is not None
+    weights, sums = truncated_weights(old, sampler, mask, 2.0)
+    assert weights is not None
     # e^1 = 2.718 is cut to 2; e^-1 = 0.3679; equal ones weigh 1.
-    assert found[mask].tolist() == pytest.approx([2.0, 0.36788, 1.0, 1.0], abs=1e-5)
+    assert weights[mask].tolist() == pytest.approx([2.0, 0.36788, 1.0, 1.0], abs=1e-5)
     assert sums["importance"] == pytest.approx(4.36788, abs=1e-5)
     assert sums["importance_capped_share"] == 1.0
     # k3(sampler, old) = e^(old - sampler) - (old - sampler) - 1: 0.71828 and 0.36788.
@@ -109,8 +109,8 @@ def test_the_gradient_is_weighted_where_older_weights_sampled_and_only_there(cap
     before = (whole.prompt_ids[-1], *whole.ids[:-1])
     for b, i, value in zip(before, whole.ids, weights, strict=True):
         expected += by_hand(FakeLanguageModel(), [(TokenDecision((b,), (i,), (0.0,)), value)], 11)
-    found, model = learner(importance_cap=cap)
-    metrics = found.update([both()], [[-1.0, 1.0]])
+    grpo, model = learner(importance_cap=cap)
+    metrics = grpo.update([both()], [[-1.0, 1.0]])
     assert model.table.grad is not None
     torch.testing.assert_close(model.table.grad, expected, atol=1e-6, rtol=1e-4)
     assert metrics["importance"] == pytest.approx((6 + sum(weights)) / 11)
@@ -122,8 +122,8 @@ def test_the_gradient_is_weighted_where_older_weights_sampled_and_only_there(cap
 def test_the_trust_region_lies_around_the_newest_weights() -> None:
     """The sampler is far off; clipped around it, most of what it said would teach nothing."""
     tiny = {"lr": 1e-12, "epochs": 2, "kl_coef": 0.0}
-    found, _ = learner(**tiny)
-    assert found.update([both()], [[-1.0, 1.0]])["clip_fraction"] == 0.0
+    grpo, _ = learner(**tiny)
+    assert grpo.update([both()], [[-1.0, 1.0]])["clip_fraction"] == 0.0
     unaware, model = learner(**tiny)
     model.version = NOW - 1  # as if nothing had been learned since
     assert unaware.update([both()], [[-1.0, 1.0]])["clip_fraction"] > 0.0
@@ -132,10 +132,10 @@ def test_the_trust_region_lies_around_the_newest_weights() -> None:
 def test_without_a_bound_nothing_is_corrected_as_ever() -> None:
     gradients = []
     for version in (0, NOW):
-        found, model = learner()
+        grpo, model = learner()
         model.version = version
         old = [begun(trajectory(of_version(one, 0)), 0) for one in rollouts()]
-        metrics = found.update([group(*old)], [[-1.0, 1.0]])
+        metrics = grpo.update([group(*old)], [[-1.0, 1.0]])
         assert "importance" not in metrics
         assert "stale_share" not in metrics
         assert model.table.grad is not None
@@ -148,9 +148,9 @@ def test_a_version_that_changed_nothing_weighs_nothing() -> None:
     own, _ = rollouts()
     tables = []
     for version in (NOW, NOW - 1):
-        found, model = learner(epochs=3, minibatches=2)
+        grpo, model = learner(epochs=3, minibatches=2)
         aged = [begun(trajectory(of_version(own, version)), version) for _ in range(2)]
-        metrics = found.update([allowed(*aged)], [[-1.0, 0.5]])
+        metrics = grpo.update([allowed(*aged)], [[-1.0, 0.5]])
         tables.append(model.table.detach())
     assert metrics["stale_share"] == 1.0
     assert metrics["importance"] == pytest.approx(1.0)
@@ -158,8 +158,8 @@ def test_a_version_that_changed_nothing_weighs_nothing() -> None:
 
 
 def test_groups_beyond_the_bound_are_left_out() -> None:
-    found, model = learner()
-    metrics = found.update([both(stale=NOW - 2)])
+    grpo, model = learner()
+    metrics = grpo.update([both(stale=NOW - 2)])
     assert (metrics["broken_groups"], metrics["decisions"], model.version) == (1.0, 0.0, NOW)
 
 
@@ -174,9 +174,9 @@ def test_a_segment_is_as_old_as_its_oldest_token() -> None:
 
 def test_what_no_decision_tells_its_episode_does() -> None:
     view = View("Do it.", "Here.")
-    told = ChoiceDecision(view, ("act", "wait"), 0, -0.1, policy_version=3)
-    untold = dataclasses.replace(told, policy_version=UNKNOWN_VERSION)
-    batch = flatten([begun(trajectory([told, untold]), 2)], [1.0])
+    decision = ChoiceDecision(view, ("act", "wait"), 0, -0.1, policy_version=3)
+    untold = dataclasses.replace(decision, policy_version=UNKNOWN_VERSION)
+    batch = flatten([begun(trajectory([decision, untold]), 2)], [1.0])
     assert batch.versions.tolist() == [3, 2]
     assert of_older_weights(batch._replace(off_policy=True), 3).tolist() == [False, True]
     assert of_older_weights(batch, 3).tolist() == [False, False]
@@ -206,9 +206,9 @@ class TestPPO:
         as_own = dataclasses.replace(one, logprobs=renewed, policy_version=NOW)
         mine = begun(trajectory(own, success=True), NOW)
         fresh = allowed(mine, begun(trajectory([as_own]), NOW))
-        found, _ = self.table(both(), None)
+        actual, _ = self.table(both(), None)
         expected, metrics = self.table(fresh, None)
-        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-5)
         assert metrics["stale_share"] == 0.0
         weighted, _ = self.table(both(), CAP)
-        assert (weighted - found).abs().max() > 1e-3
+        assert (weighted - actual).abs().max() > 1e-3

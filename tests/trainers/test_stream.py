@@ -66,13 +66,13 @@ class Hold:
     def wait(self, env: TaskEnv) -> bool:
         """Wait before a step; whether it begins an episode that is held."""
         with self.changed:
-            held = env.task.id == self.task and not env.view.history and self.left > 0
-            self.left -= held
-            self.under_way += held
-        if held:
+            holds = env.task.id == self.task and not env.view.history and self.left > 0
+            self.left -= holds
+            self.under_way += holds
+        if holds:
             self.entered.set()
             assert self.may_go_on.wait(WAIT_S)
-        return held
+        return holds
 
     def wait_for_the_held(self) -> None:
         with self.changed:
@@ -85,7 +85,7 @@ class Hold:
             self.changed.notify_all()
 
     def make(self) -> gym.Env[str, str]:
-        hold, made = self, gym.make("Toy-v0", disable_env_checker=True)
+        hold, env = self, gym.make("Toy-v0", disable_env_checker=True)
 
         class Holding(gym.Wrapper[str, str, str, str]):
             held = False
@@ -102,7 +102,7 @@ class Hold:
                     hold.end()
                 return stepped
 
-        return Holding(made)
+        return Holding(env)
 
 
 class Ends(Log):
@@ -164,10 +164,10 @@ def test_a_straggler_goes_on_over_updates_and_its_tokens_keep_their_versions() -
     assert hold.entered.is_set()
     assert all(g.id != "group-0" for groups in learner.groups[:2] for g in groups)
     assert [len(places) for places in learner.places] == [3] * 6
-    (held,) = [g for groups in learner.groups for g in groups if g.id == "group-0"]
-    versions = [t.policy_versions for t in held.trajectories]
+    (straggler,) = [g for groups in learner.groups for g in groups if g.id == "group-0"]
+    versions = [t.policy_versions for t in straggler.trajectories]
     assert all(0 in version and max(version) >= 2 for version in versions)
-    assert held.staleness <= 2
+    assert straggler.staleness <= 2
     for number, groups in enumerate(learner.groups):
         for group in groups:
             assert group.policy_version == number
@@ -195,17 +195,17 @@ def test_what_is_too_stale_is_recorded_and_not_learned_from() -> None:
 def test_no_more_is_begun_ahead_than_staleness_allows(envs: EnvPool) -> None:
     """Three groups a step, and room for many: of two more steps, but no more."""
     loop = make_loop(envs, **(ASYNC | QUIET | {"max_staleness": 2, "max_steps": 1}))
-    drawn: list[int] = []
+    counts: list[int] = []
     draw = loop.session.open_step
 
-    def counted(n: int, **keywords: Any) -> None:
-        drawn.append(n)
+    def count_and_draw(n: int, **keywords: Any) -> None:
+        counts.append(n)
         draw(n, **keywords)
 
-    loop.session.open_step = counted  # type: ignore[method-assign]
+    loop.session.open_step = count_and_draw  # type: ignore[method-assign]
     loop.run()
-    assert 9 <= sum(drawn) <= 9 + 2, "two more may take the places of the first two that closed"
-    assert max(drawn) <= 3
+    assert 9 <= sum(counts) <= 9 + 2, "two more may take the places of the first two that closed"
+    assert max(counts) <= 3
 
 
 def test_a_stop_gives_back_what_is_under_way_and_it_is_no_loss() -> None:
@@ -246,12 +246,14 @@ def test_a_checkpoint_in_mid_stream_goes_on_with_the_same_groups(
     waiting = {group["id"] for group in json.loads(saved[0])["session"]["ledger"]["groups"]}
     closed, report = list[str](), CurriculumSession.report
 
-    def noted(session: CurriculumSession, ticket_id: str, trajectory: Trajectory) -> Group | None:
+    def report_and_remember(
+        session: CurriculumSession, ticket_id: str, trajectory: Trajectory
+    ) -> Group | None:
         if group := report(session, ticket_id, trajectory):
             closed.append(group.id)
         return group
 
-    monkeypatch.setattr(CurriculumSession, "report", noted)
+    monkeypatch.setattr(CurriculumSession, "report", report_and_remember)
     again.run()
     done = [group.id for groups in (*learner.groups[:2], *resumed.groups) for group in groups]
     assert len(done) == len(set(done)) == 6 * 3
@@ -284,18 +286,18 @@ def test_what_is_cut_at_the_end_of_the_budget_is_paid_for() -> None:
     log = Ends(step_1=hold.may_go_on.set)
     loop = make_loop(EnvPool(hold.make, max_envs=8), log, **(STALE | QUIET | {"max_steps": 1}))
     loop.learner = Batches()
-    taken = 0
+    n_steps = 0
     step = loop.agent.act
 
     class Counted:
         def act(self, views: Sequence[View]) -> Sequence[Act]:
-            nonlocal taken
-            taken += len(views)
+            nonlocal n_steps
+            n_steps += len(views)
             return step(views)
 
     loop.agent = Counted()
     state = loop.run()
-    assert taken == state.env_steps
+    assert n_steps == state.env_steps
     assert state.env_steps > 3 * 2 * 4
 
 
@@ -335,8 +337,8 @@ class TestFaults:
         class Breaks:
             def act(self, views: Sequence[View]) -> list[Act]:
                 acts = REFERENCES.act(views)
-                told = zip(views, acts, strict=True)
-                return [Act(broken) if v.instruction in doomed else act for v, act in told]
+                pairs = zip(views, acts, strict=True)
+                return [Act(broken) if v.instruction in doomed else act for v, act in pairs]
 
         return Breaks()
 
@@ -397,8 +399,8 @@ def test_a_step_may_be_told_of_a_newer_version_than_any_that_acted() -> None:
     ticket = session.take(policy_version=3)
     assert isinstance(ticket, Ticket)
     episode = TrainingEpisode(ticket.task, 0, ticket.group_id, 3)
-    found = run_one(episode, REFERENCES, EnvPool(Hold().make))
-    assert isinstance(found, Finished)
-    session.report(ticket.id, found.record)
+    outcome = run_one(episode, REFERENCES, EnvPool(Hold().make))
+    assert isinstance(outcome, Finished)
+    session.report(ticket.id, outcome.record)
     (group,) = session.close_step(policy_version=5).groups
     assert (group.policy_version, group.staleness) == (5, 2)

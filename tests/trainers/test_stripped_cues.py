@@ -41,7 +41,7 @@ CUE = (6, 5, 6)
 RECOMPUTED: dict[str, Any] = {"old_logprobs": "recomputed"}
 
 
-def told(decision: TokenDecision) -> TokenDecision:
+def with_stripped_cue(decision: TokenDecision) -> TokenDecision:
     """The same answer, after a prompt that ends in a cue which is stripped.
 
     The model that samples it says what the answer's first token was worth after the cue.
@@ -68,7 +68,7 @@ def rollouts() -> tuple[list[Trajectory], list[Trajectory]]:
     plain = [conversation(model, rng, lengths) for lengths in ([2, 4], [3], [1, 1, 2], [5])]
     return tuple(  # type: ignore[return-value]
         [trajectory([change(d) for d in one], success=k % 2 == 1) for k, one in enumerate(plain)]
-        for change in (lambda decision: decision, told)
+        for change in (lambda decision: decision, with_stripped_cue)
     )
 
 
@@ -90,12 +90,12 @@ def test_they_teach_what_the_same_answers_to_the_shorter_prompts_do(
     settings: dict[str, Any], cap: float | None
 ) -> None:
     plain, stripped = rollouts()
-    found = [
+    gradients = [
         gradient([group(*one)], **(RECOMPUTED | {"importance_cap": cap} | settings))
         for one in (plain, stripped)
     ]
-    torch.testing.assert_close(*found, atol=1e-6, rtol=1e-5)
-    assert found[0].abs().sum() > 0.01
+    torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-5)
+    assert gradients[0].abs().sum() > 0.01
 
 
 def update(*trajectories: Trajectory, **settings: Any) -> dict[str, float]:

@@ -49,8 +49,8 @@ def by_hand(
         before = (decision.prompt_ids[-1], *decision.ids[:-1])
         for b, i in zip(before, decision.ids, strict=True):
             loss = loss - advantage * logps[b, i] / divisor
-    (found,) = torch.autograd.grad(loss, table)
-    return found
+    (grad,) = torch.autograd.grad(loss, table)
+    return grad
 
 
 def gradients_of(learner: GRPO, model: FakeLanguageModel) -> list[torch.Tensor]:
@@ -67,34 +67,36 @@ def gradients_of(learner: GRPO, model: FakeLanguageModel) -> list[torch.Tensor]:
     return seen
 
 
-def drawn(*lengths: list[int], seed: int = 0) -> tuple[list[list[TokenDecision]], list[Trajectory]]:
+def sample_conversations(
+    *lengths: list[int], seed: int = 0
+) -> tuple[list[list[TokenDecision]], list[Trajectory]]:
     """Conversations of the first model; every other one solved."""
     model, rng = FakeLanguageModel(), np.random.default_rng(seed)
-    found = [conversation(model, rng, one) for one in lengths]
-    return found, [trajectory(one, success=k % 2 == 1) for k, one in enumerate(found)]
+    decisions = [conversation(model, rng, one) for one in lengths]
+    return decisions, [trajectory(one, success=k % 2 == 1) for k, one in enumerate(decisions)]
 
 
 class TestGradient:
     def test_is_that_of_the_sampled_tokens_only(self) -> None:
-        decisions, trajectories = drawn([2, 4], [3])
+        decisions, trajectories = sample_conversations([2, 4], [3])
         terms = [(d, 1.0 if k else -1.0) for k, one in enumerate(decisions) for d in one]
         expected = by_hand(FakeLanguageModel(), terms, divisor=9)
-        found = gradient([group(*trajectories)], [[-1.0, 1.0]])
-        torch.testing.assert_close(found, expected)
+        actual = gradient([group(*trajectories)], [[-1.0, 1.0]])
+        torch.testing.assert_close(actual, expected)
 
     def test_one_advantage_for_each_step(self) -> None:
-        decisions, trajectories = drawn([2, 4], [3])
+        decisions, trajectories = sample_conversations([2, 4], [3])
         terms = [(decisions[0][0], 0.5), (decisions[0][1], -2.0), (decisions[1][0], 1.0)]
         expected = by_hand(FakeLanguageModel(), terms, divisor=9)
-        found = gradient([group(*trajectories)], [[[0.5, -2.0], 1.0]])
-        torch.testing.assert_close(found, expected)
+        actual = gradient([group(*trajectories)], [[[0.5, -2.0], 1.0]])
+        torch.testing.assert_close(actual, expected)
 
     def test_a_step_without_a_decision_takes_its_advantage_with_it(self) -> None:
-        decisions, _ = drawn([2, 4], [3])
+        decisions, _ = sample_conversations([2, 4], [3])
         first = trajectory([decisions[0][0], None, decisions[0][1]])
         terms = [(decisions[0][0], 0.5), (decisions[0][1], -2.0), (decisions[1][0], 1.0)]
-        found = gradient([group(first, trajectory(decisions[1]))], [[[0.5, 9.0, -2.0], [1.0]]])
-        torch.testing.assert_close(found, by_hand(FakeLanguageModel(), terms, divisor=9))
+        actual = gradient([group(first, trajectory(decisions[1]))], [[[0.5, 9.0, -2.0], [1.0]]])
+        torch.testing.assert_close(actual, by_hand(FakeLanguageModel(), terms, divisor=9))
 
     @pytest.mark.parametrize(
         ("settings", "divisors"),
@@ -105,13 +107,13 @@ class TestGradient:
         ],
     )
     def test_means(self, settings: dict[str, Any], divisors: tuple[int, int]) -> None:
-        decisions, trajectories = drawn([2, 4], [3])
+        decisions, trajectories = sample_conversations([2, 4], [3])
         expected = sum(
             by_hand(FakeLanguageModel(), [(d, 1.0 if k else -1.0) for d in one], divisors[k])
             for k, one in enumerate(decisions)
         )
-        found = gradient([group(*trajectories)], [[-1.0, 1.0]], **settings)
-        torch.testing.assert_close(found, expected)
+        actual = gradient([group(*trajectories)], [[-1.0, 1.0]], **settings)
+        torch.testing.assert_close(actual, expected)
 
     @pytest.mark.parametrize("loss_mean", ["token", "trajectory", "constant"])
     @pytest.mark.parametrize("fresh", [False, True])
@@ -120,11 +122,11 @@ class TestGradient:
         settings = {"loss_mean": loss_mean, "old_logprobs": "recomputed", "kl_coef": 0.1}
         whole = gradient(groups, seed=1, **settings)
         for size in (1, 7, 20):
-            found = gradient(groups, seed=1, microbatch_tokens=size, **settings)
-            torch.testing.assert_close(found, whole, atol=1e-6, rtol=1e-5)
+            actual = gradient(groups, seed=1, microbatch_tokens=size, **settings)
+            torch.testing.assert_close(actual, whole, atol=1e-6, rtol=1e-5)
 
     def test_one_segment_teaches_what_two_do(self) -> None:
-        decisions, _ = drawn([2, 4], [3])
+        decisions, _ = sample_conversations([2, 4], [3])
         first, second = decisions[0]
         anew = dataclasses.replace(second, prompt_ids=(5, *second.prompt_ids))
         assert (len(segments([first, second])), len(segments([first, anew]))) == (1, 2)
@@ -141,7 +143,7 @@ class TestGradient:
         self, loss_mean: str, minibatches: int, microbatch_tokens: int
     ) -> None:
         # Very unequal, and in one of these orders the two short ones share a minibatch.
-        _, trajectories = drawn([10], [10], [400], [400])
+        _, trajectories = sample_conversations([10], [10], [400], [400])
         groups = [group(*trajectories[:2]), group(*trajectories[2:])]
         settings = {"loss_mean": loss_mean, "kl_coef": 0.0, "lr": 1e-12}
         whole = gradient(groups, **settings)
@@ -156,7 +158,7 @@ class TestGradient:
             torch.testing.assert_close(mean, whole, atol=1e-6, rtol=1e-4)
 
     def test_every_trajectory_weighs_the_same_whoever_shares_its_minibatch(self) -> None:
-        decisions, trajectories = drawn([10], [10], [400], [400])
+        decisions, trajectories = sample_conversations([10], [10], [400], [400])
         groups = [group(*trajectories[:2]), group(*trajectories[2:])]
         once = {"loss_mean": "trajectory", "kl_coef": 0.0, "lr": 1e-12, "minibatches": 4}
         model = FakeLanguageModel()
@@ -166,12 +168,12 @@ class TestGradient:
         # Each alone in its minibatch: the gradient of its own mean, whatever its length.
         for one in decisions:
             expected = by_hand(FakeLanguageModel(), [(one[0], 1.0)], divisor=len(one[0].ids))
-            assert any(torch.allclose(expected, found, atol=1e-6) for found in seen)
+            assert any(torch.allclose(expected, actual, atol=1e-6) for actual in seen)
 
 
 @pytest.mark.parametrize("loss_mean", ["token", "trajectory", "constant"])
 def test_clip_fraction_is_a_share_also_in_unequal_minibatches(loss_mean: str) -> None:
-    _, trajectories = drawn([10], [10], [400], [400])
+    _, trajectories = sample_conversations([10], [10], [400], [400])
     groups = [group(*trajectories[:2]), group(*trajectories[2:])]
     config = GRPOConfig(loss_mean=loss_mean, minibatches=4, lr=1e-12, epochs=1)  # type: ignore[arg-type]
     # Every ratio is e^10 and every surrogate with a positive advantage is clipped.
@@ -179,24 +181,24 @@ def test_clip_fraction_is_a_share_also_in_unequal_minibatches(loss_mean: str) ->
         dataclasses.replace(one, trajectories=tuple(map(_long_ago, one.trajectories)))
         for one in groups
     ]
-    found = GRPO(FakeLanguageModel(), config).update(far, [[1.0, 1.0], [1.0, 1.0]])
-    assert found["clip_fraction"] == pytest.approx(1.0)
+    metrics = GRPO(FakeLanguageModel(), config).update(far, [[1.0, 1.0], [1.0, 1.0]])
+    assert metrics["clip_fraction"] == pytest.approx(1.0)
 
 
 def test_a_trajectory_may_carry_its_own_upper_clip() -> None:
     """Ratios of 1.5: over the clip of all, under that of the first trajectory of each group."""
-    _, trajectories = drawn([3], [2], [4], [1])
+    _, trajectories = sample_conversations([3], [2], [4], [1])
     seldom = [_long_ago(one, gap=math.log(1.5)) for one in trajectories]
     groups = [group(*seldom[:2]), group(*seldom[2:])]
     clips = [[0.6, 0.28], [0.6, 0.28]]
     model, decisions = FakeLanguageModel(), [one.steps[0].decision for one in trajectories]
     learner = GRPO(model, GRPOConfig(**ONE_STEP, kl_coef=0))
-    found = learner.update(groups, [[1.0, 1.0], [1.0, 1.0]], clip_high=clips)
-    assert found["clip_fraction"] == pytest.approx(3 / 10)
-    kept = [(d, 1.5) for d in decisions[::2] if isinstance(d, TokenDecision)]
+    metrics = learner.update(groups, [[1.0, 1.0], [1.0, 1.0]], clip_high=clips)
+    assert metrics["clip_fraction"] == pytest.approx(3 / 10)
+    terms = [(d, 1.5) for d in decisions[::2] if isinstance(d, TokenDecision)]
     assert model.table.grad is not None
     torch.testing.assert_close(
-        model.table.grad, by_hand(FakeLanguageModel(), kept, divisor=10), atol=1e-6, rtol=1e-5
+        model.table.grad, by_hand(FakeLanguageModel(), terms, divisor=10), atol=1e-6, rtol=1e-5
     )
     everywhere = learner.update(groups, [[1.0, 1.0], [1.0, 1.0]])
     assert everywhere["clip_fraction"] > 0.9
@@ -204,7 +206,7 @@ def test_a_trajectory_may_carry_its_own_upper_clip() -> None:
 
 def test_trajectories_whose_cues_were_stripped_have_an_upper_clip_of_their_own() -> None:
     """As if each had been passed one; a cue that is not stripped does not count."""
-    _, trajectories = drawn([3], [2], [4], [1])
+    _, trajectories = sample_conversations([3], [2], [4], [1])
     seldom = [_long_ago(one, gap=math.log(1.5)) for one in trajectories]
     seldom[0] = _uncued(seldom[0])
     seldom[1] = dataclasses.replace(seldom[1], cue_ids=("kept",))
@@ -244,8 +246,8 @@ def test_a_ratio_of_1_5_is_clipped_for_free_trajectories_and_passes_for_guided_o
     clips = {"clip_high": 0.28, "clip_high_cued": 0.6, "old_logprobs": "recomputed"}
     learner = GRPO(model, GRPOConfig(**settings, **clips))  # type: ignore[arg-type]
     seen = gradients_of(learner, model)
-    found = learner.update([group(trajectory([free]), trajectory([guided]))], [[1.0, 1.0]])
-    assert found["clip_fraction"] == pytest.approx((0 + 1 / 2) / 2)
+    metrics = learner.update([group(trajectory([free]), trajectory([guided]))], [[1.0, 1.0]])
+    assert metrics["clip_fraction"] == pytest.approx((0 + 1 / 2) / 2)
     first, second = seen
     # Of 2 positions: -(1 - 1/7) / 2 for the token, and 1/7 / 2 for each other one.
     for row, token in ((1, 2), (3, 4)):
@@ -268,7 +270,7 @@ def _uncued(episode: Trajectory) -> Trajectory:
 
 
 def test_upper_clips_are_those_of_the_groups_that_are_learned_from() -> None:
-    _, trajectories = drawn([3], [2], [4], [1])
+    _, trajectories = sample_conversations([3], [2], [4], [1])
     seldom = [_long_ago(one, gap=math.log(1.5)) for one in trajectories]
     broken, whole = dataclasses.replace(group(*seldom[:2]), size=3), group(*seldom[2:])
     learner = GRPO(FakeLanguageModel(), GRPOConfig(**ONE_STEP))
@@ -301,15 +303,15 @@ def test_clip_fraction_is_a_share_of_positions(loss_mean: str) -> None:
             for b, i, recorded in zip(before, d.ids, d.logprobs, strict=True):
                 ratio = math.exp(float(logps[b, i]) - recorded)
                 clipped.append(ratio > 1.28 if episode.success else ratio < 0.8)
-    found = GRPO(FakeLanguageModel(), config).update(groups)
+    metrics = GRPO(FakeLanguageModel(), config).update(groups)
     assert 0 < np.mean(clipped) < 1
-    assert found["clip_fraction"] == pytest.approx(np.mean(clipped))
+    assert metrics["clip_fraction"] == pytest.approx(np.mean(clipped))
 
 
 class TestLeftOut:
     def test_a_lost_rollout_is_as_if_it_never_was(self) -> None:
-        _, trajectories = drawn([2, 4], [3], [1, 1])
-        _, (odd,) = drawn([5], seed=9)
+        _, trajectories = sample_conversations([2, 4], [3], [1, 1])
+        _, (odd,) = sample_conversations([5], seed=9)
         lost = trajectory([s.decision for s in odd.steps], end=EndReason.WORKER_LOST)
         expected = gradient([group(*trajectories)])
         torch.testing.assert_close(gradient([group(*trajectories, lost)]), expected)
@@ -319,22 +321,22 @@ class TestLeftOut:
     def test_overlong_trajectories_count_in_the_group_but_not_in_the_loss(
         self, end: EndReason
     ) -> None:
-        decisions, (failed, solved) = drawn([2, 4], [3])
+        decisions, (failed, solved) = sample_conversations([2, 4], [3])
         cut = trajectory(decisions[0], end=end)
-        kept = gradient([group(failed, solved)], overlong="mask")
+        uncut = gradient([group(failed, solved)], overlong="mask")
         masked = gradient([group(cut, solved)], overlong="mask")
         value = 0.5 / (math.sqrt(0.5) + 1e-6)
         expected = by_hand(FakeLanguageModel(), [(decisions[1][0], value)], divisor=3)
         torch.testing.assert_close(masked, expected)
-        assert not torch.allclose(kept, masked)
-        torch.testing.assert_close(gradient([group(cut, solved)]), kept)
+        assert not torch.allclose(uncut, masked)
+        torch.testing.assert_close(gradient([group(cut, solved)]), uncut)
         metrics = GRPO(FakeLanguageModel(), GRPOConfig(overlong="mask")).update(
             [group(cut, solved)]
         )
         assert metrics["masked_share"] == 0.5
 
     def test_nothing_left_is_no_update(self) -> None:
-        _, trajectories = drawn([2], [3])
+        _, trajectories = sample_conversations([2], [3])
         lost = [
             trajectory([s.decision for s in t.steps], end=EndReason.WORKER_LOST)
             for t in trajectories
@@ -388,8 +390,8 @@ class TestOldLogprobs:
                     token = TokenDecision((b,), (i,), (recorded,))
                     expected += by_hand(model, [(token, weights[-1] * (1 if k else -1))], 11)
         settings = {"old_logprobs": "recomputed", "importance_cap": cap}
-        found = gradient(groups, [[-1.0, 1.0]], **settings)
-        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+        actual = gradient(groups, [[-1.0, 1.0]], **settings)
+        torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-4)
         config = GRPOConfig(**(ONE_STEP | settings))
         metrics = GRPO(FakeLanguageModel(), config).update(groups, [[-1.0, 1.0]])
         assert metrics["importance"] == pytest.approx(np.mean(weights))
@@ -414,7 +416,7 @@ def test_logprobs_of_other_positions_are_refused() -> None:
 def test_impossible_logprobs_are_refused(value: float, old: Any) -> None:
     """What a sampler of one's own records, such as probabilities, would weigh its samples."""
     model = FakeLanguageModel()
-    decisions, trajectories = drawn([3, 4], [3, 4])
+    decisions, trajectories = sample_conversations([3, 4], [3, 4])
     first = decisions[0][0]
     wrong = dataclasses.replace(first, logprobs=(value, *first.logprobs[1:]))
     trajectories[0] = trajectory([wrong, *decisions[0][1:]], success=True)
@@ -436,7 +438,7 @@ def test_temperature_is_that_of_sampling() -> None:
 
 class TestDegenerateShare:
     def test_a_length_penalty_makes_equal_outcomes_differ(self) -> None:
-        _, trajectories = drawn([2], [4])
+        _, trajectories = sample_conversations([2], [4])
         equal = group(*(dataclasses.replace(t, success=False) for t in trajectories))
         settings: dict[str, Any] = {"overlong_max_tokens": 4, "overlong_buffer_tokens": 2}
         for overlong, share in (("keep", 1.0), ("penalty", 0.0)):
@@ -447,13 +449,13 @@ class TestDegenerateShare:
 
     def test_a_penalty_that_evens_out_unequal_outcomes_counts(self) -> None:
         # The success is long: 1 - 1, against 0 - 0 of the short failure.
-        _, trajectories = drawn([2], [4])
+        _, trajectories = sample_conversations([2], [4])
         settings: dict[str, Any] = {"overlong_max_tokens": 4, "overlong_buffer_tokens": 2}
         learner = GRPO(FakeLanguageModel(), GRPOConfig(overlong="penalty", **settings))
         assert learner.update([group(*trajectories)])["degenerate_share"] == 1.0
 
     def test_advantages_from_elsewhere_are_those_that_count(self) -> None:
-        _, trajectories = drawn([2, 1], [4])
+        _, trajectories = sample_conversations([2, 1], [4])
         both = [group(*trajectories)] * 2
         metrics = GRPO(FakeLanguageModel()).update(both, [[0.0, 0.0], [[0.0, 0.5], 0.0]])
         assert metrics["degenerate_share"] == 0.5
@@ -657,8 +659,8 @@ def test_saved_and_loaded_learner_goes_on_as_before() -> None:
 
 def test_pieces_hold_at_most_so_many_tokens_or_one_sample() -> None:
     tokens = np.array([3, 3, 9, 1, 2, 4])
-    found = parts(np.array([0, 1, 2, 3, 4, 5]), tokens, 6)
-    assert [part.tolist() for part in found] == [[0, 1], [2], [3, 4], [5]]
+    pieces = parts(np.array([0, 1, 2, 3, 4, 5]), tokens, 6)
+    assert [part.tolist() for part in pieces] == [[0, 1], [2], [3, 4], [5]]
     assert [part.tolist() for part in parts(np.array([2, 5]), tokens, 6)] == [[2], [5]]
 
 
@@ -666,8 +668,8 @@ class TestIdleSamples:
     """Samples with advantage 0 are not read where no other term acts on them."""
 
     def groups(self) -> list[Group]:
-        _, mixed = drawn([2, 4], [3], seed=1)
-        _, other = drawn([3], [5, 2], [1], seed=2)
+        _, mixed = sample_conversations([2, 4], [3], seed=1)
+        _, other = sample_conversations([3], [5, 2], [1], seed=2)
         failed = [dataclasses.replace(t, success=False, score=0.0) for t in other]
         return [group(*mixed), group(*failed)]
 
@@ -693,18 +695,18 @@ class TestIdleSamples:
     ) -> None:
         settings = {"loss_mean": loss_mean, "old_logprobs": old_logprobs}
         for dtype, tolerance in ((torch.float64, 1e-7), (torch.float32, 1e-5)):
-            found = self.updated(False, monkeypatch, dtype, **settings)
+            actual = self.updated(False, monkeypatch, dtype, **settings)
             expected = self.updated(True, monkeypatch, dtype, **settings)
-            assert found[0]._optimizer.steps == expected[0]._optimizer.steps == 18
-            torch.testing.assert_close(found[1].table, expected[1].table, atol=tolerance, rtol=0)
-            for one, other in zip(found[2], expected[2], strict=True):
+            assert actual[0]._optimizer.steps == expected[0]._optimizer.steps == 18
+            torch.testing.assert_close(actual[1].table, expected[1].table, atol=tolerance, rtol=0)
+            for one, other in zip(actual[2], expected[2], strict=True):
                 torch.testing.assert_close(one, other, rtol=tolerance, atol=1e-8)
-            assert sum(map(len, found[1].calls)) < sum(map(len, expected[1].calls))
+            assert sum(map(len, actual[1].calls)) < sum(map(len, expected[1].calls))
 
     def test_are_read_where_a_kl_term_acts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        found = self.updated(False, monkeypatch, torch.float32, kl_coef=0.1)
+        actual = self.updated(False, monkeypatch, torch.float32, kl_coef=0.1)
         expected = self.updated(True, monkeypatch, torch.float32, kl_coef=0.1)
-        assert found[1].calls == expected[1].calls
+        assert actual[1].calls == expected[1].calls
 
     def test_a_minibatch_of_them_alone_takes_its_step(self) -> None:
         model = FakeLanguageModel()

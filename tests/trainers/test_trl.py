@@ -79,14 +79,14 @@ def setup(folder: Path, temperature: float, **settings: Any) -> Setup:
     return Setup(model, learner, [group(*trajectories[:4]), group(*trajectories[4:])])
 
 
-def ours(found: Setup) -> tuple[dict[str, float], dict[str, Tensor]]:
-    metrics = found.learner.update(found.groups)
-    named = found.model.model.named_parameters()
-    return metrics, {name: weight.grad for name, weight in named}
+def ours(case: Setup) -> tuple[dict[str, float], dict[str, Tensor]]:
+    metrics = case.learner.update(case.groups)
+    parameters = case.model.model.named_parameters()
+    return metrics, {name: weight.grad for name, weight in parameters}
 
 
 def theirs(
-    found: Setup, folder: Path, scratch: Path, temperature: float
+    case: Setup, folder: Path, scratch: Path, temperature: float
 ) -> tuple[float, dict[str, Tensor]]:
     from datasets import Dataset
     from transformers import AutoTokenizer
@@ -116,9 +116,9 @@ def theirs(
         train_dataset=Dataset.from_list([{"prompt": "unused"}] * 8),
         processing_class=AutoTokenizer.from_pretrained(folder),
     )
-    trainer.model.load_state_dict(found.model.model.state_dict())
+    trainer.model.load_state_dict(case.model.model.state_dict())
     trainer.current_gradient_accumulation_steps = 1
-    inputs = trl_inputs(found)
+    inputs = trl_inputs(case)
     with torch.no_grad():
         inputs["ref_per_token_logps"] = trainer._get_per_token_logps_and_entropies(
             trainer.ref_model,
@@ -132,11 +132,11 @@ def theirs(
     return loss.item(), {name: w.grad for name, w in trainer.model.named_parameters()}
 
 
-def trl_inputs(found: Setup) -> dict[str, Tensor]:
+def trl_inputs(case: Setup) -> dict[str, Tensor]:
     """What TRL calls this batch: prompts padded on the left, completions on the right."""
     samples: list[Segment] = []
     advantages: list[float] = []
-    for one, values in zip(found.groups, found.learner.advantages(found.groups), strict=True):
+    for one, values in zip(case.groups, case.learner.advantages(case.groups), strict=True):
         for episode, value in zip(one.trajectories, values, strict=True):
             assert isinstance(value, float)
             (segment,) = segments([s.decision for s in episode.steps])  # type: ignore[misc]
@@ -177,8 +177,8 @@ def norm(gradients: Mapping[str, Tensor]) -> float:
 def test_loss_and_gradient_are_the_numbers_that_trl_gave(
     folder: Path, temperature: float, microbatch_tokens: int
 ) -> None:
-    found = setup(folder, temperature, microbatch_tokens=microbatch_tokens)
-    metrics, gradients = ours(found)
+    case = setup(folder, temperature, microbatch_tokens=microbatch_tokens)
+    metrics, gradients = ours(case)
     loss, length = PINNED[temperature]
     assert metrics["clip_fraction"] > 0.05
     assert metrics["kl"] > 0.01
@@ -191,9 +191,9 @@ def test_loss_and_gradient_are_the_numbers_that_trl_gave(
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_loss_and_gradient_equal_trls(folder: Path, tmp_path: Path, temperature: float) -> None:
     pytest.importorskip("trl")
-    found = setup(folder, temperature)
-    loss, expected = theirs(found, folder, tmp_path, temperature)
-    metrics, gradients = ours(found)
+    case = setup(folder, temperature)
+    loss, expected = theirs(case, folder, tmp_path, temperature)
+    metrics, gradients = ours(case)
     assert metrics["loss"] == pytest.approx(loss, abs=1e-5)
     assert gradients.keys() == expected.keys()
     for name, gradient in gradients.items():

@@ -12,13 +12,13 @@ TITLE = "## From an action to the learner's loss"
 
 def functions(path: Path) -> set[str]:
     """Names of a file's functions, and of its classes' methods as ``Class.method``."""
-    found = set()
+    names = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef):
-            found.add(node.name)
+            names.add(node.name)
         if isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{f.name}" for f in node.body if isinstance(f, ast.FunctionDef)}
-    return found
+            names |= {f"{node.name}.{f.name}" for f in node.body if isinstance(f, ast.FunctionDef)}
+    return names
 
 
 def test_each_frame_of_the_walk_exists() -> None:

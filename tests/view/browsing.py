@@ -87,11 +87,11 @@ class Visit:
     def listen(self) -> None:
         """Keep what the browser complains of from now on."""
 
-        def told(message: ConsoleMessage) -> None:
+        def remember(message: ConsoleMessage) -> None:
             if message.type in ("error", "warning"):
                 self.complaints.append(message.text)
 
-        self.page.on("console", told)
+        self.page.on("console", remember)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
 

@@ -14,21 +14,21 @@ _DATA = re.compile(r'(id="coevo-export">|window\.coevoExport = "|takeExport\("[^
 
 def data_in(file: Path) -> Any:
     """Return the part in a page or in a file of data: its answers, texts, files and lists."""
-    (found,) = _DATA.findall(file.read_text())
+    (groups,) = _DATA.findall(file.read_text())
     part: dict[str, Any] = {"answers": {}, "texts": []}
-    for line in zlib.decompress(base64.b64decode(found[1])).decode().split("\n")[:-1]:
-        told = json.loads(line)
-        if "path" in told:
-            part["answers"][told["path"]] = told["answer"]
-            part["texts"] += told["texts"]
+    for line in zlib.decompress(base64.b64decode(groups[1])).decode().split("\n")[:-1]:
+        entry = json.loads(line)
+        if "path" in entry:
+            part["answers"][entry["path"]] = entry["answer"]
+            part["texts"] += entry["texts"]
         else:
-            part |= told
+            part |= entry
     return part
 
 
 def with_data(page: str, text: str) -> str:
     """Return a page with other data in it."""
-    return _DATA.sub(lambda found: found[1] + text, page)
+    return _DATA.sub(lambda match: match[1] + text, page)
 
 
 def whole(value: Any, texts: list[str]) -> Any:

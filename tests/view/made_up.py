@@ -115,14 +115,14 @@ def _step(number: int, action: str, page: dict[str, Any], **more: Any) -> dict[s
     }  # fmt: skip
 
 
-def _choices(actions: list[str], taken: int) -> dict[str, Any]:
+def _choices(actions: list[str], index: int) -> dict[str, Any]:
     rest = 0.28 / max(1, len(actions) - 1)
     return {
         "choices": [
-            {"text": action, "probability": 0.72 if i == taken else rest}
+            {"text": action, "probability": 0.72 if i == index else rest}
             for i, action in enumerate(actions)
         ],
-        "taken": taken,
+        "taken": index,
     }
 
 
@@ -136,7 +136,7 @@ TOKENS = [
 
 def steps() -> list[dict[str, Any]]:
     """Four steps in the shop: a choice, a page of results, an item with tokens, a purchase."""
-    found = _shop("results", number=1, found=23, products=PRODUCTS)
+    results = _shop("results", number=1, found=23, products=PRODUCTS)
     item = _shop(
         "item", title=PRODUCTS[0]["title"], price="$54.00", asin=PRODUCTS[0]["asin"],
         options=OPTIONS,
@@ -145,7 +145,7 @@ def steps() -> list[dict[str, Any]]:
     many = [*clicks, "click[back to search]", "click[next >]", *(f"click[{n}]" for n in range(9))]
     return [
         _step(1, "search[navy rain jacket]", _shop("search"), said="search[navy rain jacket]\n"),
-        _step(2, clicks[0], found, **_choices(many, 0)),
+        _step(2, clicks[0], results, **_choices(many, 0)),
         _step(
             3, "click[large]", item, tokens=TOKENS, said="The cheapest in navy fits.",
             calls=["click"], extras={"webshop.asin": PRODUCTS[0]["asin"]},
@@ -589,8 +589,8 @@ _NAMES = frozenset(
 def hostile(answer: Any, attack: str = ATTACK, name: str = "") -> Any:
     """The answer with an attack in each of its free texts."""
     if isinstance(answer, str):
-        named = name in _NAMES or answer in (RUN, *ARMS)
-        return answer if named else f"{answer} {attack}"
+        is_name = name in _NAMES or answer in (RUN, *ARMS)
+        return answer if is_name else f"{answer} {attack}"
     if isinstance(answer, list):
         return [hostile(item, attack, name) for item in answer]
     if isinstance(answer, dict):

@@ -36,14 +36,19 @@ def row(id: str, success: float, *, finished: bool = True, samples: int = 4) -> 
 
 
 def _types() -> tuple[TypeRow, ...]:
-    named = [("fashion", 31, 0.61), ("beauty", 20, 0.44), ("garden", 8, 0.3), ("grocery", 1, 0.0)]
-    found = [
+    categories = [
+        ("fashion", 31, 0.61),
+        ("beauty", 20, 0.44),
+        ("garden", 8, 0.3),
+        ("grocery", 1, 0.0),
+    ]
+    rows = [
         TypeRow(kind="category", value=value, tasks=n, success=success,
                 low=max(0.0, success - 1.5 / n**0.5), high=min(1.0, success + 1.5 / n**0.5))
-        for value, n, success in named
+        for value, n, success in categories
     ]  # fmt: skip
     few = TypeRow(kind="subset", value="few-shot", tasks=60, success=0.5, low=0.4, high=0.6)
-    return (*found, few)
+    return (*rows, few)
 
 
 def detail(eval: EvalRow) -> EvalDetail:
@@ -81,7 +86,7 @@ def _changed(which: str, n: int) -> tuple[ChangedTask, ...]:
 
 def compared() -> Compared:
     won, lost = _changed("won", 13), _changed("lost", 4)
-    found = Comparison(
+    stats = Comparison(
         a="evals/before", b="evals/after", benchmark="webshop", split="val", tasks=60,
         only_in_a=0, only_in_b=0, samples_a=(1, 1), samples_b=(1, 1), success_a=0.4,
         success_b=0.55, difference=0.15, low=0.02, high=0.28, p=0.035,
@@ -98,7 +103,7 @@ def compared() -> Compared:
     places = ("evals/before", "evals/after")
     links = [{task.id: f"{at}/episodes/{task.id}.0" for task in (*won, *lost)} for at in places]
     return Compared(
-        found=found, verdict=found.verdict, test=found.test, place_a=places[0], place_b=places[1],
+        found=stats, verdict=stats.verdict, test=stats.test, place_a=places[0], place_b=places[1],
         links_a=links[0], links_b=links[1], places=(*places, "runs/shop-1/static"),
     )  # fmt: skip
 
@@ -120,7 +125,7 @@ def arm_evaluation(step: int = 20) -> EvaluationDetail:
 
 def step_table(arm: str, rounds: tuple[int, ...]) -> StepTable:
     """Six steps of an arm, with rounds after some of them; the first one finds D_0."""
-    made = tuple(
+    round_rows = tuple(
         RoundRow(
             id=f"round-{i}", arm=arm, step=step, env_steps=100 * step, first=i == 0, kinds={},
             contexts=4, drafts=8, accepted=6, held=0, rejected={}, pool_size=10 + 6 * i,
@@ -131,7 +136,7 @@ def step_table(arm: str, rounds: tuple[int, ...]) -> StepTable:
     return StepTable(
         arm=arm, step=tuple(range(1, 7)), env_steps=tuple(range(100, 700, 100)), groups=(2,) * 6,
         episodes=(8,) * 6, successes=(4,) * 6, signals={"rare": (1, 0, 2, 0, 0, 3)},
-        stored=(8,) * 6, rounds=made,
+        stored=(8,) * 6, rounds=round_rows,
         series={
             "curriculum.pool_size": (10.0, 10.0, 16.0, 16.0, 22.0, 22.0),
             "curriculum.share_explore_steps": (0.1, 0.1, 0.1, 0.2, 0.2, None),

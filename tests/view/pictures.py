@@ -84,7 +84,7 @@ def places(address: str, run: str, evals: Sequence[str]) -> dict[str, str]:
     sides = urlencode({"a": f"{root}/trajectories/{solved['id']}",
                        "b": f"{root}/trajectories/{failed['id']}"})  # fmt: skip
     rejected = get(f"{root}/drafts", accepted="false")["rows"][0]["id"]
-    kept = [one["step"] for one in get(root)["evaluations"] if one["arm"] == arm and one["kept"]]
+    steps = [one["step"] for one in get(root)["evaluations"] if one["arm"] == arm and one["kept"]]
     before, after = (f"evals/{name}" for name in evals)
     return {
         "runs": "#/",
@@ -103,22 +103,22 @@ def places(address: str, run: str, evals: Sequence[str]) -> dict[str, str]:
         "side": f"#/side?{sides}",
         "search": f"#/search?q=back&run={run}",
         "evaluation": f"#/{after}",
-        "arm-evaluation": f"#/{root}/evaluations/{arm}/{kept[-1]}",
+        "arm-evaluation": f"#/{root}/evaluations/{arm}/{steps[-1]}",
         "comparison": f"#/compare?{urlencode({'a': before, 'b': after})}",
     }
 
 
 def shots(browser: Browser, address: str, where: Mapping[str, str]) -> dict[str, list[bytes]]:
     """Of each place a picture in each look."""
-    taken: dict[str, list[bytes]] = {name: [] for name in where}
+    pictures: dict[str, list[bytes]] = {name: [] for name in where}
     for look in LOOKS:
         with browsing.visit(browser, **look) as visit:
             for name, place in where.items():
                 visit.go(place, address)
                 visit.page.wait_for_timeout(300)  # charts are drawn
-                taken[name].append(visit.page.screenshot())
+                pictures[name].append(visit.page.screenshot())
             assert not visit.complaints, visit.complaints
-    return taken
+    return pictures
 
 
 def readme_picture(browser: Browser, address: str, run: str) -> bytes:
@@ -141,11 +141,11 @@ def compose(
 def main(run: Path, folder: Path, evals: Sequence[Path]) -> None:
     """Take the pictures of a run and of two evaluations, and write them to a folder."""
     folder.mkdir(exist_ok=True)
-    shown = [str(path) for path in (run, *evals)]
-    with viewer(shown) as address, browsing.browser() as browser:
+    paths = [str(path) for path in (run, *evals)]
+    with viewer(paths) as address, browsing.browser() as browser:
         where = places(address, run.name, [path.name for path in evals])
-        taken = shots(browser, address, where)
-        for name, pictures in taken.items():
+        screenshots = shots(browser, address, where)
+        for name, pictures in screenshots.items():
             (folder / f"{name}.webp").write_bytes(compose(browser, pictures))
             if name in LARGE:
                 large = compose(browser, pictures[:1], scale=1.0)

@@ -47,7 +47,7 @@ def make(folder: Path) -> Path:
         if not run.summary.is_file():
             resolved = load_config("quickstart", sets=SETS, environ={})
             train(run, resolved, SILENT, StopRequest(), overwrite=True)
-        evaluated = EvalFolder.named(EVAL)
+        evaluated = EvalFolder.by_name(EVAL)
         if not evaluated.summary.is_file():
             evaluate_job(run_job(run, None, "val", samples=2), folder=evaluated)
     return folder

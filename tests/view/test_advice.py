@@ -112,8 +112,8 @@ def test_advice_has_its_text_its_origin_and_its_usefulness(shelf: Shelf) -> None
 
 def test_of_much_advice_some_is_shown(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notes, "MAX_ROWS", 1)
-    found = ask(shelf, PATH)
-    assert ([row["label"] for row in found["rows"]], found["left"]) == (["good"], 2)
+    response = ask(shelf, PATH)
+    assert ([row["label"] for row in response["rows"]], response["left"]) == (["good"], 2)
 
 
 def test_an_episode_shows_the_advice_that_it_was_told(shelf: Shelf) -> None:
@@ -129,7 +129,7 @@ def test_an_episode_shows_the_advice_that_it_was_told(shelf: Shelf) -> None:
 
 def test_no_page_of_a_held_out_task_shows_advice(shelf: Shelf) -> None:
     """Nor does any page show advice from a held-out task."""
-    assert "LEAKED" not in "".join(json.dumps(told.value) for told in answers(shelf))
+    assert "LEAKED" not in "".join(json.dumps(reply.value) for reply in answers(shelf))
     held_out = [one["id"] for one in ask(shelf, f"runs/{RUN}/tasks")["rows"]]
     for place in pages(shelf, held_out=True):
         text = json.dumps(ask(shelf, place.path))
@@ -152,8 +152,8 @@ def test_no_page_of_a_held_out_task_shows_advice(shelf: Shelf) -> None:
 
 
 def test_an_export_holds_the_advice(shelf: Shelf) -> None:
-    told = {one.path: one.value for one in answers(shelf) if one.path.endswith("/notes")}
-    assert TEXT in told[PATH]["rows"][0]["says"]
+    contents = {one.path: one.value for one in answers(shelf) if one.path.endswith("/notes")}
+    assert TEXT in contents[PATH]["rows"][0]["says"]
 
 
 def test_labels_of_steps_are_told_with_how_they_were_found() -> None:

@@ -34,8 +34,8 @@ def ask(shelf: Shelf, path: str, query: str = "") -> Any:
 
 
 def rows(shelf: Shelf, path: str, query: str = "per_page=500") -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = ask(shelf, path, query)["rows"]
-    return found
+    entries: list[dict[str, Any]] = ask(shelf, path, query)["rows"]
+    return entries
 
 
 @pytest.fixture
@@ -44,14 +44,14 @@ def reader(beside: Path) -> RunReader:
 
 
 def test_the_list_has_runs_and_evaluations(shelf: Shelf) -> None:
-    found = ask(shelf, "runs")
-    (run,), (evaluation,) = found["runs"], found["evals"]
+    listing = ask(shelf, "runs")
+    (run,), (evaluation,) = listing["runs"], listing["evals"]
     assert (run["id"], run["benchmark"], run["arms"]) == (RUN, "webshop", list(ARMS))
     assert run["progress"]["state"] == "finished"
     assert run["trajectories"] == 240
     assert not run["problem"]
     assert (evaluation["id"], evaluation["done"], evaluation["total"]) == (EVAL, 24, 24)
-    assert ask(shelf, "evals")["evals"] == found["evals"]
+    assert ask(shelf, "evals")["evals"] == listing["evals"]
 
 
 def test_a_run_has_its_arms_side_by_side(shelf: Shelf, reader: RunReader) -> None:
@@ -146,8 +146,8 @@ def test_the_shops_pages_are_taken_apart(shelf: Shelf) -> None:
 
 
 def test_a_task_leads_back_to_where_it_began(shelf: Shelf, reader: RunReader) -> None:
-    found = rows(shelf, f"runs/{RUN}/tasks", "origin=evolved&per_page=500")
-    deepest = max(found, key=lambda row: row["generation"])
+    tasks = rows(shelf, f"runs/{RUN}/tasks", "origin=evolved&per_page=500")
+    deepest = max(tasks, key=lambda row: row["generation"])
     assert deepest["generation"] >= 2
     detail = ask(shelf, f"runs/{RUN}/tasks/{deepest['id']}")
     nodes = {node["id"]: node for node in detail["lineage"]["nodes"]}
@@ -164,7 +164,7 @@ def test_a_task_leads_back_to_where_it_began(shelf: Shelf, reader: RunReader) ->
     task = reader.task(deepest["id"])
     assert task is not None
     assert tuple(detail["solution"]) == task.solution
-    practised = next(row for row in found if row["episodes"])
+    practised = next(row for row in tasks if row["episodes"])
     points = ask(shelf, f"runs/{RUN}/tasks/{practised['id']}")["practice"]
     assert sum(point["episodes"] for point in points) == practised["episodes"]
 
@@ -204,23 +204,29 @@ def test_evaluations_are_told_task_by_task(shelf: Shelf) -> None:
     assert one["of"] == "evaluation"
     assert len(one["siblings"]) == 2
     points = ask(shelf, f"runs/{RUN}")["evaluations"]
-    kept = [point for point in points if point["kept"]]
-    assert {point["arm"] for point in kept} == {"random", "warm-up", *ARMS}
-    for point in kept:
-        found = ask(shelf, f"runs/{RUN}/evaluations/{point['arm']}/{point['step']}")
-        assert found["success"] == pytest.approx(point["success"])
+    evaluations = [point for point in points if point["kept"]]
+    assert {point["arm"] for point in evaluations} == {"random", "warm-up", *ARMS}
+    for point in evaluations:
+        evaluation = ask(shelf, f"runs/{RUN}/evaluations/{point['arm']}/{point['step']}")
+        assert evaluation["success"] == pytest.approx(point["success"])
 
 
 def test_two_sides_are_compared_as_the_command_does(shelf: Shelf) -> None:
-    told = ask(shelf, "compare", f"a=runs/{RUN}/warm-up&b=evals/{EVAL}")
-    found = told["found"]
-    assert found["tasks"] == 12
-    assert found["both"] + found["neither"] + len(found["won"]) + len(found["lost"]) == 12
-    for task in (*found["won"], *found["lost"]):
-        assert ask(shelf, told["links_b"][task["id"]])["task"]["id"] == task["id"]
-    assert not told["links_a"]
-    assert f"evals/{EVAL}" in told["places"]
-    assert "takes several seeds" in told["verdict"]
+    response = ask(shelf, "compare", f"a=runs/{RUN}/warm-up&b=evals/{EVAL}")
+    comparison = response["found"]
+    assert comparison["tasks"] == 12
+    assert (
+        comparison["both"]
+        + comparison["neither"]
+        + len(comparison["won"])
+        + len(comparison["lost"])
+        == 12
+    )
+    for task in (*comparison["won"], *comparison["lost"]):
+        assert ask(shelf, response["links_b"][task["id"]])["task"]["id"] == task["id"]
+    assert not response["links_a"]
+    assert f"evals/{EVAL}" in response["places"]
+    assert "takes several seeds" in response["verdict"]
     alone = ask(shelf, "compare", f"a=runs/{RUN}/random")
     assert alone["place_b"] == f"runs/{RUN}/coevolve"
 
@@ -232,8 +238,8 @@ def test_a_search_finds_tasks_first(shelf: Shelf) -> None:
     assert hits[0]["path"] == f"runs/{RUN}/tasks/{task['id']}"
     for hit in hits:
         ask(shelf, hit["path"])
-    found = ask(shelf, "search", "q=buy+now&limit=200")
-    assert found["totals"]["trajectory"] > 200
+    response = ask(shelf, "search", "q=buy+now&limit=200")
+    assert response["totals"]["trajectory"] > 200
 
 
 @pytest.mark.parametrize(
@@ -279,8 +285,8 @@ def test_what_cannot_be_answered_is_refused(
 
 
 def test_a_page_beyond_the_last_is_the_last(shelf: Shelf) -> None:
-    found = ask(shelf, f"runs/{RUN}/trajectories", "page=999999999&per_page=100")
-    assert (found["page"], found["pages"], len(found["rows"])) == (3, 3, 40)
+    page = ask(shelf, f"runs/{RUN}/trajectories", "page=999999999&per_page=100")
+    assert (page["page"], page["pages"], len(page["rows"])) == (3, 3, 40)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +304,7 @@ def test_a_run_says_itself_how_far_it_is(
     shutil.copytree(sample_folder / "runs" / RUN, run.path)
     run.summary.unlink()
     monkeypatch.chdir(tmp_path)
-    told = WorkProgress(
+    progress = WorkProgress(
         work="train",
         name=RUN,
         state=state,  # type: ignore[arg-type]
@@ -313,15 +319,15 @@ def test_a_run_says_itself_how_far_it_is(
         updated="2026-11-22T10:01:00+00:00",
         pid=1,
     )
-    (run.path / PROGRESS).write_text(told.model_dump_json())
-    shown = ask(Shelf(Library()), f"runs/{RUN}/progress")
-    assert (shown["state"], shown["phase"]) == (expected, "train coevolve")
-    assert (shown["done"], shown["total"], shown["unit"]) == (3, 5, "steps")
-    assert (shown["usd"], shown["tokens"], shown["elapsed_s"]) == (0.5, 7, 60)
-    assert shown["eta_s"] is None  # nothing goes on
-    assert shown["facts"] == {"success": "31 %"}
-    assert shown["error"] == told.error
-    assert shown["arms_done"] == 1
+    (run.path / PROGRESS).write_text(progress.model_dump_json())
+    response = ask(Shelf(Library()), f"runs/{RUN}/progress")
+    assert (response["state"], response["phase"]) == (expected, "train coevolve")
+    assert (response["done"], response["total"], response["unit"]) == (3, 5, "steps")
+    assert (response["usd"], response["tokens"], response["elapsed_s"]) == (0.5, 7, 60)
+    assert response["eta_s"] is None  # nothing goes on
+    assert response["facts"] == {"success": "31 %"}
+    assert response["error"] == progress.error
+    assert response["arms_done"] == 1
 
 
 def test_a_run_that_tells_nothing_is_judged_by_what_it_wrote(
@@ -334,8 +340,8 @@ def test_a_run_that_tells_nothing_is_judged_by_what_it_wrote(
     shelf = Shelf(Library())
     assert ask(shelf, f"runs/{RUN}/progress")["state"] == "finished"
     run.summary.unlink()
-    shown = ask(shelf, f"runs/{RUN}/progress")
-    assert (shown["state"], shown["arm"], shown["share"]) == ("stopped", "coevolve", 1.0)
+    response = ask(shelf, f"runs/{RUN}/progress")
+    assert (response["state"], response["arm"], response["share"]) == ("stopped", "coevolve", 1.0)
     run.metrics.unlink()
     assert ask(shelf, f"runs/{RUN}/progress")["share"] == 0.0
 
@@ -360,8 +366,8 @@ def test_a_task_that_evolved_says_in_which_run(
         monkeypatch.setattr("builtins.input", lambda *_: "q")
         with pytest.raises(SystemExit):
             cli.main()
-        shown = capsys.readouterr()
-        return " ".join(f"{shown.out} {shown.err}".split())
+        output = capsys.readouterr()
+        return " ".join(f"{output.out} {output.err}".split())
 
     assert f"was evolved in {RUN}. Pass --run {RUN}." in play("webshop", "--task", task.id)
     assert "step 1 of" in play("webshop", "--task", task.id, "--run", RUN)

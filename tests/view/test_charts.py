@@ -113,40 +113,40 @@ def draw(visit: Visit, chart: dict[str, Any], width: int = 800, part: str = "Cha
     return visit.page.locator("#drawn")
 
 
-def numbers(drawn: Locator) -> list[list[str]]:
-    drawn.locator("summary").click()
-    drawn.locator("tbody tr").first.wait_for()
-    found: list[list[str]] = drawn.locator("tbody tr").evaluate_all(
+def numbers(chart: Locator) -> list[list[str]]:
+    chart.locator("summary").click()
+    chart.locator("tbody tr").first.wait_for()
+    cells: list[list[str]] = chart.locator("tbody tr").evaluate_all(
         "all => all.map(row => [...row.querySelectorAll('th, td')].map(cell => cell.innerText))"
     )
-    return found
+    return cells
 
 
 @pytest.mark.parametrize("kind", CHARTS)
 def test_a_chart_is_drawn_named_and_told_in_numbers(visit: Visit, kind: str) -> None:
-    drawn = draw(visit, CHARTS[kind])
-    picture = drawn.locator(".chart-drawing > svg")
+    chart = draw(visit, CHARTS[kind])
+    picture = chart.locator(".chart-drawing > svg")
     assert picture.get_attribute("role") == "img"
     assert picture.get_attribute("aria-label") == CHARTS[kind]["title"]
-    assert drawn.locator("figcaption").inner_text() == CHARTS[kind]["title"]
+    assert chart.locator("figcaption").inner_text() == CHARTS[kind]["title"]
     assert picture.locator("style").count() == 0
-    assert SAID[kind] in numbers(drawn)
+    assert SAID[kind] in numbers(chart)
     assert not visit.complaints
 
 
 @pytest.mark.parametrize("kind", CHARTS)
 def test_a_chart_stays_within_a_narrow_page(visit: Visit, kind: str) -> None:
-    drawn = draw(visit, CHARTS[kind], width=320)
-    edges = drawn.locator("svg text").evaluate_all("all => all.map(t => t.getBBox().width)")
+    chart = draw(visit, CHARTS[kind], width=320)
+    edges = chart.locator("svg text").evaluate_all("all => all.map(t => t.getBBox().width)")
     assert max(edges) <= 320
-    assert drawn.locator(".chart-drawing > svg").get_attribute("width") == "320"
+    assert chart.locator(".chart-drawing > svg").get_attribute("width") == "320"
     assert not visit.complaints
 
 
 def test_colours_follow_the_page_and_nothing_is_drawn_anew(visit: Visit) -> None:
-    drawn = draw(visit, CHARTS["lines"])
+    chart = draw(visit, CHARTS["lines"])
     stroke = "path => getComputedStyle(path).stroke"
-    path = drawn.locator("[aria-label=line] path").first
+    path = chart.locator("[aria-label=line] path").first
     before = path.element_handle()
     light = path.evaluate(stroke)
     visit.page.emulate_media(color_scheme="dark")
@@ -161,8 +161,8 @@ def test_colours_follow_the_page_and_nothing_is_drawn_anew(visit: Visit) -> None
 
 def test_lines_and_bars_differ_by_more_than_colour(visit: Visit) -> None:
     series = [line(f"arm {i}", 0.1 * i, 0.1 * i) for i in range(9)]
-    drawn = draw(visit, lines(*series))
-    samples = drawn.locator(".chart-legend svg")
+    chart = draw(visit, lines(*series))
+    samples = chart.locator(".chart-legend svg")
     paths = samples.evaluate_all(
         """all => all.map(svg => [...svg.querySelectorAll("path")].map(
           path => [path.getAttribute("stroke-dasharray"), path.getAttribute("d")].join()).join())"""
@@ -170,29 +170,29 @@ def test_lines_and_bars_differ_by_more_than_colour(visit: Visit) -> None:
     with_colour = samples.evaluate_all("all => all.map(svg => svg.innerHTML)")
     assert len(set(paths[:6])) == 6
     assert len(set(with_colour)) == 9
-    drawn = draw(visit, CHARTS["columns"])
-    hatches = drawn.locator(".chart-drawing rect").evaluate_all(
+    chart = draw(visit, CHARTS["columns"])
+    hatches = chart.locator(".chart-drawing rect").evaluate_all(
         "all => all.map(rect => rect.closest('[fill^=url]')?.getAttribute('fill') || '')"
     )
     assert len({name.rsplit("-", 1)[-1] for name in hatches}) == 4
 
 
 def test_missing_numbers_leave_a_gap(visit: Visit) -> None:
-    drawn = draw(visit, lines(line("a", 0.1, 0.2, None, 0.3, 0.2)))
-    path = drawn.locator("[aria-label=line] path").get_attribute("d")
+    chart = draw(visit, lines(line("a", 0.1, 0.2, None, 0.3, 0.2)))
+    path = chart.locator("[aria-label=line] path").get_attribute("d")
     assert path is not None
     assert path.count("M") == 2
-    assert ["a", "20", "–"] in numbers(drawn)
+    assert ["a", "20", "–"] in numbers(chart)
 
 
 def test_a_chart_without_numbers_says_so(visit: Visit) -> None:
-    drawn = draw(visit, lines(line("a", None), none="Nothing was measured."))
-    assert "Nothing was measured." in drawn.inner_text()
-    assert not drawn.locator("svg").count()
+    chart = draw(visit, lines(line("a", None), none="Nothing was measured."))
+    assert "Nothing was measured." in chart.inner_text()
+    assert not chart.locator("svg").count()
 
 
 def test_ten_thousand_points_are_one_line_and_a_table_of_some(visit: Visit) -> None:
-    drawn = draw(visit, lines(line("a")))
+    chart = draw(visit, lines(line("a")))
     visit.page.evaluate(
         """chart => {
           const points = d3.range(10000).map(i => ({ x: i, y: (i % 100) / 100 }));
@@ -201,54 +201,54 @@ def test_ten_thousand_points_are_one_line_and_a_table_of_some(visit: Visit) -> N
         }""",
         lines(),
     )
-    path = drawn.locator("[aria-label=line] path").get_attribute("d")
+    path = chart.locator("[aria-label=line] path").get_attribute("d")
     assert path is not None
     assert path.count("L") == 9_999
-    assert not drawn.locator("[aria-label=dot]").count()
-    assert len(numbers(drawn)) == 200
-    assert "200 of 10,000 rows" in drawn.inner_text()
+    assert not chart.locator("[aria-label=dot]").count()
+    assert len(numbers(chart)) == 200
+    assert "200 of 10,000 rows" in chart.inner_text()
 
 
 def test_a_line_goes_and_comes_by_the_keyboard(visit: Visit) -> None:
-    drawn = draw(visit, CHARTS["lines"])
-    shown = drawn.locator("[aria-label=line]")
-    assert shown.count() == 2
-    button = drawn.locator(".chart-legend button").first
+    chart = draw(visit, CHARTS["lines"])
+    curves = chart.locator("[aria-label=line]")
+    assert curves.count() == 2
+    button = chart.locator(".chart-legend button").first
     button.focus()
     visit.page.keyboard.press("Enter")
-    drawn.locator("[aria-pressed=false]").wait_for()
-    assert shown.count() == 1
+    chart.locator("[aria-pressed=false]").wait_for()
+    assert curves.count() == 1
     visit.page.keyboard.press("Enter")
-    drawn.locator("[aria-pressed=false]").wait_for(state="detached")
-    assert shown.count() == 2
+    chart.locator("[aria-pressed=false]").wait_for(state="detached")
+    assert curves.count() == 2
 
 
 @pytest.mark.parametrize("kind", ["lines", "rows", "heat", "lineage", "intervals"])
 def test_labels_that_others_wrote_are_text(visit: Visit, kind: str) -> None:
-    named = {"lines": "series", "lineage": "nodes"}.get(kind, "rows")
-    items = [{**item, "label": HOSTILE * 200} for item in CHARTS[kind][named]]
-    drawn = draw(visit, {**CHARTS[kind], named: items})
-    numbers(drawn)
-    assert not drawn.locator("img").count()
-    written = drawn.locator("svg text").all_text_contents()
-    assert not any(mark in text for text in written for mark in "\u202e\x00")
+    key = {"lines": "series", "lineage": "nodes"}.get(kind, "rows")
+    items = [{**item, "label": HOSTILE * 200} for item in CHARTS[kind][key]]
+    chart = draw(visit, {**CHARTS[kind], key: items})
+    numbers(chart)
+    assert not chart.locator("img").count()
+    labels = chart.locator("svg text").all_text_contents()
+    assert not any(mark in text for text in labels for mark in "\u202e\x00")
     assert not visit.complaints
 
 
 def test_a_tip_tells_what_is_next_to_the_pointer(visit: Visit) -> None:
-    drawn = draw(visit, {**CHARTS["lines"], "x": {"label": "env steps, exploration included"}})
-    drawn.locator("[aria-label=dot] path").nth(1).hover(force=True)
-    tip = drawn.locator("[aria-label=tip] text")
+    chart = draw(visit, {**CHARTS["lines"], "x": {"label": "env steps, exploration included"}})
+    chart.locator("[aria-label=dot] path").nth(1).hover(force=True)
+    tip = chart.locator("[aria-label=tip] text")
     tip.wait_for()
-    told = " ".join(tip.locator("tspan").all_text_contents())
-    assert "success: 62.5\u202f%" in told
-    assert "10 env steps" in told
-    point = drawn.locator("[aria-label=dot] path").nth(1).bounding_box()
-    shown = tip.bounding_box()
+    text = " ".join(tip.locator("tspan").all_text_contents())
+    assert "success: 62.5\u202f%" in text
+    assert "10 env steps" in text
+    point = chart.locator("[aria-label=dot] path").nth(1).bounding_box()
+    box = tip.bounding_box()
     assert point is not None
-    assert shown is not None
+    assert box is not None
     after, before = point["x"] + point["width"], point["x"]
-    assert shown["x"] > after or shown["x"] + shown["width"] < before  # beside the point
+    assert box["x"] > after or box["x"] + box["width"] < before  # beside the point
 
 
 def test_tasks_that_grew_from_each_other_in_a_circle_are_each_drawn_once(visit: Visit) -> None:
@@ -256,8 +256,8 @@ def test_tasks_that_grew_from_each_other_in_a_circle_are_each_drawn_once(visit: 
         {"id": id, "parents": [parent], "label": id, "round": 1}
         for id, parent in (("a", "b"), ("b", "a"), ("c", "c"))
     ]
-    drawn = draw(visit, {"kind": "lineage", "title": "Lineage", "nodes": nodes})
-    assert sorted(row[0] for row in numbers(drawn)) == ["a", "b", "c"]
+    chart = draw(visit, {"kind": "lineage", "title": "Lineage", "nodes": nodes})
+    assert sorted(row[0] for row in numbers(chart)) == ["a", "b", "c"]
 
 
 def test_a_histogram_counts_every_number_once(visit: Visit) -> None:
@@ -281,11 +281,11 @@ RUN = {
 
 
 def test_arms_stand_beside_each_other_over_env_steps(visit: Visit) -> None:
-    drawn = draw(visit, {"run": RUN}, part="ArmsOverTime")
-    drawn.locator("figure").first.wait_for()
-    titles = drawn.locator("figcaption").all_inner_texts()
+    charts = draw(visit, {"run": RUN}, part="ArmsOverTime")
+    charts.locator("figure").first.wait_for()
+    titles = charts.locator("figcaption").all_inner_texts()
     assert titles == ["Pool size", "Mixed groups", "Share of exploration", "Signals"]
-    pool, mixed, _, signals = drawn.locator("figure").all()
+    pool, mixed, _, signals = charts.locator("figure").all()
     assert pool.locator(".chart-legend").inner_text().split() == ["static", "coevolve"]
     rounds = pool.locator(".chart-lane path")
     rounds.first.wait_for(state="attached")
@@ -303,17 +303,17 @@ def test_tasks_that_fell_come_first_from_round_to_round(
     visit: Visit, arm: str, columns: list[str]
 ) -> None:
     table = ANSWERS[f"runs/shop-1/arms/{arm}/steps"]
-    drawn = draw(visit, {"run": "shop-1", "table": table}, part="RoundsMap")
-    found = numbers(drawn)
-    assert [row[0] for row in found] == [
+    chart = draw(visit, {"run": "shop-1", "table": table}, part="RoundsMap")
+    cells = numbers(chart)
+    assert [row[0] for row in cells] == [
         "The task that falls", "The task that stays", "The task that rises",
     ]  # fmt: skip
-    assert drawn.locator("thead th").all_inner_texts() == ["task", *columns]
+    assert chart.locator("thead th").all_inner_texts() == ["task", *columns]
     if arm == "coevolve":
-        assert found[0][1:] == ["100.0\u202f%", "100.0\u202f%", "25.0\u202f%"]
-    link = drawn.locator("tbody a").first
+        assert cells[0][1:] == ["100.0\u202f%", "100.0\u202f%", "25.0\u202f%"]
+    link = chart.locator("tbody a").first
     assert link.get_attribute("href") == "#/runs/shop-1/tasks/falls"
-    drawn.get_by_role("button", name="Largest rise").click()
-    drawn.locator("tbody tr", has_text="rises").first.wait_for()
-    rows = drawn.locator("tbody tr th").all_inner_texts()
+    chart.get_by_role("button", name="Largest rise").click()
+    chart.locator("tbody tr", has_text="rises").first.wait_for()
+    rows = chart.locator("tbody tr th").all_inner_texts()
     assert rows[0] == "The task that rises"

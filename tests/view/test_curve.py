@@ -15,7 +15,7 @@ from coevo_gym.view.export.curve import Line, Point, draw, nice_top, picture, ti
 HOSTILE = '<script>alert("x")</script>\'"> & &amp; \x00\x1b[31m \u202e \ud800 \n'
 
 
-def drawn(*lines: Line) -> str:
+def draw_valid(*lines: Line) -> str:
     svg = draw(lines, "Success", "env steps", "success")
     xml.dom.minidom.parseString(svg.encode())
     return svg
@@ -27,12 +27,12 @@ def line(*values: float, label: str = "A") -> Line:
 
 def paths(svg: str) -> list[list[tuple[float, float]]]:
     """Points of the lines, without those of the legend."""
-    found = re.findall(r'<path d="M([^"Zh]*)" fill="none"', svg)
-    return [[tuple(map(float, at.split())) for at in path.split("L")] for path in found]  # type: ignore[misc]
+    matches = re.findall(r'<path d="M([^"Zh]*)" fill="none"', svg)
+    return [[tuple(map(float, at.split())) for at in path.split("L")] for path in matches]  # type: ignore[misc]
 
 
 def test_a_success_of_one_half_is_drawn_mid_axis() -> None:
-    svg = drawn(line(0.0, 0.5, 1.0))
+    svg = draw_valid(line(0.0, 0.5, 1.0))
     (((x0, y0), (x1, y1), (x2, y2)),) = paths(svg)
     assert y1 == pytest.approx((y0 + y2) / 2, abs=0.1)
     assert x1 == pytest.approx((x0 + x2) / 2, abs=0.1)
@@ -41,7 +41,7 @@ def test_a_success_of_one_half_is_drawn_mid_axis() -> None:
 
 
 def test_bands_cover_the_intervals() -> None:
-    svg = drawn(Line("A", [Point(0, 0.5, 0.4, 0.6), Point(10, 0.5, 0.4, 0.6)]))
+    svg = draw_valid(Line("A", [Point(0, 0.5, 0.4, 0.6), Point(10, 0.5, 0.4, 0.6)]))
     band = re.search(r'd="M\S+ (\S+)L\S+ (\S+)L\S+ (\S+)L\S+ (\S+)Z"', svg)
     mark = re.search(r'cy="([^"]*)"', svg)
     assert band
@@ -53,17 +53,17 @@ def test_bands_cover_the_intervals() -> None:
 
 
 def test_a_gap_in_a_line_is_not_bridged() -> None:
-    assert [len(path) for path in paths(drawn(line(0.1, 0.2, math.nan, 0.3, 0.4)))] == [2, 2]
-    assert "<circle" in drawn(line(0.3))
+    assert [len(path) for path in paths(draw_valid(line(0.1, 0.2, math.nan, 0.3, 0.4)))] == [2, 2]
+    assert "<circle" in draw_valid(line(0.3))
 
 
 @pytest.mark.parametrize("values", [(math.nan,), (0.0,), (math.inf, 0.2), (0.0, 0.0)])
 def test_odd_lines_are_drawn_without_nonsense(values: tuple[float, ...]) -> None:
-    assert not re.search(r'"[^"]*\b(nan|inf)\b', drawn(line(*values), Line("none", [])))
+    assert not re.search(r'"[^"]*\b(nan|inf)\b', draw_valid(line(*values), Line("none", [])))
 
 
 def test_lines_differ_by_colour_and_pattern() -> None:
-    svg = drawn(*(line(0.1, 0.2, label=f"arm {i}") for i in range(6)))
+    svg = draw_valid(*(line(0.1, 0.2, label=f"arm {i}") for i in range(6)))
     looks = re.findall(
         r'<path d="M[^"]*h26"[^>]*stroke="([^"]*)"[^>]*?(?:dasharray="(.*?)")?/>', svg
     )
@@ -72,7 +72,7 @@ def test_lines_differ_by_colour_and_pattern() -> None:
 
 
 def test_hostile_names_are_shown_as_text() -> None:
-    svg = drawn(line(0.1, 0.2, label=HOSTILE))
+    svg = draw_valid(line(0.1, 0.2, label=HOSTILE))
     assert "<script>" not in svg
     assert "\x1b" not in svg
     assert "&lt;script&gt;" in svg
@@ -81,12 +81,12 @@ def test_hostile_names_are_shown_as_text() -> None:
 def test_a_picture_stands_alone() -> None:
     size = (760.0, 300.0)
     svg = draw([line(0.1, 0.2)], "t", "x", "y", size=size)
-    found = picture([svg, svg], ["A run", HOSTILE], size)
-    root = xml.dom.minidom.parseString(found.encode()).documentElement
+    image = picture([svg, svg], ["A run", HOSTILE], size)
+    root = xml.dom.minidom.parseString(image.encode()).documentElement
     assert root.getAttribute("xmlns") == "http://www.w3.org/2000/svg"
-    assert "light-dark(" in found
+    assert "light-dark(" in image
     assert float(root.getAttribute("height")) > 600
-    assert picture([svg, svg], ["A run", HOSTILE], size) == found
+    assert picture([svg, svg], ["A run", HOSTILE], size) == image
 
 
 @given(st.floats(1e-6, 1e12))

@@ -80,11 +80,11 @@ def test_an_evaluation_leads_to_comparisons_with_those_of_the_same_tasks(shared:
 def test_a_comparison_says_by_how_much_how_surely_and_on_which_tasks(shared: Visit) -> None:
     shared.jump(PLACES["comparison"])
     page = shared.page.locator("main")
-    said = page.inner_text()
-    assert "+15.0 points" in said
-    assert "+2.0 to +28.0" in said
-    assert "On tasks like these, B does better than A." in said
-    assert "max_steps: 15 in A, 20 in B" in said
+    text = page.inner_text()
+    assert "+15.0 points" in text
+    assert "+2.0 to +28.0" in text
+    assert "On tasks like these, B does better than A." in text
+    assert "max_steps: 15 in A, 20 in B" in text
     cells = page.locator(".cross td b").all_inner_texts()
     assert cells == ["20", "4", "13", "23"]
     won = page.get_by_role("table", name="Only B solves")
@@ -137,6 +137,6 @@ def test_what_others_wrote_is_text_and_does_nothing(attacked: Visit, name: str) 
     assert attacked.page.evaluate("window.hit") is None
     assert not attacked.page.evaluate(f"{HIDDEN}.test(document.body.textContent + document.title)")
     titles = "Array.from(document.querySelectorAll('[title], [aria-label], [data-label]'))"
-    said = "node.title + node.getAttribute('aria-label') + node.dataset.label"
-    assert not attacked.page.evaluate(f"{titles}.some(node => {HIDDEN}.test({said}))")
+    expression = "node.title + node.getAttribute('aria-label') + node.dataset.label"
+    assert not attacked.page.evaluate(f"{titles}.some(node => {HIDDEN}.test({expression}))")
     assert not attacked.complaints

@@ -49,15 +49,15 @@ def test_an_export_says_what_the_server_says(page: Path, beside: Path) -> None:
             continue
         seen.add(kind)
         is_list = path.rpartition("/")[2] in data["lists"]
-        told = json.loads(answer(shelf, path, "per_page=500" if is_list else ""))
+        expected = json.loads(answer(shelf, path, "per_page=500" if is_list else ""))
         exported = whole(value, data["texts"])
-        for one in (told, exported):
+        for one in (expected, exported):
             for paging in ("per_page", "pages"):
                 one.pop(paging, None)
-        assert exported == told, path
-    told = json.loads(answer(shelf, "compare", f"a=runs/{RUN}/random&b=runs/{RUN}/static"))
-    found = data["answers"][f"compare?a=runs/{RUN}/random&b=runs/{RUN}/static"]
-    assert whole(found, data["texts"]) == told
+        assert exported == expected, path
+    expected = json.loads(answer(shelf, "compare", f"a=runs/{RUN}/random&b=runs/{RUN}/static"))
+    comparison = data["answers"][f"compare?a=runs/{RUN}/random&b=runs/{RUN}/static"]
+    assert whole(comparison, data["texts"]) == expected
 
 
 def test_one_file_needs_nothing_else(page: Path) -> None:
@@ -76,12 +76,12 @@ def test_evaluation_episodes_are_left_out_unless_asked_for(
     assert "--with-episodes" in " ".join(data["left_out"])
     asked = tmp_path / "asked.html"
     export_pages(Library([f"evals/{EVAL}"]), asked, episodes=True)
-    found = data_in(asked)
-    pages = [path for path in found["answers"] if path.startswith(f"evals/{EVAL}/episodes/")]
+    export = data_in(asked)
+    pages = [path for path in export["answers"] if path.startswith(f"evals/{EVAL}/episodes/")]
     assert len(pages) == 24
-    one = whole(found["answers"][pages[0]], found["texts"])
+    one = whole(export["answers"][pages[0]], export["texts"])
     assert "must not be used in training" in one["notice"]
-    assert found["left_out"] == []
+    assert export["left_out"] == []
 
 
 def test_an_export_holds_no_solution_of_a_held_out_task(page: Path, beside: Path) -> None:
@@ -116,24 +116,24 @@ def test_a_file_that_is_full_says_what_it_lacks(
     least_for_pages: int,
     short: set[str],
 ) -> None:
-    monkeypatch.setattr(write, "MOST_UNPACKED", most_unpacked)
-    monkeypatch.setattr(write, "LEAST_FOR_PAGES", least_for_pages)
+    monkeypatch.setattr(write, "MAX_UNPACKED", most_unpacked)
+    monkeypatch.setattr(write, "MIN_FOR_PAGES", least_for_pages)
     target = tmp_path / "full.html"
-    written = export_pages(Library([RUN]), target, most_bytes=most_bytes)
-    assert target.stat().st_size == written.bytes <= most_bytes
+    export = export_pages(Library([RUN]), target, most_bytes=most_bytes)
+    assert target.stat().st_size == export.bytes <= most_bytes
     data = data_in(target)
     about = whole(data["answers"]["about"], data["texts"])
     assert about["exported"]
-    assert about["left_out"] == written.left_out == data["left_out"]
+    assert about["left_out"] == export.left_out == data["left_out"]
     pages = [path.split("/")[-2:] for path in data["answers"] if path.count("/") > 2]
     there = {kind: [id for of, id in pages if KINDS.get(of) == kind] for kind in KINDS.values()}
-    told = {line.split()[10]: line for line in written.left_out}
-    assert told.keys() == short
-    for kind, line in told.items():
+    lines = {line.split()[10]: line for line in export.left_out}
+    assert lines.keys() == short
+    for kind, line in lines.items():
         assert f" latest {len(there[kind])} of " in line
         assert "For all of them: " in line
     rows = whole(data["answers"][f"runs/{RUN}/trajectories"], data["texts"])["rows"]
-    assert f" of {len(rows)} episodes of {RUN}" in told["episodes"]
+    assert f" of {len(rows)} episodes of {RUN}" in lines["episodes"]
     latest = [row["id"] for row in reversed(rows)]
     assert there["episodes"] == latest[: len(there["episodes"])]
 
@@ -152,21 +152,21 @@ def test_a_folder_holds_all_and_is_replaced_as_a_whole(beside: Path, tmp_path: P
     (target / "data").mkdir(parents=True)
     for name in ("index.js", "left-over.js"):  # of an earlier export
         (target / "data" / name).touch()
-    written = export_pages(Library([f"evals/{EVAL}"]), target, episodes=True)
-    assert written.page == target / "index.html"
+    export = export_pages(Library([f"evals/{EVAL}"]), target, episodes=True)
+    assert export.page == target / "index.html"
     names = {file.name for file in (target / "data").iterdir()}
     assert "left-over.js" not in names
     data = data_in(target / "data" / "index.js")
     assert {f"{name}.js" for name in data["files"].values() if name} == names - {"index.js"}
-    held = {}
+    answers = {}
     for name in names - {"index.js"}:
         text = (target / "data" / name).read_text()
         assert text.startswith(f'coevo.takeExport("{name.removesuffix(".js")}", ')
-        held |= data_in(target / "data" / name)["answers"]
-    assert set(held) == set(data["files"])
-    assert sum("/episodes/" in path for path in held) == 24
-    shown = (target / "index.html").read_text()
-    for file in re.findall(r'(?:src|href)="((?:static|data)/[^"]+)"', shown):
+        answers |= data_in(target / "data" / name)["answers"]
+    assert set(answers) == set(data["files"])
+    assert sum("/episodes/" in path for path in answers) == 24
+    html = (target / "index.html").read_text()
+    for file in re.findall(r'(?:src|href)="((?:static|data)/[^"]+)"', html):
         assert (target / file).is_file()
 
 
@@ -200,8 +200,8 @@ def test_no_text_gets_out_of_its_script() -> None:
     text = part.to_text()
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", text)
     line, _ = zlib.decompress(base64.b64decode(text)).decode().split("\n")[:2]
-    found = json.loads(line)
-    answer = whole(found["answer"], found["texts"])
+    entry = json.loads(line)
+    answer = whole(entry["answer"], entry["texts"])
     assert answer == {
         "texts": [text.replace("\ud800", "?") * 20 for text in hostile],
         "short": [*hostile[:3], "?"],
@@ -254,7 +254,11 @@ def test_exported_pages_filter_as_the_server_does(page: Path, beside: Path, tmp_
             for name, value in query.items()
             for one in (value if isinstance(value, list) else [value])
         ]
-        told = json.loads(answer(shelf, f"runs/{RUN}/{path}", "&".join(pairs).replace(" ", "+")))
-        assert [row["id"] for row in exported["rows"]] == [row["id"] for row in told["rows"]], query
+        expected = json.loads(
+            answer(shelf, f"runs/{RUN}/{path}", "&".join(pairs).replace(" ", "+"))
+        )
+        assert [row["id"] for row in exported["rows"]] == [row["id"] for row in expected["rows"]], (
+            query
+        )
         for field in ("total", "page", "pages", "gates", "accepted"):
-            assert exported.get(field) == told.get(field), (query, field)
+            assert exported.get(field) == expected.get(field), (query, field)

@@ -12,7 +12,7 @@ from coevo_gym.view.shelf import Shelf
 
 
 @pytest.fixture(autouse=True)
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run, a table of two runs, and an evaluation."""
     monkeypatch.chdir(tmp_path)
     for name in ("runs/first", "runs/table/static-1", "runs/table/static-2"):
@@ -34,11 +34,11 @@ def test_all_is_shown_the_runs_of_tables_among_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["table", "runs/table", "{here}/runs/table"])
-def test_a_table_is_shown_with_the_runs_that_come_later(name: str, kept: Path) -> None:
-    library = Library([name.format(here=kept)])
+def test_a_table_is_shown_with_the_runs_that_come_later(name: str, folder: Path) -> None:
+    library = Library([name.format(here=folder)])
     assert list(library.runs()) == ["table~static-1", "table~static-2"]
     assert library.home == ""
-    put(kept / "runs/table/static-3/manifest.json")
+    put(folder / "runs/table/static-3/manifest.json")
     assert "table~static-3" in library.runs()
     assert not library.evals()
 
@@ -58,21 +58,21 @@ def test_one_thing_is_shown_at_once() -> None:
     assert Library(["e"]).home == "evals/e"
 
 
-def test_two_of_one_name_are_told_apart(kept: Path) -> None:
-    put(kept / "elsewhere/first/manifest.json")
+def test_two_of_one_name_are_told_apart(folder: Path) -> None:
+    put(folder / "elsewhere/first/manifest.json")
     library = Library(["first", "elsewhere/first"])
     assert [run.path.parent.name for run in library.runs().values()] == ["runs", "elsewhere"]
     assert list(library.runs()) == ["first", "first~2"]
 
 
-def test_a_link_is_shown_under_its_own_name(kept: Path) -> None:
-    put(kept / "elsewhere/second/manifest.json")
-    (kept / "runs/linked").symlink_to(kept / "elsewhere/second")
+def test_a_link_is_shown_under_its_own_name(folder: Path) -> None:
+    put(folder / "elsewhere/second/manifest.json")
+    (folder / "runs/linked").symlink_to(folder / "elsewhere/second")
     assert "linked" in Library().runs()
 
 
-def test_the_folder_at_hand_has_its_name(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(kept / "runs/first")
+def test_the_folder_at_hand_has_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder / "runs/first")
     assert Library(["."]).home == "runs/first"
 
 

@@ -77,12 +77,12 @@ def store(run: RunFolder) -> Iterator[RunStore]:
         yield opened
 
 
-def shown(folder: RunFolder) -> ShownRun:
+def open_run(folder: RunFolder) -> ShownRun:
     return ShownRun("run", folder)
 
 
 def rows_of(folder: RunFolder, query: str = "") -> list[TrajectoryRow]:
-    return list(trajectory_page(shown(folder), Query.read(f"per_page=500&{query}")).rows)
+    return list(trajectory_page(open_run(folder), Query.read(f"per_page=500&{query}")).rows)
 
 
 def test_what_a_run_writes_is_listed_while_it_does(run: RunFolder, store: RunStore) -> None:
@@ -102,12 +102,12 @@ def test_what_a_run_writes_is_listed_while_it_does(run: RunFolder, store: RunSto
 
 def test_rows_are_kept_until_the_run_writes(run: RunFolder, store: RunStore) -> None:
     store.add_groups("a", 1, [group(1)], [fired(1)])
-    view = shown(run)
+    view = open_run(run)
 
     def rows() -> list[tuple[str, bool, tuple[str, ...]]]:
-        found = view.kept("groups", lambda: group_rows(view, "a"))
-        assert view.kept("groups", list) is found
-        return [(row.id, row.stored, row.signals) for row in found]
+        groups = view.cached("groups", lambda: group_rows(view, "a"))
+        assert view.cached("groups", list) is groups
+        return [(row.id, row.stored, row.signals) for row in groups]
 
     assert rows() == [("group-1", True, ("boundary",))]
     store.add_groups("a", 2, [group(2)], [fired(2, "rare"), fired(2, place=1)])
@@ -119,7 +119,7 @@ def test_rows_are_kept_until_the_run_writes(run: RunFolder, store: RunStore) -> 
 def test_groups_without_a_signal_are_listed_without_episodes(run: RunFolder) -> None:
     with closing(RunStore(run.database, record="signals")) as store:
         store.add_groups("a", 1, [group(1), group(2)], [fired(2)])
-    assert [row.stored for row in group_rows(shown(run), "a")] == [False, True]
+    assert [row.stored for row in group_rows(open_run(run), "a")] == [False, True]
     assert {row.group for row in rows_of(run)} == {"group-2"}
 
 
@@ -127,7 +127,7 @@ def test_a_page_leaves_out_what_a_rewind_removes_meanwhile(
     run: RunFolder, store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add_groups("a", 1, [group(1)], [])
-    view = shown(run)
+    view = open_run(run)
     read = view.rows
     rewound = lambda *query: (read(*query), store.rewind("a", 0))[0]  # noqa: E731
     monkeypatch.setattr(view, "rows", rewound)
@@ -167,8 +167,8 @@ def test_a_run_that_was_rewound_is_read_anew(run: RunFolder, store: RunStore) ->
 
 def test_another_run_in_the_same_folder_is_another(run: RunFolder, store: RunStore) -> None:
     store.add_groups("a", 1, [group(1)], [])
-    view = shown(run)
-    groups = lambda: [row.id for row in view.kept("x", lambda: group_rows(view, "a"))]  # noqa: E731
+    view = open_run(run)
+    groups = lambda: [row.id for row in view.cached("x", lambda: group_rows(view, "a"))]  # noqa: E731
     assert groups() == ["group-1"]
     store.close()
     for file in run.path.iterdir():
@@ -191,10 +191,10 @@ def test_reading_never_makes_a_writer_wait(run: RunFolder, store: RunStore) -> N
     stop, failed = threading.Event(), list[BaseException]()
 
     def look() -> None:
-        view = shown(run)
+        view = open_run(run)
         try:
             while not stop.is_set():
-                with view.kept_open():
+                with view.keep_open():
                     trajectory_page(view, Query.read("q=tickle"))
         except BaseException as error:
             failed.append(error)
@@ -221,7 +221,7 @@ def test_lists_are_filtered_without_reading_bodies(
     run: RunFolder, store: RunStore, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
     """Every column that a filter or a sort needs is in the index ``listed``."""
-    view, plans = shown(run), list[str]()
+    view, plans = open_run(run), list[str]()
     read = view.rows
 
     def explained(query: str, *values: object) -> list[tuple[object, ...]]:
@@ -271,21 +271,21 @@ def test_sql_filters_as_the_rows_do(
     view, rows = known
     once = {name: (name, value) for name, value in pairs if name in ONCE}
     query = Query([*(pair for pair in pairs if pair[0] not in ONCE), *once.values()])
-    found = trajectory_page(view, query)
+    page = trajectory_page(view, query)
     expected = select(rows, TRAJECTORIES, query)
-    assert found.model_dump(include={*expected.paging}) == expected.paging
-    assert [row.id for row in found.rows] == [row.id for row in expected.rows]
+    assert page.model_dump(include={*expected.paging}) == expected.paging
+    assert [row.id for row in page.rows] == [row.id for row in expected.rows]
 
 
 def refusals(shelf: Shelf, *paths: str) -> list[str]:
     """What is said of the paths that cannot be read."""
-    found = []
+    messages = []
     for path in paths:
         try:
             answer(shelf, path)
         except Damaged as damaged:
-            found.append(str(damaged))
-    return found
+            messages.append(str(damaged))
+    return messages
 
 
 def test_a_run_that_is_damaged_does_not_hide_the_others(
@@ -308,24 +308,24 @@ def test_a_run_that_is_damaged_does_not_hide_the_others(
     copy("begun").database.unlink()
     (tmp_path / "evals" / EVAL / "results.jsonl").open("a").write('{"id": 1}\n')
     shelf = Shelf(Library())
-    listed = json.loads(answer(shelf, "runs"))
-    problems = {row["id"]: row["problem"] for row in listed["runs"]}
+    index = json.loads(answer(shelf, "runs"))
+    problems = {row["id"]: row["problem"] for row in index["runs"]}
     assert set(problems) == {*("no-manifest", "later", "no-summary", "torn", "empty", "begun", RUN)}
-    told = {id for id, problem in problems.items() if problem}
+    with_problem = {id for id, problem in problems.items() if problem}
     assert (
         {"no-manifest", "later", "no-summary"}
-        <= told
+        <= with_problem
         <= {*("no-manifest", "later", "no-summary", "torn", "empty")}
     )
-    assert "an invalid line" in listed["evals"][0]["problem"]
+    assert "an invalid line" in index["evals"][0]["problem"]
     for id in ("no-manifest", "later", "no-summary", "torn", "empty"):
         assert refusals(shelf, f"runs/{id}", f"runs/{id}/trajectories", f"runs/{id}/tasks")
     assert json.loads(answer(shelf, "runs/begun"))["stores"]["choices"] is False
     assert json.loads(answer(shelf, "runs/begun/trajectories"))["total"] == 0
     assert json.loads(answer(shelf, f"runs/{RUN}"))["id"] == RUN
     rows = json.loads(answer(shelf, f"runs/{RUN}/trajectories"))["rows"]
-    shown = json.loads(answer(shelf, f"runs/{RUN}/trajectories/{rows[0]['id']}"))
-    assert shown["stored"]["choices"]
+    detail = json.loads(answer(shelf, f"runs/{RUN}/trajectories/{rows[0]['id']}"))
+    assert detail["stored"]["choices"]
     task = json.loads(answer(shelf, f"runs/{RUN}/tasks"))["rows"][-1]["id"]
     assert json.loads(answer(shelf, f"runs/{RUN}/tasks/{task}"))["story"]
     assert json.loads(answer(shelf, "search", "q=mice"))["totals"]["task"]

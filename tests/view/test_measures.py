@@ -40,16 +40,16 @@ def plain(text: str) -> str:
 
 
 def test_measures_are_those_that_the_run_stored(beside: Path) -> None:
-    found = ask(f"{AT}/measures")
+    measures = ask(f"{AT}/measures")
     arms = read_json(Path(AT) / "summary.json")["arms"]
-    assert [row["arm"] for row in found["arms"]] == ["static", "coevolve"] == list(arms)
+    assert [row["arm"] for row in measures["arms"]] == ["static", "coevolve"] == list(arms)
     rounds = [one for one in RunReader(Path(AT) / "run.db").rounds("coevolve") if not one.is_first]
-    for row in found["arms"]:
+    for row in measures["arms"]:
         numbers = arms[row["arm"]]["curriculum"]
         for name in ("mixed_groups", "tags_covered", "reserve", "share_gate_steps", "conversion"):
             assert row["numbers"][name] == numbers[name]
         assert sum(row["numbers"][f"steps_{how}"] for how in ("all_fail", "mixed", "all_pass")) > 0
-    static, evolved = found["arms"]
+    static, evolved = measures["arms"]
     assert (static["rounds"], static["round_time"]) == (0, None)
     assert evolved["rounds"] == len(rounds) > 0
     assert 0 < evolved["round_time"] < 1
@@ -58,34 +58,34 @@ def test_measures_are_those_that_the_run_stored(beside: Path) -> None:
     assert numbers["candidates"] == sum(len(one.result.judged) for one in rounds)
     assert numbers["pass_rate"] == pytest.approx(numbers["accepted"] / numbers["candidates"])
     warmup = next(x for x in read_lines(Path(AT) / "metrics.jsonl") if x["event"] == "warm-up")
-    assert found["warmup_loss"] == pytest.approx(warmup["losses"])
+    assert measures["warmup_loss"] == pytest.approx(warmup["losses"])
 
 
 def test_signals_are_counted_alike_everywhere_by_arm(beside: Path) -> None:
     with closing(sqlite3.connect(f"{AT}/run.db")) as database:
         query = "SELECT arm, kind, count(*) FROM signals GROUP BY arm, kind"
         stored = {(arm, kind): n for arm, kind, n in database.execute(query)}
-    shown = {
+    signals = {
         (arm["name"], kind): n for arm in ask(AT)["arms"] for kind, n in arm["signals"].items()
     }
-    assert shown == stored
+    assert signals == stored
     for row in ask(f"{AT}/measures")["arms"]:
         mine = {kind: n for (arm, kind), n in stored.items() if arm == row["arm"]}
-        counted = {kind: row["numbers"][f"signals_{kind}"] for kind in mine}
-        assert counted == mine
+        counts = {kind: row["numbers"][f"signals_{kind}"] for kind in mine}
+        assert counts == mine
         assert row["signals"] == sum(mine.values()) > 0
 
 
 def test_outcomes_and_lengths_are_those_of_the_latest_evaluations(beside: Path) -> None:
-    found = ask(f"{AT}/measures")
-    (cross,) = found["cross"]
+    measures = ask(f"{AT}/measures")
+    (cross,) = measures["cross"]
     table = {row["name"]: row for row in read_json(Path(AT) / "summary.json")["table"]}
     n = table["static"]["n_tasks"]
     assert (cross["baseline"], cross["ours"]) == ("static", "coevolve")
     assert cross["both"] + cross["only_baseline"] == round(n * table["static"]["success"])
     assert cross["both"] + cross["only_ours"] == round(n * table["coevolve"]["success"])
     assert sum(cross[k] for k in ("both", "only_baseline", "only_ours", "neither")) == n
-    lengths = {row["policy"]: row for row in found["lengths"]}
+    lengths = {row["policy"]: row for row in measures["lengths"]}
     assert list(lengths) == ["random", "warm-up", "static", "coevolve"]
     for name, row in lengths.items():
         assert len(row["solved"]) == round(n * table[name]["success"])
@@ -93,8 +93,8 @@ def test_outcomes_and_lengths_are_those_of_the_latest_evaluations(beside: Path) 
 
 
 def test_the_task_set_is_as_diverse_as_the_formulas_say(beside: Path) -> None:
-    found = ask(f"{AT}/task-set")
-    (arm,) = found["arms"]
+    response = ask(f"{AT}/task-set")
+    (arm,) = response["arms"]
     rounds = RunReader(Path(AT) / "run.db").rounds("coevolve")
     assert len(arm["self_similarity"]) == len(arm["distance"]) == len(rounds)
     first, *later = ([task.instruction for task in one.result.accepted] for one in rounds)
@@ -105,7 +105,7 @@ def test_the_task_set_is_as_diverse_as_the_formulas_say(beside: Path) -> None:
     assert arm["distance"][0] is None
     expected = energy_distance(embed(first), embed(evolved)).relative
     assert arm["distance"][-1] == pytest.approx(expected, abs=1e-6)
-    sizes = {one["label"]: sum(one["counts"]) for one in found["similarity"]}
+    sizes = {one["label"]: sum(one["counts"]) for one in response["similarity"]}
     assert sizes == {"D_0": len(first), "evolved by coevolve": len(set(evolved))}
 
 
@@ -123,8 +123,8 @@ def test_usage_of_the_shared_first_set_is_counted_once() -> None:
         arm: [round_row(arm, "round-0", 0, **first), round_row(arm, "round-1", 4, judge=used)]
         for arm, used in (("a", Usage(calls=2, by_rule=2)), ("b", Usage(cached=1, used=1)))
     }
-    found = {(row.arm, row.purpose): row.usage for row in usage_of(rounds)}
-    assert found == {
+    usages = {(row.arm, row.purpose): row.usage for row in usage_of(rounds)}
+    assert usages == {
         ("D_0", "explore"): Usage(calls=3, prompt_tokens=10),
         ("a", "judge"): Usage(calls=2, by_rule=2),
         ("b", "judge"): Usage(cached=1, used=1),
@@ -134,10 +134,10 @@ def test_usage_of_the_shared_first_set_is_counted_once() -> None:
 
 
 def test_a_round_without_tasks_leaves_the_diversity_as_it_is() -> None:
-    found = diversity([["a red bag", "a blue bag"], ["two black bags"], [], ["green tea"]])
-    assert len(found) == 4
-    assert math.isnan(found[0].distance)
-    assert found[1].self_similarity == found[2].self_similarity != found[3].self_similarity
+    rounds = diversity([["a red bag", "a blue bag"], ["two black bags"], [], ["green tea"]])
+    assert len(rounds) == 4
+    assert math.isnan(rounds[0].distance)
+    assert rounds[1].self_similarity == rounds[2].self_similarity != rounds[3].self_similarity
 
 
 def test_numbers_and_missing_numbers() -> None:
@@ -162,7 +162,7 @@ def test_headline_of_one_arm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("success", "low", "high", "said"),
+    ("success", "low", "high", "ending"),
     [
         (0.70, 0.65, 0.75, "20.0 points more than RIVAL; the intervals do not overlap."),
         (0.52, 0.47, 0.57, "2.0 points more than RIVAL; the intervals overlap."),
@@ -171,7 +171,7 @@ def test_headline_of_one_arm() -> None:
     ],
 )  # fmt: skip
 def test_headline_names_the_strongest_trained_rival(
-    success: float, low: float, high: float, said: str
+    success: float, low: float, high: float, ending: str
 ) -> None:
     table = (
         TableRow("expert", 1.0, 0.99, 1.0),
@@ -179,6 +179,6 @@ def test_headline_names_the_strongest_trained_rival(
         TableRow("static", 0.5, 0.45, 0.55, env_steps=9),
         TableRow("CoEvolve", success, low, high, n_tasks=300, env_steps=9),
     )
-    said = said.replace("RIVAL", "static (50.0 %, 45.0–55.0 %)").removesuffix(".")
+    ending = ending.replace("RIVAL", "static (50.0 %, 45.0–55.0 %)").removesuffix(".")
     text = plain(headline(table))
-    assert text.endswith(f"{said} (one seed; repeats can differ by more).")
+    assert text.endswith(f"{ending} (one seed; repeats can differ by more).")

@@ -117,11 +117,11 @@ def test_of_many_lines_and_rows_some_are_listed(
 ) -> None:
     monkeypatch.setattr(notes_model, "MAX_LINES", 2)
     monkeypatch.setattr(notes_model, "MAX_ROWS", 1)
-    found = ask(shelf, PATH)
-    (only,) = (row for row in found["rows"] if row["kind"] == "interface")
+    response = ask(shelf, PATH)
+    (only,) = (row for row in response["rows"] if row["kind"] == "interface")
     assert only["says"][2] == "… 1 more lines"
-    assert len({row["kind"] for row in found["rows"]}) == len(found["rows"]) == 5
-    assert found["left"] == 3, "two labels of turns, and an interface"
+    assert len({row["kind"] for row in response["rows"]}) == len(response["rows"]) == 5
+    assert response["left"] == 3, "two labels of turns, and an interface"
 
 
 def test_an_episode_has_the_labels_of_its_turns(shelf: Shelf) -> None:
@@ -204,7 +204,7 @@ def test_a_task_links_to_an_episode_before_and_one_after_its_interface_changed(
     late = [row for row in mine.values() if row["step"] >= 3]
     assert mine[pair["before"]]["success"] == all(row["success"] for row in early)
     assert mine[pair["after"]]["success"] == any(row["success"] for row in late)
-    assert len(read) <= 2 * tasks.MOST_READ
+    assert len(read) <= 2 * tasks.MAX_READ
     if once:
         assert ask(shelf, f"runs/{RUN}/tasks/{once}")["interfaces"] == []
     monkeypatch.setattr(tasks, "_with_interfaces", lambda reader: frozenset())
@@ -230,9 +230,9 @@ def test_arms_without_notes_have_none_and_others_are_not_there(shelf: Shelf) -> 
 
 
 def test_an_export_holds_what_was_noted(shelf: Shelf) -> None:
-    told = {one.path: one.value for one in answers(shelf) if one.path.endswith("/notes")}
-    assert sorted(told) == [PATH, f"runs/{RUN}/arms/static/notes"]
-    kinds = {row["kind"] for row in told[PATH]["rows"]}
+    contents = {one.path: one.value for one in answers(shelf) if one.path.endswith("/notes")}
+    assert sorted(contents) == [PATH, f"runs/{RUN}/arms/static/notes"]
+    kinds = {row["kind"] for row in contents[PATH]["rows"]}
     assert kinds == {"alike", "credit", "interface", "outlook", "turn"}
 
 

@@ -88,24 +88,24 @@ def test_each_view_opens_without_a_complaint_and_fits_a_narrow_window(
 
 @pytest.mark.parametrize("share", [0.7525, 0.7535, 0.7575, 0.0005, 0.0003, 0.29304, 1, 0])
 def test_numbers_are_rounded_as_in_reports(shared: Visit, share: float) -> None:
-    written = shared.page.evaluate("share => coevo.percent(share)", share)
-    assert written == f"{100 * share:.1f}\u202f%"
+    percentage = shared.page.evaluate("share => coevo.percent(share)", share)
+    assert percentage == f"{100 * share:.1f}\u202f%"
     for digits in (0, 1, 3):
-        told = shared.page.evaluate("([x, n]) => coevo.decimal(x, n)", [5000 * share, digits])
-        assert told == f"{5000 * share:.{digits}f}"
+        decimal = shared.page.evaluate("([x, n]) => coevo.decimal(x, n)", [5000 * share, digits])
+        assert decimal == f"{5000 * share:.{digits}f}"
 
 
 def test_every_link_of_every_view_leads_to_a_view(shared: Visit) -> None:
-    found: set[str] = set()
+    hrefs: set[str] = set()
     for place in PLACES.values():
         shared.jump(place)
-        found |= set(
+        hrefs |= set(
             shared.page.eval_on_selector_all(
                 "a[href]", "all => all.map(a => a.getAttribute('href'))"
             )
         )
-    assert {href[0] for href in found} == {"#"}
-    alike = {re.sub(r"\d+", "0", href.split("?")[0]): href for href in found if href[1:2] == "/"}
+    assert {href[0] for href in hrefs} == {"#"}
+    alike = {re.sub(r"\d+", "0", href.split("?")[0]): href for href in hrefs if href[1:2] == "/"}
     assert len(alike) > 20
     for href in alike.values():
         if href != "#/":
@@ -133,12 +133,12 @@ def test_what_others_wrote_is_text_and_does_nothing(attacked: Visit, name: str) 
     assert "This page failed" not in page.locator("main").inner_text()
     assert page.evaluate("window.hit") is None
     assert not page.locator("main script, main img, main iframe, main [onload]").count()
-    shown = page.evaluate("document.body.textContent")
-    assert "<script>" in shown or name == "terms"  # that page quotes nothing
+    text = page.evaluate("document.body.textContent")
+    assert "<script>" in text or name == "terms"  # that page quotes nothing
     assert not page.evaluate(f"{HIDDEN}.test(document.body.textContent + document.title)")
     titles = "Array.from(document.querySelectorAll('[title], [aria-label], [data-label]'))"
-    said = "node.title + node.getAttribute('aria-label') + node.dataset.label"
-    assert not page.evaluate(f"{titles}.some(node => {HIDDEN}.test({said}))")
+    expression = "node.title + node.getAttribute('aria-label') + node.dataset.label"
+    assert not page.evaluate(f"{titles}.some(node => {HIDDEN}.test({expression}))")
     assert not attacked.complaints
 
 
@@ -293,13 +293,13 @@ class Colour(NamedTuple):
 
 
 def colours() -> dict[str, Colour]:
-    found = re.findall(
+    matches = re.findall(
         r"--([\w-]+): light-dark\(#([0-9a-f]{6}), #([0-9a-f]{6})\)",
         (browsing.STATIC / "style.css").read_text(),
     )
     return {
         name: Colour(*(tuple(b / 255 for b in bytes.fromhex(shade)) for shade in shades))
-        for name, *shades in found
+        for name, *shades in matches
     }
 
 
@@ -435,8 +435,8 @@ def test_a_run_that_is_not_there_offers_those_that_are(chromium: Browser) -> Non
 
 
 def headings(page: Page, table: str) -> list[str]:
-    found = page.get_by_role("table", name=table, exact=True).locator("thead th")
-    return [text.rstrip(" ↕↑↓") for text in found.all_inner_texts()]
+    cells = page.get_by_role("table", name=table, exact=True).locator("thead th")
+    return [text.rstrip(" ↕↑↓") for text in cells.all_inner_texts()]
 
 
 def test_columns_have_distinct_names_and_tell_each_thing_once(shared: Visit) -> None:
@@ -555,16 +555,16 @@ def test_the_receipt_of_the_shop_is_a_short_list(shared: Visit) -> None:
 
 def test_an_episode_shows_the_advice_that_it_was_told(visit: Visit) -> None:
     visit.go(TRAJECTORY)
-    shown = visit.page.locator(".shown-with")
-    expect(shown).to_contain_text("Received 1 piece of advice")
-    expect(shown).to_contain_text("Choose every option before buying.")
-    expect(shown).to_contain_text("recover-from-errors")
-    expect(shown).not_to_contain_text("exp:")
-    shown.get_by_role("link", name="All episodes with it").click()
+    section = visit.page.locator(".shown-with")
+    expect(section).to_contain_text("Received 1 piece of advice")
+    expect(section).to_contain_text("Choose every option before buying.")
+    expect(section).to_contain_text("recover-from-errors")
+    expect(section).not_to_contain_text("exp:")
+    section.get_by_role("link", name="All episodes with it").click()
     expect(visit.page).to_have_url(re.compile(f"advice={ADVICE}"))
     visit.settle()
-    told = [asked for path, asked in visit.asked if path == f"runs/{RUN}/trajectories"]
-    assert told[-1]["advice"] == [ADVICE]
+    queries = [asked for path, asked in visit.asked if path == f"runs/{RUN}/trajectories"]
+    assert queries[-1]["advice"] == [ADVICE]
 
 
 def test_an_episode_shows_the_label_of_each_step_and_how_it_was_found(visit: Visit) -> None:
@@ -632,20 +632,20 @@ def test_an_arm_shows_its_notes_interfaces_and_advice_in_one_table(visit: Visit)
 
 def test_an_episode_shows_what_was_expected_beside_what_came(visit: Visit) -> None:
     visit.go(TRAJECTORY)
-    page, said = visit.page, ANSWERS[TRAJECTORY.removeprefix("#/")]
+    page, answer = visit.page, ANSWERS[TRAJECTORY.removeprefix("#/")]
     expect(page.locator("#noted figure.chart")).to_contain_text("Expected and observed: outlook")
     expect(page.locator("#noted")).to_contain_text("Choose every option before buying.")
     first = page.locator("#step-1 .expected-row")
     expect(first).to_have_count(2)  # the next observation, and the one after it
     expect(first.nth(0)).to_contain_text("70.0\u202f% similar")
     expect(first.nth(0)).to_contain_text("A page with jackets.")
-    expect(first.nth(0)).to_contain_text(said["steps"][1]["observation"][:40])
+    expect(first.nth(0)).to_contain_text(answer["steps"][1]["observation"][:40])
     expect(first.nth(1)).to_contain_text("Nothing.")
-    expect(first.nth(1)).to_contain_text(said["steps"][2]["observation"][:40])
+    expect(first.nth(1)).to_contain_text(answer["steps"][2]["observation"][:40])
     expect(page.locator("#step-2 .expected-row").first).to_contain_text(
         "Identical to the observed text."
     )
-    last = len(said["steps"])
+    last = len(answer["steps"])
     if last == 3:
         expect(page.locator("#step-3 .expected-row").nth(0)).to_contain_text("Thank you!")
         expect(page.locator("#step-3 .expected-row").nth(1)).to_contain_text("had ended")
@@ -671,20 +671,20 @@ def test_an_arm_that_nothing_was_noted_about_shows_no_labels(visit: Visit) -> No
 def test_an_episode_shows_the_labels_of_its_turns_and_what_it_was_shown_with(visit: Visit) -> None:
     visit.go(TRAJECTORY)
     page = visit.page
-    noted = page.locator("#noted")
-    turns = noted.locator(".card", has=visit.page.locator(".facts")).first.locator(".facts > div")
+    notes = page.locator("#noted")
+    turns = notes.locator(".card", has=visit.page.locator(".facts")).first.locator(".facts > div")
     assert [" ".join(text.split()) for text in turns.all_inner_texts()] == [
         "Turn 1 of 3 pass",
         "Turn 2 of 3 argument mismatch",
         "Turn 3 of 3 not reached",
     ]
-    assert "Whole episode" in noted.inner_text()
+    assert "Whole episode" in notes.inner_text()
     expect(page.locator("#step-3 .step-head")).to_contain_text("turned it")
-    shown = page.locator(".shown-with")
-    expect(shown).to_contain_text("recover-from-errors")
-    interface = shown.locator("details", has_text="Interface")
+    section = page.locator(".shown-with")
+    expect(section).to_contain_text("recover-from-errors")
+    interface = section.locator("details", has_text="Interface")
     interface.locator("summary").first.click()
     expect(interface.locator("li").first).to_be_visible()
-    noted.get_by_role("link", name="Step 3").first.click()
+    notes.get_by_role("link", name="Step 3").first.click()
     expect(page).to_have_url(re.compile("step=3"))
     assert not visit.complaints

@@ -42,14 +42,14 @@ def visit(chromium: Browser) -> Iterator[Visit]:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Callable[..., Desk]]:
-    made: list[Desk] = []
+    desks: list[Desk] = []
 
     def make(source: PlaySource, **more: object) -> Desk:
-        made.append(Desk(source, demonstrations=tmp_path / "shown.jsonl", **more))  # type: ignore[arg-type]
-        return made[-1]
+        desks.append(Desk(source, demonstrations=tmp_path / "shown.jsonl", **more))  # type: ignore[arg-type]
+        return desks[-1]
 
     yield make
-    for one in made:
+    for one in desks:
         one.close()
 
 
@@ -112,8 +112,8 @@ def test_an_episode_of_text_by_keyboard_alone(
     engine("alfworld")
     monkeypatch.setattr(ALFWorldEnv, "vector_mode", "in_process")  # it starts sooner
     task, page = tasks("alfworld", "train")[0], visit.page
-    made = desk(benchmark_source("alfworld"), first=task)
-    with serving(made) as address:
+    play_desk = desk(benchmark_source("alfworld"), first=task)
+    with serving(play_desk) as address:
         page.goto(address)
         page.locator("button.primary.big").press("Enter")
         first, *rest = task.solution
@@ -136,8 +136,8 @@ def test_an_episode_of_text_by_keyboard_alone(
         solved(page)
         page.get_by_role("button", name="Save as a demonstration").click()
         expect(page.locator(".grade")).to_contain_text("Saved as a demonstration")
-    (kept,) = read_tasks(made.demonstrations)
-    assert kept.solution == task.solution
+    (demonstration,) = read_tasks(play_desk.demonstrations)
+    assert demonstration.solution == task.solution
 
 
 def hostile_source(size: int) -> PlaySource:
@@ -215,8 +215,8 @@ def test_a_score_goes_on_task_after_task(
     monkeypatch.chdir(tmp_path)
     page = visit.page
     with open_scores("me", "toy", "val") as scores:
-        made = desk(benchmark_source("toy", "val"), scores=scores)
-        with serving(made) as address:
+        play_desk = desk(benchmark_source("toy", "val"), scores=scores)
+        with serving(play_desk) as address:
             begin(page, address)
             page.get_by_role("button", name="Give up").click()
             page.get_by_role("button", name="Give up").click()

@@ -20,7 +20,7 @@ from coevo_gym.core.errors import StoreError
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.view.api import answer
 from coevo_gym.view.export import write
-from coevo_gym.view.export.gathering import MOST_TASKS, plain_page
+from coevo_gym.view.export.gathering import MAX_TASKS, plain_page
 from coevo_gym.view.export.write import write_picture, write_report
 from coevo_gym.view.library import Library
 from coevo_gym.view.shelf import Shelf
@@ -74,7 +74,7 @@ def page(sample_folder: Path, coevo_home: Path, tmp_path_factory: pytest.TempPat
     return target
 
 
-def listed_tasks() -> list[dict[str, Any]]:
+def list_tasks() -> list[dict[str, Any]]:
     """All tasks of the run, as the viewer lists them; how many it found depends on its training."""
     rows: list[dict[str, Any]] = json.loads(
         answer(Shelf(Library([RUN])), f"{AT}/tasks", "per_page=500")
@@ -91,14 +91,14 @@ def test_a_report_says_what_the_viewer_says_without_episodes_and_walks(
     assert {AT, f"{AT}/measures", f"{AT}/task-set", f"{AT}/tasks", f"{AT}/drafts", f"{arm}/steps",
             f"{arm}/notes", f"{arm}/rounds", f"{arm}/rounds/round-1", f"{arm}/groups",
             f"compare?a={AT}&b="} <= set(paths)  # fmt: skip
-    rows = listed_tasks()
+    rows = list_tasks()
     assert {f"{AT}/tasks/{row['id']}" for row in rows} <= set(paths)
     assert sum(path.startswith(f"{AT}/tasks/") for path in paths) == len(rows)
     assert not [path for path in paths if re.search(r"/trajectories|/evaluations|groups/", path)]
     assert "search" not in paths
     for path in (AT, f"{AT}/measures", f"{AT}/task-set", f"{arm}/steps", f"{arm}/rounds"):
-        told = json.loads(answer(shelf, path))
-        assert whole(data["answers"][path], data["texts"]) == told, path
+        expected = json.loads(answer(shelf, path))
+        assert whole(data["answers"][path], data["texts"]) == expected, path
     round_ = whole(data["answers"][f"{arm}/rounds/round-1"], data["texts"])
     assert all(one["evidence"] == one["contrast"] == [] for one in round_["contexts"])
     assert any(one["summary"] for one in round_["contexts"])
@@ -124,10 +124,10 @@ def test_the_plain_page_has_a_table_a_curve_and_the_new_tasks(page: Path, beside
         assert f"{row['name']} {100 * row['success']:.1f}\u202f%" in read.text
         assert f"{100 * row['low']:.1f}–{100 * row['high']:.1f}\u202f%" in read.text
     assert {"table", "svg", "ol"} <= set(read.tags)
-    found = [row["instruction"] for row in listed_tasks() if row["step"]]
-    assert found
-    assert all(instruction in read.text for instruction in found)
-    assert f"{len(found)} tasks were found during training." in read.text
+    instructions = [row["instruction"] for row in list_tasks() if row["step"]]
+    assert instructions
+    assert all(instruction in read.text for instruction in instructions)
+    assert f"{len(instructions)} tasks were found during training." in read.text
 
 
 def test_the_same_run_gives_the_same_bytes_and_stays_as_it_is(
@@ -152,9 +152,9 @@ def test_a_full_report_leaves_out_pages_of_tasks_and_then_lists(
     monkeypatch.setattr(write, "REPORT_BYTES", 0)
     data = data_in(write_report(FOLDER, tmp_path / "short.html"))
     assert not [path for path in data["answers"] if path.startswith(f"{AT}/tasks/")]
-    left_out = f"pages for the latest 0 of {len(listed_tasks())} tasks of small"
+    left_out = f"pages for the latest 0 of {len(list_tasks())} tasks of small"
     assert left_out in " ".join(data["left_out"])
-    monkeypatch.setattr(write, "MOST_BYTES", 0)
+    monkeypatch.setattr(write, "MAX_BYTES", 0)
     page = write_report(FOLDER, tmp_path / "none.html")
     data = data_in(page)
     assert set(data["answers"]) == {"about"}
@@ -200,8 +200,8 @@ def test_hostile_texts_are_shown_as_they_are(beside: Path, tmp_path: Path) -> No
 def test_of_many_new_tasks_the_latest_are_listed(
     beside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert MOST_TASKS >= 100
-    monkeypatch.setattr("coevo_gym.view.export.gathering.MOST_TASKS", 5)
+    assert MAX_TASKS >= 100
+    monkeypatch.setattr("coevo_gym.view.export.gathering.MAX_TASKS", 5)
     html = plain_page(Shelf(Library([RUN])).runs()[0])
     assert html.count("<li><bdi>") == 5
     assert "the latest 5 are listed" in html
@@ -293,9 +293,9 @@ def test_signals_are_drawn_by_arm(opened: Any, beside: Path) -> None:
     chart.locator("tbody td").last.wait_for()
     head = chart.locator("thead th").all_inner_texts()
     rows = [row.locator("th, td").all_inner_texts() for row in chart.locator("tbody tr").all()]
-    shown = {(head[i], kind): int(n) for kind, *of in rows for i, n in enumerate(of, start=1)}
+    counts = {(head[i], kind): int(n) for kind, *of in rows for i, n in enumerate(of, start=1)}
     stored = {(arm["name"], kind): n for arm in arms for kind, n in arm["signals"].items()}
-    assert {place: n for place, n in shown.items() if n} == stored
+    assert {place: n for place, n in counts.items() if n} == stored
 
 
 def test_a_report_can_be_read_without_scripts(page: Path, beside: Path, chromium: Any) -> None:
@@ -306,7 +306,7 @@ def test_a_report_can_be_read_without_scripts(page: Path, beside: Path, chromium
         assert main.locator("table tbody tr").count() == 4
         assert main.locator("svg path").count() >= 4
         assert main.locator("svg").bounding_box()["height"] > 200
-        assert main.locator("ol > li").count() == sum(bool(row["step"]) for row in listed_tasks())
+        assert main.locator("ol > li").count() == sum(bool(row["step"]) for row in list_tasks())
         assert "With JavaScript" in main.inner_text()
         assert not visit.complaints
 

@@ -64,7 +64,7 @@ def planted(sample_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     config |= {"api_key": PLANTED["in settings"], "source": SAID}
     write_json(tmp_path / "evals" / EVAL / "config.json", config)
     task = _task("train")
-    said = Trajectory(
+    trajectory = Trajectory(
         task_id=task.id,
         steps=(Step(SAID, SAID, SAID, said=SAID, extras={"log": SAID}),),
         score=0.0,
@@ -74,7 +74,7 @@ def planted(sample_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         last_observation=SAID,
     )
     with closing(RunStore(run.database, record="all")) as store:
-        store.add_groups("static", 5, [Group("group-keys", task, 1, (said,))], [])
+        store.add_groups("static", 5, [Group("group-keys", task, 1, (trajectory,))], [])
     return tmp_path
 
 
@@ -96,11 +96,11 @@ def test_no_answer_holds_a_key(planted: Path) -> None:
     for path in paths(shelf):
         text = answer(shelf, path).decode()
         json.loads(text)
-        written = {json.dumps(key)[1:-1]: where for where, key in PLANTED.items()}
-        assert not [where for key, where in written.items() if key in text], path
-    shown = json.loads(answer(shelf, f"runs/{RUN}/trajectories/static.group-keys.0"))
-    assert shown["steps"][0]["said"].count("<redacted>") == 7
-    assert shown["steps"][0]["said"].endswith("&n=1")
+        keys = {json.dumps(key)[1:-1]: where for where, key in PLANTED.items()}
+        assert not [where for key, where in keys.items() if key in text], path
+    trajectory = json.loads(answer(shelf, f"runs/{RUN}/trajectories/static.group-keys.0"))
+    assert trajectory["steps"][0]["said"].count("<redacted>") == 7
+    assert trajectory["steps"][0]["said"].endswith("&n=1")
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_no_answer_holds_a_key(planted: Path) -> None:
 )
 def test_no_export_holds_a_key(planted: Path, target: str, names: tuple[str, ...]) -> None:
     export_pages(Library(names), planted / target, episodes=True)
-    written = planted / target
-    files = [written] if written.is_file() else [f for f in written.rglob("*") if f.is_file()]
+    path = planted / target
+    files = [path] if path.is_file() else [f for f in path.rglob("*") if f.is_file()]
     assert files
     for file in files:
-        has_data = file == written or file.parent.name == "data"
+        has_data = file == path or file.parent.name == "data"
         text = json.dumps(data_in(file)) if has_data else file.read_text()
-        held = [where for where, key in PLANTED.items() if json.dumps(key)[1:-1] in text]
-        assert not held, file
+        leaks = [where for where, key in PLANTED.items() if json.dumps(key)[1:-1] in text]
+        assert not leaks, file
 
 
 def test_the_ground_truth_of_held_out_tasks_is_withheld(planted: Path, tmp_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_the_ground_truth_of_held_out_tasks_is_withheld(planted: Path, tmp_path:
         db.execute("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)", (*row, "x", body))
         db.commit()
     shelf = Shelf(Library())
-    shown = json.loads(answer(shelf, f"runs/{RUN}/tasks/{task.id}"))
-    assert (shown["solution"], shown["verifier"], shown["world"]) == (None, None, None)
-    assert "test split" in shown["withheld"]
+    detail = json.loads(answer(shelf, f"runs/{RUN}/tasks/{task.id}"))
+    assert (detail["solution"], detail["verifier"], detail["world"]) == (None, None, None)
+    assert "test split" in detail["withheld"]
     trained = json.loads(answer(shelf, f"runs/{RUN}/tasks", "origin=evolved"))["rows"][0]
     assert json.loads(answer(shelf, f"runs/{RUN}/tasks/{trained['id']}"))["verifier"]
 
@@ -144,7 +144,7 @@ def test_what_a_grader_writes_of_a_held_out_task_is_withheld(planted: Path) -> N
         "turns": [{"reached": True, "reference": False, "outcome": "THE-OUTCOME"}],
         "paid": 49.99,
     }
-    told = EvalTrajectory(
+    trajectory = EvalTrajectory(
         task_id=line["id"],
         steps=(Step("a page", "a page", "click[buy now]", extras={"price": "THE-PRICE"}),),
         score=0.5,
@@ -155,14 +155,14 @@ def test_what_a_grader_writes_of_a_held_out_task_is_withheld(planted: Path) -> N
     )
     ended = Evaluated(line["id"], False, 0.5, "failed", 1, line["sample"])
     with closing(RunStore(folder / "trajectories.db")) as store:
-        store.add_eval_episode("coevolve", 0, ended, told)
+        store.add_eval_episode("coevolve", 0, ended, trajectory)
     text = answer(Shelf(Library()), f"evals/{EVAL}/episodes/{line['id']}.{line['sample']}").decode()
-    shown = json.loads(text)
-    assert shown["grade"]["report"] == {"share": 0.5}
-    assert "Withheld" in shown["grade"]["withheld"]
-    assert "must not be used in training" in shown["notice"]
+    detail = json.loads(text)
+    assert detail["grade"]["report"] == {"share": 0.5}
+    assert "Withheld" in detail["grade"]["withheld"]
+    assert "must not be used in training" in detail["notice"]
     assert "THE-" not in text
-    assert shown["steps"][0]["extras"] == {}
+    assert detail["steps"][0]["extras"] == {}
 
 
 def test_a_censor_leaves_json_as_it_is_but_for_secrets() -> None:

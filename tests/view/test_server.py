@@ -52,10 +52,10 @@ def test_it_serves_pages_and_their_json(beside: Path) -> None:
     assert page.headers["content-type"].startswith("text/html")
     for file in re.findall(r'(?:src|href)="(static/[^"]+)"', page.text):
         assert asked("GET", f"/{file}").status_code == 200, file
-    told = asked("GET", f"/api/runs/{RUN}/trajectories?success=true&per_page=3")
-    assert told.headers["content-type"] == "application/json"
+    response = asked("GET", f"/api/runs/{RUN}/trajectories?success=true&per_page=3")
+    assert response.headers["content-type"] == "application/json"
     expected = answer(Shelf(Library()), f"runs/{RUN}/trajectories", "success=true&per_page=3")
-    assert told.json()["rows"] == json.loads(expected)["rows"]
+    assert response.json()["rows"] == json.loads(expected)["rows"]
 
 
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/api/nothing", "/nothing", "/static/none.js"])
@@ -112,9 +112,9 @@ def test_strange_addresses_are_told_off(beside: Path, path: str, status: int) ->
     refused = asked("GET", path)
     assert refused.status_code == status
     if not path.startswith("/static"):
-        told = refused.json()
-        assert told["message"]
-        assert told["error"] == {400: "BadRequest", 404: "NotFound"}[status]
+        body = refused.json()
+        assert body["message"]
+        assert body["error"] == {400: "BadRequest", 404: "NotFound"}[status]
     assert "root:" not in refused.text
 
 
@@ -167,10 +167,10 @@ def test_what_has_not_changed_is_no_news(beside: Path) -> None:
 
 def test_a_port_that_is_taken_is_told() -> None:
     with (
-        shell.listen_here(0) as taken,
+        shell.listen_here(0) as listener,
         pytest.raises(ConfigError, match="Choose another --port"),
     ):
-        shell.listen_here(taken.getsockname()[1])
+        shell.listen_here(listener.getsockname()[1])
 
 
 def test_what_serves_pages_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,10 +190,10 @@ def test_the_command_serves_until_ctrl_c(beside: Path) -> None:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:\d+/", line)
-        assert found, line + process.stderr.read() if process.stderr else line
+        match = re.search(r"http://127\.0\.0\.1:\d+/", line)
+        assert match, line + process.stderr.read() if process.stderr else line
         assert line.rstrip().endswith(f"#/runs/{RUN}")
-        with httpx.Client(base_url=found.group(), timeout=60) as client:
+        with httpx.Client(base_url=match.group(), timeout=60) as client:
             assert client.get("api/about").json()["home"] == f"runs/{RUN}"
             with client.stream("GET", "api/live") as stream:
                 parts = stream.iter_raw()

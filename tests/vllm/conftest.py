@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def made(folder: Path) -> tuple[VLLMPolicy, dict[str, Any], dict[str, Any]]:
+def policy_and_states(folder: Path) -> tuple[VLLMPolicy, dict[str, Any], dict[str, Any]]:
     """The policy, and the state of the process before and after it was made."""
     from coevo_gym.agents.lm.language_model import LanguageModel, ModelConfig
     from coevo_gym.agents.lm.vllm_engine import VLLMConfig
@@ -58,8 +58,8 @@ def made(folder: Path) -> tuple[VLLMPolicy, dict[str, Any], dict[str, Any]]:
 
 
 @pytest.fixture
-def policy(made: tuple[VLLMPolicy, Any, Any]) -> VLLMPolicy:
-    return made[0]
+def policy(policy_and_states: tuple[VLLMPolicy, Any, Any]) -> VLLMPolicy:
+    return policy_and_states[0]
 
 
 @pytest.fixture

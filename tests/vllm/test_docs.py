@@ -19,12 +19,12 @@ def test_the_example_runs_with_a_small_model_on_a_cpu(folder: Path) -> None:
     match = re.search(r"^```py\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
     assert match is not None
     code = match[1]
-    for shown, here in {
+    for text, here in {
         '"smollm2"': repr(str(folder)),
         "VLLMConfig(gpu_memory_utilization=0.4)": "VLLMConfig(kv_cache_gib=0.25)",
     }.items():
-        assert shown in code
-        code = code.replace(shown, here)
+        assert text in code
+        code = code.replace(text, here)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=1500, check=False
     )

@@ -51,10 +51,10 @@ def decision_of(completion: Completion) -> TokenDecision:
 
 def gap(policy: VLLMPolicy, completions: Sequence[Completion]) -> float:
     """Largest difference between the sampled log-probabilities and the learner's, in nats."""
-    taken = [segments([decision_of(completion)])[0] for completion in completions]
+    samples = [segments([decision_of(completion)])[0] for completion in completions]
     with torch.no_grad():
-        own, mask = policy.logprobs(taken)
-    theirs = torch.cat([torch.tensor(segment.logprobs) for segment in taken])
+        own, mask = policy.logprobs(samples)
+    theirs = torch.cat([torch.tensor(segment.logprobs) for segment in samples])
     return float((own[mask] - theirs).abs().max())
 
 
@@ -186,8 +186,8 @@ def test_greedy_takes_the_learners_best(policy: VLLMPolicy) -> None:
 def test_a_conversation_keeps_its_ids(policy: VLLMPolicy) -> None:
     first = ask("look")
     answer = policy.generate([first])[0]
-    said = Message("assistant", "not what was said", decision_of(answer).ids)
-    more = (*first.messages, said, Message("user", "You see a mug."))
+    message = Message("assistant", "not what was said", decision_of(answer).ids)
+    more = (*first.messages, message, Message("user", "You see a mug."))
     second = policy.generate([Prompt(more, Sampling(1.0, 8))])[0]
     so_far = decision_of(answer).prompt_ids + decision_of(answer).ids
     assert decision_of(second).prompt_ids[: len(so_far)] == so_far
@@ -247,9 +247,9 @@ def test_a_choice_is_refused(policy: VLLMPolicy) -> None:
 
 
 def test_making_it_left_the_process_as_it_was(
-    made: tuple[VLLMPolicy, dict[str, Any], dict[str, Any]],
+    policy_and_states: tuple[VLLMPolicy, dict[str, Any], dict[str, Any]],
 ) -> None:
-    _, before, after = made
+    _, before, after = policy_and_states
     assert after == before
 
 

@@ -96,10 +96,10 @@ def test_drafts_stay_in_the_family_of_their_context_and_most_can_be_built() -> N
             assert split_of(draft.scenario) is Split.TRAIN
             drafts.append(draft)
             try:
-                made = WEBSHOP.build(draft)
+                new_task = WEBSHOP.build(draft)
             except BuildError:
                 continue
-            built += WEBSHOP.replay(made, made.solution).scores[-1] == 1.0
+            built += WEBSHOP.replay(new_task, new_task.solution).scores[-1] == 1.0
     assert built / len(drafts) > 0.7
     assert len({draft.id for draft in drafts}) > 0.9 * len(drafts)
     assert len(Counter(draft.scenario for draft in drafts)) > 0.5 * len(drafts)

@@ -110,7 +110,7 @@ def test_each_family_has_tasks_in_each_split(
     for goal in goals:
         splits[goal.product.query].add(split_of(goal.asin))
     assert set(splits) == {product.query for product in shop}
-    assert {frozenset(found) for found in splits.values()} == {frozenset(NATIVE_SPLITS)}
+    assert {frozenset(names) for names in splits.values()} == {frozenset(NATIVE_SPLITS)}
 
 
 def test_the_attributes_of_a_product_can_be_read_on_its_pages(shop: Catalogue) -> None:
@@ -139,24 +139,24 @@ def test_instructions_say_what_is_wanted_but_not_which_product(
     shop: Catalogue, goals: tuple[ShoppingGoal, ...]
 ) -> None:
     for goal in goals:
-        told = goal.instruction
-        assert all(attribute in told for attribute in goal.attributes)
-        assert all(value in told for _, value in goal.options)
-        assert f"{goal.price_cap:.0f} dollars" in told
-        assert goal.asin.lower() not in told.lower()
-        assert goal.product.title.lower() not in told.lower()
-        assert "{" not in told
+        instruction = goal.instruction
+        assert all(attribute in instruction for attribute in goal.attributes)
+        assert all(value in instruction for _, value in goal.options)
+        assert f"{goal.price_cap:.0f} dollars" in instruction
+        assert goal.asin.lower() not in instruction.lower()
+        assert goal.product.title.lower() not in instruction.lower()
+        assert "{" not in instruction
 
 
 def test_a_search_cut_from_the_instruction_finds_the_product(
     shop: Catalogue, val: list[ShoppingGoal]
 ) -> None:
-    found = first = 0
+    hits = first = 0
     for goal in val:
         pages = [shop.search(query)[:PAGE_SIZE] for query in searches(goal.instruction)]
-        found += any(product.asin == goal.asin for page in pages for product in page)
+        hits += any(product.asin == goal.asin for page in pages for product in page)
         first += pages[0][0].asin == goal.asin
-    assert found >= 0.98 * len(val)
+    assert hits >= 0.98 * len(val)
     assert 0.3 * len(val) <= first <= 0.7 * len(val)
 
 
@@ -176,9 +176,9 @@ def test_trap_same_words_other_option_values(shop: Catalogue) -> None:
     values = defaultdict(set)
     for product in shop:
         if product.options:
-            key = (product.query, frozenset(_shown(product.attributes, product.title)))
+            key = (product.query, frozenset(_attributes_in(product.attributes, product.title)))
             values[key].add(frozenset(product.options[0][1]))
-    disjoint = [a for found in values.values() for a in found if any(not a & b for b in found)]
+    disjoint = [a for group in values.values() for a in group if any(not a & b for b in group)]
     assert len(disjoint) >= 100
 
 
@@ -204,7 +204,7 @@ def test_trap_colour_words_inside_other_values(
 
 
 def test_other_traps(shop: Catalogue) -> None:
-    values = {value for product in shop for _, found in product.options for value in found}
+    values = {value for product in shop for _, choices in product.options for value in choices}
     assert {"s | m", "black | white", "crème brûlée"} <= values
     assert any(
         set(first) & set(second)
@@ -218,7 +218,7 @@ def test_other_traps(shop: Catalogue) -> None:
     assert sum(not product.options for product in shop) >= 100
 
 
-def _shown(attributes: tuple[str, ...], title: str) -> list[str]:
+def _attributes_in(attributes: tuple[str, ...], title: str) -> list[str]:
     return [attribute for attribute in attributes if attribute in title.lower()]
 
 

@@ -93,10 +93,10 @@ def test_no_cap_above_the_last_price_step() -> None:
 
 
 def _write(folder: Path, **files: Any) -> None:
-    named = {"items": "items_shuffle_1000", "attributes": "items_ins_v2_1000"}
+    stems = {"items": "items_shuffle_1000", "attributes": "items_ins_v2_1000"}
     for key, data in files.items():
         text = data if isinstance(data, str) else json.dumps(data)
-        (folder / f"{named.get(key, key)}.json").write_text(text, encoding="utf-8")
+        (folder / f"{stems.get(key, key)}.json").write_text(text, encoding="utf-8")
 
 
 def test_only_a_large_catalogue_is_announced(

@@ -70,7 +70,7 @@ def test_every_label_has_three_traces() -> None:
 def test_real_episodes() -> None:
     env = WebShopEnv(subset="builtin")
     wanted, other = native_tasks(Split.TRAIN, "builtin")[:2]
-    found = []
+    labels = []
     for actions in (
         wanted.solution,
         ["click[nothing such]", *wanted.solution[:-1]],
@@ -82,9 +82,9 @@ def test_real_episodes() -> None:
             *_, over, _, _ = env.step(action)
         if not over:
             env.cut(EndReason.TIME_LIMIT)
-        found.append(label_of("webshop", trajectory_of(env)))
+        labels.append(label_of("webshop", trajectory_of(env)))
     env.close()
-    assert found == ["pass", "invalid_tool_call", "missing_tool_call", "argument_mismatch"]
+    assert labels == ["pass", "invalid_tool_call", "missing_tool_call", "argument_mismatch"]
 
 
 def went(*actions: str, calls: Sequence[str] = (), kinds: Sequence[str] = ()) -> list[Step]:
@@ -147,8 +147,8 @@ MODES: list[tuple[str, list[Step], Mapping[str, float]]] = [
 @pytest.mark.parametrize(("mode", "steps", "report"), MODES)
 def test_failure_modes(mode: str, steps: list[Step], report: Mapping[str, float]) -> None:
     end = EndReason.FAILED if report else EndReason.MAX_STEPS
-    (found, *_) = modes_of("webshop", episode(steps, report=report, end=end))
-    assert found == mode
+    (actual, *_) = modes_of("webshop", episode(steps, report=report, end=end))
+    assert actual == mode
 
 
 def test_every_mode_has_three_traces() -> None:

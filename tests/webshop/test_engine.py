@@ -39,11 +39,16 @@ def _parts(text: str) -> list[str]:
 
 
 def test_the_way_to_a_purchase(session: Session) -> None:
-    told = "Find me a heavy duty light blue mug"
-    assert session.observation() == f"WebShop [SEP] Instruction: [SEP] {told} [SEP] Search"
+    instruction = "Find me a heavy duty light blue mug"
+    assert session.observation() == f"WebShop [SEP] Instruction: [SEP] {instruction} [SEP] Search"
     assert list(session.targets()) == ["search"]
     text = _do(session, "search[stoneware mug]")
-    assert _parts(text)[:4] == ["Instruction:", told, "Back to Search", "Page 1 (Total results: 4)"]
+    assert _parts(text)[:4] == [
+        "Instruction:",
+        instruction,
+        "Back to Search",
+        "Page 1 (Total results: 4)",
+    ]
     assert _parts(text)[4:8] == ["Next >", "M000000001", "Stoneware mug", "$12.5"]
     assert list(session.targets())[:3] == ["back to search", "next >", "m000000001"]
     text = _do(session, "click[M000000001]")
@@ -127,9 +132,9 @@ def test_every_listed_click_is_accepted() -> None:
         _do(session, *opened)
         return session
 
-    listed = at_product().clicks()
-    assert [action for action in listed if not at_product().step(action).valid] == []
-    missing = {f"click[{text}]" for text in at_product().targets()} - {*listed}
+    clicks = at_product().clicks()
+    assert [action for action in clicks if not at_product().step(action).valid] == []
+    missing = {f"click[{text}]" for text in at_product().targets()} - {*clicks}
     assert missing == {"click[8 [wide]]", "click[line\nbreak]", "click[]"}
     assert [action for action in missing if at_product().step(action).valid] == []
     assert render_html(at_product()).count(" disabled>") == len(missing)
@@ -258,7 +263,7 @@ def test_html_is_escaped_and_self_contained() -> None:
         names = {tag for tag, _ in tags.tags}
         assert not names & {"script", "img", "link", "a", "b", "iframe"}
         assert "http" not in html
-        shown = {a["value"] for t, a in tags.tags if t == "button" and "value" in a}
+        values = {a["value"] for t, a in tags.tags if t == "button" and "value" in a}
         if session.page is not Page.SEARCH:
-            assert shown == {*session.clicks()}
+            assert values == {*session.clicks()}
     assert "Score 0.50 of 1" in html

@@ -32,13 +32,13 @@ def family(task: Task) -> str:
 
 def explore(contexts: Sequence[Context]) -> list[tuple[Context, Draft]]:
     explorer = ScriptedExplorer(WEBSHOP)
-    found = []
+    pairs = []
     rngs = [np.random.default_rng(index) for index in range(len(contexts))]
     for context, exploration in zip(contexts, explorer.explore(contexts, rngs), strict=True):
         for draft in exploration.drafts:
             assert isinstance(draft, Draft)
-            found.append((context, draft))
-    return found
+            pairs.append((context, draft))
+    return pairs
 
 
 def test_drafts_lie_in_the_family_of_their_context() -> None:

@@ -38,11 +38,11 @@ def proposal(actions: Sequence[str] = GOOD.solution, **fields: Any) -> Proposal:
 
 
 def judge(
-    given: Proposal, known: Sequence[Task] = (), *, models: Any = None, **gates: Any
+    candidate: Proposal, known: Sequence[Task] = (), *, models: Any = None, **gates: Any
 ) -> GateResult:
     settings = GatesConfig.model_validate(gates)
-    made = default_gates(WEBSHOP, known, settings=settings, **(models or {}))
-    return run_gates(made, given, context=CONTEXT)
+    all_gates = default_gates(WEBSHOP, known, settings=settings, **(models or {}))
+    return run_gates(all_gates, candidate, context=CONTEXT)
 
 
 def solver(agent: Any) -> dict[str, Any]:
@@ -116,11 +116,11 @@ def test_replays_of_a_long_reference_are_capped(monkeypatch: pytest.MonkeyPatch)
     replays: list[int] = []
     sound = type(WEBSHOP).replay
 
-    def counted(self: Any, task: Task, actions: Sequence[str], **keywords: Any) -> Replay:
+    def count_and_replay(self: Any, task: Task, actions: Sequence[str], **keywords: Any) -> Replay:
         replays.append(len(actions))
         return sound(self, task, actions, **keywords)
 
-    monkeypatch.setattr(type(WEBSHOP), "replay", counted)
+    monkeypatch.setattr(type(WEBSHOP), "replay", count_and_replay)
     searches = [f"search[{word}]" for word in WISH.split()]
     result = judge(proposal((*(2 * searches)[:60], *GOOD.solution)))
     assert max(replays) > 40
@@ -164,12 +164,12 @@ THINGS = [
 def test_whatever_is_proposed_to_the_shop_is_a_verdict(
     turns: list[str], actions: list[str], good: bool, confidence: float
 ) -> None:
-    given = proposal(
+    candidate = proposal(
         (*actions, *GOOD.solution) if good else tuple(actions),
         turns=tuple(turns) or (WISH,),
         confidence=confidence,
     )
-    result = judge(given)
+    result = judge(candidate)
     assert result.verdict.accepted == (result.task is not None)
     text = result.verdict.model_dump_json()
     text.encode()

@@ -41,7 +41,7 @@ def shop() -> Catalogue:
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
+def shop_with_own_prices(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
     """The same shop with prices that we draw ourselves."""
     folder = tmp_path_factory.mktemp("webshop")
     for path in DATA.glob("*.json"):
@@ -50,14 +50,14 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
     return load_official(folder)
 
 
-def test_prices_are_drawn_as_originally(drawn: Catalogue) -> None:
+def test_prices_are_drawn_as_originally(shop_with_own_prices: Catalogue) -> None:
     expected = json.loads((DATA / "prices_seed0.json").read_text(encoding="utf-8"))
-    assert {product.asin: product.price for product in drawn} == expected
+    assert {product.asin: product.price for product in shop_with_own_prices} == expected
 
 
-def test_goals_and_their_order(drawn: Catalogue) -> None:
+def test_goals_and_their_order(shop_with_own_prices: Catalogue) -> None:
     keys = ("instruction_text", "asin", "query", "category", "product_category", "price_upper")
-    ours = synthetic_goals(drawn)
+    ours = synthetic_goals(shop_with_own_prices)
     expected = _lines("goals_synthetic_seed0.jsonl.gz")
     assert len(ours) == len(expected) == 6910
     for goal, other in zip(ours, expected, strict=True):
@@ -124,7 +124,7 @@ def test_goals_that_the_original_never_rewards_in_full(shop: Catalogue) -> None:
 def test_searches(shop: Catalogue) -> None:
     cases = _lines("expected_search_200.jsonl.gz")
     expected = [[asin for asin, _ in case["top50"]] for case in cases]
-    found = [shop.index.search(case["query"]) for case in cases]
-    pairs = list(zip(found, expected, strict=True))
+    results = [shop.index.search(case["query"]) for case in cases]
+    pairs = list(zip(results, expected, strict=True))
     assert sum(set(a[:10]) == set(b[:10]) for a, b in pairs) >= 0.99 * len(cases)
     assert sum(a == b for a, b in pairs) >= 0.95 * len(cases)

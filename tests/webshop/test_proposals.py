@@ -27,8 +27,8 @@ CONTEXT = Context(kind="boundary", task=SOURCE)
 
 def proposal(**changes: Any) -> Proposal:
     """What another task asks for, as a model might say it."""
-    said = {"description": "", "turns": (OTHER.instruction,), "actions": OTHER.solution}
-    return Proposal(confidence=0.9, **{**said, **changes})
+    fields = {"description": "", "turns": (OTHER.instruction,), "actions": OTHER.solution}
+    return Proposal(confidence=0.9, **{**fields, **changes})
 
 
 @pytest.mark.parametrize("source", [SOURCE, WEBSHOP.open(SOURCE)], ids=["asked", "open"])
@@ -75,23 +75,23 @@ def test_what_stands_for_no_draft(changes: dict[str, Any], reason: str) -> None:
 def test_a_model_is_told_which_products_that_it_opened_are_training_products() -> None:
     val = WEBSHOP.tasks(Split.VAL, "builtin")[0]
 
-    def told(*codes: str, benchmark: Benchmark = WEBSHOP) -> tuple[str, ...]:
+    def explored_codes(*codes: str, benchmark: Benchmark = WEBSHOP) -> tuple[str, ...]:
         exchanges = (Exchange(action=f"click[{code.lower()}]", observation="") for code in codes)
         walk = Walk(context_id="c", number=0, exchanges=tuple(exchanges))
         return restrictions_of(benchmark, SOURCE, [walk])
 
     mine, theirs = OTHER.scenario, val.scenario
-    assert told() == told("buy now") == ()
-    (rule,) = told(mine, "buy now")
+    assert explored_codes() == explored_codes("buy now") == ()
+    (rule,) = explored_codes(mine, "buy now")
     assert rule == f"Of the products that were opened, these may be asked for: {mine}."
-    (rule,) = told(theirs, mine, mine)
+    (rule,) = explored_codes(theirs, mine, mine)
     assert rule.endswith(f"may be asked for: {mine}. The others are reserved.")
-    (rule,) = told(theirs)
+    (rule,) = explored_codes(theirs)
     assert "None of the products" in rule
     assert theirs not in rule
     holding = benchmark_of("webshop", 0.5)
     held_out = next(t for t in TRAIN if holding.split_of(t.scenario) is Split.HELD_OUT)
-    (rule,) = told(held_out.scenario, benchmark=holding)
+    (rule,) = explored_codes(held_out.scenario, benchmark=holding)
     assert "None of the products" in rule
 
 

@@ -36,7 +36,7 @@ class FaultyEnv(ToyEnv):
         if self.breaks_at == "begin":
             os._exit(7)
         frame = super()._begin(world, instruction, rng)
-        return self._marked(frame, f"drawn {int(rng.integers(10**9))}")
+        return self._mark(frame, f"drawn {int(rng.integers(10**9))}")
 
     def _act(self, action: str) -> Frame:
         if self.breaks_at == "act":
@@ -59,14 +59,14 @@ class FaultyEnv(ToyEnv):
             way, pipe = action.split()
             os.close(os.open(pipe, os.O_RDONLY if way == "read" else os.O_WRONLY))
         frame = super()._act(action)
-        return self._marked(frame, f"drawn {int(self.np_random.integers(10**9))}")
+        return self._mark(frame, f"drawn {int(self.np_random.integers(10**9))}")
 
     def _grade(self, verifier: Verifier) -> Grade:
         if self.breaks_at == "grade":
             os._exit(9)
         return super()._grade(verifier)
 
-    def _marked(self, frame: Frame, mark: str) -> Frame:
+    def _mark(self, frame: Frame, mark: str) -> Frame:
         return self._frame_of(calls=(mark,), done=frame.done, valid=frame.valid)
 
 

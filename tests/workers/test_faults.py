@@ -86,9 +86,9 @@ def test_one_episode_is_lost_and_the_others_never_notice(
     *_, infos = four.step(["done"] * 4)
     assert infos["end_reason"].tolist() == ["failed"] * 4
     for index in (1, 2, 3):
-        found = trajectory_of(four.unwrapped_env(index))
-        assert found.actions == ("press red", "press blue", "done")
-        assert [len(step.calls) for step in found.steps] == [1, 1, 1]
+        trajectory = trajectory_of(four.unwrapped_env(index))
+        assert trajectory.actions == ("press red", "press blue", "done")
+        assert [len(step.calls) for step in trajectory.steps] == [1, 1, 1]
         assert four.unwrapped_env(index).np_random.bit_generator.state != rngs[index - 1]
 
 
@@ -97,11 +97,11 @@ def test_what_a_worker_dies_of_is_told(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         four.step(["kill", "raise", "done", "done"])
-    told = " ".join(caplog.messages)
+    log = " ".join(caplog.messages)
     assert (
-        f"Worker process 0 of FaultyEnv (in step of {TRAIN[0].name}) was killed by SIGKILL" in told
+        f"Worker process 0 of FaultyEnv (in step of {TRAIN[0].name}) was killed by SIGKILL" in log
     )
-    assert "RuntimeError: nobody expects this" in told
+    assert "RuntimeError: nobody expects this" in log
 
 
 def test_the_same_episodes_come_of_a_worker_that_is_killed_in_between(four: TaskVectorEnv) -> None:

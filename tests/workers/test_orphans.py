@@ -29,12 +29,12 @@ def descendants(pid: int) -> dict[int, str]:
             continue  # it has ended
         names[int(folder.name)] = name.partition("(")[2]
         children.setdefault(int(rest.split()[1]), []).append(int(folder.name))
-    found, waiting = {}, [pid]
+    by_pid, waiting = {}, [pid]
     while waiting:
         for child in children.get(waiting.pop(), ()):
-            found[child] = names[child]
+            by_pid[child] = names[child]
             waiting.append(child)
-    return found
+    return by_pid
 
 
 @contextmanager
@@ -80,18 +80,18 @@ def test_a_signal_to_the_program_ends_its_workers(how: signal.Signals, then: str
 
 def test_an_exception_in_the_program_ends_its_workers() -> None:
     with owner(faulty.ENV_ID, "exception") as (process, ends):
-        _, said = process.communicate("go on\n")
+        _, stderr = process.communicate("go on\n")
         none_is_left(ends)
         assert process.returncode == 1
-        assert said.rstrip().endswith("RuntimeError: the program fails")
+        assert stderr.rstrip().endswith("RuntimeError: the program fails")
 
 
 def test_a_program_that_ends_without_closing_ends_its_workers() -> None:
     with owner(faulty.ENV_ID, "idle") as (process, ends):
-        _, said = process.communicate("go on\n")
+        _, stderr = process.communicate("go on\n")
         none_is_left(ends)
         assert process.returncode == 0
-        assert not said
+        assert not stderr
 
 
 def test_workers_end_with_what_they_were_forked_from() -> None:

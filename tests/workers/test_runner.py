@@ -25,13 +25,13 @@ faulty.register()
 modes = pytest.mark.parametrize("mode", MODES)
 
 
-def made(**kwargs: str) -> gym.Env[str, str]:
+def make_env(**kwargs: str) -> gym.Env[str, str]:
     return gym.make(faulty.ENV_ID, disable_env_checker=True, **kwargs)
 
 
 @pytest.fixture(scope="module")
 def working() -> Iterator[EnvPool]:
-    pool = EnvPool(lambda: BreaksOn(made(), BROKEN), max_envs=5, n_workers=2)
+    pool = EnvPool(lambda: BreaksOn(make_env(), BROKEN), max_envs=5, n_workers=2)
     yield pool
     pool.close()
 
@@ -43,10 +43,10 @@ def test_workers_change_nothing(
     working: EnvPool, mode: Mode, wanted: list[tuple[int, int]]
 ) -> None:
     run = [TrainingEpisode(TRAIN[i], seed, "g", 7) for i, seed in wanted]
-    here = EnvPool(lambda: BreaksOn(made(), BROKEN), max_envs=3)
-    found = [of_each(list(Runner(envs, mode).run(run, Fickle()))) for envs in (here, working)]
-    assert found[0] == found[1]
-    assert sorted(found[1]) == list(range(len(wanted)))
+    here = EnvPool(lambda: BreaksOn(make_env(), BROKEN), max_envs=3)
+    results = [of_each(list(Runner(envs, mode).run(run, Fickle()))) for envs in (here, working)]
+    assert results[0] == results[1]
+    assert sorted(results[1]) == list(range(len(wanted)))
 
 
 class Sends:
@@ -68,15 +68,17 @@ class Sends:
 @modes
 @pytest.mark.parametrize("fault", ["kill", "memory", "raise"])
 def test_one_episode_is_lost_and_the_others_never_notice(mode: Mode, fault: str) -> None:
-    envs = EnvPool(made, max_envs=4, n_workers=2)
+    envs = EnvPool(make_env, max_envs=4, n_workers=2)
     agent = Sends(fault, TRAIN[2].instruction)
-    outcomes = {found.index: found for found in Runner(envs, mode).run(episodes(8), agent)}
+    outcomes = {outcome.index: outcome for outcome in Runner(envs, mode).run(episodes(8), agent)}
     lost = outcomes.pop(2)
     assert isinstance(lost, Lost)
     assert lost.reason is EndReason.WORKER_LOST
     assert "Worker process" in str(lost.error)
     assert sorted(outcomes) == [0, 1, 3, 4, 5, 6, 7]
-    assert all(isinstance(found, Finished) and found.record.success for found in outcomes.values())
+    assert all(
+        isinstance(outcome, Finished) and outcome.record.success for outcome in outcomes.values()
+    )
     envs.close()
 
 
@@ -99,15 +101,15 @@ def test_engines_of_different_workers_work_at_once(mode: Mode, tmp_path: Path) -
                 for view in views
             ]
 
-    envs = EnvPool(made, max_envs=2, n_workers=2)
+    envs = EnvPool(make_env, max_envs=2, n_workers=2)
     outcomes = list(Runner(envs, mode).run(episodes(2), Meets()))  # or it never ends
-    assert all(isinstance(found, Finished) for found in outcomes)
+    assert all(isinstance(outcome, Finished) for outcome in outcomes)
     envs.close()
 
 
 @modes
 def test_engines_that_never_start_are_one_error(mode: Mode) -> None:
-    envs = EnvPool(lambda: made(breaks_at="begin"), max_envs=2, n_workers=1)
+    envs = EnvPool(lambda: make_env(breaks_at="begin"), max_envs=2, n_workers=1)
     with pytest.raises(WorkersFailed, match=r"exit code 7\. That makes 4 failures"):
         list(Runner(envs, mode).run(episodes(12), ScriptedAgent(REFERENCES)))
     envs.close()
@@ -115,4 +117,4 @@ def test_engines_that_never_start_are_one_error(mode: Mode) -> None:
 
 def test_bad_numbers() -> None:
     with pytest.raises(ConfigError, match="n_workers must be a positive int, got -1"):
-        EnvPool(made, n_workers=-1)
+        EnvPool(make_env, n_workers=-1)

@@ -142,9 +142,9 @@ class ChatRollout:
         Raises:
             EnvBackendError: if the engine fails again.
         """
-        said, page = list(self._said), ""
+        answers, page = list(self._said), ""
         self.again()
-        for text in said:
+        for text in answers:
             if not self.over:
                 page = self.answer(text)
         if self.lost:
@@ -154,7 +154,7 @@ class ChatRollout:
             ) from self._faults[-1]
         return page
 
-    def answer(self, said: str) -> str:
+    def answer(self, text: str) -> str:
         """Take the action in a model's answer and return the next user message.
 
         Returns:
@@ -165,8 +165,8 @@ class ChatRollout:
         """
         if self.over:
             raise ResetNeeded("The episode is over. Call begin() before answer().")
-        self._said.append(said)
-        action = action_of(said, self._prompt.header.answer)
+        self._said.append(text)
+        action = action_of(text, self._prompt.header.answer)
         try:
             observation, reward, terminated, truncated, _ = self._live.step(action)
         except Exception as error:
@@ -222,8 +222,8 @@ class ChatRollout:
             self._lose(error)
             return ()
         self._task = self._bare.task
-        told = Conversation(self._bare.view, self._prompt)
-        self.opening = (*told.system(), told.user(0, told.asked(0)))
+        conversation = Conversation(self._bare.view, self._prompt)
+        self.opening = (*conversation.system(), conversation.user(0, conversation.asked(0)))
         return self.opening
 
     def _env_of(self, split: Split) -> gym.Env[Any, Any]:

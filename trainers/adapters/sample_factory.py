@@ -131,8 +131,8 @@ class KeepCurriculum(AlgoObserver):  # type: ignore[misc]
     def on_init(self, runner: Any) -> None:
         """Load the curriculum saved with the checkpoint that Sample Factory is about to load."""
         checkpoints = self._checkpoints()
-        if checkpoints and (kept := _beside(checkpoints[-1])).is_file():
-            self.tickets.load(json.loads(kept.read_text()))
+        if checkpoints and (file := _beside(checkpoints[-1])).is_file():
+            self.tickets.load(json.loads(file.read_text()))
 
     def on_training_step(self, runner: Any, training_iteration_since_resume: int) -> None:
         """Save the curriculum whenever there is a new checkpoint."""
@@ -145,7 +145,7 @@ class KeepCurriculum(AlgoObserver):  # type: ignore[misc]
             return
         try:
             state = self.tickets.save()
-            told = self.tickets.metrics()
+            metrics = self.tickets.metrics()
         except RemoteError as error:  # raising here would leave Sample Factory's workers running
             print(f"Could not save the curriculum: {error}", file=sys.stderr)
             return
@@ -155,7 +155,7 @@ class KeepCurriculum(AlgoObserver):  # type: ignore[misc]
         os.replace(unfinished, target)
         for old in set(self.folder.glob("curriculum_*.json")) - set(map(_beside, checkpoints)):
             old.unlink()
-        print(json.dumps({"curriculum": told}), flush=True)
+        print(json.dumps({"curriculum": metrics}), flush=True)
 
     def _checkpoints(self) -> list[Path]:
         return sorted(self.folder.glob("checkpoint_*.pth"))

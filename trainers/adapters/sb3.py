@@ -72,8 +72,8 @@ def make_envs(
             stream = {"session": env.session}
         chosen = ChooseAction(env, max_choices, observe_choices=observe_choices)
         envs.append(HashText(chosen, dim))
-    made = [partial(lambda env: env, env) for env in envs]
-    return cast("VecEnv", vec_env.VecMonitor(vec_env.DummyVecEnv(made)))
+    factories = [partial(lambda env: env, env) for env in envs]
+    return cast("VecEnv", vec_env.VecMonitor(vec_env.DummyVecEnv(factories)))
 
 
 def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:

@@ -89,10 +89,10 @@ def import_trainer(module: str, trainer: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:
-        found = TRAINERS[trainer]
-        here = f"{extra_advice(found.extra)}, or run" if found.extra else "Run"
+        spec = TRAINERS[trainer]
+        here = f"{extra_advice(spec.extra)}, or run" if spec.extra else "Run"
         raise ImportError(
-            f"{found.title} is not installed here ({error}). {here} `coevo install {trainer}` and "
+            f"{spec.title} is not installed here ({error}). {here} `coevo install {trainer}` and "
             "use the Python interpreter from the environment it creates."
         ) from error
 
@@ -125,10 +125,10 @@ class FoundTrainer(NamedTuple):
         return bool(self.here or (self.python and not self.stale))
 
     def __str__(self) -> str:
-        told = [f"{_listed(self.here)}, in this environment"] if self.here else []
+        places = [f"{_format_versions(self.here)}, in this environment"] if self.here else []
         if self.python:
-            told.append(f"{_listed(self.apart)}, with {self.python}")
-        return "; ".join([*told, *([self.stale] if self.stale else [])])
+            places.append(f"{_format_versions(self.apart)}, with {self.python}")
+        return "; ".join([*places, *([self.stale] if self.stale else [])])
 
 
 def folder_of(trainer: Trainer) -> Path:
@@ -156,8 +156,8 @@ def find_trainer(trainer: Trainer) -> FoundTrainer:
         return FoundTrainer(here, {}, "", f"{folder} is incomplete: {advice} again")
     site = _site_packages(folder)
     versions = ((d.name, d.version) for d in distributions(path=[str(site)]))
-    found = {name.lower().replace("_", "-"): version for name, version in versions}
-    apart = {name: found[name] for name in trainer.packages if name in found}
+    by_name = {name.lower().replace("_", "-"): version for name, version in versions}
+    apart = {name: by_name[name] for name in trainer.packages if name in by_name}
     stale = ""
     if _pins_differ(trainer):
         stale = f"its packages do not match this version: {advice} again"
@@ -180,10 +180,10 @@ def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
     """
     folder = folder_of(trainer)
     with locked(f"trainers/.{trainer.name}"):
-        found = find_trainer(trainer)
-        if found.python and not found.stale:
+        installation = find_trainer(trainer)
+        if installation.python and not installation.stale:
             return folder
-        if found.python and not _pins_differ(trainer):
+        if installation.python and not _pins_differ(trainer):
             _copy_modules(trainer, folder)
             if _other_checkout(trainer, _site_packages(folder)):
                 ours = ["--no-deps", *_requirements(trainer)]
@@ -262,8 +262,8 @@ def _site_packages(folder: Path) -> Path:
     Raises:
         EnvBackendError: if there is no such folder.
     """
-    for found in (folder / "lib").glob("python*/site-packages"):
-        return found
+    for path in (folder / "lib").glob("python*/site-packages"):
+        return path
     raise EnvBackendError(f"{folder} is not a Python environment. Remove it, then install again.")
 
 
@@ -279,14 +279,14 @@ def _other_checkout(trainer: Trainer, site: Path) -> str:
     """Return the source checkout that a virtual environment uses, or "" if it is this checkout."""
     if trainer.extra is None:
         return ""
-    for found in distributions(name="coevo_gym", path=[str(site)]):
-        origin = json.loads(found.read_text("direct_url.json") or "{}").get("url", "")
+    for distribution in distributions(name="coevo_gym", path=[str(site)]):
+        origin = json.loads(distribution.read_text("direct_url.json") or "{}").get("url", "")
         folder = url2pathname(urlsplit(origin).path)
         return "" if not folder or Path(folder) == _PACKAGE.parent else folder
     return ""
 
 
-def _listed(versions: dict[str, str]) -> str:
+def _format_versions(versions: dict[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 

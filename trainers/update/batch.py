@@ -127,7 +127,7 @@ def flatten(
 
     By default, all trajectories have the same upper clip, which is not stored in the batch.
     """
-    found: list[Sample] = []
+    samples: list[Sample] = []
     owner: list[int] = []
     per_position: list[float] = []
     clips: list[float] = []
@@ -137,25 +137,25 @@ def flatten(
     for trajectory, value, clip in zip(trajectories, advantages, upper, strict=True):
         mine = spread(trajectory, value)
         clips += [clip] * len(mine.samples)
-        found += mine.samples
-        told = (sample.policy_version for sample in mine.samples)
+        samples += mine.samples
+        own_versions = (sample.policy_version for sample in mine.samples)
         begun = trajectory.policy_version
-        versions += [begun if version == UNKNOWN_VERSION else version for version in told]
+        versions += [begun if version == UNKNOWN_VERSION else version for version in own_versions]
         owner += [owner[-1] + 1 if owner else 0] * len(mine.samples)
         per_position += chain.from_iterable(mine.advantages)
         n_decisions += len(mine.decisions)
-    lengths = [n_sampled(sample) for sample in found]
-    recorded = [value for sample in found for value in recorded_logprobs(sample)]
+    lengths = [n_sampled(sample) for sample in samples]
+    recorded = [value for sample in samples for value in recorded_logprobs(sample)]
     _check_logprobs(recorded)
     return Batch(
-        found,
+        samples,
         torch.tensor(owner, dtype=torch.int64),
         torch.tensor(lengths, dtype=torch.int64),
-        np.array([n_tokens(sample) for sample in found], dtype=np.int64),
+        np.array([n_tokens(sample) for sample in samples], dtype=np.int64),
         torch.split(torch.tensor(per_position), lengths),
         torch.split(torch.tensor(recorded), lengths),
         n_decisions,
-        torch.tensor([isinstance(one, Segment) and one.stripped for one in found]).bool(),
+        torch.tensor([isinstance(one, Segment) and one.stripped for one in samples]).bool(),
         torch.tensor(versions, dtype=torch.int64),
         trajectories,
         None if clip_high is None else torch.tensor(clips),

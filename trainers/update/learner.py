@@ -182,9 +182,9 @@ class SurrogateLearner:
                         sums[name] = sums.get(name, 0.0) + value
         finally:
             self.policy.train(False)
-        taken = self._optimizer.steps - before
-        means = {name: value / taken for name, value in sums.items()}
-        means["nonfinite_steps"] = float(config.epochs * minibatches - taken)
+        n_steps = self._optimizer.steps - before
+        means = {name: value / n_steps for name, value in sums.items()}
+        means["nonfinite_steps"] = float(config.epochs * minibatches - n_steps)
         self.policy.version += 1
         self.updates += 1
         if self.average:
@@ -227,9 +227,9 @@ class SurrogateLearner:
         The reference never changes and is as large as the policy. To save often, save the policy
         that the learner was created with once, and leave out the reference here.
         """
-        kept = self._reference.state_dict() if reference and self._reference is not None else None
+        state = self._reference.state_dict() if reference and self._reference is not None else None
         return self._optimizer.state_dict() | {
-            "reference": kept,
+            "reference": state,
             "updates": self.updates,
             "average": self.average.state() if self.average else None,
             "rng": self._rng.bit_generator.state,

@@ -100,8 +100,8 @@ def grpo_loss(
     divergence = k3(logp.masked_fill(~mask, 0.0), ref_logp.masked_fill(~mask, 0.0))
 
     def mean(values: Tensor) -> Tensor:
-        kept = values.masked_fill(~mask, 0.0)
-        return (kept if weight is None else kept * weight.unsqueeze(1)).sum() / count
+        terms = values.masked_fill(~mask, 0.0)
+        return (terms if weight is None else terms * weight.unsqueeze(1)).sum() / count
 
     policy_loss, kl = -mean(surrogate), mean(divergence)
     clip_fraction = mean((clipped * adv < ratio * adv).to(logp.dtype))

@@ -114,12 +114,12 @@ class GuardedOptimizer:
         self.zero_grad()
         self.nonfinite_steps += 1
         self.nonfinite_in_a_row += 1
-        told = f"loss={loss:.4g} gradient norm={norm:.4g}"
-        _LOG.warning("optimiser step skipped, not finite: %s", told)
+        numbers = f"loss={loss:.4g} gradient norm={norm:.4g}"
+        _LOG.warning("optimiser step skipped, not finite: %s", numbers)
         if self.nonfinite_in_a_row >= MAX_NONFINITE_IN_A_ROW:
             raise TrainingDiverged(
                 f"{self.nonfinite_in_a_row} optimiser steps in a row had a non-finite loss or "
-                f"gradient (last step: {told}). The weights from before these steps are kept. "
+                f"gradient (last step: {numbers}). The weights from before these steps are kept. "
                 "Retry with a lower learning rate or a longer warm-up, and check log-probabilities "
                 "and scores for inf or NaN."
             )
@@ -207,5 +207,5 @@ class AveragedWeights:
 @torch.no_grad()
 def put(policy: Averageable, weights: Sequence[Tensor]) -> None:
     """Load weights into a policy, in the order of its parameters."""
-    for own, given in zip(policy.parameters(), weights, strict=True):
-        own.copy_(given)
+    for own, weight in zip(policy.parameters(), weights, strict=True):
+        own.copy_(weight)

@@ -80,28 +80,28 @@ def list_tasks(
         run_rows,
     )
 
-    found = find_source(source)
-    if (split or subset) and (evolved or isinstance(found, RunFolder)):
+    origin = find_source(source)
+    if (split or subset) and (evolved or isinstance(origin, RunFolder)):
         raise ConfigError("--split and --subset only work with a benchmark's own tasks.")
-    if rejected and (evolved or not isinstance(found, RunFolder)):
+    if rejected and (evolved or not isinstance(origin, RunFolder)):
         raise ConfigError(
             "--rejected lists a run's rejected drafts. Name a run, and omit --evolved."
         )
     with only_looking():
-        if rejected and isinstance(found, RunFolder):
-            rows = rejected_rows(found)
-        elif isinstance(found, RunFolder):
-            rows = run_rows(found, evolved=evolved)
+        if rejected and isinstance(origin, RunFolder):
+            rows = rejected_rows(origin)
+        elif isinstance(origin, RunFolder):
+            rows = run_rows(origin, evolved=evolved)
         elif evolved:
-            rows = evolved_rows(found.name)
+            rows = evolved_rows(origin.name)
         else:
-            rows = native_rows(found.name, split or "train", subset)
+            rows = native_rows(origin.name, split or "train", subset)
     rows = matching(rows, search) if search is not None else rows
-    shown = rows[:limit]
+    head = rows[:limit]
     if as_json:
-        print_json(shown)
+        print_json(head)
     else:
-        print_tasks(shown, len(rows), noun="drafts" if rejected else "tasks")
+        print_tasks(head, len(rows), noun="drafts" if rejected else "tasks")
 
 
 _LONG_COLUMNS = ("id", "actions", "parents", "split")
@@ -133,8 +133,8 @@ def print_tasks(rows: list[dict[str, Any]], total: int, *, noun: str = "tasks") 
         table.add_row(*(cell(row[column]) for column in columns))
     if rows:
         print_table(table)
-    counted = f"{total} {noun}" if total == len(rows) else f"{len(rows)} of {total} {noun}"
-    say_aside(f"{counted}; --json prints the full tasks, `coevo tasks show ID` a single task.")
+    count = f"{total} {noun}" if total == len(rows) else f"{len(rows)} of {total} {noun}"
+    say_aside(f"{count}; --json prints the full tasks, `coevo tasks show ID` a single task.")
 
 
 def show_task(
@@ -173,22 +173,22 @@ def show_task(
     from coevo_gym.runs.tasks.story import find_story
 
     with only_looking():
-        found = find_any_task(task) if run is None else find_story(RunFolder.of(run), task)
+        entry = find_any_task(task) if run is None else find_story(RunFolder.of(run), task)
     if as_json:
-        print_json(_as_json(found))
-    elif isinstance(found, Task):
-        _print_task(found)
+        print_json(_as_json(entry))
+    elif isinstance(entry, Task):
+        _print_task(entry)
     else:
-        tell(found, full=full)
+        tell(entry, full=full)
 
 
-def _as_json(found: Task | Story) -> dict[str, Any]:
+def _as_json(entry: Task | Story) -> dict[str, Any]:
     """Convert a task or rejected draft to JSON, with its history under ``history``."""
-    task = found if isinstance(found, Task) else found.task
+    task = entry if isinstance(entry, Task) else entry.task
     whole: dict[str, Any] = json.loads(task.to_json()) if task else {}
-    if isinstance(found, Story):
-        draft = found.to_json()["verdict"]["draft"]
-        whole = {**(whole or draft), "history": found.to_json()}
+    if isinstance(entry, Story):
+        draft = entry.to_json()["verdict"]["draft"]
+        whole = {**(whole or draft), "history": entry.to_json()}
     return whole
 
 
@@ -336,18 +336,18 @@ def export_tasks(
     from coevo_gym.runs.evals.job import find_source
     from coevo_gym.runs.tasks.bundle import of_benchmark, of_run, write_bundle
 
-    found = find_source(source)
+    origin = find_source(source)
     with only_looking():
-        if isinstance(found, RunFolder):
+        if isinstance(origin, RunFolder):
             if subset is not None:
                 raise ConfigError("--subset only works with a benchmark's own tasks.")
-            name, tasks = found.path.name, of_run(found, arm)
+            name, tasks = origin.path.name, of_run(origin, arm)
         else:
             if arm is not None:
                 raise ConfigError("--arm only works with a run.")
-            native = get_benchmark(found.name).tasks(Split.TRAIN, subset)
-            name, tasks = found.name, of_benchmark(native)
-    written = write_bundle(
+            native = get_benchmark(origin.name).tasks(Split.TRAIN, subset)
+            name, tasks = origin.name, of_benchmark(native)
+    bundle = write_bundle(
         out or Path(f"{name}-tasks"),
         name,
         tasks,
@@ -355,10 +355,10 @@ def export_tasks(
         with_solutions=with_solutions,
         overwrite=overwrite,
     )
-    for file in written.files:
+    for file in bundle.files:
         say(str(file))
     say_aside(f"{len(tasks)} tasks. tasks.jsonl also contains solutions and verifiers.")
-    for benchmark, terms in written.terms.items():
+    for benchmark, terms in bundle.terms.items():
         say_aside(f"Before you share these tasks ({benchmark}): {terms}")
 
 

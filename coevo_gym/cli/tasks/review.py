@@ -13,7 +13,7 @@ from rich.table import Table
 from coevo_gym.cli.output import AsJson, cell, console, print_json, print_table, say, say_aside
 from coevo_gym.cli.sources import completing, runs
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.runs.tasks.review import HeldDraft, chosen, decide, held_tasks
+from coevo_gym.runs.tasks.review import HeldDraft, chosen, decide, find_held_tasks
 from coevo_gym.store.folder import RunFolder
 
 _NEXT = "It joins the arms that found it in their next rounds, if the run continues."
@@ -63,23 +63,23 @@ def review(
         _list_all(as_json)
         return
     folder = RunFolder.of(run)
-    held = held_tasks(folder)
+    drafts = find_held_tasks(folder)
     if reason and not reject:
         raise ConfigError("--reason explains a rejection, so it needs --reject.")
     if decided:
-        _decide(folder, held, release or [], reject or [], reason, all_=all_)
-        held = held_tasks(folder)
+        _decide(folder, drafts, release or [], reject or [], reason, all_=all_)
+        drafts = find_held_tasks(folder)
     if as_json:
-        print_json([one.to_json() for one in held])
-    elif not decided and _waiting(held) and sys.stdin.isatty() and console.is_terminal:
-        _ask(folder, _waiting(held))
+        print_json([one.to_json() for one in drafts])
+    elif not decided and _waiting(drafts) and sys.stdin.isatty() and console.is_terminal:
+        _ask(folder, _waiting(drafts))
     elif not decided:
-        _print(held, folder.path.name)
+        _print(drafts, folder.path.name)
 
 
 def _decide(
     folder: RunFolder,
-    held: Sequence[HeldDraft],
+    drafts: Sequence[HeldDraft],
     release: Sequence[str],
     reject: Sequence[str],
     reason: str,
@@ -87,14 +87,14 @@ def _decide(
     all_: bool,
 ) -> None:
     """Apply the decisions given by command-line flags, or none of them if one is invalid."""
-    rejected = chosen(held, reject)
+    rejected = chosen(drafts, reject)
     out = {one.task.id for one in rejected}
-    released = chosen(held, release)
+    released = chosen(drafts, release)
     if both := [one.task.name for one in released if one.task.id in out]:
         raise ConfigError(f"{both[0]} cannot be both released and rejected.")
-    named = {one.task.id for one in released}
+    ids = {one.task.id for one in released}
     if all_:
-        released += [one for one in _waiting(held) if one.task.id not in out | named]
+        released += [one for one in _waiting(drafts) if one.task.id not in out | ids]
     decide(folder, rejected, "rejected", reason)
     decide(folder, released, "released")
     for what, ones in (("rejected", rejected), ("released", released)):
@@ -149,7 +149,7 @@ def _list_all(as_json: bool) -> None:
     rows = []
     for name in RunFolder.names():
         folder = RunFolder.of(name)
-        waiting = _waiting(held_tasks(folder)) if folder.database.is_file() else []
+        waiting = _waiting(find_held_tasks(folder)) if folder.database.is_file() else []
         rows += [{"run": name, **one.to_json()} for one in waiting]
     if as_json:
         print_json(rows)
@@ -160,15 +160,15 @@ def _list_all(as_json: bool) -> None:
         )
 
 
-def _print(held: Sequence[HeldDraft], run: str) -> None:
-    waiting = _waiting(held)
+def _print(drafts: Sequence[HeldDraft], run: str) -> None:
+    waiting = _waiting(drafts)
     columns = ("name", "round", "arms", "held_because", "instruction")
     _table([one.to_json() for one in waiting], columns)
-    done = [one.decision.what for one in held if one.decision]
+    done = [one.decision.what for one in drafts if one.decision]
     counts = [f"{len(waiting)} wait"]
     counts += [f"{done.count(what)} {what}" for what in ("released", "rejected") if what in done]
     say_aside(
-        f"Of {len(held)} tasks that were held, {', '.join(counts)}. "
+        f"Of {len(drafts)} tasks that were held, {', '.join(counts)}. "
         f"`coevo tasks show ID --run {run}` shows a task's history. Use --release, --reject or "
         "--all to decide."
     )
@@ -187,5 +187,5 @@ def _table(rows: Sequence[dict[str, object]], columns: Sequence[str]) -> None:
         print_table(table)
 
 
-def _waiting(held: Sequence[HeldDraft]) -> list[HeldDraft]:
-    return [one for one in held if one.decision is None]
+def _waiting(drafts: Sequence[HeldDraft]) -> list[HeldDraft]:
+    return [one for one in drafts if one.decision is None]

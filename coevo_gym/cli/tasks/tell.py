@@ -85,7 +85,7 @@ class _Teller:
         if story.signal is not None:
             self._section("Signal")
             evidence = sorted(story.signal.evidence.items())
-            numbers = [(name.replace("_", " "), _told(value)) for name, value in evidence]
+            numbers = [(name.replace("_", " "), _format_value(value)) for name, value in evidence]
             self._facts([("kind", kind_of(story.signal.kind).label), *numbers])
         elif story.context is not None and (kind := kind_of(story.context.kind)).fires:
             self._section("Signal")
@@ -145,8 +145,8 @@ class _Teller:
         for check in verdict.checks:
             grid.add_row(Text("✓", "green"), check.gate, Text(self._cut(check.said), "dim"))
         if not verdict.accepted:
-            held = verdict.gate == HOLD
-            mark = Text("‖", "yellow") if held else Text("✗", "red")
+            on_hold = verdict.gate == HOLD
+            mark = Text("‖", "yellow") if on_hold else Text("✗", "red")
             grid.add_row(mark, Text(verdict.gate, "bold"), Text(self._cut(verdict.reason)))
         elif not verdict.checks:
             grid.add_row(Text("✓", "green"), "all", Text("this run did not note which", "dim"))
@@ -158,13 +158,13 @@ class _Teller:
             return
         self._section("Task" if task else "Draft")
         if task is not None:
-            told = [(w, str(getattr(task, w))) for w in ("benchmark", "subset", "scenario")]
+            facts = [(w, str(getattr(task, w))) for w in ("benchmark", "subset", "scenario")]
             says, solution = task.instruction, list(task.solution)
         else:
-            told = [(w, str(draft.get(w, ""))) for w in ("benchmark", "subset", "scenario")]
+            facts = [(w, str(draft.get(w, ""))) for w in ("benchmark", "subset", "scenario")]
             says = str(draft.get("instruction") or draft.get("text", ""))
             solution = [str(action) for action in draft.get("solution", ())]
-        self._facts((what, value) for what, value in (*told, ("instruction", says)) if value)
+        self._facts((what, value) for what, value in (*facts, ("instruction", says)) if value)
         if solution:
             self._console.print("\n  Its reference:", style="dim")
             self._steps([(action, "", "") for action in solution], few=False)
@@ -197,18 +197,18 @@ class _Teller:
         """Print numbered actions, each with its result."""
         grid = _grid({"no_wrap": True, "style": "dim", "justify": "right"})
         most = len(steps) if self._full or not few else 2 * _FEW + 2
-        shown = list(enumerate(steps, start=1))
-        left_out = len(shown) - most
+        rows = list(enumerate(steps, start=1))
+        left_out = len(rows) - most
         if left_out > 0:
-            shown = [*shown[:_FEW], *shown[-(most - _FEW) :]]
+            rows = [*rows[:_FEW], *rows[-(most - _FEW) :]]
             self._was_cut = True
-        for place, (number, (action, observation, error)) in enumerate(shown):
+        for place, (number, (action, observation, error)) in enumerate(rows):
             if left_out > 0 and place == _FEW:
                 grid.add_row("…", Text(f"{left_out} more", "dim"))
-            told = Text(self._cut(action) if few else visible(action))
+            text = Text(self._cut(action) if few else visible(action))
             if error:
-                told.append(f"  ({error})", "red")
-            grid.add_row(str(number), told)
+                text.append(f"  ({error})", "red")
+            grid.add_row(str(number), text)
             if observation:
                 grid.add_row("", Text(self._cut(observation, _CUT_OBSERVATION), "dim"))
         self._console.print(Padding(grid, (0, 0, 0, 2)))
@@ -230,10 +230,10 @@ def outcome(story: Story) -> str:
         waits = " and waits for review: `coevo tasks review`" if verdict.gate == HOLD else ""
         return _ended(verdict.accepted, verdict.gate) + waits
     reason = f": {decision.reason}" if decision.reason else ""
-    told = f"{decision.what} by a user on {decision.at}{reason}"
+    text = f"{decision.what} by a user on {decision.at}{reason}"
     if decision.what == "rejected" or story.joined:
-        return told
-    return f"{told}; it joins the next round if the run continues"
+        return text
+    return f"{text}; it joins the next round if the run continues"
 
 
 def _ended(accepted: bool, gate: str) -> str:
@@ -244,13 +244,13 @@ def _ended(accepted: bool, gate: str) -> str:
     return f"rejected by the gate {gate}"
 
 
-def _told(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, (list, tuple)):
-        return ", ".join(_told(item) for item in value)
+        return ", ".join(_format_value(item) for item in value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_told(item)}" for name, item in value.items())
+        return ", ".join(f"{name} {_format_value(item)}" for name, item in value.items())
     return str(value)
 
 

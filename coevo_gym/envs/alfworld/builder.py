@@ -154,14 +154,14 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
 
     assert isinstance(task.world, ALFWorldWorld)
     game = Game(open_scene(*scene_problem(task.world)), task.instruction)
-    errors, scores, shown, opening = [], [float(game.won)], [], game.observation
-    states, listed = [_state(game)], [frozenset(game.admissible)]
+    errors, scores, observations, opening = [], [float(game.won)], [], game.observation
+    states, choices = [_state(game)], [frozenset(game.admissible)]
     for action in actions:
         errors.append("" if game.step(action) else _NOT_ADMISSIBLE)
         scores.append(max(scores[-1], float(game.won)))
-        shown.append(game.observation)
+        observations.append(game.observation)
         states.append(_state(game))
-        listed.append(frozenset(game.admissible))
+        choices.append(frozenset(game.admissible))
         if to_error and errors[-1]:
             break
     effects = (Effect.NOTHING if old == new else Effect.CHANGED for old, new in pairwise(states))
@@ -171,8 +171,8 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
         digest(sorted(game.facts())),
         tuple(effects),
         tuple(states),
-        tuple(shown),
-        tuple(listed),
+        tuple(observations),
+        tuple(choices),
         opening,
     )
 
@@ -241,18 +241,20 @@ def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[RoomGoal]]:
         return sorted({types[thing] for (thing,) in true[predicate] if thing in types})
 
     lamps = [name for name in able("toggleable") if name.endswith("Lamp")]
-    found = [[RoomGoal(kind=LOOK, object=o, toggle=t) for o in able("pickupable") for t in lamps]]
+    groups = [[RoomGoal(kind=LOOK, object=o, toggle=t) for o in able("pickupable") for t in lamps]]
     for kind in (kind for kind in KINDS if kind != LOOK):
         things = able(CHANGES[kind].able if kind in CHANGES else "pickupable")
         pairs = [(spelled[thing], spelled[place]) for place, thing in true["cancontain"]]
-        found.append([RoomGoal(kind=kind, object=o, receptacle=r) for o, r in pairs if o in things])
-    return [goals for goals in found if goals]
+        groups.append(
+            [RoomGoal(kind=kind, object=o, receptacle=r) for o, r in pairs if o in things]
+        )
+    return [goals for goals in groups if goals]
 
 
 def _met(trace: Trajectory) -> frozenset[str]:
     """Return the words in an exploration walk, ignoring its first observation."""
-    told = [step.observation for step in trace.steps[1:]]
-    return frozenset(re.findall("[a-z]+", " ".join([*trace.actions, *told]).lower()))
+    observations = [step.observation for step in trace.steps[1:]]
+    return frozenset(re.findall("[a-z]+", " ".join([*trace.actions, *observations]).lower()))
 
 
 def _draw(possible: Sequence[Sequence[RoomGoal]], met: Container[str], rng: Generator) -> RoomGoal:

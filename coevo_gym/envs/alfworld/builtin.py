@@ -122,9 +122,9 @@ class _Room:
     def __init__(self, scene: int) -> None:
         rng = random.Random(f"{SEED}/things/{scene}")  # noqa: S311
         types = json.loads(_shipped(f"gen/layouts/FloorPlan{scene}-objects.json"))
-        listed = json.loads(_shipped(f"gen/layouts/FloorPlan{scene}-openable.json"))
+        ids = json.loads(_shipped(f"gen/layouts/FloorPlan{scene}-openable.json"))
         fits, _, _ = _constants()
-        counts = Counter(_listed_type(id) for id in sorted(listed))
+        counts = Counter(_type_of(id) for id in sorted(ids))
         self.receptacles = {
             _id(type_, number): type_
             for type_ in sorted({*types, *counts} & fits.keys())
@@ -151,19 +151,20 @@ class _Room:
         things = sorted({*self.things.values()}.difference(lamps))
         if kind == LOOK:
             return [(thing, lamp) for thing in things for lamp in lamps]
-        taken = {(type_, self.receptacles[self.place[id]]) for id, type_ in self.things.items()}
+        existing = {(type_, self.receptacles[self.place[id]]) for id, type_ in self.things.items()}
         return [
             (thing, furniture)
             for thing in things
             for furniture in sorted({*self.receptacles.values()})
-            if thing in _constants().fits[furniture] and (thing, furniture) not in taken
+            if thing in _constants().fits[furniture] and (thing, furniture) not in existing
         ]
 
     @cached_property
     def facts(self) -> frozenset[Fact]:
         """The initial facts, in the format of ``Game.facts()``."""
         return frozenset(
-            (name.lower(), tuple(_said(item) for item in items)) for name, items in self._facts()
+            (name.lower(), tuple(_display_name(item) for item in items))
+            for name, items in self._facts()
         )
 
     def problem(self) -> str:
@@ -237,8 +238,8 @@ def _constants() -> _Constants:
 
     movable = constants.MOVABLE_RECEPTACLES_SET
     fits = {
-        type_: held
-        for type_, held in constants.VAL_RECEPTACLE_OBJECTS.items()
+        type_: objects
+        for type_, objects in constants.VAL_RECEPTACLE_OBJECTS.items()
         if type_ not in movable
     }
     return _Constants(fits, constants.VAL_ACTION_OBJECTS, constants.OPENABLE_CLASS_SET)
@@ -254,7 +255,7 @@ def _is_lamp(type_: str) -> bool:
     return type_ in _constants().able["Toggleable"]
 
 
-def _listed_type(id: str) -> str:
+def _type_of(id: str) -> str:
     """Return the type named in a layout id, such as ``Sink|-01.99|+01.14|-00.98|SinkBasin``."""
     first, *_, last = id.split("|")
     return last if last.endswith("Basin") else first
@@ -266,7 +267,7 @@ def _id(type_: str, number: int) -> str:
     return f"{name}_bar_{100 - number:03d}" + (f"_bar_{type_}" if basin else "")
 
 
-def _said(item: str) -> str:
+def _display_name(item: str) -> str:
     """Return the name that ALFWorld shows for an object."""
     name, *rest = item.lower().split("_bar_")
     if not rest:

@@ -156,12 +156,12 @@ class Games:
             DataError: if a game is missing; the message names ``source`` or, if None, the store.
         """
         query = "SELECT subset, count(*) FROM entries JOIN problems USING (id) GROUP BY subset"
-        found = dict(self._rows(query))
+        counts = dict(self._rows(query))
         for subset, count in COUNTS.items():
-            if found.get(subset, 0) != count:
+            if counts.get(subset, 0) != count:
                 raise DataError(
                     f"{source or self._file} must contain {count} {subset} games, but contains "
-                    f"{found.get(subset, 0)}. {_ADVICE}"
+                    f"{counts.get(subset, 0)}. {_ADVICE}"
                 )
 
     def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
@@ -304,9 +304,9 @@ def _text(value: Any) -> str:
 def _verify_head(domain: str, grammar: str) -> None:
     wanted = (("domain", domain, _DOMAIN_SHA256), ("grammar", grammar, _GRAMMAR_SHA256))
     for name, text, digest in wanted:
-        found = hashlib.sha256(text.encode()).hexdigest()
-        if found != digest:
+        actual = hashlib.sha256(text.encode()).hexdigest()
+        if actual != digest:
             raise DataError(
                 f"The {name} of the games does not match ALFWorld 0.4.0: expected hash "
-                f"{digest[:12]}, got {found[:12]}. {_ADVICE}"
+                f"{digest[:12]}, got {actual[:12]}. {_ADVICE}"
             )

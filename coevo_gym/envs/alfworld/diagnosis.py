@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.alfworld.goals import CHANGES, TWO, RoomGoal
 from coevo_gym.envs.diagnosis import Diagnosis, TurnLabel, diagnosis_of, first_that_applies
-from coevo_gym.envs.modes import COMMON, listed_modes, modes_that_apply, stretches
+from coevo_gym.envs.modes import COMMON, list_modes, modes_that_apply, stretches
 
 WRONG_RECEPTACLE, WRONG_LOCATION = "wrong_receptacle", "wrong_target_location"
 PRECONDITION, CONFUSION = "missing_precondition", "entity_confusion"
@@ -49,8 +49,8 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
     """
     steps = episode.steps
     refused = Counter(step.action for step in steps if step.error_kind)
-    told = (step.extras.get("alfworld.goal_conditions", -1.0) for step in steps)
-    met = [share for share in told if isinstance(share, (int, float))]
+    values = (step.extras.get("alfworld.goal_conditions", -1.0) for step in steps)
+    met = [share for share in values if isinstance(share, (int, float))]
     changed = len(set(met)) > 1
     label = first_that_applies(
         (
@@ -64,7 +64,7 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
             ),
         )
     )
-    modes = listed_modes(
+    modes = list_modes(
         _own_modes(steps, _goal(episode.report)),
         episode,
         stretches(steps, _kind),
@@ -121,8 +121,8 @@ class _Done:
         self.moved: set[str] = set()
         self.changed: set[tuple[str, str]] = set()
         for command in commands:
-            if taken := _TAKE.fullmatch(command):
-                self.places.pop(taken[1], None)
+            if take := _TAKE.fullmatch(command):
+                self.places.pop(take[1], None)
             elif put := _PUT.fullmatch(command):
                 self.places[put[1]] = put[2]
                 self.moved.add(put[1])

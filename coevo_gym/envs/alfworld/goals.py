@@ -88,7 +88,7 @@ class RoomGoal(FrozenModel):
 
     @field_validator("object", "receptacle", "toggle")
     @classmethod
-    def _named(cls, name: str) -> str:
+    def _by_name(cls, name: str) -> str:
         if not re.fullmatch("[A-Za-z]{0,40}", name):
             raise ValueError(f"{name!r} is invalid: a type name must consist of 1 to 40 letters.")
         return name
@@ -160,8 +160,8 @@ def _in_library(goal: RoomGoal) -> dict[str, Any]:
     fast_downward()  # raises an error with install instructions
     from alfworld.gen.goal_library import gdict
 
-    found: dict[str, Any] = gdict[goal.kind]
-    return found
+    entry: dict[str, Any] = gdict[goal.kind]
+    return entry
 
 
 PLAIN = "[a-z][a-z0-9 ,'-]{0,199}"
@@ -187,8 +187,8 @@ def conditions(goal: RoomGoal, facts: Facts) -> tuple[int, int]:
 def met(goals: Iterable[RoomGoal], facts: Facts) -> list[RoomGoal]:
     """Return the goals that the facts satisfy."""
     state = _State(facts)
-    found = ((goal, *_conditions(goal, state)) for goal in goals)
-    return [goal for goal, n_met, n_total in found if n_met == n_total]
+    counts = ((goal, *_conditions(goal, state)) for goal in goals)
+    return [goal for goal, n_met, n_total in counts if n_met == n_total]
 
 
 def _conditions(goal: RoomGoal, state: _State) -> tuple[int, int]:

@@ -46,12 +46,12 @@ def draft(proposal: Proposal, context: Context) -> Draft:
     problem = scene_problem(world.model_copy(update={"goal": None}))
     kinds = possible_goals(facts_of(problem[-1]), problem[-1])
     possible = [goal for goals in kinds for goal in goals]
-    said = _plain(request, possible)
-    goals = _meant(said, possible)
+    text = _plain(request, possible)
+    goals = _meant(text, possible)
     goal = goals[0] if len(goals) == 1 else _brought_about(problem, commands, goals, possible)
     return draft_of(
         context,
-        instruction=_asked(said, goal),
+        instruction=_asked(text, goal),
         world=world.model_copy(update={"goal": goal}),
         solution=commands,
     )
@@ -68,13 +68,13 @@ def restrictions(
     for goals in possible_goals(facts, problem[-1]):
         for goal in met(goals, facts):
             name = goal.object.lower()
-            said = f"two of {name}" if goal.kind == TWO else name
-            things[(goal.receptacle or goal.toggle).lower()][said] = None
+            label = f"two of {name}" if goal.kind == TWO else name
+            things[(goal.receptacle or goal.toggle).lower()][label] = None
     if not things:
         return ()
-    listed = "; ".join(f"{place}: {', '.join(things[place])}" for place in sorted(things))
+    text = "; ".join(f"{place}: {', '.join(things[place])}" for place in sorted(things))
     return (
-        f"These are in or on such places before step 1, so do not ask to put them there: {listed}.",
+        f"These are in or on such places before step 1, so do not ask to put them there: {text}.",
     )
 
 
@@ -84,22 +84,22 @@ def _plain(request: str, possible: Sequence[RoomGoal]) -> str:
     The style is lower case without a full stop. A type is one word, as in the game, and objects
     have no number, because any object of the type will do.
     """
-    said = " ".join(request.lower().split()).rstrip(" .!?").removeprefix("please ")
+    text = " ".join(request.lower().split()).rstrip(" .!?").removeprefix("please ")
     types = {name for goal in possible for name in goal.types}
     for name in sorted(types, key=len, reverse=True):
         pattern = rf"\b(?:{re.escape(spaced(name))}|{name.lower()})(e?s)?\b(?: \d+\b)?"
-        said = re.sub(pattern, rf"{name.lower()}\1", said)
-    return said
+        text = re.sub(pattern, rf"{name.lower()}\1", text)
+    return text
 
 
-def _meant(said: str, possible: Sequence[RoomGoal]) -> list[RoomGoal]:
+def _meant(text: str, possible: Sequence[RoomGoal]) -> list[RoomGoal]:
     """Return the goals that a request could refer to."""
-    kinds = kinds_said(said)
-    named = [goal for goal in possible if all(names(said, name) for name in goal.types)]
+    kinds = kinds_said(text)
+    goals = [goal for goal in possible if all(names(text, name) for name in goal.types)]
     if kinds:
-        return [goal for goal in named if {goal.kind} == kinds]
-    looks = [goal for goal in named if goal.kind == LOOK]
-    return looks or [goal for goal in named if goal.kind == PICK]
+        return [goal for goal in goals if {goal.kind} == kinds]
+    looks = [goal for goal in goals if goal.kind == LOOK]
+    return looks or [goal for goal in goals if goal.kind == PICK]
 
 
 def _brought_about(
@@ -119,16 +119,16 @@ def _brought_about(
             raise BuildError(f"action {number}, {command[:80]!r}, is not admissible")
     before = met(possible, facts)
     new = [goal for goal in met(possible, game.facts()) if goal not in before]
-    found = [goal for goal in new if goal in meant] or new
-    if not found:
+    goals = [goal for goal in new if goal in meant] or new
+    if not goals:
         raise BuildError("neither the request nor the last action identifies a single goal")
-    return min(found, key=lambda goal: _TELLING.index(goal.kind))
+    return min(goals, key=lambda goal: _TELLING.index(goal.kind))
 
 
-def _asked(said: str, goal: RoomGoal) -> str:
-    """Return ``said`` if it expresses the goal; otherwise, return the standard wording."""
+def _asked(text: str, goal: RoomGoal) -> str:
+    """Return ``text`` if it expresses the goal; otherwise, return the standard wording."""
     try:
-        check_words(said, goal)
+        check_words(text, goal)
     except BuildError:
         return words(goal)
-    return said
+    return text

@@ -56,8 +56,8 @@ def install(source: Path | None) -> Path:
         with locked("alfworld"), staged(folder) as new:
             write_store(new / STORE, read_official(source))
             Games(new / STORE).verify_complete(source)
-    elif (kept := data_folder("alfworld")) is not None:
-        folder = kept
+    elif (data := data_folder("alfworld")) is not None:
+        folder = data
     else:
         logger.info("no official games found, using the built-in scenes folder=%s", folder)
     if _missing():
@@ -86,11 +86,11 @@ def _missing() -> str:
     importlib.invalidate_caches()  # another process may have just installed it
     for name, wanted in VERSIONS.items():
         try:
-            found = metadata.version(name)
+            version = metadata.version(name)
         except metadata.PackageNotFoundError:
             return f"{name} {wanted} is not installed."
-        if found != wanted:
-            return f"{name} {wanted} is required, but {found} is installed."
+        if version != wanted:
+            return f"{name} {wanted} is required, but {version} is installed."
     try:
         fast_downward()
         importlib.import_module("textworld.envs.pddl")
@@ -119,6 +119,6 @@ def _install_engine() -> None:
     # The engine's own versions are locked. Its other dependencies are shared with other packages
     # in this environment, so pip chooses their versions.
     pip_install(LOCK, "--no-deps", advice=_advice(), timeout_s=_PATIENCE_S)
-    said = pip_install(_PACKAGES, advice=_advice(), timeout_s=_PATIENCE_S)
+    output = pip_install(_PACKAGES, advice=_advice(), timeout_s=_PATIENCE_S)
     if missing := _missing():
-        raise EnvBackendError(f"pip finished, but {missing} Restart Python.\n{said}")
+        raise EnvBackendError(f"pip finished, but {missing} Restart Python.\n{output}")

@@ -203,8 +203,8 @@ def _key(world: ALFWorldWorld) -> tuple[str, str, str]:
 
 def facts_of(problem: str) -> list[tuple[str, tuple[str, ...]]]:
     """Return the initial facts of a PDDL problem as (predicate, objects) pairs in lower case."""
-    found = _INIT.search(problem)
-    parts = (fact.lower().split() for fact in _FACT.findall(found[1] if found else ""))
+    match = _INIT.search(problem)
+    parts = (fact.lower().split() for fact in _FACT.findall(match[1] if match else ""))
     return [(name, tuple(objects)) for name, *objects in parts]
 
 
@@ -220,10 +220,10 @@ def _games(world: ALFWorldWorld) -> Games:
 
 
 def _entry(world: ALFWorldWorld) -> Entry:
-    found = _entries(_games(world)).get(world.game)
-    if found is None:
+    entry = _entries(_games(world)).get(world.game)
+    if entry is None:
         raise TaskError(f"ALFWorld has no game {world.game!r}.")
-    return found
+    return entry
 
 
 @lru_cache(maxsize=2)
@@ -232,10 +232,10 @@ def _entries(games: Games) -> dict[str, Entry]:
 
 
 def _builtin_game(id: str) -> BuiltinGame:
-    found = _builtin_by_id().get(id)
-    if found is None:
+    game = _builtin_by_id().get(id)
+    if game is None:
         raise TaskError(f"ALFWorld has no built-in game {id!r}.")
-    return found
+    return game
 
 
 @lru_cache(maxsize=1)

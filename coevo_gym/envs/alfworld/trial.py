@@ -142,12 +142,12 @@ def _started() -> subprocess.Popen[bytes]:
 
 def worker_environment() -> dict[str, str]:
     """Return the worker's environment variables: paths and locale, but no secrets."""
-    told = {
+    variables = {
         name: value
         for name, value in os.environ.items()
         if name in _TOLD or (name.startswith(_TOLD_OF) and not name.startswith(_SETTINGS))
     }
-    return {**told, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 @contextmanager

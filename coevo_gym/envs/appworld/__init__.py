@@ -56,14 +56,14 @@ def apps_of(action: str) -> list[str]:
         tree = ast.parse(code_of(action))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    found = [
+    candidates = [
         (node.lineno, node.col_offset, node.attr)
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and node.value.id == "apis"
     ]
-    apps = [app for *_, app in sorted(found)]
+    apps = [app for *_, app in sorted(candidates)]
     return [app for app, before in zip(apps, ["", *apps], strict=False) if app != before]
 
 

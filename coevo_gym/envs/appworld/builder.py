@@ -107,7 +107,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     place, verifier = task.world, task.verifier
     assert isinstance(place, AppWorldWorld)
     assert isinstance(verifier, AppWorldVerifier)
-    errors, shown, effects = [], [], []
+    errors, outputs, effects = [], [], []
     with closing(WorldSession(root_of_world(place))) as world:
         brief = world.begin(place.base, instruction=task.instruction)
         end = world.diff()
@@ -116,7 +116,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
             ran, before = world.step(code_of(action)), end
             end = world.diff()
             errors.append(ran.output.strip() if ran.kind else "")
-            shown.append(ran.output)
+            outputs.append(ran.output)
             scores.append(grade(world, verifier, end).success)
             states.append(digest(end.changes))
             effects.append(_effect(ran, before, end))
@@ -129,7 +129,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
         fingerprint,
         tuple(effects),
         tuple(states),
-        tuple(shown),
+        tuple(outputs),
         opening=introduction(brief),
     )
 
@@ -168,11 +168,11 @@ def evidence(task: Task) -> Evidence:
     answers = [line.strip() for action in task.solution for line in code_of(action).splitlines()]
     answers = [line for line in answers if _APIS.search(line)]
     if verifier.answer and not changed:
-        answers += [_told(item) for item in _items(json.loads(verifier.answer))]
+        answers += [_format_value(item) for item in _items(json.loads(verifier.answer))]
     return Evidence(task.instruction, tuple(clues), tuple(answers))
 
 
-def _told(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Format a value as a user would write it."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -193,7 +193,7 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, str) and len(value.split()) <= MAX_NAME_WORDS:
         yield value
     elif isinstance(value, float):
-        yield _told(value)
+        yield _format_value(value)
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
@@ -201,7 +201,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
     last = FAILED if trace.steps[-1].error_kind else ""  # its full outcome is not recorded
     outcomes = [*(step.observation for step in trace.steps[1:]), last]
     walk = MoveState(list(zip(trace.actions, outcomes, strict=True)))
-    found = []
+    proposals = []
     if walk.done:
         n = int(rng.integers(1, min(MAX_ACTS, len(walk.done)) + 1))
         chosen = [walk.done[int(i)] for i in rng.choice(len(walk.done), size=n, replace=False)]
@@ -209,16 +209,18 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
         signed_in = dict.fromkeys(sign_in(d.look.app) for d in chosen)
         looked = dict.fromkeys(look_code(d.look) for d in chosen)
         acts = [act_code(d.look, d.act, d.row) for d in chosen]
-        found.append(_draft(wish, [*signed_in, *looked, *acts, FINISH], context, rng))
-    asked = [listed for listed in walk.listed.values() if listed.look.counted[0] and listed.whole]
+        proposals.append(_draft(wish, [*signed_in, *looked, *acts, FINISH], context, rng))
+    asked = [
+        listing for listing in walk.listed.values() if listing.look.counted[0] and listing.whole
+    ]
     if asked:
-        found += _question(asked[int(rng.integers(len(asked)))], context, rng)
-    return found
+        proposals += _question(asked[int(rng.integers(len(asked)))], context, rng)
+    return proposals
 
 
-def _question(listed: PrintedList, context: Context, rng: Generator) -> Sequence[Draft]:
+def _question(listing: PrintedList, context: Context, rng: Generator) -> Sequence[Draft]:
     """Create a draft that asks how many rows share a value."""
-    values, look = listed.values(), listed.look
+    values, look = listing.values(), listing.look
     if not values:
         return ()
     value = values[int(rng.integers(len(values)))]
@@ -227,10 +229,10 @@ def _question(listed: PrintedList, context: Context, rng: Generator) -> Sequence
 
 
 def _draft(wish: str, actions: Sequence[str], context: Context, rng: Generator) -> Draft:
-    said = _ASKED[int(rng.integers(len(_ASKED)))].format(wish)
+    sentence = _ASKED[int(rng.integers(len(_ASKED)))].format(wish)
     return draft_of(
         context,
-        instruction=said[0].upper() + said[1:],
+        instruction=sentence[0].upper() + sentence[1:],
         world=context.task.world,
         solution=actions,
     )

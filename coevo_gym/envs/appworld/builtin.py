@@ -111,8 +111,8 @@ def _wait_for(process: subprocess.Popen[str], folder: Path) -> str:
         try:
             return process.communicate(timeout=_LOOK_S)[1]
         except subprocess.TimeoutExpired:
-            if made := len(list((folder / "data" / "tasks").glob("*"))):
-                how_far("making AppWorld's built-in world (tasks)", made, N_TASKS)
+            if count := len(list((folder / "data" / "tasks").glob("*"))):
+                how_far("making AppWorld's built-in world (tasks)", count, N_TASKS)
     raise EnvBackendError(
         f"AppWorld's built-in world was not created within {_PATIENCE_S} s. Try again when the "
         "machine is less busy."

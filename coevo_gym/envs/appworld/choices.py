@@ -18,18 +18,18 @@ def choices(view: View) -> tuple[str, ...]:
     walk = MoveState(list(zip(actions, outcomes, strict=True))) if actions else MoveState(())
     first = view.history[0].observation if view.history else view.observation
     apps = dict.fromkeys(look.app for look in LOOKS if look.app in first)
-    found = [sign_in(app) for app in apps if app not in walk.signed_in]
-    found += [look_code(look) for look in LOOKS if look.app in walk.signed_in]
-    found += [code for code, _ in walk.acts()][-MAX_ACTS:]
-    found += [answer_code(count) for count in _counts(view.instruction, walk)]
-    return tuple(dict.fromkeys([*found, FINISH]))
+    codes = [sign_in(app) for app in apps if app not in walk.signed_in]
+    codes += [look_code(look) for look in LOOKS if look.app in walk.signed_in]
+    codes += [code for code, _ in walk.acts()][-MAX_ACTS:]
+    codes += [answer_code(count) for count in _counts(view.instruction, walk)]
+    return tuple(dict.fromkeys([*codes, FINISH]))
 
 
 def _counts(instruction: str, walk: MoveState) -> list[int]:
     counts = []
-    for listed in walk.listed.values():
-        counts.append(len(listed.rows))
-        values = listed.values()
+    for listing in walk.listed.values():
+        counts.append(len(listing.rows))
+        values = listing.values()
         counts += [
             values.count(value) for value in dict.fromkeys(values) if value and value in instruction
         ]

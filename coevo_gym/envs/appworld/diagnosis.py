@@ -15,7 +15,7 @@ from coevo_gym.envs.diagnosis import (
     first_that_applies,
     texts_after,
 )
-from coevo_gym.envs.modes import FORMAT, REPEATED, listed_modes, modes_that_apply, stretches
+from coevo_gym.envs.modes import FORMAT, REPEATED, list_modes, modes_that_apply, stretches
 
 CODE_ERROR, UNKNOWN_API, WRONG_ARGUMENTS = "code_error", "unknown_api", "wrong_arguments"
 LOGIN, NOT_FOUND, STOPPED = "missing_login", "not_found", "stopped_code"
@@ -70,9 +70,11 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
         return Diagnosis()
     steps = [_Ran.of(*pair) for pair in zip(episode.steps, texts_after(episode), strict=True)]
     called = {name for step in steps for name in step.calls}
-    failed = [told for told in _failed_tests(episode.report) if told != COMPLETED]
-    about_answer = [told for told in failed if _OF_ANSWER.search(told)]
-    about_data = [told for told in failed if not _OF_ANSWER.search(told)]
+    failed = [
+        requirement for requirement in _failed_tests(episode.report) if requirement != COMPLETED
+    ]
+    about_answer = [requirement for requirement in failed if _OF_ANSWER.search(requirement)]
+    about_data = [requirement for requirement in failed if not _OF_ANSWER.search(requirement)]
     unrepaired = _unrepaired(steps)
     label = first_that_applies(
         (
@@ -88,15 +90,15 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
     )
     errors = () if unrepaired is None else (unrepaired.mode, UNREPAIRED)
     completed = _COMPLETE in called
-    found = modes_that_apply(
+    matches = modes_that_apply(
         (
             (NOT_COMPLETED, not completed),
             (WRONG_CHANGE, completed and bool(about_data)),
             (WRONG_ANSWER, completed and bool(about_answer)),
         )
     )
-    own = (*filter(None, errors), *found)
-    modes = listed_modes(
+    own = (*filter(None, errors), *matches)
+    modes = list_modes(
         own, episode, stretches(episode.steps), modes=MODES, format_kinds=("syntax",)
     )
     return diagnosis_of([label], success=False, modes=modes)
@@ -121,14 +123,14 @@ class _Ran(NamedTuple):
     mode: str = ""
 
     @classmethod
-    def of(cls, step: Step, told: str) -> _Ran:
+    def of(cls, step: Step, text: str) -> _Ran:
         kind = step.error_kind
         if not kind:
             return cls(step.calls, None, invalid=False, wrong_arguments=False)
-        matches = list(_RAISED.finditer(told[-_TAIL:])) if kind == "exception" else []
+        matches = list(_RAISED.finditer(text[-_TAIL:])) if kind == "exception" else []
         raised = matches[-1].groupdict() if matches else {}
         status = raised.get("status")
-        absent = bool(matches and _ABSENT.search(told[-_TAIL:], matches[-1].end()))
+        absent = bool(matches and _ABSENT.search(text[-_TAIL:], matches[-1].end()))
         return cls(
             step.calls,
             step.calls[-1] if status and step.calls else "",

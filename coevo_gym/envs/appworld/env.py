@@ -188,9 +188,9 @@ def code_of(action: str) -> str:
         'print(2)'
     """
     blocks = [(block["language"].lower(), block["code"]) for block in _BLOCK.finditer(action)]
-    marked = [code for language, code in blocks if language in _PYTHON]
+    python = [code for language, code in blocks if language in _PYTHON]
     unmarked = [code for language, code in blocks if not language]
-    code = (marked or unmarked or [action])[-1].strip()
+    code = (python or unmarked or [action])[-1].strip()
     return code.removesuffix("```").strip() if blocks else code
 
 

@@ -40,14 +40,12 @@ class JudgedTests(NamedTuple):
         return sum(earned) / len(earned) if earned else 0.0
 
 
-def grade(
-    world: WorldSession, verifier: AppWorldVerifier, found: Diff | None = None
-) -> JudgedTests:
-    """Grade the current state of a world. Pass its changes as ``found`` if they are known."""
+def grade(world: WorldSession, verifier: AppWorldVerifier, diff: Diff | None = None) -> JudgedTests:
+    """Grade the current state of a world. Pass its changes as ``diff`` if they are known."""
     if verifier.changes is None:
         return JudgedTests(world.grade())
-    found = found or world.diff()
-    return compared(verifier, found.changes, found.answer, completed=bool(found.status))
+    diff = diff or world.diff()
+    return compared(verifier, diff.changes, diff.answer, completed=bool(diff.status))
 
 
 def compared(

@@ -230,7 +230,7 @@ class PrintedList(NamedTuple):
         """Return the values that counting questions ask about, one per row."""
         return [_filled(self.look.counted[0], row) for row in self.rows]
 
-    def named(self) -> Iterator[Mapping[str, Any]]:
+    def find_unique(self) -> Iterator[Mapping[str, Any]]:
         """Yield the rows whose names are unique in the list."""
         names = [_filled(self.look.name, row) for row in self.rows]
         for row, name in zip(self.rows, names, strict=True):
@@ -272,8 +272,8 @@ def answer_code(answer: int) -> str:
 
 
 def _printed(words: str, app: str, call: str) -> str:
-    told = " ".join(words.split())  # a title may contain a line break
-    return f"# {told}\nprint(apis.{app}.{call.removesuffix(')')}, access_token={app}))"
+    comment = " ".join(words.split())  # a title may contain a line break
+    return f"# {comment}\nprint(apis.{app}.{call.removesuffix(')')}, access_token={app}))"
 
 
 class MoveState:
@@ -306,10 +306,10 @@ class MoveState:
 
     def acts(self) -> Iterator[tuple[str, Done]]:
         """Yield all actions that can be performed on the list entries printed so far."""
-        for listed in self.listed.values():
-            for row in listed.named():
-                for act in listed.look.acts:
-                    yield act_code(listed.look, act, row), Done(listed.look, act, row)
+        for listing in self.listed.values():
+            for row in listing.find_unique():
+                for act in listing.look.acts:
+                    yield act_code(listing.look, act, row), Done(listing.look, act, row)
 
 
 def _filled(template: str, row: Mapping[str, Any]) -> str:

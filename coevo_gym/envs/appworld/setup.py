@@ -111,17 +111,17 @@ def installation() -> Installation:
     lacking = missing()
     engine = f"{lacking} Run `coevo install appworld`." if lacking else _ENGINE
     findings = probe()
-    kept = next((finding for finding in findings if finding.holds), None)
+    sandbox = next((finding for finding in findings if finding.holds), None)
     isolation = (
-        f"code runs in a separate process, isolated by {kept.level}: {kept.detail}"
-        if kept
+        f"code runs in a separate process, isolated by {sandbox.level}: {sandbox.detail}"
+        if sandbox
         else "; ".join(f"{finding.level}: {finding.detail}" for finding in findings)
     )
-    ready = not lacking and kept is not None
+    ready = not lacking and sandbox is not None
     folder = data_folder("appworld")
     if folder is None:
-        made = "built-in world" if lacking or builtin_made() else _NOT_MADE
-        return Installation(ready, engine, made, isolation)
+        world = "built-in world" if lacking or builtin_made() else _NOT_MADE
+        return Installation(ready, engine, world, isolation)
     try:
         data = f"{_count(data_in(folder)):,} official tasks ({folder})"
     except DataError as error:

@@ -47,10 +47,10 @@ def split_of(scenario: str) -> Split:
 
 
 def _side(scenario: str, root: Path, data: str) -> Split:
-    found = _splits(root, data).get(scenario)
-    if found is None:
+    side = _splits(root, data).get(scenario)
+    if side is None:
         raise TaskError(f"AppWorld has no scenario {scenario!r}.")
-    return found
+    return side
 
 
 def side_of(task: Task) -> Split:
@@ -151,7 +151,7 @@ def root_of(data: str) -> Path:
 @lru_cache(maxsize=8)
 def _part(root: Path, data: str, part: str) -> tuple[Task, ...]:
     """Return the tasks in an official subset."""
-    return tuple(_task(root, data, part, base) for base in _listed(root, part))
+    return tuple(_task(root, data, part, base) for base in _read_ids(root, part))
 
 
 def _task(root: Path, data: str, part: str, base: str) -> Task:
@@ -185,17 +185,17 @@ def _splits(root: Path, data: str) -> Mapping[str, Split]:
     return {
         scenario_of(data, base): side
         for part, side in _SPLITS.items()
-        for base in _listed(root, part)
+        for base in _read_ids(root, part)
     }
 
 
 @lru_cache(maxsize=4)
 def _bases(root: Path) -> frozenset[str]:
     """Return the ids of all tasks."""
-    return frozenset(base for part in _SPLITS for base in _listed(root, part))
+    return frozenset(base for part in _SPLITS for base in _read_ids(root, part))
 
 
-def _listed(root: Path, part: str) -> Sequence[str]:
+def _read_ids(root: Path, part: str) -> Sequence[str]:
     """Return the ids of the tasks in an official list, or () if the list does not exist."""
     file = root / "data" / "datasets" / f"{part}.txt"
     return file.read_text(encoding="utf-8").split() if file.is_file() else ()
@@ -244,7 +244,7 @@ def tags_of(task: Task | Draft) -> tuple[str, ...]:
     """
     if asks_nothing(task):
         return ()
-    said = " ".join(task.instruction.split())
-    asks = _QUESTION.search(said) or _ASKS.match(said)
-    apps = [("app", app) for app, words in APPS.items() if words.search(said)]
+    text = " ".join(task.instruction.split())
+    asks = _QUESTION.search(text) or _ASKS.match(text)
+    apps = [("app", app) for app, words in APPS.items() if words.search(text)]
     return tags_from([*apps, ("goal", "question" if asks else "change")])

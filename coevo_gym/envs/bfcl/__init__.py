@@ -19,7 +19,7 @@ from coevo_gym.envs.diagnosis import (
     turn_label,
 )
 from coevo_gym.envs.folder import ProposableFolder
-from coevo_gym.envs.modes import EXHAUSTED, FORMAT, REPEATED, listed_modes, stretches
+from coevo_gym.envs.modes import EXHAUSTED, FORMAT, REPEATED, list_modes, stretches
 
 
 class BFCLBenchmark(ProposableFolder):
@@ -33,7 +33,7 @@ class BFCLBenchmark(ProposableFolder):
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
         """Return the solution, split into messages with one call each."""
-        return tuple(step for said in task.solution for step in single_calls(said))
+        return tuple(step for message in task.solution for step in single_calls(message))
 
     def symbol(self, step: Step) -> str:
         """Return the classes of the called functions, or "!" if the step failed before any call."""
@@ -54,18 +54,18 @@ class BFCLBenchmark(ProposableFolder):
         """
         turns = facts_of(episode.report)
         labels = [turn_label(facts) for facts in turns]
-        modes = listed_modes(
+        modes = list_modes(
             failures_in(labels),
             episode,
             stretches(episode.steps),
             modes=self.modes,
             format_kinds=("parse",),
         )
-        counted = [
+        turn_labels = [
             label if facts.reached or not facts.reference else TurnLabel.EMPTY_TURN
             for facts, label in zip(turns, labels, strict=True)
         ]
-        return diagnosis_of(counted, success=episode.success, modes=modes)
+        return diagnosis_of(turn_labels, success=episode.success, modes=modes)
 
 
 BENCHMARK = BFCLBenchmark(tasks, builder, choices, proposals)

@@ -51,28 +51,28 @@ class CandidateValues(NamedTuple):
 
 
 def pool_of(
-    offered: Sequence[Function], request: str, seen: Sequence[str], sent: Sequence[str]
+    offered: Sequence[Function], request: str, seen: Sequence[str], actions: Sequence[str]
 ) -> CandidateValues:
     """Collect the candidate values without duplicates."""
     results = [text for text in reversed(seen) if text.startswith(OPENING)]
-    said = [text for text in reversed(seen) if not text.startswith(OPENING) and text != request]
+    messages = [text for text in reversed(seen) if not text.startswith(OPENING) and text != request]
     sources = [
         (0.0, in_words(request)),
         *((min(0.25 + 0.25 * i, 2.0), in_result(text)) for i, text in enumerate(results)),
-        *((0.5, _in_call(text, offered)) for text in reversed(sent)),
-        *((min(1.0 + i, 3.0), in_words(text)) for i, text in enumerate(said)),
+        *((0.5, _in_call(text, offered)) for text in reversed(actions)),
+        *((min(1.0 + i, 3.0), in_words(text)) for i, text in enumerate(messages)),
     ]
-    found: dict[str, tuple[float, Value]] = {}
+    entries: dict[str, tuple[float, Value]] = {}
     for away, values in sources:
         for value in values:
             key = repr(value.value)
-            if key not in found:
-                found[key] = (away, value)
-            elif not value.near <= found[key][1].near:
-                nearest, known = found[key]
-                found[key] = (nearest, known._replace(near=known.near | value.near))
+            if key not in entries:
+                entries[key] = (away, value)
+            elif not value.near <= entries[key][1].near:
+                nearest, known = entries[key]
+                entries[key] = (nearest, known._replace(near=known.near | value.near))
     by_type: dict[type, list[tuple[float, Value]]] = {str: [], int: [], float: [], list: []}
-    for away, value in found.values():
+    for away, value in entries.values():
         by_type[type(value.value)].append((away, value))
     return CandidateValues(request.lower(), by_type)
 
@@ -85,8 +85,8 @@ def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
             continue
         function = known[call.name]
         names = [parameter.name for parameter in function.parameters]
-        given = {**dict(zip(names, call.positional, strict=False)), **call.arguments}
-        for name, value in given.items():
+        arguments = {**dict(zip(names, call.positional, strict=False)), **call.arguments}
+        for name, value in arguments.items():
             if isinstance(value, (str, int, float)) and not isinstance(value, bool):
                 kind = kind_of(value) if isinstance(value, str) else "number"
                 yield Value(value, kind, words_of(name) | {f"{name}="})
@@ -155,9 +155,9 @@ def _rated_arrays(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple
         yield _AT_HAND, list(parameter.listed)
         yield from ((cost, [value]) for cost, value in _rated_listed(parameter, pool))
         return
-    said = [v for kind in types for away, v in pool.values[kind] if away == 0.0]
+    mentions = [v for kind in types for away, v in pool.values[kind] if away == 0.0]
     for kind in ("tag", "user", "quoted", "symbol", "name", "number"):
-        alike = [value.value for value in said if value.kind == kind]
+        alike = [value.value for value in mentions if value.kind == kind]
         if len(alike) > 1:
             yield -2.5 if kind in parameter.kinds else 0.0, alike
     for away, value in pool.values[list]:
@@ -175,11 +175,11 @@ def _suits(parameter: Parameter, value: Value) -> float:
     near = value.near
     if parameter.cues.isdisjoint(near):
         return score
-    named = len(parameter.words & near) / len(parameter.words)
+    in_name = len(parameter.words & near) / len(parameter.words)
     own_key = near <= parameter.cues
     again = f"{parameter.name}=" in near
-    told = min(len(parameter.about & near), 2)
-    return score + 2.0 * named + (named == 1.0) + own_key + 2.0 * again + 0.5 * told
+    in_about = min(len(parameter.about & near), 2)
+    return score + 2.0 * in_name + (in_name == 1.0) + own_key + 2.0 * again + 0.5 * in_about
 
 
 def rows(columns: Sequence[Sequence[tuple[float, Any]]]) -> Iterator[list[Any]]:

@@ -81,8 +81,8 @@ def _world(draft: Draft) -> BFCLWorld:
         raise BuildError(f"no official BFCL entry in {draft.scenario} has this initial state")
     if world.held_out or world.unlisted:
         raise BuildError("held-out functions are allowed only in official BFCL entries")
-    for number, said in enumerate(world.turns, start=1):
-        if not said.strip():
+    for number, text in enumerate(world.turns, start=1):
+        if not text.strip():
             raise BuildError(f"turn {number} has no user message")
     if draft.instruction != world.turns[0]:
         raise BuildError("the instruction is not the user's first message")
@@ -118,19 +118,19 @@ def calls_of(message: str, where: str, world: BFCLWorld) -> list[Call]:
     for item in parse_message(message):
         if isinstance(item, Malformed):
             raise BuildError(f"{where}: {item.reason}")
-        calls.append(_named(item, where, world))
+        calls.append(_name_arguments(item, where, world))
     return calls
 
 
-def _named(call: Call, where: str, world: BFCLWorld) -> Call:
+def _name_arguments(call: Call, where: str, world: BFCLWorld) -> Call:
     """Convert a call's positional arguments to keyword arguments; the function must exist."""
     if call.name not in functions_of(world.classes):
         raise BuildError(f"{where}: there is no function {call.name!r}")
     try:
-        named = bind(call)
+        full = bind(call)
     except TypeError as error:
         raise BuildError(f"{where}: {error}") from error
-    return Call(named.name, thaw(named.arguments))
+    return Call(full.name, thaw(full.arguments))
 
 
 def _check_repeatable(world: BFCLWorld, turns: Turns) -> None:
@@ -139,7 +139,7 @@ def _check_repeatable(world: BFCLWorld, turns: Turns) -> None:
         setup = world.setup_calls
     except ValueError as error:
         raise BuildError(f"the setup: {error}") from error
-    calls = [*(_named(call, "the setup", world) for call in setup), *chain(*turns)]
+    calls = [*(_name_arguments(call, "the setup", world) for call in setup), *chain(*turns)]
     if len(calls) > MAX_CALLS:
         raise BuildError(f"there are {len(calls)} calls, including setup; the limit is {MAX_CALLS}")
     for call in calls:
@@ -185,10 +185,10 @@ def _check_known(world: BFCLWorld, turns: Turns, outputs: Sequence[Sequence[str]
     documentation. A documented default value is always known.
     """
     known = Known()
-    for number, (said, turn, results) in enumerate(
+    for number, (text, turn, results) in enumerate(
         zip(world.turns, turns, outputs, strict=True), start=1
     ):
-        known.read(said)
+        known.read(text)
         for call, result in zip(turn, results, strict=True):
             for name, value in call.arguments.items():
                 missing = [] if value == default(call.name, name) else known.missing(value)
@@ -213,28 +213,28 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     assert isinstance(task.world, BFCLWorld)
     assert isinstance(task.verifier, BFCLVerifier)
     dialogue, judge = Dialogue(task.world), Judge(task.world, task.verifier)
-    errors, scores, shown, effects = [], [0.0], [], []
+    errors, scores, observations, effects = [], [0.0], [], []
     states = [_hash(dialogue.toolbox)]
     seen = set(_SAYS_NOTHING)
     for action in actions:
         message, n_before = clean_text(action, ACTION_CAP), len(dialogue.outputs)
         if dialogue.over:
             errors.append("the conversation is over")
-            shown.append("")
+            observations.append("")
         else:
             reply = dialogue.send(message)
             errors.append(judge.review(dialogue, reply).reason)
-            shown.append(reply.observation)
+            observations.append(reply.observation)
         scores.append(float(dialogue.over and judge.solved))
         states.append(_hash(dialogue.toolbox))
         outputs = dialogue.outputs[n_before:]
-        told = _tells_more(message, outputs, seen)
+        tells_more = _tells_more(message, outputs, seen)
         seen.update(outputs)
         if states[-1] != states[-2]:
             effects.append(Effect.CHANGED)
         else:
             silent = Effect.NOTHING if outputs else Effect.CLOSED
-            effects.append(Effect.READ if told else silent)
+            effects.append(Effect.READ if tells_more else silent)
         if to_error and errors[-1]:
             break
     end = (_state(dialogue.toolbox), dialogue.outputs, judge.outcomes)
@@ -244,7 +244,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
         digest(repr(end)),
         tuple(effects),
         tuple(states),
-        tuple(shown),
+        tuple(observations),
     )
 
 
@@ -262,17 +262,19 @@ def _hash(toolbox: Toolbox) -> str:
 def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> bool:
     """Return True if any result is new and does more than repeat the calls' arguments."""
     calls = [item for item in parse_message(message) if isinstance(item, Call)]
-    given = [str(value) for call in calls for value in (*call.positional, *call.arguments.values())]
+    arguments = [
+        str(value) for call in calls for value in (*call.positional, *call.arguments.values())
+    ]
     return any(
-        output not in seen and not failed(output) and not {*_values(output)} <= {*given}
+        output not in seen and not failed(output) and not {*_values(output)} <= {*arguments}
         for output in outputs
     )
 
 
 def _values(result: str) -> list[str]:
     """Return the values in a result, or the result itself if it is not a JSON object."""
-    found = as_object(result)
-    return [str(value) for value in found.values()] or [result]
+    fields = as_object(result)
+    return [str(value) for value in fields.values()] or [result]
 
 
 def evidence(task: Task) -> Evidence:
@@ -285,10 +287,10 @@ def evidence(task: Task) -> Evidence:
     clues, answers = [], []
     for number, turn in enumerate(task.verifier.turns):
         calls = [bind(parse_truth(call)) for call in turn]
-        said = task.world.turns[number] if number < len(task.world.turns) else ""
+        text = task.world.turns[number] if number < len(task.world.turns) else ""
         if calls:
             names = tuple(dict.fromkeys(name for call in calls for name in _names(call)))
-            clues.append(Clue(f"what turn {number + 1} calls for", names, said))
+            clues.append(Clue(f"what turn {number + 1} calls for", names, text))
         for call in calls:
             unnamed = Call(call.name, {}, tuple(call.arguments.values()))
             answers += [python(call), python(unnamed)]
@@ -333,19 +335,19 @@ def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
     """Rerun a walk's calls; return those that changed the state or returned new information."""
     toolbox = Toolbox(world)
     state, seen = _state(toolbox), set(_SAYS_NOTHING)
-    kept = []
-    for call in _made(trace):
+    calls = []
+    for call in _repeatable_calls(trace):
         result = toolbox.call(call)
         before, state = state, _state(toolbox)
         if failed(result):
             continue
         if state != before or (result not in seen and tells(result)):
-            kept.append(bind(call))
+            calls.append(bind(call))
             seen.add(result)
-    return kept
+    return calls
 
 
-def _made(trace: Trajectory) -> Iterator[Call]:
+def _repeatable_calls(trace: Trajectory) -> Iterator[Call]:
     """Yield the calls made in an exploration walk, except long or unrepeatable calls."""
     for step in trace.steps:
         for item in parse_message(step.action):
@@ -364,13 +366,13 @@ def _draft(calls: Sequence[Call], begin: int, context: Context, rng: Generator) 
     n_turns = int(rng.integers(-(-length // MAX_CALLS_PER_TURN), min(length, MAX_TURNS) + 1))
     cuts = [begin + length * turn // n_turns for turn in range(n_turns + 1)]
     turns = [calls[start:end] for start, end in pairwise(cuts)]
-    said = [request(turn, rng, opening=number == 0) for number, turn in enumerate(turns)]
-    return conversation(world, said, turns, context, setup=calls[:begin])
+    requests = [request(turn, rng, opening=number == 0) for number, turn in enumerate(turns)]
+    return conversation(world, requests, turns, context, setup=calls[:begin])
 
 
 def conversation(
     world: BFCLWorld,
-    said: Sequence[str],
+    requests: Sequence[str],
     turns: Sequence[Sequence[Call]],
     context: Context,
     *,
@@ -378,16 +380,16 @@ def conversation(
 ) -> Draft:
     """Create a draft conversation whose solution makes one call per message.
 
-    The user's messages in ``world`` are replaced by ``said``; held-out functions are all offered.
+    ``requests`` replace the user's messages in ``world``. Held-out functions are all offered.
     ``setup`` contains calls made before the first turn.
     """
     return draft_of(
         context,
-        instruction=said[0],
+        instruction=requests[0],
         world=BFCLWorld(
             config=world.config,
             classes=world.classes,
-            turns=tuple(said),
+            turns=tuple(requests),
             long_context=world.long_context,
             setup=(*world.setup, *map(python, setup)),
         ),

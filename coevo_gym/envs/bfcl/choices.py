@@ -34,8 +34,8 @@ def choices(view: View) -> tuple[str, ...]:
     Python, with required arguments by position and optional arguments by name.
     """
     seen = (*(turn.observation for turn in view.history), view.observation)
-    sent = tuple(turn.action for turn in view.history)
-    return _choices(view.info["bfcl.tools"], view.instruction, seen, sent)
+    actions = tuple(turn.action for turn in view.history)
+    return _choices(view.info["bfcl.tools"], view.instruction, seen, actions)
 
 
 def single_calls(message: str) -> tuple[str, ...]:
@@ -58,16 +58,16 @@ def single_calls(message: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def _choices(
-    tools: str, request: str, seen: tuple[str, ...], sent: tuple[str, ...]
+    tools: str, request: str, seen: tuple[str, ...], actions: tuple[str, ...]
 ) -> tuple[str, ...]:
     offered = functions(tools)
-    pool = pool_of(offered, request, seen, sent)
+    pool = pool_of(offered, request, seen, actions)
     asked = words_of(request)
     rarity = _rarity(tools)
     ranked = sorted(offered, key=lambda function: -_relevance(function, asked, rarity))
     streams = [_calls(function, rank, pool) for rank, function in enumerate(ranked)]
     best = islice(heapq.merge(*streams, key=lambda item: item[0]), MAX_CHOICES - 1)
-    return (CLOSING, *(_written(function, row) for _, function, row in best))
+    return (CLOSING, *(_format_call(function, row) for _, function, row in best))
 
 
 def _calls(
@@ -81,9 +81,9 @@ def _calls(
 
 def _relevance(function: Function, asked: frozenset[str], rarity: Mapping[str, float]) -> float:
     """Score a function by the words that its name and description share with a request."""
-    named = sum(rarity[word] for word in sorted(function.words & asked))
-    told = sum(rarity[word] for word in sorted(function.about & asked))
-    return 2.0 * named + told
+    in_name = sum(rarity[word] for word in sorted(function.words & asked))
+    in_about = sum(rarity[word] for word in sorted(function.about & asked))
+    return 2.0 * in_name + in_about
 
 
 @lru_cache(maxsize=256)
@@ -96,17 +96,17 @@ def _rarity(tools: str) -> Mapping[str, float]:
 
 def _message(call: Call) -> str:
     (function,) = functions(schemas_text((call.name,)))
-    return _written(function, [call.arguments.get(p.name) for p in function.parameters])
+    return _format_call(function, [call.arguments.get(p.name) for p in function.parameters])
 
 
-def _written(function: Function, row: Sequence[Any]) -> str:
+def _format_call(function: Function, row: Sequence[Any]) -> str:
     """Format a call as a message, leaving out None and default values."""
-    positional, named = [], {}
+    positional, keywords = [], {}
     for parameter, value in zip(function.parameters, row, strict=True):
         value = plain(value)
         if parameter.required:
             positional.append(value)
         elif value is not None and hashable(value) != parameter.default:
-            named[parameter.name] = value
-    call = python(Call(function.name, named, tuple(positional)))
+            keywords[parameter.name] = value
+    call = python(Call(function.name, keywords, tuple(positional)))
     return f"<think>{purpose(function.name)}</think>[{call}]"

@@ -189,8 +189,8 @@ class BFCLEnv(TaskEnv):
         return native_tasks(self.split, subset, self.scheme)
 
     def _find(self, name_or_id: str) -> Task:
-        found = super()._find(name_or_id)
-        return found if self.hold_out else relabelled(found, self.scheme)
+        task = super()._find(name_or_id)
+        return task if self.hold_out else relabelled(task, self.scheme)
 
     def _check(self, task: Task) -> None:
         super()._check(task)

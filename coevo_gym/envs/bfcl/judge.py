@@ -147,17 +147,17 @@ def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: TurnCalls) -
         >>> facts.arguments_wrong, facts.outcome, facts.missing
         (True, 'state', False)
     """
-    made = [_key(call) for call in attempt.calls]
-    tried = {name for name, _ in made}
+    calls = [_key(call) for call in attempt.calls]
+    tried = {name for name, _ in calls}
     wanted = [_key(call) for call in truth]
     last = {call.name: result for call, result in zip(attempt.calls, attempt.results, strict=True)}
     return TurnFacts(
         reached=True,
         reference=bool(truth),
-        calls=len(made),
+        calls=len(calls),
         malformed=attempt.malformed or None in attempt.results,
         arguments_wrong=any(
-            name in tried and (name, arguments) not in made for name, arguments in wanted
+            name in tried and (name, arguments) not in calls for name, arguments in wanted
         ),
         outcome=_FAILED.get(outcome, "passed"),
         unrecovered=any(result is not None and failed(result) for result in last.values()),

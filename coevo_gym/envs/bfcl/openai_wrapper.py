@@ -57,8 +57,8 @@ class OpenAIToolCalls(gym.Wrapper[str, Any, str, Any], RecordConstructorArgs):
     @property
     def tools(self) -> list[dict[str, Any]]:
         """OpenAI-style schemas of the current functions, for a request's ``tools`` argument."""
-        found: list[dict[str, Any]] = json.loads(self._bfcl.view.info["bfcl.tools"])
-        return found
+        schemas: list[dict[str, Any]] = json.loads(self._bfcl.view.info["bfcl.tools"])
+        return schemas
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -72,7 +72,7 @@ class OpenAIToolCalls(gym.Wrapper[str, Any, str, Any], RecordConstructorArgs):
         """Process an assistant message: run its calls, and record the results in the chat."""
         message = _as_mapping(action)
         calls = [_as_mapping(call) for call in message.get("tool_calls") or ()]
-        content = _said(message.get("content") or "")
+        content = _text_of(message.get("content") or "")
         observation, reward, terminated, truncated, info = self.env.step(_text(content, calls))
         self.messages.append({"role": "assistant", "content": content})
         results = self._bfcl.results
@@ -103,7 +103,7 @@ def _as_mapping(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _said(content: Any) -> str:
+def _text_of(content: Any) -> str:
     """Return the text of a message's content."""
     if isinstance(content, str):
         return content

@@ -39,10 +39,10 @@ def draft(proposal: Proposal, context: Context) -> Draft:
     """
     world = context.task.world
     assert isinstance(world, BFCLWorld)
-    said = requests_of(proposal)
+    requests = requests_of(proposal)
     try:
-        turns = _turns(actions_of(proposal), len(said), world)
-        return conversation(world, said, turns, context)
+        turns = _turns(actions_of(proposal), len(requests), world)
+        return conversation(world, requests, turns, context)
     except RecursionError as error:
         raise BuildError("an argument is nested too deeply") from error
 
@@ -53,21 +53,23 @@ def _turns(messages: Sequence[str], n_turns: int, world: BFCLWorld) -> Sequence[
     A message without calls ends a turn. If there is one user turn, all calls belong to it. If no
     message ends a turn, each message is a separate turn.
     """
-    sent = [calls_of(said, f"action {number}", world) for number, said in enumerate(messages, 1)]
-    made = [calls for calls in sent if calls]
-    if not made:
+    groups = [
+        calls_of(message, f"action {number}", world) for number, message in enumerate(messages, 1)
+    ]
+    nonempty = [calls for calls in groups if calls]
+    if not nonempty:
         raise BuildError("there are no calls")
     if n_turns == 1:
-        return [[call for calls in made for call in calls]]
+        return [[call for calls in nonempty for call in calls]]
     turns: list[list[Call]] = [[]]
-    for calls in sent:
+    for calls in groups:
         if calls:
             turns[-1] += calls
         elif turns[-1]:
             turns.append([])
     turns = [turn for turn in turns if turn]
     if len(turns) == 1:
-        turns = made
+        turns = nonempty
     if len(turns) != n_turns:
         raise BuildError(
             f"the user speaks {n_turns} times, but the actions form {len(turns)} turns: end each "

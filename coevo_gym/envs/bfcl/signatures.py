@@ -77,7 +77,7 @@ def _function(schema: Mapping[str, Any]) -> Function:
 
 def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> Parameter:
     description = _NOTES.split(schema.get("description", ""), maxsplit=1)[0]
-    listed, hints = _mentioned(description)
+    options, hints = _mentioned(description)
     mark = _MARK.search(description)
     words, about = words_of(name), words_of(description) - words_of(name) - STOP
     fields = tuple(_parameter(n, s, True) for n, s in schema.get("properties", {}).items())
@@ -89,7 +89,7 @@ def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> Paramete
         about=about,
         cues=words | about | {f"{name}="},
         kinds=tuple(dict.fromkeys((*_kinds(words), *_kinds(about))))[:4],
-        listed=listed,
+        listed=options,
         hints=(*hints, "..") if words & {"folder", "path"} else hints,
         mark=mark[1] if mark else "",
         required=required,

@@ -125,13 +125,13 @@ def _keys(world: BFCLWorld, verifier: Verifier) -> tuple[Key, ...]:
     """
     turns = verifier.turns if isinstance(verifier, BFCLVerifier) else ()
     calls = tuple(tuple(map(_call, turn)) for turn in turns if turn)
-    said = tuple(filter(None, folded(world.turns)))
-    found: tuple[Key, ...] = (
+    texts = tuple(filter(None, folded(world.turns)))
+    keys: tuple[Key, ...] = (
         ("config", _config(world.config)),
-        ("messages", said),
+        ("messages", texts),
         ("calls", calls),
     )
-    return tuple(key for key in found if key[1])
+    return tuple(key for key in keys if key[1])
 
 
 def _call(code: str) -> object:
@@ -146,22 +146,22 @@ def _call(code: str) -> object:
 @lru_cache(maxsize=1)
 def _numbers() -> Mapping[Key, frozenset[int]]:
     """Map each lookup key to the numbers of the official entries that match it."""
-    found: defaultdict[Key, set[int]] = defaultdict(set)
+    by_key: defaultdict[Key, set[int]] = defaultdict(set)
     for task in chain.from_iterable(map(_entries, CATEGORIES)):
         assert isinstance(task.world, BFCLWorld)
         for key in _keys(task.world, task.verifier):
-            found[key].add(_index_of(task.scenario))
-    return {key: frozenset(numbers) for key, numbers in found.items()}
+            by_key[key].add(_index_of(task.scenario))
+    return {key: frozenset(numbers) for key, numbers in by_key.items()}
 
 
 @lru_cache(maxsize=1)
 def _starts() -> Mapping[str, frozenset[tuple[object, ...]]]:
     """Map each scenario to the initial states of its official entries."""
-    found: defaultdict[str, set[tuple[object, ...]]] = defaultdict(set)
+    by_scenario: defaultdict[str, set[tuple[object, ...]]] = defaultdict(set)
     for task in chain.from_iterable(map(_entries, CATEGORIES)):
         assert isinstance(task.world, BFCLWorld)
-        found[task.scenario].add(_start(task.world))
-    return {scenario: frozenset(starts) for scenario, starts in found.items()}
+        by_scenario[task.scenario].add(_start(task.world))
+    return {scenario: frozenset(starts) for scenario, starts in by_scenario.items()}
 
 
 @lru_cache(maxsize=1)
@@ -204,15 +204,15 @@ def native_tasks(split: Split, subset: str | None = None, scheme: str = "index")
     """
     if subset is not None and subset not in CATEGORIES:
         raise TaskError(f"BFCL has no subset {subset!r}. Choose one of: {', '.join(CATEGORIES)}.")
-    found = _native(split, subset, scheme)
-    if not found and split is Split.TRAIN:
+    tasks = _native(split, subset, scheme)
+    if not tasks and split is Split.TRAIN:
         raise SplitLeakError(
             f"Under scheme {scheme!r}, every BFCL task is a test task and must not be used for "
             "training or exploration. Create the env with split='test', or choose another scheme."
         )
-    if not found:
+    if not tasks:
         raise TaskError(f"BFCL has no {split} tasks under scheme {scheme!r}.")
-    return found
+    return tasks
 
 
 @lru_cache(maxsize=64)

@@ -99,7 +99,7 @@ def in_words(text: str) -> tuple[Value, ...]:
         ['a b', 'x.txt', '2024-05-03', 1200]
     """
     tokens = [(match.lastgroup, match) for match in _TOKEN.finditer(text)]
-    found: list[Value] = []
+    values: list[Value] = []
     for i, (kind, match) in enumerate(tokens):
         opens = text[max(match.start() - 3, 0) : match.start()].rstrip()[-1:] in ("", ".", "!", "?")
         if kind == "name" and opens and " " not in match.group():
@@ -107,8 +107,8 @@ def in_words(text: str) -> tuple[Value, ...]:
         before = [m.group().lower() for _, m in tokens[max(i - 4, 0) : i]]
         after = [m.group().lower() for _, m in tokens[i + 1 : i + 3]]
         near = words_of(" ".join([*before, *(w for w in after if w not in ("to", "from", "as"))]))
-        found += _read(str(kind), match, near)
-    return tuple(found[:MAX_VALUES])
+        values += _read(str(kind), match, near)
+    return tuple(values[:MAX_VALUES])
 
 
 def _read(kind: str, match: re.Match[str], near: frozenset[str]) -> Iterator[Value]:
@@ -146,11 +146,11 @@ def _read(kind: str, match: re.Match[str], near: frozenset[str]) -> Iterator[Val
 @lru_cache(maxsize=4096)
 def in_result(observation: str) -> tuple[Value, ...]:
     """Find possible arguments in the results of calls."""
-    found: list[Value] = []
+    values: list[Value] = []
     for part in observation.split(OPENING)[1:]:
         text = part.partition("</tool_response>")[0].strip()
-        found += _in_one(text)
-    return tuple(found[:MAX_VALUES])
+        values += _in_one(text)
+    return tuple(values[:MAX_VALUES])
 
 
 def _in_one(text: str) -> list[Value]:

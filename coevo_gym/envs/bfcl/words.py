@@ -65,12 +65,12 @@ def wish(call: Call) -> str:
         >>> wish(Call("tail", {"file_name": "log.txt", "lines": 3})).removeprefix(purpose("tail"))
         ": file name 'log.txt', lines 3"
     """
-    told = [
+    details = [
         f"{spaced(name)} {spoken(value)}"
         for name, value in call.arguments.items()
         if value != default(call.name, name)
     ]
-    return f"{purpose(call.name)}{': ' if told else ''}{', '.join(told)}"
+    return f"{purpose(call.name)}{': ' if details else ''}{', '.join(details)}"
 
 
 @lru_cache(maxsize=256)
@@ -137,8 +137,8 @@ def tells(result: str) -> bool:
         >>> tells('{"matches": []}'), tells('{"success": false}'), tells("42")
         (False, False, True)
     """
-    found = list(as_object(result).values())
-    return not found or bool(found[0])
+    values = list(as_object(result).values())
+    return not values or bool(values[0])
 
 
 def spelled_numbers(text: str) -> Iterator[int]:

@@ -39,7 +39,7 @@ class BFCLWorld(World):
 
     @field_validator("config", mode="before")
     @classmethod
-    def _written(cls, config: Any) -> Any:
+    def _check_config(cls, config: Any) -> Any:
         try:
             if isinstance(config, Mapping):
                 config = json.dumps(thaw(config), ensure_ascii=False)

@@ -174,8 +174,8 @@ class RowsBenchmark:
 
     def split_of(self, scenario: str) -> Split:
         """Return the split of a prompt's hash."""
-        if (given := self._given.get(scenario)) is not None:
-            return given
+        if (split := self._given.get(scenario)) is not None:
+            return split
         if self._given:
             return Split.TRAIN  # rows with a split of their own are the only held-out ones
         return self._few.get(scenario) or self._by_hash(scenario)
@@ -205,7 +205,7 @@ class RowsBenchmark:
         """Give answers in a new episode, and score the episode before and after each of them."""
         verifier = task.require_asked("replay").verifier
         assert isinstance(verifier, RowVerifier)
-        errors, effects, shown = list[str](), list[Effect](), list[str]()
+        errors, effects, observations = list[str](), list[Effect](), list[str]()
         with closing(self.rules.converse(verifier.row, task.instruction)) as talk:
             opening, over = talk.begin(), False
             scores, states = [self.rules.judge(talk, verifier.row, "")], [digest([])]
@@ -215,14 +215,14 @@ class RowsBenchmark:
                         break
                     errors.append("over")
                     effects.append(Effect.NOTHING)
-                    shown.append("")
+                    observations.append("")
                     scores.append(scores[-1])
                     states.append(states[-1])
                     continue
                 text, over = talk.answer(action)
                 errors.append("")
                 effects.append(Effect.CLOSED if over else Effect.CHANGED)
-                shown.append(text)
+                observations.append(text)
                 scores.append(self.rules.judge(talk, verifier.row, action))
                 states.append(digest(list(actions[:number])))
         return Replay(
@@ -231,7 +231,7 @@ class RowsBenchmark:
             fingerprint=states[-1],
             effects=tuple(effects),
             states=tuple(states),
-            shown=tuple(shown),
+            shown=tuple(observations),
             opening="" if opening == task.instruction else opening,
         )
 
@@ -369,7 +369,8 @@ def from_rows(
     if not math.isclose(sum(shares.values()), 1.0):
         raise ConfigError(f"shares must sum to 1, got {dict(shares)}.")
     read = [
-        _row(number, row, prompted=env is None) for number, row in enumerate(_listed(rows), start=1)
+        _row(number, row, prompted=env is None)
+        for number, row in enumerate(_read_rows(rows), start=1)
     ]
     if not read:
         raise ConfigError("from_rows needs at least one row, got none.")
@@ -382,12 +383,12 @@ def from_rows(
     stem = stem if stem[:1].isalpha() else f"rows_{stem}"
     name = name or f"{stem}_{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
     rules = RowRules(verify, respond, env, timeout_s)
-    made = RowsBenchmark(name, read, rules, shares=shares)
-    _register(made, content.hexdigest(), 1 if rules.one_answer else max_turns)
-    return made
+    benchmark = RowsBenchmark(name, read, rules, shares=shares)
+    _register(benchmark, content.hexdigest(), 1 if rules.one_answer else max_turns)
+    return benchmark
 
 
-def _listed(rows: Iterable[Mapping[str, Any]] | str | Path) -> Iterable[object]:
+def _read_rows(rows: Iterable[Mapping[str, Any]] | str | Path) -> Iterable[object]:
     if not isinstance(rows, (str, Path)):
         return rows
     try:
@@ -416,30 +417,30 @@ def scenario_of(request: str, system: str) -> str:
     return hashlib.sha256(canonical_json(folded([system, request])).encode()).hexdigest()
 
 
-def _register(made: RowsBenchmark, content: str, max_steps: int) -> None:
+def _register(benchmark: RowsBenchmark, content: str, max_steps: int) -> None:
     """Register a benchmark and its env. The same rows may be registered again, as in a notebook."""
-    module = f"{__name__}_of_{made.name}"
+    module = f"{__name__}_of_{benchmark.name}"
     known = sys.modules.get(module)
     if known is not None and content != known.CONTENT:
         raise ConfigError(
-            f"Other rows are already registered as {made.name!r}. Choose another name."
+            f"Other rows are already registered as {benchmark.name!r}. Choose another name."
         )
-    if known is None and find_spec(made.name) is not None:
-        raise ConfigError(f"There is already a benchmark {made.name!r}. Choose another name.")
+    if known is None and find_spec(benchmark.name) is not None:
+        raise ConfigError(f"There is already a benchmark {benchmark.name!r}. Choose another name.")
     home = known or ModuleType(module)
-    kind = {"benchmark": made.name, "default_max_steps": max_steps}
+    kind = {"benchmark": benchmark.name, "default_max_steps": max_steps}
     env = type("Env", (RowsEnv,), {**kind, "__module__": module})
     vars(home).update(
         CONTENT=content,
-        BENCHMARK=made,
+        BENCHMARK=benchmark,
         Env=env,
-        make_vec=functools.partial(TaskVectorEnv, made.env_id),
+        make_vec=functools.partial(TaskVectorEnv, benchmark.env_id),
     )
     sys.modules[module] = home
     register_benchmark(
         BenchmarkSpec(
-            name=made.name,
-            env_id=made.env_id,
+            name=benchmark.name,
+            env_id=benchmark.env_id,
             benchmark=f"{module}:BENCHMARK",
             env=f"{module}:Env",
             world=f"{RowWorld.__module__}:RowWorld",

@@ -46,11 +46,11 @@ def load_function(place: str) -> Verify:
     if not colon or not file.endswith(".py"):
         raise ConfigError(f"--verify must have the form FILE.py:FUNCTION, got {place!r}.")
     try:
-        found = runpy.run_path(file, run_name=Path(file).stem)
+        namespace = runpy.run_path(file, run_name=Path(file).stem)
     except Exception as error:
         raise ConfigError(f"Cannot run {file}: {type(error).__name__}: {error}.") from error
-    if not callable(function := found.get(name)):
-        functions = [key for key, value in found.items() if inspect.isfunction(value)]
+    if not callable(function := namespace.get(name)):
+        functions = [key for key, value in namespace.items() if inspect.isfunction(value)]
         raise ConfigError(f"{file} has no function {name!r}. {suggest(name, functions)}")
     return cast(Verify, function)
 

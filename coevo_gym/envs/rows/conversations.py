@@ -73,8 +73,8 @@ class RowRules:
         """
         caller = Caller(self.timeout_s)
         if self.env is not None:
-            made = caller.call("env", self.env, f"for the row {row.get('id', row)!r}")
-            return _Wrapped(made, row, caller)
+            env = caller.call("env", self.env, f"for the row {row.get('id', row)!r}")
+            return _Wrapped(env, row, caller)
         return _Dialogue(self.respond, row, prompt, caller)
 
     def judge(self, conversation: RowEpisode, row: Row, answer: str) -> float:
@@ -107,9 +107,9 @@ class _Dialogue:
         respond = self._respond
         if respond is None:
             return "", True
-        said = [dict(message) for message in self._messages]
+        messages = [dict(message) for message in self._messages]
         about = about_answer(self._row, text)
-        reply = self.caller.call("respond", lambda: respond(thaw(self._row), said), about)
+        reply = self.caller.call("respond", lambda: respond(thaw(self._row), messages), about)
         if reply is None:
             return "", True
         if not isinstance(reply, str):
@@ -127,8 +127,8 @@ class _Dialogue:
 class _Wrapped:
     """A Gymnasium env, or an object with ``reset(row)`` and ``step(text)``."""
 
-    def __init__(self, made: Any, row: Row, caller: Caller) -> None:
-        self._made, self._row, self.caller, self._reward = made, row, caller, 0.0
+    def __init__(self, env: Any, row: Row, caller: Caller) -> None:
+        self._made, self._row, self.caller, self._reward = env, row, caller, 0.0
 
     def begin(self) -> str:
         row = thaw(self._row)
@@ -139,16 +139,16 @@ class _Wrapped:
             return self._made.reset(row)
 
         about = f"for the row {self._row.get('id', row)!r}"
-        found = self.caller.call("reset", reset, about)
-        observation = found[0] if isinstance(found, tuple) else found
+        output = self.caller.call("reset", reset, about)
+        observation = output[0] if isinstance(output, tuple) else output
         if isinstance(observation, str):
             return observation
         raise EnvBackendError(f"reset must return a text, got {observation!r} {about}.")
 
     def answer(self, text: str) -> tuple[str, bool]:
         about = about_answer(self._row, text)
-        found = self.caller.call("step", lambda: self._made.step(text), about)
-        match found:
+        output = self.caller.call("step", lambda: self._made.step(text), about)
+        match output:
             case (str(observation), reward, done):
                 pass
             case (str(observation), reward, terminated, truncated, _):
@@ -158,7 +158,7 @@ class _Wrapped:
         if not (isinstance(reward, NUMBERS) and isinstance(done, (bool, np.bool_))):
             raise EnvBackendError(
                 "step must return (observation, reward, done), or Gymnasium's five values, with a "
-                f"text, a number and bools, got {found!r} {about}."
+                f"text, a number and bools, got {output!r} {about}."
             )
         self._reward += float(reward)
         return observation, bool(done)

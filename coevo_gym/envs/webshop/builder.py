@@ -123,16 +123,16 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     catalogue = open_catalogue(task.world)
     session, goal = Session(catalogue), goal_of(task.verifier, catalogue)
     opening = session.reset(task.instruction)
-    errors, scores, shown = [], [0.0], []
-    states, listed = [_state(session)], [frozenset(session.clicks())]
+    errors, scores, observations = [], [0.0], []
+    states, choices = [_state(session)], [frozenset(session.clicks())]
     for action in actions:
         result = session.step(action)
         judge(session, goal)
         errors.append("" if result.valid else result.reason)
         scores.append(0.0 if session.score is None else session.score.reward)
-        shown.append(result.observation)
+        observations.append(result.observation)
         states.append(_state(session))
-        listed.append(frozenset(session.clicks()))
+        choices.append(frozenset(session.clicks()))
         if to_error and errors[-1]:
             break
     effects = (Effect.NOTHING if old == new else Effect.CHANGED for old, new in pairwise(states))
@@ -142,8 +142,8 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
         states[-1],
         tuple(effects),
         tuple(states),
-        tuple(shown),
-        tuple(listed),
+        tuple(observations),
+        tuple(choices),
         opening,
     )
 
@@ -184,12 +184,12 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
     family = _families(catalogue)[home.query]
     seen = {str(step.extras.get("webshop.asin", "")) for step in trace.steps}
     visited = [product for product in family if product.asin in seen]
-    found = []
+    proposals = []
     for _ in range(DRAFTS_PER_TRACE):
         pool = visited if visited and rng.random() < 0.5 else family
         product = pool[int(rng.integers(len(pool)))]
-        found.append(_draft(product, catalogue, context, rng))
-    return found
+        proposals.append(_draft(product, catalogue, context, rng))
+    return proposals
 
 
 @lru_cache(maxsize=4)

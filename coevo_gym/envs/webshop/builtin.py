@@ -187,36 +187,38 @@ def _family_drafts(family: _Family, draw: _Draw) -> Iterator[_Draft]:
     befores = draw.sample(family.before, _LINES)
     withs = draw.sample(family.with_, _LINES)
     for before, with_ in zip(befores, withs, strict=True):
-        shown = (before, with_)
+        in_title = (before, with_)
         options = () if draw.chance(27) else _draw_options(family, draw)
-        listed = _draw_listed(family, shown, draw)
+        in_bullets = _draw_listed(family, in_title, draw)
         line = int(draw.pick([s for s in _words()["grid"] if family.low < s < family.high]))
-        yield _Draft(shown, listed, options, f"${line - draw.pick((0.01, 0.05, 0.5, 1.01)):.2f}")
+        yield _Draft(
+            in_title, in_bullets, options, f"${line - draw.pick((0.01, 0.05, 0.5, 1.01)):.2f}"
+        )
         dearer = f"${line + draw.pick((0.25, 0.49, 0.99, 1.95)):.2f}"
-        yield _Draft(shown, listed, options, dearer)
-        other = _draw_options(family, draw, taken=options) if options else ()
-        again = _draw_listed(family, shown, draw)
-        yield _Draft(shown, again, other, _pricing(family, draw))
+        yield _Draft(in_title, in_bullets, options, dearer)
+        other = _draw_options(family, draw, avoid=options) if options else ()
+        again = _draw_listed(family, in_title, draw)
+        yield _Draft(in_title, again, other, _pricing(family, draw))
         swapped = (before, draw.pick([w for w in family.with_ if w != with_]))
         if draw.chance(50):
             swapped = (draw.pick([b for b in family.before if b != before]), with_)
-        listed = _draw_listed(family, swapped, draw)
-        yield _Draft(swapped, listed, options or other, _pricing(family, draw))
+        in_bullets = _draw_listed(family, swapped, draw)
+        yield _Draft(swapped, in_bullets, options or other, _pricing(family, draw))
 
 
-def _draw_listed(family: _Family, shown: Sequence[str], draw: _Draw) -> Values:
-    rest = [a for a in family.before + family.with_ if a not in shown]
+def _draw_listed(family: _Family, in_title: Sequence[str], draw: _Draw) -> Values:
+    rest = [a for a in family.before + family.with_ if a not in in_title]
     return (draw.pick(family.for_), *draw.sample(rest, 1 + draw.below(2)))
 
 
 def _draw_options(
-    family: _Family, draw: _Draw, *, taken: tuple[tuple[str, Values], ...] = ()
+    family: _Family, draw: _Draw, *, avoid: tuple[tuple[str, Values], ...] = ()
 ) -> tuple[tuple[str, Values], ...]:
-    """Draw up to five values per option. Values of the first option in ``taken`` are avoided.
+    """Draw up to five values per option. Values of the first option in ``avoid`` are left out.
 
     At most half of all values are drawn, so that enough values remain for a second product.
     """
-    gone = taken[0][1] if taken else ()
+    gone = avoid[0][1] if avoid else ()
     options = []
     for name, values in family.options:
         left = [v for v in values if v not in gone]
@@ -264,8 +266,8 @@ def _item(family: _Family, draft: _Draft, asin: str, draw: _Draw) -> dict[str, A
 def _title(family: _Family, draft: _Draft, brand: str, draw: _Draw) -> str:
     before, with_ = draft.shown
     words = {"b": brand, "s": draw.pick(_words()["series"])}
-    told = {"n": family.noun, "p": before, "w": with_, "f": draft.listed[0]}
-    words |= {key: _headline(phrase) for key, phrase in told.items()}
+    phrases = {"n": family.noun, "p": before, "w": with_, "f": draft.listed[0]}
+    words |= {key: _headline(phrase) for key, phrase in phrases.items()}
     template = str(draw.pick(_words()["titles"]))
     if draw.chance(35):
         template += draw.pick(_words()["title_tails"])
@@ -279,9 +281,9 @@ def _headline(phrase: str) -> str:
     return " ".join(spelled.get(word, word.capitalize()) for word in phrase.split(" "))
 
 
-def _bullets(listed: Sequence[str], draw: _Draw) -> list[str]:
+def _bullets(attributes: Sequence[str], draw: _Draw) -> list[str]:
     """Create the lines of a product's feature list. Only the first line is indexed for search."""
-    lines = [str(draw.pick(_words()["attribute_bullets"])).format(a=a) for a in listed]
+    lines = [str(draw.pick(_words()["attribute_bullets"])).format(a=a) for a in attributes]
     lines += draw.sample(_words()["filler_bullets"], 2)
     return [line[0].upper() + line[1:] for line in draw.sample(lines, len(lines))]
 
@@ -343,21 +345,21 @@ class _Rival(NamedTuple):
 
 def _wishes(product: Product, rivals: Sequence[_Rival], draw: _Draw) -> list[_Wanted]:
     """Sample up to four goals to write instructions for. No two differ only in their price cap."""
-    kept: dict[tuple[Values, tuple[tuple[str, str], ...]], _Wanted] = {}
+    wishes: dict[tuple[Values, tuple[tuple[str, str], ...]], _Wanted] = {}
     for _ in range(draw.pick(_GOALS_EACH if product.options else _PLAIN_GOALS_EACH)):
         wanted = 0 if draw.chance(14) or not product.options else 1 + draw.below(2)
-        drawn = [_wish(product, wanted, draw) for _ in range(5 if wanted else 2)]
-        best = min(drawn, key=lambda wish: sum(rival.fulfils(wish) for rival in rivals))
-        kept.setdefault((tuple(sorted(best.attributes)), best.options), best)
-    return list(kept.values())
+        candidates = [_wish(product, wanted, draw) for _ in range(5 if wanted else 2)]
+        best = min(candidates, key=lambda wish: sum(rival.fulfils(wish) for rival in rivals))
+        wishes.setdefault((tuple(sorted(best.attributes)), best.options), best)
+    return list(wishes.values())
 
 
 def _wish(product: Product, wanted: int, draw: _Draw) -> _Wanted:
     """Draw attributes, option values and a price cap that the product satisfies."""
     title = product.title.lower()
-    shown = [a for a in product.attributes if a in title]
+    in_title = [a for a in product.attributes if a in title]
     hidden = [a for a in product.attributes if a not in title]
-    attributes = draw.sample(shown, 2 if draw.chance(60) else 1)
+    attributes = draw.sample(in_title, 2 if draw.chance(60) else 1)
     if len(attributes) < 2 or draw.chance(20):
         attributes += draw.sample(hidden, 1)
     options = []

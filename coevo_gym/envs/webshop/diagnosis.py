@@ -81,7 +81,7 @@ def _modes(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
     impossible = sum(step.error_kind == "not_clickable" for step in steps)
     queries = _queries(steps)
     lacks_option, chose = _short(report, "webshop.r_option"), "option" in called
-    found = modes_that_apply(
+    modes = modes_that_apply(
         (
             (WRONG_PRODUCT, _short(report, "webshop.r_type")),
             (PRICE, report.get("webshop.r_price") == 0.0),
@@ -96,7 +96,7 @@ def _modes(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
             (IRRELEVANT, bool(queries) and not _related(queries, steps[0].observation)),
         )
     )
-    return tuple(dict.fromkeys(found)) or (() if bought else (TERMINATION,))
+    return tuple(dict.fromkeys(modes)) or (() if bought else (TERMINATION,))
 
 
 def _queries(steps: Sequence[Step]) -> list[frozenset[str]]:

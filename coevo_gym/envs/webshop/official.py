@@ -104,11 +104,11 @@ def _load(files: _Files, stamps: tuple[tuple[int, int], ...]) -> Catalogue:
 
 def _find(root: Path, pattern: str, *, needed: bool = True) -> str:
     """Return the path of a file that matches a pattern. Prefer the file with 1,000 products."""
-    found = sorted(path for path in root.glob(pattern) if path.is_file())
-    if not found and needed:
+    paths = sorted(path for path in root.glob(pattern) if path.is_file())
+    if not paths and needed:
         raise BenchmarkNotInstalled(f"The WebShop data folder {root} has no {pattern}. {_HINT}")
-    small = [path for path in found if path.stem.endswith("_1000")]
-    return str((small or found)[0].resolve()) if found else ""
+    small = [path for path in paths if path.stem.endswith("_1000")]
+    return str((small or paths)[0].resolve()) if paths else ""
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -72,8 +72,8 @@ def side_of(task: Task) -> Split:
         return split_of(task.scenario)
     assert isinstance(wanted, WebShopVerifier)
     product_of(wanted, catalogue)
-    kept = Split.TEST if _is_reserved(catalogue, wanted, task.instruction) else Split.TRAIN
-    return strictest(split_of(task.scenario), split_of(wanted.asin), kept)
+    side = Split.TEST if _is_reserved(catalogue, wanted, task.instruction) else Split.TRAIN
+    return strictest(split_of(task.scenario), split_of(wanted.asin), side)
 
 
 def scenarios_of(task: Task) -> tuple[str, ...]:
@@ -144,10 +144,10 @@ def reference(goal: ShoppingGoal, catalogue: Catalogue) -> tuple[str, ...]:
     page of results, or else the product's title.
     """
 
-    def shown(query: str) -> bool:
+    def is_found(query: str) -> bool:
         return any(p.asin == goal.asin for p in catalogue.search(query)[:PAGE_SIZE])
 
-    query = next(filter(shown, searches(goal.instruction)), goal.product.title.lower())
+    query = next(filter(is_found, searches(goal.instruction)), goal.product.title.lower())
     return (f"search[{query}]", f"click[{goal.asin.lower()}]", *_buying(goal))
 
 
@@ -219,13 +219,13 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
     if subset is not None and subset not in SUBSETS:
         raise TaskError(f"WebShop has no subset {subset!r}. Choose one of: {', '.join(SUBSETS)}.")
     catalogue = builtin_catalogue() if subset == BUILTIN else active_catalogue()
-    found = _native(catalogue, split, None if subset == BUILTIN else subset)
-    if not found:
+    tasks = _native(catalogue, split, None if subset == BUILTIN else subset)
+    if not tasks:
         raise TaskError(
             f"The WebShop catalogue {catalogue.name!r} has no {split} tasks in subset {subset!r}. "
             + _explained(catalogue, subset)
         )
-    return found
+    return tasks
 
 
 def _explained(catalogue: Catalogue, subset: str | None) -> str:
@@ -328,8 +328,8 @@ def _keys(wanted: ShoppingGoal | WebShopVerifier, instruction: str) -> Iterator[
 
 def _split(catalogue: Catalogue, goal: ShoppingGoal) -> Split:
     """Return a goal's split. Goals in the original WebShop's test split are always test."""
-    kept = _is_reserved(catalogue, goal, goal.instruction)
-    return Split.TEST if kept else split_of(goal.asin)
+    is_reserved = _is_reserved(catalogue, goal, goal.instruction)
+    return Split.TEST if is_reserved else split_of(goal.asin)
 
 
 def _in(
@@ -388,10 +388,10 @@ def tags_of(task: Task | Draft) -> tuple[str, ...]:
     product = catalogue[task.scenario]
     pairs = [("category", product.category), ("family", product.query)]
     if not asks_nothing(task):
-        said = task.instruction.lower()
+        text = task.instruction.lower()
         pairs += [
             ("option", name)
             for name, values in product.options
-            if any(is_named(said, value) for value in values)
+            if any(is_named(text, value) for value in values)
         ]
     return tags_from(pairs)

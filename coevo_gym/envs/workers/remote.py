@@ -37,14 +37,14 @@ class RemoteEnv(TaskEnv):
     _worker: Worker
     _seat: int
     _lives_in: int | None
-    _made: bytes
+    _make_remote: bytes
     _past: list[tuple[str, tuple[Any, ...], Any]]
 
     def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
         hidden = {*_OWN, *self.engine_attributes}
-        made = blueprint(self._kind, {k: v for k, v in vars(self).items() if k not in hidden})
-        if made != self._made:
-            self._made, self._lives_in = made, None
+        data = blueprint(self._kind, {k: v for k, v in vars(self).items() if k not in hidden})
+        if data != self._make_remote:
+            self._make_remote, self._lives_in = data, None
         self._past = []
         return cast(Frame, self._do("begin", world, instruction, copy.deepcopy(rng)))
 
@@ -83,7 +83,9 @@ class RemoteEnv(TaskEnv):
         return answer.value
 
     def _ask(self, hook: str, arguments: tuple[Any, ...], now: int) -> WorkerAnswer:
-        order = Order(self._seat, hook, arguments, None if self._lives_in == now else self._made)
+        order = Order(
+            self._seat, hook, arguments, None if self._lives_in == now else self._make_remote
+        )
         self._lives_in = None  # after a failure the engine's state is unknown
         reply = self._worker.ask(order, self._what(hook))
         self._lives_in = now
@@ -99,8 +101,8 @@ class RemoteEnv(TaskEnv):
                 f"The engine {what} was lost because its worker process died. Reset the env to "
                 "continue."
             )
-        for hook, arguments, shown in self._past:
-            if self._ask(hook, arguments, now).value != shown:
+        for hook, arguments, value in self._past:
+            if self._ask(hook, arguments, now).value != value:
                 raise EnvBackendError(
                     f"The engine {what} was lost because its worker process died, and could not be "
                     "restored: a replay gave different results. Reset the env to continue."
@@ -120,7 +122,7 @@ class RemoteEnv(TaskEnv):
         self._seat = self._worker.seat()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (self._kind,), self.__getstate__()
+        return _make_remote, (self._kind,), self.__getstate__()
 
 
 def put_to_work(env: gym.Env[Any, Any], worker: Worker) -> None:
@@ -150,7 +152,7 @@ def put_to_work(env: gym.Env[Any, Any], worker: Worker) -> None:
     bare.__class__ = _remote(kind)
     moved = cast(RemoteEnv, bare)
     moved._worker, moved._seat = worker, worker.seat()
-    moved._lives_in, moved._made, moved._past = None, b"", []
+    moved._lives_in, moved._make_remote, moved._past = None, b"", []
     worker.modules = tuple(dict.fromkeys((*worker.modules, kind.__module__, *kind.engine_modules)))
 
 
@@ -160,11 +162,11 @@ _REMOTE: dict[type[TaskEnv], type[RemoteEnv]] = {}
 def _remote(kind: type[TaskEnv]) -> type[RemoteEnv]:
     if kind not in _REMOTE:
         names = {"_kind": kind, "__doc__": kind.__doc__, "__module__": kind.__module__}
-        made = type(kind.__name__, (RemoteEnv, kind), names)
-        _REMOTE[kind] = cast(type[RemoteEnv], made)
+        cls = type(kind.__name__, (RemoteEnv, kind), names)
+        _REMOTE[kind] = cast(type[RemoteEnv], cls)
     return _REMOTE[kind]
 
 
-def _made(kind: type[TaskEnv]) -> RemoteEnv:
+def _make_remote(kind: type[TaskEnv]) -> RemoteEnv:
     remote = _remote(kind)
     return remote.__new__(remote)

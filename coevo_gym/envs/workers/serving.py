@@ -88,8 +88,8 @@ def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
 class Seat:
     """A worker's copy of an env, created from a :func:`blueprint`. The worker runs its hooks."""
 
-    def __init__(self, made: bytes) -> None:
-        kind, state = pickle.loads(made)  # noqa: S301 (from the process that started this one)
+    def __init__(self, data: bytes) -> None:
+        kind, state = pickle.loads(data)  # noqa: S301 (from the process that started this one)
         self._env = cast(TaskEnv, kind.__new__(kind))
         self._env.__dict__.update(state)
         self._frame = Frame("")

@@ -190,11 +190,11 @@ def zygote() -> _Zygote:
 
 @cache
 def _zygote(owner: int) -> _Zygote:
-    made = _Zygote()
+    process = _Zygote()
 
     def stop() -> None:
         if os.getpid() == owner:  # forks also run this, but do not own the zygote
-            made.stop()
+            process.stop()
 
     atexit.register(stop)
-    return made
+    return process

@@ -141,11 +141,11 @@ class Worker:
     def _fail(self, hook: str, how: str, what: str, error: BaseException | None) -> NoReturn:
         self._failures += 1
         self._failed_in = hook
-        told = f"Worker process {self.index} of {what} {how}"
+        message = f"Worker process {self.index} of {what} {how}"
         if self._failures > RESTARTS:
             n, self._failures = self._failures, 0
             raise WorkersFailed(
-                f"{told}. That makes {n} failures in a row. Find and fix the cause, or raise "
+                f"{message}. That makes {n} failures in a row. Find and fix the cause, or raise "
                 "the time limit if the machine is slow."
             ) from error
-        raise EnvBackendError(f"{told}. Reset the env to continue.") from error
+        raise EnvBackendError(f"{message}. Reset the env to continue.") from error

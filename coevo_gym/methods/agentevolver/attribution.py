@@ -89,12 +89,14 @@ class Attribution:
             for index, trajectory in enumerate(group.trajectories):
                 if trajectory.end_reason.lost:
                     continue
-                found = unlabelled(trajectory)
+                judgement = unlabelled(trajectory)
                 if replayed:
-                    found = judged(self.benchmark, group.task, trajectory, hindsight=self.hindsight)
-                env_steps += found.env_steps
+                    judgement = judged(
+                        self.benchmark, group.task, trajectory, hindsight=self.hindsight
+                    )
+                env_steps += judgement.env_steps
                 outcome = self.outcome(trajectory)
-                notes += label_notes(self.kind, group, index, outcome, found, "replay")
+                notes += label_notes(self.kind, group, index, outcome, judgement, "replay")
         return Findings(tuple(notes), env_steps=env_steps)
 
 
@@ -103,16 +105,16 @@ def label_notes(
     group: Group,
     index: int,
     outcome: float,
-    found: Judged,
+    judgement: Judged,
     source: Literal["replay", "model"],
 ) -> list[Note]:
     """Return notes about a trajectory and its labelled steps."""
     about = {"kind": kind, "task_id": group.task.id, "group_id": group.id, "index": index}
-    labels = FrozenDict({LABELS: tuple(found.labels)})
-    whole = Note(**about, label=found.how, value=outcome, evidence=labels, source=source)
+    labels = FrozenDict({LABELS: tuple(judgement.labels)})
+    whole = Note(**about, label=judgement.how, value=outcome, evidence=labels, source=source)
     return [whole] + [
         Note(**about, step=step, label=_NAMES[label], value=float(label), source=source)
-        for step, label in enumerate(found.labels)
+        for step, label in enumerate(judgement.labels)
         if label
     ]
 
@@ -141,34 +143,34 @@ class AttributionRecord(StepRecord):
         """Return metrics for the labels in a step, or {} if there are none."""
         wholes = [note for note in notes if note.kind == ATTRIBUTION and note.step < 0]
         others = [note for note in notes if note.kind == ATTRIBUTION_BY_MODEL and note.step < 0]
-        found = _shares(wholes)
-        found |= {f"model_{name}": share for name, share in _shares(others).items()}
-        found |= _compared(wholes, others)
+        measures = _shares(wholes)
+        measures |= {f"model_{name}": share for name, share in _shares(others).items()}
+        measures |= _compared(wholes, others)
         if flips := self._flips(wholes):
-            found["flipped"] = fmean(flips)
+            measures["flipped"] = fmean(flips)
             if any(flips) and not self._warned:
                 self._warned = True
                 logger.warning(
                     "flipped=%.3f: attribution outweighs the outcome in this share of "
                     "trajectories. Lower method.alpha, or set method.length_norm = true.",
-                    found["flipped"],
+                    measures["flipped"],
                 )
-        return found
+        return measures
 
     def _flips(self, wholes: Sequence[Note]) -> list[bool]:
         """Flag each trajectory in which the first step's advantage contradicts the outcome."""
         by_group: dict[str, list[Note]] = {}
         for note in wholes:
             by_group.setdefault(note.group_id, []).append(note)
-        found = []
+        flips = []
         for group in by_group.values():
             labels = [note.evidence[LABELS] for note in group]
             outcomes = [note.value for note in group]
             mean = fmean(outcomes)
             for row, outcome in zip(self._credit.judge(labels, outcomes), outcomes, strict=True):
                 if row and abs(outcome - mean) > _SAME_OUTCOME:
-                    found.append(row[0] * (outcome - mean) < 0.0)
-        return found
+                    flips.append(row[0] * (outcome - mean) < 0.0)
+        return flips
 
 
 def _shares(wholes: Sequence[Note]) -> dict[str, float]:
@@ -193,11 +195,11 @@ def _compared(wholes: Sequence[Note], others: Sequence[Note]) -> dict[str, float
     if not pairs:
         return {}
     both = [pair for pair in pairs if all(pair)]
-    found = {"both_labelled": len(both) / len(pairs)}
+    measures = {"both_labelled": len(both) / len(pairs)}
     if both:
-        found["agreement"] = fmean(first == second for first, second in both)
-        found["kappa"] = cohen_kappa(*zip(*both, strict=True))
-    return {name: value for name, value in found.items() if not math.isnan(value)}
+        measures["agreement"] = fmean(first == second for first, second in both)
+        measures["kappa"] = cohen_kappa(*zip(*both, strict=True))
+    return {name: value for name, value in measures.items() if not math.isnan(value)}
 
 
 PROMPT = "agentevolver/attribute"
@@ -252,29 +254,29 @@ class ModelAttribution:
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Use the model to label the groups' steps; see :class:`~coevo_gym.core.seams.Study`."""
-        kept = [
+        episodes = [
             [(index, t) for index, t in enumerate(group.trajectories) if not t.end_reason.lost]
             for group in groups
         ]
-        sizes = [0 if self._skips(each) else len(each) for each in kept]
+        sizes = [0 if self._skips(each) else len(each) for each in episodes]
         fits = affordable(sizes, self.most)
         asked = {
             (group.id, index): _Shown(group.task.instruction, trajectory)
-            for group, each, size, asks in zip(groups, kept, sizes, fits, strict=True)
+            for group, each, size, asks in zip(groups, episodes, sizes, fits, strict=True)
             for index, trajectory in each
             if size and asks and trajectory.steps
         }
         answers, usage = self._ask(groups, asked)
         notes: list[Note] = []
-        for group, each in zip(groups, kept, strict=True):
+        for group, each in zip(groups, episodes, strict=True):
             for index, trajectory in each:
                 labels = answers.get((group.id, index), unlabelled(trajectory))
                 outcome = self.outcome(trajectory)
                 notes += label_notes(self.kind, group, index, outcome, labels, "model")
         return Findings(tuple(notes), usage)
 
-    def _skips(self, kept: Sequence[tuple[int, Trajectory]]) -> bool:
-        outcomes = {self.outcome(trajectory) for _, trajectory in kept}
+    def _skips(self, episodes: Sequence[tuple[int, Trajectory]]) -> bool:
+        outcomes = {self.outcome(trajectory) for _, trajectory in episodes}
         return self.skip == "flat" and len(outcomes) < 2
 
     def _ask(
@@ -289,8 +291,8 @@ class ModelAttribution:
                 [each.inquiry(self.kind, analyst.sampling) for each in asked.values()]
             )
             usage = spent()
-        said = zip(asked.items(), answers, strict=True)
-        return {key: each.judged(answer.value) for (key, each), answer in said}, usage
+        pairs = zip(asked.items(), answers, strict=True)
+        return {key: each.judged(answer.value) for (key, each), answer in pairs}, usage
 
 
 class _Shown:
@@ -311,18 +313,18 @@ class _Shown:
         )
 
     def _inputs(self, cap: int) -> Mapping[str, Any]:
-        shown = retraced(self._trajectory, cap, max_text=_STEP_CHARS)
-        self._numbers = frozenset(step["number"] for step in shown["steps"])
+        trace = retraced(self._trajectory, cap, max_text=_STEP_CHARS)
+        self._numbers = frozenset(step["number"] for step in trace["steps"])
         return {
             "instruction": self._instruction,
-            **shown,
+            **trace,
             "success": self._trajectory.success,
         }
 
-    def judged(self, said: StepLabels | None) -> Judged:
-        if said is None:
+    def judged(self, answer: StepLabels | None) -> Judged:
+        if answer is None:
             return unlabelled(self._trajectory, NO_ANSWER)
-        labels = labels_in(said.steps, len(self._trajectory.steps))
+        labels = labels_in(answer.steps, len(self._trajectory.steps))
         return Judged(
             EXAMINED,
             [
@@ -346,16 +348,16 @@ def labels_in(lines: Sequence[Any], n_steps: int) -> list[int]:
         >>> labels_in([{"step": 1, "label": "Good"}, {"step": 9, "label": "bad"}], 2)
         [1, 0]
     """
-    found: dict[int, set[int]] = {}
+    labels: dict[int, set[int]] = {}
     for line in lines:
-        said = line if isinstance(line, Mapping) else {}
-        if number := _NUMBER.fullmatch(str(said.get("step"))):
-            found.setdefault(int(number[1]), set()).add(_label(said.get("label")))
-    return [_agreed(found.get(step, ())) for step in range(1, n_steps + 1)]
+        entry = line if isinstance(line, Mapping) else {}
+        if number := _NUMBER.fullmatch(str(entry.get("step"))):
+            labels.setdefault(int(number[1]), set()).add(_label(entry.get("label")))
+    return [_agreed(labels.get(step, ())) for step in range(1, n_steps + 1)]
 
 
-def _label(said: Any) -> int:
-    return _ANSWERED.get(said.strip().lower(), NO_LABEL) if isinstance(said, str) else NO_LABEL
+def _label(value: Any) -> int:
+    return _ANSWERED.get(value.strip().lower(), NO_LABEL) if isinstance(value, str) else NO_LABEL
 
 
 def _agreed(labels: Collection[int]) -> int:

@@ -75,7 +75,7 @@ def places(size: int, share: float) -> tuple[int, ...]:
     return tuple(place for place in range(size) if (place + 1) * n // size > place * n // size)
 
 
-def told_ids(cue_ids: Sequence[str]) -> tuple[str, ...]:
+def experience_ids(cue_ids: Sequence[str]) -> tuple[str, ...]:
     """Extract the experience ids from a rollout's cue ids.
 
     Example:
@@ -156,28 +156,28 @@ class ExperienceCoach:
         searches = {
             id: _Search(task.instruction, self._text_of(task)) for id, task in tasks.items()
         }
-        found = {
+        results = {
             one: self._pool.retrieve(one.text, k=self._k, least=self._least)
             for one in sorted(set(searches.values()))
         }
-        self._count([found[searches[t.task.id]] for t in guided if t.index == min(self._places)])
-        told = {one: _as_they_are(experiences) for one, experiences in found.items()}
+        self._count([results[searches[t.task.id]] for t in guided if t.index == min(self._places)])
+        guides = {one: _as_they_are(experiences) for one, experiences in results.items()}
         if self._analyst is not None:
-            told |= self._by_model(found, self._analyst)
+            guides |= self._by_model(results, self._analyst)
         return [
-            told[searches[ticket.task.id]] if ticket.index in self._places else Guidance()
+            guides[searches[ticket.task.id]] if ticket.index in self._places else Guidance()
             for ticket in tickets
         ]
 
     def spent(self) -> Mapping[str, Usage]:
         """Return the cost, by purpose, of the model queries made since the previous call."""
-        found, self._usage = self._usage, {}
-        return found
+        usage, self._usage = self._usage, {}
+        return usage
 
-    def _count(self, found: Sequence[tuple[Experience, ...]]) -> None:
+    def _count(self, results: Sequence[tuple[Experience, ...]]) -> None:
         """Count the groups that found experiences, given the results of one search per group."""
-        self._searched += len(found)
-        self._found += sum(map(bool, found))
+        self._searched += len(results)
+        self._found += sum(map(bool, results))
         few = self._found < _FEW * self._searched
         if few and self._searched >= _MIN_GROUPS and not self._warned:
             self._warned = True
@@ -193,29 +193,29 @@ class ExperienceCoach:
             )
 
     def _by_model(
-        self, found: Mapping[_Search, tuple[Experience, ...]], analyst: Callable[[], Analyst]
+        self, results: Mapping[_Search, tuple[Experience, ...]], analyst: Callable[[], Analyst]
     ) -> dict[_Search, Guidance]:
         """Return the guidance for each search. Query the model about new instructions."""
         if self._step != self._pool.steps:
             self._step, self._refined = self._pool.steps, {}
         questions = {
             one: (one.instruction, *(e.id for e in experiences))
-            for one, experiences in found.items()
+            for one, experiences in results.items()
             if experiences
         }
-        told = {questions[one]: found[one] for one in questions}
-        new = [question for question in told if question not in self._refined]
+        by_question = {questions[one]: results[one] for one in questions}
+        new = [question for question in by_question if question not in self._refined]
         new = new[: self._most - len(self._refined)]
         if new:
             asks = analyst()
             with asks.scope(f"{REFINE}-{self._step}") as spent:
                 answers = asks.advisor.ask(
-                    [_inquiry(one[0], told[one], asks.sampling) for one in new]
+                    [_inquiry(one[0], by_question[one], asks.sampling) for one in new]
                 )
                 for purpose, usage in spent().items():
                     self._usage[purpose] = self._usage.get(purpose, NO_USAGE) + usage
             for one, answer in zip(new, answers, strict=True):
-                self._refined[one] = _rewritten(told[one], answer.value)
+                self._refined[one] = _rewritten(by_question[one], answer.value)
         known = {one: self._refined.get(question) for one, question in questions.items()}
         return {one: guidance for one, guidance in known.items() if guidance is not None}
 
@@ -239,24 +239,24 @@ def _inquiry(
     )
 
 
-def _rewritten(experiences: Sequence[Experience], said: Refined | None) -> Guidance:
+def _rewritten(experiences: Sequence[Experience], answer: Refined | None) -> Guidance:
     """Create guidance from a model's answer. If it is unusable, keep all experiences unchanged."""
-    if said is None:
+    if answer is None:
         return _as_they_are(experiences)
-    chosen = [experiences[n - 1] for n in dict.fromkeys(said.chosen) if 0 < n <= len(experiences)]
-    advice = clean_text(said.advice.strip(), _ADVICE_CHARS)
-    if said.chosen and not (chosen and advice):
+    chosen = [experiences[n - 1] for n in dict.fromkeys(answer.chosen) if 0 < n <= len(experiences)]
+    advice = clean_text(answer.advice.strip(), _ADVICE_CHARS)
+    if answer.chosen and not (chosen and advice):
         return _as_they_are(experiences)
-    return _told(chosen, _cue(_REFINED).write({"advice": advice})) if chosen else Guidance()
+    return _to_guidance(chosen, _cue(_REFINED).write({"advice": advice})) if chosen else Guidance()
 
 
 def _as_they_are(experiences: Sequence[Experience]) -> Guidance:
     """Return guidance that quotes the experiences, or empty guidance if there are none."""
     texts = [_texts(experience) for experience in experiences]
-    return _told(experiences, _cue(_PROMPT).write({"experiences": texts}))
+    return _to_guidance(experiences, _cue(_PROMPT).write({"experiences": texts}))
 
 
-def _told(experiences: Sequence[Experience], text: str) -> Guidance:
+def _to_guidance(experiences: Sequence[Experience], text: str) -> Guidance:
     if not experiences:
         return Guidance()
     id = _MARK + ",".join(experience.id for experience in experiences)

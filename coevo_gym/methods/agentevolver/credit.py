@@ -27,7 +27,7 @@ labels to divide the outcome's sign among the steps, standardise these shares, a
 (``allocation``)."""
 
 _EPS = 1e-8
-_LEAST_DEVIATION = 1e-6
+_MIN_DEVIATION = 1e-6
 """Standard deviations below this value count as 0."""
 _ODD = 0.2
 """Weight of a step whose label contradicts the outcome, in the allocation scheme."""
@@ -70,17 +70,17 @@ def attributed(
 
     Source: AgentEvolver (arXiv 2511.10395), Eq. 18 to 21.
     """
-    kept = [True] * len(outcomes) if valid is None else valid
-    of_labels = _Scale(_means(labels, kept)) if attribution else _Scale([])
-    of_outcomes = _Scale([*compress(outcomes, kept)]) if outcome else _Scale([])
-    found = []
-    for row, reward, counts in zip(labels, outcomes, kept, strict=True):
+    mask = [True] * len(outcomes) if valid is None else valid
+    of_labels = _Scale(_means(labels, mask)) if attribution else _Scale([])
+    of_outcomes = _Scale([*compress(outcomes, mask)]) if outcome else _Scale([])
+    advantages = []
+    for row, reward, counts in zip(labels, outcomes, mask, strict=True):
         weight = alpha / math.sqrt(len(row)) if length_norm and row else alpha
         earned = [weight * of_labels(label) if label and counts else 0.0 for label in row]
         if row and counts:
             earned[-1] += of_outcomes(reward)
-        found.append(returns(earned, 1.0))
-    return found
+        advantages.append(returns(earned, 1.0))
+    return advantages
 
 
 def allocated(
@@ -119,25 +119,25 @@ def allocated(
     Source: the ``allocation`` scheme in AgentEvolver's published code
     (``module/adv_processor/adca_grpo.py``), with its ``orm_distribution = "last_step"``.
     """
-    kept = [True] * len(outcomes) if valid is None else valid
+    mask = [True] * len(outcomes) if valid is None else valid
     shares = [
         _shares(row, 1 if reward > 0 else -1, odd) if counts else []
-        for row, reward, counts in zip(labels, outcomes, kept, strict=True)
+        for row, reward, counts in zip(labels, outcomes, mask, strict=True)
     ]
     labelled = [[one for one in row if one is not None] for row in shares]
     used = [row for row in labelled if row]
     mean = fmean(map(fmean, used)) if used else 0.0
     variance = fmean(fmean((one - mean) ** 2 for one in row) for row in used) if used else 0.0
-    spread = math.sqrt(variance) >= _LEAST_DEVIATION
+    spread = math.sqrt(variance) >= _MIN_DEVIATION
     weight = alpha / math.sqrt(variance + _EPS) if spread else 0.0
-    of_outcomes = _Scale([*compress(outcomes, kept)])
-    found = []
+    of_outcomes = _Scale([*compress(outcomes, mask)])
+    advantages = []
     for row, of_steps, reward in zip(labels, shares, outcomes, strict=True):
         earned = [0.0 if one is None else weight * (one - mean) for one in of_steps]
         if earned:
             earned[-1] += of_outcomes(reward)
-        found.append(returns(earned or [0.0] * len(row), 1.0))
-    return found
+        advantages.append(returns(earned or [0.0] * len(row), 1.0))
+    return advantages
 
 
 def _shares(row: Sequence[int], sign: int, odd: float) -> list[float | None]:
@@ -149,9 +149,9 @@ def _shares(row: Sequence[int], sign: int, odd: float) -> list[float | None]:
     return [None if weight is None else sign * weight / total for weight in weights]
 
 
-def _means(labels: Labels, kept: Sequence[bool]) -> list[float]:
+def _means(labels: Labels, mask: Sequence[bool]) -> list[float]:
     """Return the mean label of each trajectory that has labels and was not lost."""
-    labelled = [[label for label in row if label] for row in compress(labels, kept)]
+    labelled = [[label for label in row if label] for row in compress(labels, mask)]
     return [fmean(row) for row in labelled if row]
 
 
@@ -164,7 +164,7 @@ class _Scale:
         self._deviation = math.sqrt(fmean(squares)) if squares else 0.0
 
     def __call__(self, number: float) -> float:
-        if self._deviation < _LEAST_DEVIATION:
+        if self._deviation < _MIN_DEVIATION:
             return 0.0
         return (number - self._mean) / (self._deviation + _EPS)
 
@@ -224,8 +224,8 @@ class AttributionCredit:
 
 def labels_of(notes: Notes, group_id: str, index: int, n_steps: int) -> list[int]:
     """Return the label of each step in a trajectory."""
-    found = [NO_LABEL] * n_steps
+    labels = [NO_LABEL] * n_steps
     for note in notes.of(ATTRIBUTION, group_id, index):
         if note.step >= 0:
-            found[note.step] = int(note.value)
-    return found
+            labels[note.step] = int(note.value)
+    return labels

@@ -147,7 +147,7 @@ def leak(text: str, benchmark: Benchmark, task: Task, trajectories: Sequence[Tra
     for answer in benchmark.evidence(task).answers:
         if stands_in(text, answer):
             return f"it holds the answer {answer!r}"
-    shown = _values(
+    in_rollouts = _values(
         part
         for trajectory in trajectories
         for part in (
@@ -156,7 +156,7 @@ def leak(text: str, benchmark: Benchmark, task: Task, trajectories: Sequence[Tra
             trajectory.last_observation,
         )
     )
-    for value in sorted(_values([text]) & (shown - _values([task.instruction]))):
+    for value in sorted(_values([text]) & (in_rollouts - _values([task.instruction]))):
         return f"it holds the value {value!r} of a rollout"
     for reference in (task.solution, benchmark.demonstration(task)):
         if _quotes(text, reference):
@@ -168,14 +168,14 @@ def experience_note(
     benchmark: Benchmark,
     group: Group,
     index: int,
-    made: Experience,
+    experience: Experience,
     source: Literal["rule", "model"],
 ) -> Note:
     """Create a note about an experience. The note rejects experiences that reveal a solution.
 
     ``index`` is the group's first rollout behind the experience, and ``source`` its author.
     """
-    texts = f"{made.when_to_use}\n{made.content}"
+    texts = f"{experience.when_to_use}\n{experience.content}"
     why = leak(texts, benchmark, group.task, group.trajectories)
     return Note(
         kind=EXPERIENCE,
@@ -183,24 +183,24 @@ def experience_note(
         group_id=group.id,
         index=index,
         label=REFUSED if why else OFFERED,
-        evidence=FrozenDict(why=why) if why else FrozenDict(made.model_dump(mode="json")),
+        evidence=FrozenDict(why=why) if why else FrozenDict(experience.model_dump(mode="json")),
         source=source,
     )
 
 
 def _values(texts: Iterable[str]) -> set[str]:
     """Return the lower-cased ids and long numbers that occur in the given texts."""
-    found = set()
+    values = set()
     for text in texts:
         for token in _TOKEN.findall(text.casefold()):
             n_digits = sum(map(str.isdigit, token))
             if n_digits >= _DIGITS or (n_digits and any(map(str.isalpha, token))):
-                found.add(token)
-    return found
+                values.add(token)
+    return values
 
 
 def _quotes(text: str, reference: Sequence[str]) -> bool:
     """Return True if the text quotes several consecutive actions of the reference solution."""
     n = min(_ACTIONS, len(reference))
-    held = [stands_in(text, action) for action in reference]
-    return n > 0 and any(all(held[at : at + n]) for at in range(len(held) - n + 1))
+    matches = [stands_in(text, action) for action in reference]
+    return n > 0 and any(all(matches[at : at + n]) for at in range(len(matches) - n + 1))

@@ -21,7 +21,7 @@ from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.explore.summarise import retraced
-from coevo_gym.methods.agentevolver.coach import told_ids
+from coevo_gym.methods.agentevolver.coach import experience_ids
 from coevo_gym.methods.agentevolver.credit import GOOD
 from coevo_gym.methods.agentevolver.experience import (
     EXPERIENCE,
@@ -74,11 +74,11 @@ class RuleExperiences:
         notes: list[Note] = []
         env_steps = 0
         for group, index, trajectory in compress(solved, affordable(costs, self.max_replays)):
-            found = judged(self.benchmark, group.task, trajectory)
-            env_steps += found.env_steps
-            needed = [label == GOOD for label in found.labels]
-            if made := rule_experience(self.benchmark, group.task, trajectory, needed):
-                notes.append(experience_note(self.benchmark, group, index, made, "rule"))
+            judgement = judged(self.benchmark, group.task, trajectory)
+            env_steps += judgement.env_steps
+            needed = [label == GOOD for label in judgement.labels]
+            if experience := rule_experience(self.benchmark, group.task, trajectory, needed):
+                notes.append(experience_note(self.benchmark, group, index, experience, "rule"))
         return Findings(tuple(notes), env_steps=env_steps)
 
 
@@ -130,7 +130,7 @@ _STEP_CHARS = 2_000
 """Maximum number of characters per action and per observation."""
 _CHARS = 60_000
 """Maximum number of characters per model query, which are divided equally among its rollouts."""
-_MOST_CHARS = 1_000
+_MAX_CHARS = 1_000
 """Maximum number of characters stored for each field of an experience."""
 _ORDER: tuple[Source, ...] = ("pair", "success", "failure")
 
@@ -188,9 +188,9 @@ def batches(group: Group, most: int = MAX_ATTEMPTS) -> list[EpisodeBatch]:
         group: the group.
         most: maximum rollouts per batch; must be even, so that pairs stay together.
     """
-    kept = [(index, t) for index, t in enumerate(group.trajectories) if not t.end_reason.lost]
-    successes = [index for index, trajectory in kept if trajectory.success]
-    failures = [index for index, trajectory in kept if not trajectory.success]
+    episodes = [(index, t) for index, t in enumerate(group.trajectories) if not t.end_reason.lost]
+    successes = [index for index, trajectory in episodes if trajectory.success]
+    failures = [index for index, trajectory in episodes if not trajectory.success]
     mixed = chain.from_iterable(zip_longest(successes, failures))
     order = [index for index in mixed if index is not None]
     return [
@@ -234,51 +234,51 @@ class ModelExperiences:
         """Prompt the model to summarize experiences; see :class:`~coevo_gym.core.seams.Study`."""
         if not self.due():
             return Findings()
-        found = [batch for group in groups for batch in batches(group)]
-        found = sorted(found, key=lambda batch: _ORDER.index(batch.source))[: self.most]
-        if not found:
+        selection = [batch for group in groups for batch in batches(group)]
+        selection = sorted(selection, key=lambda batch: _ORDER.index(batch.source))[: self.most]
+        if not selection:
             return Findings()
         analyst = self.analyst()
         with analyst.studying(self.kind, groups) as spent:
             more = {"most": MAX_LESSONS}
             answers = analyst.advisor.ask(
-                [_asks(one, analyst, PROMPT, Lessons, EXPERIENCE, more) for one in found]
+                [_asks(one, analyst, PROMPT, Lessons, EXPERIENCE, more) for one in selection]
             )
-            made = [
+            all_notes = [
                 self._notes(batch, answer.value)
-                for batch, answer in zip(found, answers, strict=True)
+                for batch, answer in zip(selection, answers, strict=True)
             ]
             if self.check:
-                made = self._checked(found, made, analyst)
+                all_notes = self._checked(selection, all_notes, analyst)
             usage = spent()
-        return Findings(tuple(chain.from_iterable(made)), usage)
+        return Findings(tuple(chain.from_iterable(all_notes)), usage)
 
-    def _notes(self, batch: EpisodeBatch, said: Lessons | None) -> list[Note]:
-        lessons = [] if said is None else said.lessons
+    def _notes(self, batch: EpisodeBatch, answer: Lessons | None) -> list[Note]:
+        lessons = [] if answer is None else answer.lessons
         read = (_read(lesson, batch) for lesson in lessons)
-        made = {one.id: one for one in read if one is not None}
+        experiences = {one.id: one for one in read if one is not None}
         index = batch.indices[0]
         return [
             experience_note(self.benchmark, batch.group, index, one, "model")
-            for one in [*made.values()][:MAX_LESSONS]
+            for one in [*experiences.values()][:MAX_LESSONS]
         ]
 
     def _checked(
-        self, found: Sequence[EpisodeBatch], made: Sequence[list[Note]], analyst: Analyst
+        self, selection: Sequence[EpisodeBatch], all_notes: Sequence[list[Note]], analyst: Analyst
     ) -> list[list[Note]]:
         """Let the model confirm or reject each new experience, and return the updated notes."""
-        offers = [[note for note in notes if note.label == OFFERED] for notes in made]
+        offers = [[note for note in notes if note.label == OFFERED] for notes in all_notes]
         asked = [place for place, offered in enumerate(offers) if offered]
         answers = analyst.advisor.ask(
-            [_asks_for_verdict(found[place], offers[place], analyst) for place in asked]
+            [_asks_for_verdict(selection[place], offers[place], analyst) for place in asked]
         )
-        checked = [*made]
+        checked = [*all_notes]
         for place, answer in zip(asked, answers, strict=True):
             confirmed = () if answer.value is None else answer.value.confirmed
             good = {id(note) for n, note in enumerate(offers[place], start=1) if n in confirmed}
             checked[place] = [
                 note if note.label == REFUSED or id(note) in good else _refused(note)
-                for note in made[place]
+                for note in all_notes[place]
             ]
         return checked
 
@@ -292,7 +292,7 @@ def _asks(
     more: Mapping[str, Any],
 ) -> Inquiry[ModelT]:
     def inputs(cap: int) -> Mapping[str, Any]:
-        return {**_shown(batch, cap), **more}
+        return {**_prompt_inputs(batch, cap), **more}
 
     return Inquiry(
         prompt=prompt,
@@ -315,7 +315,7 @@ def _asks_for_verdict(
     return _asks(batch, analyst, CHECK, Confirmed, "experience_check", more)
 
 
-def _shown(batch: EpisodeBatch, cap: int) -> dict[str, Any]:
+def _prompt_inputs(batch: EpisodeBatch, cap: int) -> dict[str, Any]:
     """Return the prompt inputs for a batch of rollouts."""
     each = cap // len(batch.indices)
     return {
@@ -329,8 +329,8 @@ def _shown(batch: EpisodeBatch, cap: int) -> dict[str, Any]:
 
 def _read(lesson: Any, batch: EpisodeBatch) -> Experience | None:
     """Parse an experience from part of an answer; return None if a field is missing."""
-    said = lesson if isinstance(lesson, Mapping) else {}
-    when, advice = (_text(said.get(name)) for name in ("when", "advice"))
+    fields = lesson if isinstance(lesson, Mapping) else {}
+    when, advice = (_text(fields.get(name)) for name in ("when", "advice"))
     if not when or not advice:
         return None
     return Experience(
@@ -338,8 +338,8 @@ def _read(lesson: Any, batch: EpisodeBatch) -> Experience | None:
     )
 
 
-def _text(said: Any) -> str:
-    return clean_text(" ".join(said.split()), _MOST_CHARS) if isinstance(said, str) else ""
+def _text(value: Any) -> str:
+    return clean_text(" ".join(value.split()), _MAX_CHARS) if isinstance(value, str) else ""
 
 
 def _refused(note: Note) -> Note:
@@ -393,18 +393,18 @@ class ExperienceUse:
         for index, trajectory in enumerate(group.trajectories):
             if trajectory.end_reason.lost:
                 continue
-            told = told_ids(trajectory.cue_ids)
-            for id in told:
+            ids = experience_ids(trajectory.cue_ids)
+            for id in ids:
                 guided.setdefault(id, []).append(float(trajectory.success))
                 first.setdefault(id, index)
-            if not told:
+            if not ids:
                 free.append(float(trajectory.success))
-        found = []
+        notes = []
         for id, outcomes in guided.items():
             gained = difference(outcomes, free)
             if gained is not None:
-                found.append(self._note(group, first[id], id, gained, fmean(outcomes), fmean(free)))
-        return found
+                notes.append(self._note(group, first[id], id, gained, fmean(outcomes), fmean(free)))
+        return notes
 
     def _note(
         self, group: Group, index: int, id: str, gained: float, guided: float, free: float

@@ -32,7 +32,7 @@ JUDGE = "judge"
 JUDGED, NO_VERDICT = "judged", "no_verdict"
 """Labels of a judge's notes: the note's value is the reward, or there is no reward."""
 PROMPT = "agentevolver/score"
-_MOST_CHARS = 2_000
+_MAX_CHARS = 2_000
 """Maximum number of characters per reference action and per reason in a note."""
 _ACHIEVED = 0.6
 """The minimum reward for a rollout that achieved its task."""
@@ -135,7 +135,7 @@ class JudgeStudy:
         def inputs(cap: int) -> Mapping[str, Any]:
             return {
                 "request": self.benchmark.evidence(task).said,
-                "reference": [clean_text(action, _MOST_CHARS) for action in reference],
+                "reference": [clean_text(action, _MAX_CHARS) for action in reference],
                 **retraced(_ungraded(rollout), cap),
             }
 
@@ -162,13 +162,16 @@ def is_judged(group: Group) -> bool:
 
 def _verdict(answer: Answer[ScoreAnswer]) -> tuple[float | None, str]:
     """Convert an answer to a reward and a reason. The reward is None without a verdict."""
-    said = answer.value
-    if said is None:
+    judgement = answer.value
+    if judgement is None:
         return None, answer.problem
     reward = judge_score(
-        said.score, relevant=said.relevant, looped=said.looped, achieved=said.achieved
+        judgement.score,
+        relevant=judgement.relevant,
+        looped=judgement.looped,
+        achieved=judgement.achieved,
     )
-    return reward, said.reason
+    return reward, judgement.reason
 
 
 def _note(group: Group, index: int, rollout: Trajectory, reward: float | None, reason: str) -> Note:
@@ -179,7 +182,7 @@ def _note(group: Group, index: int, rollout: Trajectory, reward: float | None, r
         index=index,
         label=NO_VERDICT if reward is None else JUDGED,
         value=0.0 if reward is None else reward,
-        evidence=FrozenDict(reason=clean_text(reason, _MOST_CHARS), verified=rollout.success),
+        evidence=FrozenDict(reason=clean_text(reason, _MAX_CHARS), verified=rollout.success),
         source="model",
     )
 
@@ -249,9 +252,9 @@ class JudgeRecord(StepRecord):
 
     def measure(self, notes: Notes) -> dict[str, float]:
         """Return metrics for the judge's rewards in a step, or {} if there are no evolved tasks."""
-        found = [note for note in notes if note.kind == JUDGE]
-        judged = [note for note in found if note.label == JUDGED]
-        metrics = {"judged": len(judged) / len(found)} if found else {}
+        own_notes = [note for note in notes if note.kind == JUDGE]
+        judged = [note for note in own_notes if note.label == JUDGED]
+        metrics = {"judged": len(judged) / len(own_notes)} if own_notes else {}
         if judged:
             metrics["reward"] = fmean(note.value for note in judged)
             metrics["agreement"] = fmean(

@@ -187,16 +187,16 @@ class AgentEvolverSettings(FrozenModel):
     def questions_per_step(self) -> Mapping[str, int]:
         """Return the maximum number of queries per step for each note kind; see ``MethodSpec``."""
         kinds = {"model": ATTRIBUTION, "both": ATTRIBUTION_BY_MODEL}
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         if self.navigating and self.experiences_by == "model":
-            found[EXPERIENCE] = self.questions * (2 if self.check else 1)
+            counts[EXPERIENCE] = self.questions * (2 if self.check else 1)
         if self.navigating and self.refine:
-            found[REFINE] = self.questions
+            counts[REFINE] = self.questions
         if self.labels and self.attribution_by in kinds:
-            found[kinds[self.attribution_by]] = self.questions
+            counts[kinds[self.attribution_by]] = self.questions
         if self.reward == "judge":
-            found[JUDGE] = self.questions
-        return found
+            counts[JUDGE] = self.questions
+        return counts
 
     @model_validator(mode="after")
     def _verdicts_are_on_texts_of_models(self) -> Self:
@@ -224,16 +224,16 @@ class AgentEvolverSettings(FrozenModel):
 def agentevolver(settings: AgentEvolverSettings, kit: Kit) -> Method:
     """Find tasks, guide rollouts with past experience, and label steps (arXiv 2511.10395)."""
     if settings.questioning:
-        found = _questioning(settings, kit)
+        base = _questioning(settings, kit)
     else:
-        found = static(StaticSettings(native=settings.native), kit)
+        base = static(StaticSettings(native=settings.native), kit)
     if settings.navigating:
-        found = _navigating(found, settings, kit)
+        base = _navigating(base, settings, kit)
     if settings.attributing:
-        found = _attributing(found, settings, kit)
+        base = _attributing(base, settings, kit)
     if settings.reward == "judge":
-        found = _judging(found, settings, kit)
-    return _scaling(found, settings, kit)
+        base = _judging(base, settings, kit)
+    return _scaling(base, settings, kit)
 
 
 def _questioning(settings: AgentEvolverSettings, kit: Kit) -> Method:
@@ -270,7 +270,7 @@ def _questioning(settings: AgentEvolverSettings, kit: Kit) -> Method:
     return Method(curriculum=pool, evolver=kit.evolver(explorer), learner=kit.learner)
 
 
-def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
+def _navigating(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
     learner, built = kit.learner, kit.study_only_steps
     recomputes = isinstance(learner, GRPOConfig) and learner.old_logprobs == "recomputed"
     if kit.language_model and not recomputes:
@@ -304,14 +304,14 @@ def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
         most=settings.questions,
     )
     return replace(
-        found,
+        base,
         coach=coach,
-        studies=(*found.studies, ExperienceUse(coach.spent), study),
-        memories={**found.memories, "experiences": pool},
+        studies=(*base.studies, ExperienceUse(coach.spent), study),
+        memories={**base.memories, "experiences": pool},
     )
 
 
-def _attributing(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
+def _attributing(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
     estimator = credit_of(kit.learner).estimator if isinstance(kit.learner, GRPOConfig) else None
     if not isinstance(estimator, GroupRelative) or not estimator.normalise_std:
         raise ConfigError(
@@ -327,9 +327,9 @@ def _attributing(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Met
         outcome=settings.outcome,
         scheme=settings.scheme,
     )
-    found = replace(found, credit=Credit(credit))
+    base = replace(base, credit=Credit(credit))
     if not settings.labels:
-        return found
+        return base
     studies: list[Study] = []
     if settings.attribution_by != "model":
         studies.append(
@@ -350,13 +350,13 @@ def _attributing(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Met
                 kind=ATTRIBUTION if settings.attribution_by == "model" else ATTRIBUTION_BY_MODEL,
             )
         )
-    memories = {**found.memories, "attribution": AttributionRecord(credit)}
-    return replace(found, studies=(*found.studies, *studies), memories=memories)
+    memories = {**base.memories, "attribution": AttributionRecord(credit)}
+    return replace(base, studies=(*base.studies, *studies), memories=memories)
 
 
-def _judging(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
+def _judging(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
     """Let a judge model compute the rewards for evolved tasks."""
-    credit = _credit_of(found, kit, "method.reward = 'judge'", "method.reward = 'verifier'")
+    credit = _credit_of(base, kit, "method.reward = 'judge'", "method.reward = 'verifier'")
     study = JudgeStudy(
         kit.benchmark,
         kit.analyst,
@@ -364,27 +364,27 @@ def _judging(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
         most=settings.questions,
     )
     return replace(
-        found,
+        base,
         credit=replace(credit, estimator=judged_reward(credit.estimator)),
-        studies=(*found.studies, study),
-        memories={**found.memories, JUDGE: JudgeRecord()},
+        studies=(*base.studies, study),
+        memories={**base.memories, JUDGE: JudgeRecord()},
     )
 
 
-def _scaling(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
+def _scaling(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
     """Scale the advantages of evolved tasks if the pool also has native tasks."""
     factor = settings.evolved_scale
     if not (settings.questioning and settings.native) or factor == 1.0:
-        return found
-    credit = _credit_of(found, kit, "method.evolved_scale", "method.evolved_scale = 1")
+        return base
+    credit = _credit_of(base, kit, "method.evolved_scale", "method.evolved_scale = 1")
     scaled = replace(credit, transforms=(*credit.transforms, Scaled(factor)))
-    return replace(found, credit=scaled)
+    return replace(base, credit=scaled)
 
 
-def _credit_of(found: Method, kit: Kit, what: str, instead: str) -> Credit:
+def _credit_of(base: Method, kit: Kit, what: str, instead: str) -> Credit:
     """Return a method's credit assigner, which defaults to its learner's credit assigner."""
-    if found.credit is not None:
-        return found.credit
+    if base.credit is not None:
+        return base.credit
     if isinstance(kit.learner, GRPOConfig):
         return credit_of(kit.learner)
     raise ConfigError(

@@ -109,8 +109,8 @@ class ExperiencePool:
         Their cosine is at least ``least``. The most similar experience comes first; in a tie, the
         older one.
         """
-        found = self._nearest(self._vector(text), k)
-        return tuple(self._entries[id].experience for id, cosine in found if cosine >= least)
+        neighbours = self._nearest(self._vector(text), k)
+        return tuple(self._entries[id].experience for id, cosine in neighbours if cosine >= least)
 
     def admit(self, experience: Experience, use: Usefulness = UNMEASURED) -> bool:
         """Try to add an experience to the pool.
@@ -149,9 +149,9 @@ class ExperiencePool:
             self._measure(note.evidence["experience"], note.value)
         for note in notes:
             if note.kind == EXPERIENCE and note.label == OFFERED:
-                made = Experience.model_validate(dict(note.evidence))
-                if self.admit(made):
-                    self._change(made.id, UNMEASURED, origin=_origin(made, note))
+                experience = Experience.model_validate(dict(note.evidence))
+                if self.admit(experience):
+                    self._change(experience.id, UNMEASURED, origin=_origin(experience, note))
         self.steps += 1
         self._return_rested()
 
@@ -197,13 +197,13 @@ class ExperiencePool:
     def metrics(self) -> dict[str, float]:
         """Return metrics for the pool, including its number of experiences."""
         measured = [entry.use.utility for entry in self._entries.values() if entry.use.groups]
-        found = {"experiences": float(len(self)), "measured": float(len(measured))}
+        numbers = {"experiences": float(len(self)), "measured": float(len(measured))}
         if measured:
-            found["utility"] = fmean(measured)
-        found |= self._rates
-        found["resting"] = float(len(self._dropped))
-        counted = ("admitted", "copies", "harmful", "crowded", "returned")
-        return found | {name: float(self._counts[name]) for name in counted}
+            numbers["utility"] = fmean(measured)
+        numbers |= self._rates
+        numbers["resting"] = float(len(self._dropped))
+        names = ("admitted", "copies", "harmful", "crowded", "returned")
+        return numbers | {name: float(self._counts[name]) for name in names}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the pool as JSON, without the vectors, which are recomputed on loading."""
@@ -276,7 +276,7 @@ class ExperiencePool:
         self._index.remove(row)
         self._ids[row] = ""
         if self._index.n_removed > len(self._index):
-            self._index, self._ids = self._index.kept(), [*self._entries]
+            self._index, self._ids = self._index.compact(), [*self._entries]
             for place, (known, entry) in enumerate(self._entries.items()):
                 self._entries[known] = entry._replace(row=place)
 
@@ -286,11 +286,11 @@ def _read_use(saved: Sequence[float]) -> Usefulness:
     return Usefulness(utility, int(groups), mean, squares)
 
 
-def _origin(made: Experience, note: Note) -> AdviceOrigin:
+def _origin(experience: Experience, note: Note) -> AdviceOrigin:
     return AdviceOrigin(
-        texts=FrozenDict(when_to_use=made.when_to_use, content=made.content),
+        texts=FrozenDict(when_to_use=experience.when_to_use, content=experience.content),
         task_id=note.task_id,
         group_id=note.group_id,
         index=note.index,
-        source=made.source,
+        source=experience.source,
     )

@@ -44,12 +44,12 @@ def questioning_explorer(
     """
     if kit.asked is None:
         return kit.explorer()
-    told = told_about(profiled(kit.benchmark).profile, preference)
+    inputs = describe_benchmark(profiled(kit.benchmark).profile, preference)
     agent = phased_agent(kit.asked, breadth_steps=breadth_steps, depth_window=depth_window)
-    return kit.explorer(PROMPTS, told=told, unguided=agent)
+    return kit.explorer(PROMPTS, inputs=inputs, unguided=agent)
 
 
-def told_about(profile: EnvProfile, preference: PreferenceSettings) -> dict[str, Any]:
+def describe_benchmark(profile: EnvProfile, preference: PreferenceSettings) -> dict[str, Any]:
     """Return the inputs of the prompts that describe a benchmark and the tasks to look for."""
     return {
         "profile": profile.model_dump(mode="json", exclude={"preference"}),
@@ -214,12 +214,12 @@ class Mixture(TableSelector):
         n_native = len(evolved) - n_evolved
         if not n_native or not n_evolved:
             return None
-        found = mixture(n_native, n_evolved, lam=self._lam, ratio=self._ratio)
-        if not found.n_evolved:
+        mix = mixture(n_native, n_evolved, lam=self._lam, ratio=self._ratio)
+        if not mix.n_evolved:
             return np.where(evolved, 0.0, 1.0)
-        drawn = np.cumsum(evolved) <= found.n_evolved
-        of_evolved = np.where(drawn, found.evolved_weight, 0.0)
-        return np.where(evolved, of_evolved, found.native_weight)
+        mask = np.cumsum(evolved) <= mix.n_evolved
+        of_evolved = np.where(mask, mix.evolved_weight, 0.0)
+        return np.where(evolved, of_evolved, mix.native_weight)
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
         """Do nothing, because outcomes do not affect the weights of tasks."""

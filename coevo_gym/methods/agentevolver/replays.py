@@ -116,13 +116,13 @@ def affordable(costs: Sequence[int], most: int) -> list[bool]:
         >>> affordable([5, 2, 3], 6)
         [False, True, True]
     """
-    found = [False] * len(costs)
+    mask = [False] * len(costs)
     for place in sorted(range(len(costs)), key=costs.__getitem__):
         most -= costs[place]
         if most < 0:
             break
-        found[place] = True
-    return found
+        mask[place] = True
+    return mask
 
 
 def judged(
@@ -184,24 +184,24 @@ def _detours(whole: Replay) -> list[range]:
     at most the number of steps.
     """
     states, n = whole.states, len(whole.effects)
-    found = [
+    detours = [
         range(first, last)
         for first in range(n - 1)
         for last in range(first + 2, n + 1)
         if states[first] == states[last] and Effect.CHANGED in whole.effects[first:last]
     ]
-    return sorted(found, key=lambda one: (len(one), -one.start))[:n]
+    return sorted(detours, key=lambda one: (len(one), -one.start))[:n]
 
 
 def _showing_news(whole: Replay, instruction: str) -> list[int]:
     """Return the index of each step whose observation had not appeared before."""
-    shown = {_plain(text) for text in ("", whole.opening, instruction)}
-    found = []
+    texts = {_plain(text) for text in ("", whole.opening, instruction)}
+    steps = []
     for step, text in enumerate(map(_plain, whole.shown)):
-        if text not in shown:
-            found.append(step)
-        shown.add(text)
-    return found
+        if text not in texts:
+            steps.append(step)
+        texts.add(text)
+    return steps
 
 
 def _plain(text: str) -> str:

@@ -30,9 +30,9 @@ PROMPT, RETRIEVE = "role_agent/failure_mode", "role_agent/retrieve"
 QUESTIONS = 128
 """Default number of failed episodes per learner step that a model is asked about, which is the
 number of episodes per step in the paper."""
-_MOST_FAILURES = 4
+_MAX_FAILURES = 4
 """Maximum number of failures described in a model query about similar tasks."""
-_MOST_CHARS, _REQUEST_CHARS = 1_000, 500
+_MAX_CHARS, _REQUEST_CHARS = 1_000, 500
 """Maximum number of characters stored for each field of an answer and for a task's request."""
 _NUMBER = re.compile(r"(?<![\d-])\d{1,6}")
 
@@ -129,13 +129,13 @@ class FailureModes:
             if not (trajectory.success or trajectory.end_reason.lost)
         ]
         answers, usage = self._ask(groups, failures)
-        found: dict[tuple[str, str], Note] = {}
+        notes: dict[tuple[str, str], Note] = {}
         for place, failure in enumerate(failures):
             for note in self._notes(failure, answers.get(place)):
                 key = (note.task_id, note.label)
-                if key not in found or (note.source, found[key].source) == ("model", "rule"):
-                    found[key] = note
-        self.latest = tuple(found.values())
+                if key not in notes or (note.source, notes[key].source) == ("model", "rule"):
+                    notes[key] = note
+        self.latest = tuple(notes.values())
         return Findings(self.latest, usage)
 
     def _ask(
@@ -150,8 +150,8 @@ class FailureModes:
                 [self._inquiry(failures[place], analyst) for place in places]
             )
             usage = spent()
-        said = zip(places, answers, strict=True)
-        return {place: each.value for place, each in said if each.value is not None}, usage
+        pairs = zip(places, answers, strict=True)
+        return {place: each.value for place, each in pairs if each.value is not None}, usage
 
     def _inquiry(self, failure: FailedEpisode, analyst: Analyst) -> Inquiry[ModeAnswer]:
         def inputs(cap: int) -> Mapping[str, Any]:
@@ -170,7 +170,7 @@ class FailureModes:
             shorten=lambda: inputs(EVIDENCE_CHARS // 2),
         )
 
-    def _notes(self, failure: FailedEpisode, said: ModeAnswer | None) -> list[Note]:
+    def _notes(self, failure: FailedEpisode, answer: ModeAnswer | None) -> list[Note]:
         task = failure.group.task
         about = {
             "kind": self.kind,
@@ -178,20 +178,20 @@ class FailureModes:
             "group_id": failure.group.id,
             "index": failure.index,
         }
-        if said is None:
+        if answer is None:
             modes = self._benchmark.diagnose(failure.trajectory).modes
             return [Note(**about, label=mode) for mode in modes]
         evidence = {
-            "detail": clean_text(said.detail.strip(), _MOST_CHARS),
-            "lesson": clean_text(said.lesson.strip(), _MOST_CHARS),
-            "query": clean_text(said.query.strip(), _MOST_CHARS),
-            "modes": tuple(said.modes),
+            "detail": clean_text(answer.detail.strip(), _MAX_CHARS),
+            "lesson": clean_text(answer.lesson.strip(), _MAX_CHARS),
+            "query": clean_text(answer.query.strip(), _MAX_CHARS),
+            "modes": tuple(answer.modes),
             "request": clean_text(task.instruction, _REQUEST_CHARS),
         }
-        step = _step(said.step, len(failure.trajectory.steps))
+        step = _step(answer.step, len(failure.trajectory.steps))
         return [
             Note(**about, step=step, label=mode, evidence=FrozenDict(evidence), source="model")
-            for mode in said.modes
+            for mode in answer.modes
         ]
 
 
@@ -221,8 +221,8 @@ class SimilarFailures:
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Find other tasks likely to fail in the same ways as recent failures; see ``Study``."""
-        found = self.failures.latest
-        counts = Counter(note.label for note in found)
+        latest = self.failures.latest
+        counts = Counter(note.label for note in latest)
         candidates = {mode: self._candidates(mode) for mode, _ in counts.most_common(self.most)}
         asked = [mode for mode, tasks in candidates.items() if tasks]
         if not asked:
@@ -238,7 +238,7 @@ class SimilarFailures:
             chosen = answer.value.chosen if answer.value is not None else ()
             tasks = [candidates[mode][n - 1] for n in chosen if 0 < n <= len(candidates[mode])]
             if tasks:
-                first = next(note for note in found if note.label == mode)
+                first = next(note for note in latest if note.label == mode)
                 notes.append(
                     Note(
                         kind=self.kind,
@@ -254,23 +254,23 @@ class SimilarFailures:
 
     def _candidates(self, mode: str) -> list[str]:
         """Return the ids of candidate tasks, starting with the tasks that failed most recently."""
-        shown = {note.task_id for note in self.failures.latest if note.label == mode}
-        shown |= self.memory.buckets.get(mode, {}).keys()
-        found: list[str] = []
+        task_ids = {note.task_id for note in self.failures.latest if note.label == mode}
+        task_ids |= self.memory.buckets.get(mode, {}).keys()
+        candidates: list[str] = []
         room = EVIDENCE_CHARS
         for task, lesson in reversed(self.memory.lessons.items()):
-            if task in shown:
+            if task in task_ids:
                 continue
             room -= sum(map(len, lesson))
-            if room < 0 or len(found) == self.candidates:
+            if room < 0 or len(candidates) == self.candidates:
                 break
-            found.append(task)
-        return found
+            candidates.append(task)
+        return candidates
 
     def _inquiry(
         self, mode: str, candidates: Sequence[str], analyst: Analyst
     ) -> Inquiry[Retrieved]:
-        told = [
+        failures = [
             {name: note.evidence.get(name, "") for name in ("detail", "lesson", "query")}
             for note in self.failures.latest
             if note.label == mode and note.source == "model"
@@ -280,7 +280,7 @@ class SimilarFailures:
         def inputs(n: int) -> Mapping[str, Any]:
             return {
                 "mode": described(mode),
-                "failures": told[:_MOST_FAILURES],
+                "failures": failures[:_MAX_FAILURES],
                 "candidates": [
                     {"number": number, **lesson._asdict()}
                     for number, lesson in enumerate(lessons[:n], start=1)
@@ -314,17 +314,17 @@ def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
     """
     known = {_folded(mode): mode for mode in modes}
 
-    def listed(said: list[str]) -> list[str]:
-        found = [known[name] for name in dict.fromkeys(map(_folded, said)) if name in known]
-        if not found:
-            names = ", ".join(said)
+    def format_list(entries: list[str]) -> list[str]:
+        matches = [known[name] for name in dict.fromkeys(map(_folded, entries)) if name in known]
+        if not matches:
+            names = ", ".join(entries)
             raise ValueError(f"{clean_text(names, 80)!r} is not in the list of failure modes")
-        return found
+        return matches
 
     return create_model(
         "ModeAnswer",
         __base__=ModeAnswer,
-        modes=(Annotated[list[str], BeforeValidator(_as_list), AfterValidator(listed)], ...),
+        modes=(Annotated[list[str], BeforeValidator(_as_list), AfterValidator(format_list)], ...),
     )
 
 
@@ -340,17 +340,17 @@ def meanings() -> Mapping[str, str]:
     return {mode: str(meaning) for mode, meaning in tomllib.loads(text).items()}
 
 
-def _as_list(said: Any) -> Any:
+def _as_list(value: Any) -> Any:
     """Wrap a single text in a list."""
-    return [said] if isinstance(said, str) else said
+    return [value] if isinstance(value, str) else value
 
 
 def _folded(mode: str) -> str:
     return re.sub(r"[\W_]+", "_", mode.lower()).strip("_")
 
 
-def _step(said: Any, n_steps: int) -> int:
+def _step(value: Any, n_steps: int) -> int:
     """Parse a step number and return the step's index, or -1 if no such step exists."""
-    number = _NUMBER.search(str(said)[:40])
+    number = _NUMBER.search(str(value)[:40])
     place = int(number[0]) - 1 if number else -1
     return place if place < n_steps else -1

@@ -43,10 +43,10 @@ def counts_after(
     Source: ours; Role-Agent (arXiv 2606.10917, 3.3) does not specify it.
     """
     factor = 0.5 ** (1.0 / half_life_steps)
-    found = {mode: count * factor for mode, count in counts.items()}
+    totals = {mode: count * factor for mode, count in counts.items()}
     for mode in modes:
-        found[mode] = found.get(mode, 0.0) + 1.0
-    return found
+        totals[mode] = totals.get(mode, 0.0) + 1.0
+    return totals
 
 
 def mode_weights(
@@ -68,12 +68,12 @@ def mode_weights(
     Source: ours, for Role-Agent (arXiv 2606.10917), 3.3.
     """
     total = sum(counts.values())
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for mode, tasks in buckets.items():
         for task in tasks:
             share = counts.get(mode, 0.0) / total if total else 0.0
-            found[task] = found.get(task, 1.0) + weight * share
-    return found
+            weights[task] = weights.get(task, 1.0) + weight * share
+    return weights
 
 
 class Lesson(NamedTuple):
@@ -214,12 +214,12 @@ class ByFailureMode(TableSelector):
         raised = mode_weights(memory.buckets, memory.counts, weight=self._weight)
         if not raised:
             return None
-        found = np.ones(len(self.table))
+        values = np.ones(len(self.table))
         for task, weight in raised.items():
             row = self.table.row(task)
             if row is not None:
-                found[row] = weight
-        return found
+                values[row] = weight
+        return values
 
     def metrics(self) -> dict[str, float]:
         """Return the share of previously failed tasks whose latest episodes all succeeded."""

@@ -65,14 +65,14 @@ def likenesses(
         )
     texts = [clean(text) for text in observations]
 
-    def of_step(step: int, made: Sequence[str]) -> list[float]:
-        found = [
-            likeness(predicted, text, measure) if (predicted := clean(given)) else 0.0
-            for given, text in zip(made[:horizon], texts[step + 1 :], strict=False)
+    def of_step(step: int, guesses: Sequence[str]) -> list[float]:
+        scores = [
+            likeness(predicted, text, measure) if (predicted := clean(guess)) else 0.0
+            for guess, text in zip(guesses[:horizon], texts[step + 1 :], strict=False)
         ]
-        return found + [0.0] * (horizon - len(found))
+        return scores + [0.0] * (horizon - len(scores))
 
-    return [of_step(step, made) for step, made in enumerate(predictions)]
+    return [of_step(step, guesses) for step, guesses in enumerate(predictions)]
 
 
 def bonus(row: Sequence[float], gamma: float) -> float:
@@ -124,7 +124,7 @@ class ForesightWorth:
     def _multiplied(
         self, returns: Sequence[float], notes: Notes, group_id: str, index: int
     ) -> list[float]:
-        found = list(returns)
+        values = list(returns)
         for note in notes.of(FORESIGHT, group_id, index):
-            found[note.step] *= 1.0 + note.value
-        return found
+            values[note.step] *= 1.0 + note.value
+        return values

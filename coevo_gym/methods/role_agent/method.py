@@ -99,8 +99,8 @@ class RoleAgentSettings(FrozenModel):
     @property
     def questions_per_step(self) -> Mapping[str, int]:
         """Return the maximum number of queries per step by kind of note; see ``MethodSpec``."""
-        found = {FAILURE_MODE: self.questions} if self.modes == "model" else {}
-        return {**found, SIMILAR_FAILURE: self.retrieve_modes} if self.retrieve else found
+        counts = {FAILURE_MODE: self.questions} if self.modes == "model" else {}
+        return {**counts, SIMILAR_FAILURE: self.retrieve_modes} if self.retrieve else counts
 
     def policy_tokens_per_step(self, max_steps: int, observation_tokens: int) -> int:
         """Return the maximum tokens that a language model predicts per step; see ``MethodSpec``."""

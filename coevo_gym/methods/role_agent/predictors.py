@@ -25,7 +25,7 @@ MAX_TRANSITIONS = 5_000
 
 PROMPT = "role_agent/predict"
 """Name of the prompt that asks a policy for the next observations."""
-_MOST_CHARS = 20_000
+_MAX_CHARS = 20_000
 """Maximum number of characters to read from an answer."""
 _NEXT = re.compile(r'<next n="(\d{1,3})">(.*?)(?:</next>|(?=<next )|\Z)', re.DOTALL)
 _PARTIAL_TAG = re.compile(r"<(?:/\w*|(?:predict_)?next[^<>]*)?\Z")
@@ -122,7 +122,7 @@ class EmpiricalPredictor(Predictor):
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         """Predict the observations after each action from past transitions. Collect new ones."""
-        found = [
+        predictions = [
             [self.expected(clean(step.observation), step.action) for step in trajectory.steps]
             for trajectory in asked
         ]
@@ -130,7 +130,7 @@ class EmpiricalPredictor(Predictor):
             for trajectory in group.trajectories:
                 if not trajectory.end_reason.lost:
                     self._pending += transitions(trajectory, self.horizon)
-        return Made(found)
+        return Made(predictions)
 
     def note(self, notes: Notes) -> None:
         """Store the transitions of the finished learner step."""
@@ -215,21 +215,21 @@ class PolicyPredictor(Predictor):
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         """Query the policy for predictions and return them with their cost."""
-        found: list[list[list[str]]] = [[[] for _ in one.steps] for one in asked]
+        predictions: list[list[list[str]]] = [[[] for _ in one.steps] for one in asked]
         places, requests = list[tuple[int, int]](), list[Prompt]()
         for number, trajectory in enumerate(asked):
-            for step, taken in enumerate(trajectory.steps):
-                if isinstance(taken.decision, TokenDecision):
+            for step, turn in enumerate(trajectory.steps):
+                if isinstance(turn.decision, TokenDecision):
                     places.append((number, step))
-                    requests.append(self._request(taken.decision))
+                    requests.append(self._request(turn.decision))
         if not requests:
-            return Made(found)
+            return Made(predictions)
         policy = cast(Draws, self._policy())
         with policy.drawing(episode_seed(self._seed, groups[0].id)):
             answers = policy.generate(requests)
         for (number, step), answer in zip(places, answers, strict=True):
-            found[number][step] = predicted(answer.text, self.horizon)
-        return Made(found, sum((answer.usage for answer in answers), NO_USAGE))
+            predictions[number][step] = predicted(answer.text, self.horizon)
+        return Made(predictions, sum((answer.usage for answer in answers), NO_USAGE))
 
     def _request(self, decision: TokenDecision) -> Prompt:
         sampling = Sampling(decision.temperature, self._max_tokens)
@@ -242,7 +242,7 @@ def prediction_request(horizon: int, max_tokens: int) -> Message:
     return Message("user", load_cue(PROMPT).write(inputs))
 
 
-def predicted(said: str, horizon: int) -> list[str]:
+def predicted(answer: str, horizon: int) -> list[str]:
     """Return the predictions in an answer, in order, with "" for missing predictions.
 
     A tag that is not closed, such as the last tag of an answer that was cut, ends at the next tag.
@@ -253,22 +253,22 @@ def predicted(said: str, horizon: int) -> list[str]:
         >>> predicted('<next n="1">a box, and in it a mu', 1)
         ['a box, and in it a mu']
     """
-    return numbered_texts(_NEXT, said, horizon)
+    return numbered_texts(_NEXT, answer, horizon)
 
 
-def numbered_texts(tag: re.Pattern[str], said: str, horizon: int) -> list[str]:
+def numbered_texts(tag: re.Pattern[str], answer: str, horizon: int) -> list[str]:
     """Return the contents of an answer's numbered tags, in order, with "" for missing tags.
 
     Args:
         tag: a pattern with groups for a tag's number (or "" for 1) and its text.
-        said: the answer; thoughts are ignored.
+        answer: the answer; thoughts are ignored.
         horizon: the last number to return.
     """
-    read = without_thoughts(said)[:_MOST_CHARS]
-    found = {
+    read = without_thoughts(answer)[:_MAX_CHARS]
+    texts = {
         int(number or 1): _PARTIAL_TAG.sub("", text).strip() for number, text in tag.findall(read)
     }
-    return [found.get(ahead, "") for ahead in range(1, horizon + 1)]
+    return [texts.get(ahead, "") for ahead in range(1, horizon + 1)]
 
 
 def commonest(texts: Sequence[str]) -> str:
@@ -320,16 +320,18 @@ class InlinePredictor(Predictor):
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         """Return the predictions in the answers of each trajectory."""
-        return Made([[written(step.said, self.horizon) for step in one.steps] for one in asked])
+        return Made(
+            [[parse_predictions(step.said, self.horizon) for step in one.steps] for one in asked]
+        )
 
 
-def written(said: str, horizon: int) -> list[str]:
+def parse_predictions(answer: str, horizon: int) -> list[str]:
     """Return the predictions in an answer, in order, with "" for missing predictions.
 
     A tag without a number predicts the next observation. For repeated numbers, the last tag counts.
 
     Example:
-        >>> written('<predict_next n="1">a box</predict_next><action>open it</action>', 2)
+        >>> parse_predictions('<predict_next n="1">a box</predict_next><action>open it</action>', 2)
         ['a box', '']
     """
-    return numbered_texts(_TAG, said, horizon)
+    return numbered_texts(_TAG, answer, horizon)

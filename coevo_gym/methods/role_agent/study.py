@@ -60,13 +60,13 @@ class Foresight:
             for index, trajectory in enumerate(group.trajectories)
             if self._asks(trajectory)
         ]
-        made = self.predictor.predict([trajectory for *_, trajectory in asked], groups)
+        forecast = self.predictor.predict([trajectory for *_, trajectory in asked], groups)
         notes = tuple(
             note
-            for one, predictions in zip(asked, made.predictions, strict=True)
+            for one, predictions in zip(asked, forecast.predictions, strict=True)
             for note in self._notes(*one, predictions)
         )
-        usage = {FORESIGHT: made.usage} if made.usage != NO_USAGE else {}
+        usage = {FORESIGHT: forecast.usage} if forecast.usage != NO_USAGE else {}
         return Findings(notes, FrozenDict(usage))
 
     def _asks(self, trajectory: Trajectory) -> bool:
@@ -94,7 +94,7 @@ class Foresight:
                     predicted=bool(predicted and predicted[0].strip()),
                     floor=likeness(before[step], after[step], self.measure),
                     success=trajectory.success,
-                    **_noted(predicted, states[step + 1 :], self.predictor.horizon),
+                    **_truncate(predicted, states[step + 1 :], self.predictor.horizon),
                 ),
                 source=self.predictor.source,
             )
@@ -102,18 +102,18 @@ class Foresight:
         ]
 
 
-def _noted(
+def _truncate(
     predicted: Sequence[str], came: Sequence[str], horizon: int
 ) -> dict[str, tuple[str | None, ...]]:
     """Truncate the predictions for use as evidence in a note. None marks an exact match."""
     texts = [clean(text) for text in predicted[:horizon]]
     if not any(texts):
         return {}
-    noted = (
+    parts = (
         None if text and text == actual else text[:_NOTED_CHARS]
         for text, actual in zip_longest(texts, came[: len(texts)], fillvalue="")
     )
-    return {EXPECTED: tuple(noted)}
+    return {EXPECTED: tuple(parts)}
 
 
 class ForesightRecord(StepRecord):
@@ -129,8 +129,8 @@ class ForesightRecord(StepRecord):
 
     def measure(self, notes: Notes) -> dict[str, float]:
         """Return metrics for the predictions in a step, or {} if there are none."""
-        found = [note for note in notes if note.kind == FORESIGHT]
-        return _means(found) | _correlation(found) if found else {}
+        own_notes = [note for note in notes if note.kind == FORESIGHT]
+        return _means(own_notes) | _correlation(own_notes) if own_notes else {}
 
 
 def _means(notes: Sequence[Note]) -> dict[str, float]:
@@ -151,5 +151,5 @@ def _correlation(notes: Sequence[Note]) -> dict[str, float]:
     for note in notes:
         values.setdefault((note.group_id, note.index), []).append(note.value)
         outcomes[note.group_id, note.index] = float(note.evidence["success"])
-    found = point_biserial([fmean(each) for each in values.values()], [*outcomes.values()])
-    return {} if math.isnan(found) else {"correlation": found}
+    correlation = point_biserial([fmean(each) for each in values.values()], [*outcomes.values()])
+    return {} if math.isnan(correlation) else {"correlation": correlation}

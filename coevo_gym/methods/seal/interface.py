@@ -46,13 +46,15 @@ def schema_note(tool: Mapping[str, Any]) -> dict[str, Any]:
     properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
     if not isinstance(parameters, Mapping) or not isinstance(properties, Mapping):
         return dict(tool)
-    listed = parameters.get("required")
-    required = listed if isinstance(listed, (list, tuple)) else ()
-    noted = {name: _noted(schema, name in required) for name, schema in properties.items()}
-    return {**tool, "parameters": {**parameters, "properties": noted}}
+    value = parameters.get("required")
+    required = value if isinstance(value, (list, tuple)) else ()
+    schemas = {
+        name: _annotate_schema(schema, name in required) for name, schema in properties.items()
+    }
+    return {**tool, "parameters": {**parameters, "properties": schemas}}
 
 
-def _noted(schema: Any, required: bool) -> Any:
+def _annotate_schema(schema: Any, required: bool) -> Any:
     """Return a parameter's schema with notes added to its description."""
     if not isinstance(schema, Mapping):
         return schema
@@ -79,32 +81,36 @@ def document_note(document: Mapping[str, Any]) -> dict[str, Any]:
     parameters = document.get("parameters")
     if not isinstance(parameters, Sequence) or isinstance(parameters, str):
         return dict(document)
-    return {**document, "parameters": [_noted_parameter(each) for each in parameters]}
+    return {**document, "parameters": [_annotate_parameter(each) for each in parameters]}
 
 
-def _noted_parameter(parameter: Any) -> Any:
+def _annotate_parameter(parameter: Any) -> Any:
     if not isinstance(parameter, Mapping):
         return parameter
-    told = parameter.get("constraints")
-    constraints = told if isinstance(told, (list, tuple)) else ()
-    allowed = next((found for text in constraints if (found := _allowed(text))), ())
+    value = parameter.get("constraints")
+    constraints = value if isinstance(value, (list, tuple)) else ()
+    allowed = next((values for text in constraints if (values := _allowed(text))), ())
     schema = {"description": parameter.get("description"), "enum": allowed}
-    noted = _noted(schema, parameter.get("required") is True).get("description")
-    return {**parameter, "description": noted} if isinstance(noted, str) else dict(parameter)
+    description = _annotate_schema(schema, parameter.get("required") is True).get("description")
+    return (
+        {**parameter, "description": description}
+        if isinstance(description, str)
+        else dict(parameter)
+    )
 
 
 def _allowed(constraint: Any) -> tuple[Any, ...]:
     """Return the values that a constraint allows, or () if it does not list values."""
-    found = _ONE_OF.fullmatch(constraint) if isinstance(constraint, str) else None
+    match = _ONE_OF.fullmatch(constraint) if isinstance(constraint, str) else None
     try:
-        values = ast.literal_eval(found[1]) if found else []
+        values = ast.literal_eval(match[1]) if match else []
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return ()
     return tuple(values) if isinstance(values, list) else ()
 
 
 _ROOM = FOLDER / "seal"
-_MOST_TOOLS = 12
+_MAX_TOOLS = 12
 """Maximum number of tool names in a hint."""
 _TAIL = 1_000
 """Number of characters at the end of an observation that are searched for an error."""
@@ -168,27 +174,27 @@ def _class_of(kind: str, error: str) -> tuple[Hint, Mapping[str, str]]:
             continue
         if hint.words and not any(word in lowered for word in hint.words):
             continue
-        if found := re.search(hint.pattern, error):
-            words = {name: word for name, word in found.groupdict().items() if word}
+        if match := re.search(hint.pattern, error):
+            words = {name: word for name, word in match.groupdict().items() if word}
             return hint, {name: word.replace("'", "") for name, word in words.items()}
     return hints()[-1], {}
 
 
 def _error_in(view: View) -> str:
     """Return the env's error message or, if there is none, the end of the observation."""
-    told = [text for key, text in view.info.items() if key.endswith(".reason") and text]
-    return str(told[0]) if told else view.observation[-_TAIL:]
+    reasons = [text for key, text in view.info.items() if key.endswith(".reason") and text]
+    return str(reasons[0]) if reasons else view.observation[-_TAIL:]
 
 
-def _more(hint: Hint, found: Mapping[str, str], view: View) -> str:
+def _more(hint: Hint, groups: Mapping[str, str], view: View) -> str:
     """Return a hint's additional text, or "" if the text uses a placeholder without a value."""
     if not hint.more:
         return ""
-    words = dict(found)
+    words = dict(groups)
     wanted = {field for _, field, _, _ in Formatter().parse(hint.more) if field}
-    offered = {name: tool for text in tools_of(view).values() for name, tool in _named(text)}
+    offered = {name: tool for text in tools_of(view).values() for name, tool in _parse_tools(text)}
     if offered:
-        words["tools"] = ", ".join([*offered][:_MOST_TOOLS])
+        words["tools"] = ", ".join([*offered][:_MAX_TOOLS])
     schema = offered.get(words.get("tool", ""))
     if schema is None:
         words.pop("tool", None)
@@ -205,7 +211,7 @@ def tools_of(view: View) -> dict[str, str]:
 
 
 @lru_cache(maxsize=256)
-def _named(text: str) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+def _parse_tools(text: str) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     """Return the name and parameters of each tool in the JSON schemas, or () if parsing fails."""
     try:
         functions = [tool["function"] for tool in json.loads(text)]
@@ -216,7 +222,7 @@ def _named(text: str) -> tuple[tuple[str, Mapping[str, Any]], ...]:
 
 _DOCUMENT = re.compile(r'\{\s*"app_name"')
 """A pattern for the start of printed API documentation."""
-_MOST_DOCUMENTS = 32
+_MAX_DOCUMENTS = 32
 HEADING = "Keep in mind (from recent mistakes):"
 """The line above the cues."""
 REQUIRED = "Parameters marked [required] must be given."
@@ -247,21 +253,21 @@ class FailureInterface:
     @cached_property
     def version(self) -> str:
         """Return a hash of the interface's settings and texts."""
-        found = digest(
+        checksum = digest(
             {
                 "schema_notes": self.schema_notes,
                 "hints": [h.model_dump(mode="json") for h in hints() if self.error_hints],
                 "cues": [[cue.id, cue.heading, cue.text] for cue in self.cues],
             }
         )
-        return f"seal:{found}"
+        return f"seal:{checksum}"
 
     @property
     def cues(self) -> tuple[Cue, ...]:
         """Return the cue (guidance text) for each active label, in a fixed order."""
         texts = cues()
-        told = (label for label in FAILURES if label in self.on and label in texts)
-        return tuple(Cue(texts[label], "system", label, heading=HEADING) for label in told)
+        labels = (label for label in FAILURES if label in self.on and label in texts)
+        return tuple(Cue(texts[label], "system", label, heading=HEADING) for label in labels)
 
     @property
     def says(self) -> tuple[str, ...]:
@@ -270,24 +276,24 @@ class FailureInterface:
             (self.schema_notes, "Schemas say what is required, and which values are allowed."),
             (self.error_hints, f"A hint after an error, one of {len(hints())}."),
         )
-        return (*(text for shown, text in parts if shown), *(cue.text for cue in self.cues))
+        return (*(text for is_on, text in parts if is_on), *(cue.text for cue in self.cues))
 
     def show(self, view: View) -> View:
         """Add notes and a hint to a view; see :class:`~coevo_gym.core.seams.Interface`."""
-        observation, noted = view.observation, dict[str, str]()
+        observation, texts = view.observation, dict[str, str]()
         if self.schema_notes:
-            noted = {key: noted_tools(text) for key, text in tools_of(view).items()}
-            observation = noted_documents(observation)
+            texts = {key: annotate_tools(text) for key, text in tools_of(view).items()}
+            observation = annotate_documents(observation)
         if self.error_hints and (hint := hint_after(view)):
             observation = f"{observation}\n{hint}" if observation else hint
-        if observation == view.observation and not noted:
+        if observation == view.observation and not texts:
             return view
-        info = FrozenDict({**view.info, **noted}) if noted else view.info
+        info = FrozenDict({**view.info, **texts}) if texts else view.info
         return replace(view, observation=observation, info=info)
 
 
 @lru_cache(maxsize=256)
-def noted_tools(text: str) -> str:
+def annotate_tools(text: str) -> str:
     """Add notes to a JSON list of tool schemas; return any other text unchanged."""
     try:
         tools = json.loads(text)
@@ -295,24 +301,24 @@ def noted_tools(text: str) -> str:
         return text
     if not isinstance(tools, list):
         return text
-    return json.dumps([_noted_tool(tool) for tool in tools], ensure_ascii=False)
+    return json.dumps([_annotate_tool(tool) for tool in tools], ensure_ascii=False)
 
 
-def _noted_tool(tool: Any) -> Any:
+def _annotate_tool(tool: Any) -> Any:
     if isinstance(tool, Mapping) and isinstance(tool.get("function"), Mapping):
         return {**tool, "function": schema_note(tool["function"])}
     return tool
 
 
-def _explained(noted: dict[str, Any]) -> dict[str, Any]:
+def _explained(tool: dict[str, Any]) -> dict[str, Any]:
     """Add an explanation of ``[required]`` to API documentation that uses this marker."""
-    described = noted.get("description")
-    if "[required]" not in json.dumps(noted.get("parameters")) or not isinstance(described, str):
-        return noted
-    return {**noted, "description": f"{described} {REQUIRED}".strip()}
+    described = tool.get("description")
+    if "[required]" not in json.dumps(tool.get("parameters")) or not isinstance(described, str):
+        return tool
+    return {**tool, "description": f"{described} {REQUIRED}".strip()}
 
 
-def noted_documents(text: str) -> str:
+def annotate_documents(text: str) -> str:
     """Add notes to API documentation embedded as JSON in a string.
 
     Documentation that is not formatted like Python's JSON output is not changed.
@@ -320,7 +326,7 @@ def noted_documents(text: str) -> str:
     parts, end = [], 0
     for start, stop in _documents_in(text):
         if start >= end:
-            parts += [text[end:start], _noted_document(text[start:stop])]
+            parts += [text[end:start], _annotate_document(text[start:stop])]
             end = stop
     return "".join([*parts, text[end:]]) if parts else text
 
@@ -328,17 +334,17 @@ def noted_documents(text: str) -> str:
 def _documents_in(text: str) -> Iterator[tuple[int, int]]:
     """Yield the start and end positions of JSON objects that look like API documentation."""
     decoder = json.JSONDecoder()
-    for number, found in enumerate(_DOCUMENT.finditer(text)):
-        if number >= _MOST_DOCUMENTS:
+    for number, match in enumerate(_DOCUMENT.finditer(text)):
+        if number >= _MAX_DOCUMENTS:
             return
         try:
-            yield found.start(), decoder.raw_decode(text, found.start())[1]
+            yield match.start(), decoder.raw_decode(text, match.start())[1]
         except (ValueError, RecursionError):
             continue
 
 
 @lru_cache(maxsize=256)
-def _noted_document(text: str) -> str:
+def _annotate_document(text: str) -> str:
     document = json.loads(text)
     for indent in _INDENTS:
         if json.dumps(document, indent=indent) == text:
@@ -398,15 +404,15 @@ class InterfaceVersions:
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Write notes on the agent interfaces used; see :class:`~coevo_gym.core.seams.Study`."""
-        found: dict[str, Note] = {}
+        notes: dict[str, Note] = {}
         for group in groups:
             for index, trajectory in enumerate(group.trajectories):
-                if trajectory.interface and trajectory.interface not in found:
-                    found[trajectory.interface] = self._note(group, index, trajectory)
-        return Findings(tuple(found.values()))
+                if trajectory.interface and trajectory.interface not in notes:
+                    notes[trajectory.interface] = self._note(group, index, trajectory)
+        return Findings(tuple(notes.values()))
 
     def _note(self, group: Group, index: int, trajectory: Trajectory) -> Note:
-        shown = FailureInterface(self.schema_notes, self.error_hints, trajectory.cue_ids)
+        interface = FailureInterface(self.schema_notes, self.error_hints, trajectory.cue_ids)
         return Note(
             kind=self.kind,
             task_id=group.task.id,
@@ -415,8 +421,8 @@ class InterfaceVersions:
             label=trajectory.interface,
             evidence=FrozenDict(
                 version=trajectory.interface,
-                says=shown.says,
-                cues=FrozenDict({cue.id: cue.text for cue in shown.cues}),
+                says=interface.says,
+                cues=FrozenDict({cue.id: cue.text for cue in interface.cues}),
                 schema_notes=self.schema_notes,
                 error_hints=self.error_hints,
             ),

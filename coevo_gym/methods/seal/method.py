@@ -65,8 +65,8 @@ class SEALSettings(FrozenModel):
     @property
     def budget(self) -> WeightLimits | None:
         """Return the limits on trajectory weights, or None if only ``clip`` limits them."""
-        found = WeightLimits(self.strength, self.normalise_mean)
-        return None if found == WeightLimits() else found
+        limits = WeightLimits(self.strength, self.normalise_mean)
+        return None if limits == WeightLimits() else limits
 
 
 @method("seal", curriculum={"growth": {"kind": "none"}})
@@ -74,29 +74,29 @@ def seal(settings: SEALSettings, kit: Kit) -> Method:
     """Show hints about common failures and weight advantages by failure type (arXiv 2605.24426)."""
     profile = FailureProfile(settings.profile, clip=settings.clip)
     selector = LastFailure(profile) if settings.task_weights else None
-    found = replace(
+    base = replace(
         static_tasks(kit, native=settings.native, selector=selector),
         studies=(TurnLabels(kit.benchmark),),
         memories={"profile": profile},
     )
     if settings.schema_notes or settings.error_hints or settings.cues:
-        shown = {"schema_notes": settings.schema_notes, "error_hints": settings.error_hints}
-        found = replace(
-            found,
-            studies=(*found.studies, InterfaceVersions(**shown)),
-            coach=InterfaceCoach(profile, **shown, cues=settings.cues),
+        options = {"schema_notes": settings.schema_notes, "error_hints": settings.error_hints}
+        base = replace(
+            base,
+            studies=(*base.studies, InterfaceVersions(**options)),
+            coach=InterfaceCoach(profile, **options, cues=settings.cues),
         )
     utility = settings.utility
-    return found if utility == "none" else _weighing(found, profile, settings, utility)
+    return base if utility == "none" else _weighing(base, profile, settings, utility)
 
 
 def _weighing(
-    found: Method, profile: FailureProfile, settings: SEALSettings, utility: Utility
+    base: Method, profile: FailureProfile, settings: SEALSettings, utility: Utility
 ) -> Method:
     """Return a copy of a method that also weights advantages by step labels."""
-    if not isinstance(found.learner, GRPOConfig):
+    if not isinstance(base.learner, GRPOConfig):
         raise ConfigError(
-            f"SEAL reweights advantages, but a learner of kind {found.learner.kind!r} computes its "
+            f"SEAL reweights advantages, but a learner of kind {base.learner.kind!r} computes its "
             "own. Set learner.kind = 'pg', or method.utility = 'none'."
         )
     weighing = Weighing()
@@ -108,6 +108,6 @@ def _weighing(
         apply_to=settings.apply_to,
         budget=settings.budget,
     )
-    estimator = credit_of(found.learner).estimator
-    memories = {**found.memories, "weights": weighing}
-    return replace(found, credit=Credit(estimator, (transform,)), memories=memories)
+    estimator = credit_of(base.learner).estimator
+    memories = {**base.memories, "weights": weighing}
+    return replace(base, credit=Credit(estimator, (transform,)), memories=memories)

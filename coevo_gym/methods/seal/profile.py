@@ -82,8 +82,8 @@ def trajectory_weight(
 
     Source: Eq. 10 and 11.
     """
-    counted = [utilities[label] for label in labels if label in utilities]
-    return clipped(sum(counted) / len(counted), clip) if counted else 1.0
+    values = [utilities[label] for label in labels if label in utilities]
+    return clipped(sum(values) / len(values), clip) if values else 1.0
 
 
 class ProfileConfig(FrozenModel):
@@ -139,15 +139,15 @@ def moved_utilities(
     Source: SEAL's code; the paper says that utilities are fixed.
     """
     turns = sum(seen.turns for seen in window.values())
-    found = dict(utilities)
+    values = dict(utilities)
     for label in FAILURES:
         target = UTILITIES[label]
         if (seen := window.get(label)) and turns:
             sure = min(1.0, seen.turns / config.confident)
             target *= 1.0 + config.alpha * seen.turns / turns * (1.0 - seen.mean) * sure
-        kept = (1.0 - config.beta) * utilities[label]
-        found[label] = kept + config.beta * clipped(target, clip)
-    return found
+        remainder = (1.0 - config.beta) * utilities[label]
+        values[label] = remainder + config.beta * clipped(target, clip)
+    return values
 
 
 def cues_on(
@@ -178,9 +178,9 @@ def cues_on(
         begins = share >= config.prevalence and seen.mean < config.reward
         return share > 0.0 and (stays or begins)
 
-    found = [label for label, seen in failures.items() if eligible(label, seen)]
+    labels = [label for label, seen in failures.items() if eligible(label, seen)]
     return tuple(
-        sorted(found, key=urgency, reverse=True)[: config.top]
+        sorted(labels, key=urgency, reverse=True)[: config.top]
     )  # ties keep the order of FAILURES
 
 
@@ -256,10 +256,10 @@ class _Tally:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> _Tally:
-        found = cls()
-        found.counts.update({label: int(n) for label, (n, _) in state.items()})
-        found.sums = {label: float(total) for label, (_, total) in state.items()}
-        return found
+        tally = cls()
+        tally.counts.update({label: int(n) for label, (n, _) in state.items()})
+        tally.sums = {label: float(total) for label, (_, total) in state.items()}
+        return tally
 
 
 class FailureProfile:

@@ -175,12 +175,12 @@ def weighed(
 
 def _within(budget: WeightLimits, weights: Sequence[float], counts: Sequence[bool]) -> list[float]:
     """Limit trajectory weights as configured. Trajectories without counted labels keep weight 1."""
-    found = [1.0 + budget.strength * (weight - 1.0) for weight in weights]
-    labelled = [weight for weight, count in zip(found, counts, strict=True) if count]
+    values = [1.0 + budget.strength * (weight - 1.0) for weight in weights]
+    labelled = [weight for weight, count in zip(values, counts, strict=True) if count]
     if not budget.normalise_mean or not labelled:
-        return found
+        return values
     mean = sum(labelled) / len(labelled)
-    return [weight / mean if n else weight for weight, n in zip(found, counts, strict=True)]
+    return [weight / mean if n else weight for weight, n in zip(values, counts, strict=True)]
 
 
 Utility = Literal["fixed", "ema"]
@@ -285,12 +285,12 @@ class Reweighted:
         ]
         utilities = self.utilities
         weights = weights_of(labels, utilities=utilities, clip=self.clip, budget=self.budget)
-        found = weighed(judged, weights, self.apply_to)
+        advantages = weighed(judged, weights, self.apply_to)
         asked = [trajectory_weight(each, utilities, _UNCLIPPED) for each in labels]
         low, high = self.clip
         clipped = sum(not low <= weight <= high for weight in asked)
-        self.weighing.add(weights, [_mean(each) for each in found], clipped)
-        return found
+        self.weighing.add(weights, [_mean(each) for each in advantages], clipped)
+        return advantages
 
 
 def _mean(advantage: Advantage) -> float:

@@ -90,8 +90,8 @@ class ArmConfig(FrozenModel):
     @property
     def questions_per_step(self) -> Mapping[str, int]:
         """Maximum number of model queries per learner step for each kind of note."""
-        found: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
-        return found
+        counts: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
+        return counts
 
     def policy_tokens_per_step(self, max_steps: int, observation_tokens: int) -> int:
         """Return the maximum tokens that studies sample from the policy per env step."""
@@ -134,7 +134,7 @@ def arm_configs(config: RunConfig) -> dict[str, ArmConfig]:
 def demands(config: RunConfig) -> list[Demand]:
     """Return what a run does with the user's rights: run files with methods, and send keys."""
     folder = config.plugins.methods
-    found = [] if folder is None else [Demand(folder)]
+    base = [] if folder is None else [Demand(folder)]
     endpoints = [config.policy.endpoint] if config.policy.kind == "openai" else []
     for arm in arm_configs(config).values():
         if arm.explorer.kind == "model" and arm.explorer.model.kind == "openai":
@@ -142,7 +142,7 @@ def demands(config: RunConfig) -> list[Demand]:
         if arm.questions_per_step and arm.analyst.model.kind == "openai":
             endpoints.append(arm.analyst.model.endpoint)
     keys = (demand_of(endpoint) for endpoint in endpoints)
-    return [*dict.fromkeys([*found, *(key for key in keys if key is not None)])]
+    return [*dict.fromkeys([*base, *(key for key in keys if key is not None)])]
 
 
 def approve_settings(
@@ -190,10 +190,10 @@ def _arm_config(config: RunConfig, name: str, loads: bool) -> ArmConfig:
     tree = complete(overlay(ArmConfig, base, changes), config.policy)
     try:
         settings = spec.settings.model_validate(own)
-        found = ArmConfig(name=name, method=spec.name, settings=settings, **tree)
+        result = ArmConfig(name=name, method=spec.name, settings=settings, **tree)
     except ValidationError as error:
         raise _explained(error, name, spec, arm) from None
-    return found
+    return result
 
 
 def _not_loaded(settings: FrozenModel, kit: Kit) -> Method:

@@ -32,11 +32,11 @@ def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
 
     Only the given sections are completed. They and the policy may be mappings or models.
     """
-    found = dict(tree)
-    defaults = _of_policy(policy, found.get("learner"))
-    for name in defaults.keys() & found.keys():
-        found[name] = _completed(found[name], defaults[name])
-    return found
+    settings = dict(tree)
+    defaults = _of_policy(policy, settings.get("learner"))
+    for name in defaults.keys() & settings.keys():
+        settings[name] = _completed(settings[name], defaults[name])
+    return settings
 
 
 def derived(policy: PolicySettings, learner: FrozenModel) -> dict[str, tuple[Any, str]]:
@@ -103,16 +103,16 @@ def _kind(learner: Any) -> str:
 def _completed(section: Any, defaults: Mapping[str, Any]) -> Any:
     """Fill in defaults for unset values of a section (a mapping or a pydantic model)."""
     if isinstance(section, Mapping):
-        given: Mapping[str, Any] = section
+        current: Mapping[str, Any] = section
     elif isinstance(section, BaseModel):
-        given = {name: getattr(section, name) for name in section.model_fields_set}
+        current = {name: getattr(section, name) for name in section.model_fields_set}
     else:
         return section  # the reader of the section reports this
-    found = {name: value for name, value in defaults.items() if name not in given}
+    missing = {name: value for name, value in defaults.items() if name not in current}
     for name, value in defaults.items():
         if isinstance(value, Mapping):
-            inner = getattr(section, name) if isinstance(section, BaseModel) else given.get(name)
-            found[name] = _completed({} if inner is None else inner, value)
+            inner = getattr(section, name) if isinstance(section, BaseModel) else current.get(name)
+            missing[name] = _completed({} if inner is None else inner, value)
     if isinstance(section, BaseModel):
-        return section.model_copy(update=found)
-    return {**section, **found}
+        return section.model_copy(update=missing)
+    return {**section, **missing}

@@ -32,16 +32,16 @@ def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
 
     If several kinds share a setting, it may have the type of any of them.
     """
-    found: dict[str, Any] = {}
+    types: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         models = variants(field.annotation)
         if not models:
-            found[f"{prefix}{name}"] = field.annotation
+            types[f"{prefix}{name}"] = field.annotation
         for part in models:
             for key, annotation in leaves(part, f"{prefix}{name}.").items():
-                known = found.get(key, annotation)
-                found[key] = known if known == annotation else reduce(or_, (known, annotation))
-    return found
+                known = types.get(key, annotation)
+                types[key] = known if known == annotation else reduce(or_, (known, annotation))
+    return types
 
 
 def annotation_of(model: type[BaseModel], key: str) -> Any | None:
@@ -102,9 +102,9 @@ def suggest_key(model: type[BaseModel], key: str) -> str:
         section, names = "", {leaf: leaf for leaf in known}
     name = inner.removeprefix(section)
     close = (
-        [names[found] for found in get_close_matches(name, names, n=1, cutoff=0.75)]
+        [names[match] for match in get_close_matches(name, names, n=1, cutoff=0.75)]
         or [leaf for leaf in known if leaf.rpartition(".")[2] == last]
-        or [names[found] for found in get_close_matches(name, names, n=1)]
+        or [names[match] for match in get_close_matches(name, names, n=1)]
     )
     if close:
         return f"Did you mean {' or '.join(f'{before}{leaf}' for leaf in close)}?"
@@ -127,29 +127,31 @@ class SettingProblem(NamedTuple):
 
 def problems(model: type[BaseModel], error: ValidationError) -> list[SettingProblem]:
     """Return the problems that pydantic found in settings, each with its setting's dotted key."""
-    return [_problem(model, found) for found in error.errors()]
+    return [_problem(model, detail) for detail in error.errors()]
 
 
-def _problem(model: type[BaseModel], found: ErrorDetails) -> SettingProblem:
+def _problem(model: type[BaseModel], detail: ErrorDetails) -> SettingProblem:
     """Convert a pydantic error to a plain description of the invalid setting."""
     models: tuple[type[BaseModel], ...] = (model,)
     parts: list[str] = []
     kinds: tuple[type[BaseModel], ...] = ()
-    for part in found["loc"]:
+    for part in detail["loc"]:
         if len(models) > 1 and (chosen := variant(models, part)):
             kinds, models = models, (chosen,)
             continue
         field = models[0].model_fields.get(str(part)) if len(models) == 1 else None
         parts.append(str(part))
         models = variants(field.annotation) if field else ()
-    message = found["msg"].removeprefix("Value error, ")
-    if found["type"] == "union_tag_invalid" and len(models) > 1:
+    message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "union_tag_invalid" and len(models) > 1:
         parts.append("kind")
         known = [kind_of(one) for one in models]
-        message = f"there is no kind {found['ctx']['tag']!r}. {suggest(found['ctx']['tag'], known)}"
-    elif found["type"] == "extra_forbidden" and kinds:
+        message = (
+            f"there is no kind {detail['ctx']['tag']!r}. {suggest(detail['ctx']['tag'], known)}"
+        )
+    elif detail["type"] == "extra_forbidden" and kinds:
         having = [repr(kind_of(one)) for one in kinds if parts[-1] in one.model_fields]
-        section, kind = ".".join(parts[:-1]), str(found["loc"][len(found["loc"]) - 2])
+        section, kind = ".".join(parts[:-1]), str(detail["loc"][len(detail["loc"]) - 2])
         message = f"{section}.kind = {kind!r} has no such setting"
         message += f"; it belongs to {', '.join(having)}" if having else ""
     keys = (".".join(parts[:length]) for length in range(len(parts), 0, -1))

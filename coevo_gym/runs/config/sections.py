@@ -175,8 +175,8 @@ class ArmSettings(FrozenModel):
 
     @field_validator("set")
     @classmethod
-    def _flat(cls, found: JsonObject) -> JsonObject:
-        return FrozenDict(flat(found))
+    def _flat(cls, value: JsonObject) -> JsonObject:
+        return FrozenDict(flat(value))
 
 
 class ExplorerModelSettings(FrozenModel):

@@ -57,7 +57,7 @@ class Resolved:
     config: RunConfig
     origins: Mapping[str, str]
 
-    def named(self, name: str) -> Resolved:
+    def rename(self, name: str) -> Resolved:
         """Return the same settings under a different run name.
 
         Raises:
@@ -169,11 +169,11 @@ def _from_source(
         return {}
     if isinstance(source, RunConfig):
         data = source.to_json()
-        found = dict(_settings_of(data, "", _RUN))
+        settings = dict(_settings_of(data, "", _RUN))
         for key, (value, _) in source.derived().items():  # derived again from the new settings
-            if key in found and found[key].value == value:
-                del found[key]
-        return found
+            if key in settings and settings[key].value == value:
+                del settings[key]
+        return settings
     if isinstance(source, Mapping):
         return _with_inherited(dict(source), origin)
     return _from_file(str(source))
@@ -254,8 +254,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Setting]:
     settings = {}
     for name in sorted(environ):
         if name.startswith(ENVIRONMENT):
-            told = name.removeprefix(ENVIRONMENT).lower().replace("__", ".")
-            key, setting = _setting(told, environ[name], f"environment variable {name}")
+            path = name.removeprefix(ENVIRONMENT).lower().replace("__", ".")
+            key, setting = _setting(path, environ[name], f"environment variable {name}")
             settings[key] = setting
     return settings
 
@@ -316,15 +316,15 @@ def _explain(error: ValidationError, merged: Mapping[str, Setting]) -> Iterator[
     omitted if that problem is reported.
     """
     consequences = []
-    named = False
+    has_key = False
     for problem in problems(RunConfig, error):
         key = next((k for k in problem.keys if k in merged), None)
         key = key or next((k for k in merged if problem.message.startswith(k)), None)
         if key is None:
             consequences.append(problem.message)
         else:
-            named = True
+            has_key = True
             value, origin = merged[key]
             yield f"{key} = {value!r} (from {origin}): {problem.message}"
-    if not named:
+    if not has_key:
         yield from consequences

@@ -109,25 +109,25 @@ class RunConfig(FrozenModel):
         end = {} if "max_steps" in loop else {"max_env_steps": DEFAULT_ENV_STEPS}
         policy = data.get("policy", {})
         kind = policy.get("kind") if isinstance(policy, Mapping) else getattr(policy, "kind", "")
-        given: dict[str, Any] = {"warmup": {}, "learner": {}}
-        given["arithmetic"] = default_arithmetic(kind or "tiny")
-        return complete({**given, **data, "loop": {**end, **loop}}, policy)
+        defaults: dict[str, Any] = {"warmup": {}, "learner": {}}
+        defaults["arithmetic"] = default_arithmetic(kind or "tiny")
+        return complete({**defaults, **data, "loop": {**end, **loop}}, policy)
 
     @field_validator("arms")
     @classmethod
     def _distinct(cls, arms: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(arms)) != len(arms):
             raise ValueError("each arm may be listed only once")
-        taken = sorted(RESERVED & set(arms))
-        if taken:
+        clashes = sorted(RESERVED & set(arms))
+        if clashes:
             raise ValueError(
-                f"{taken[0]!r} is the name of a baseline; choose another name for the arm"
+                f"{clashes[0]!r} is the name of a baseline; choose another name for the arm"
             )
         return arms
 
     @field_validator("sinks")
     @classmethod
-    def _named_once(cls, sinks: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_repeats(cls, sinks: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(sinks)) != len(sinks):
             raise ValueError("each sink may be listed only once")
         return sinks

@@ -12,7 +12,7 @@ from coevo_gym.episodes.runner import Admission
 
 FIRST = 2
 """Number of episodes that begin under a cap before one has finished, which shows what one costs."""
-LEAST_LEFT = 0.25
+MIN_LEFT = 0.25
 """Least share of a mean episode's cost that is set aside for each live episode."""
 
 
@@ -93,6 +93,6 @@ class PaidAdmission(Admission):
         """Return the expected cost until all live episodes have finished."""
         mean, rest = self._mean, Cost()
         for used in self._live:
-            tokens = max(mean.tokens - used.tokens, int(LEAST_LEFT * mean.tokens))
-            rest += Cost(tokens=tokens, usd=max(mean.usd - used.usd, LEAST_LEFT * mean.usd))
+            tokens = max(mean.tokens - used.tokens, int(MIN_LEFT * mean.tokens))
+            rest += Cost(tokens=tokens, usd=max(mean.usd - used.usd, MIN_LEFT * mean.usd))
         return rest

@@ -142,15 +142,17 @@ class Comparison:
     def verdict(self) -> str:
         """The result as text. It is about these two policies, not about their methods."""
         if self.low > 0 or self.high < 0:
-            found = f"On tasks like these, B does {'better' if self.low > 0 else 'worse'} than A."
+            conclusion = (
+                f"On tasks like these, B does {'better' if self.low > 0 else 'worse'} than A."
+            )
             differ = (
                 "These two trained policies differ; it takes several seeds to tell whether the "
                 "methods do."
             )
         else:
-            found = "The interval includes zero: either may do better on tasks like these."
+            conclusion = "The interval includes zero: either may do better on tasks like these."
             differ = "It takes several seeds to tell whether the methods differ."
-        return f"{found} {differ}" if self.trained else found
+        return f"{conclusion} {differ}" if self.trained else conclusion
 
     @property
     def several(self) -> bool:

@@ -102,53 +102,53 @@ def evaluate_job(
     if not agreed:
         done = 0 if folder is None or overwrite else len(folder.lines())
         require_consent(job.estimates(done))
-    kept = FinishedEpisodes()
+    results = FinishedEpisodes()
     with ExitStack() as stack:
         if folder is not None:
-            kept = stack.enter_context(opened(folder, job, progress, overwrite=overwrite))
+            results = stack.enter_context(opened(folder, job, progress, overwrite=overwrite))
             file = ProgressFile(progress, folder.path, "eval", folder.path.name)
             progress = stack.enter_context(file)
-        begun(len(kept.lines), len(job.tasks) * job.samples)
+        begun(len(results.lines), len(job.tasks) * job.samples)
         try:
-            found = _evaluate(job, kept, progress, stop)
+            evaluation = _evaluate(job, results, progress, stop)
         finally:
             job.close()
         if folder is not None:
-            write_json(folder.summary, to_json(job, found))
-    return found
+            write_json(folder.summary, to_json(job, evaluation))
+    return evaluation
 
 
 def _evaluate(
-    job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink, stop: StopRequest | None = None
+    job: EvalJob, results: FinishedEpisodes, progress: ProgressSink, stop: StopRequest | None = None
 ) -> Evaluation:
     """Play the episodes that have not been saved yet."""
-    total, done = len(job.tasks) * job.samples, len(kept.lines)
+    total, done = len(job.tasks) * job.samples, len(results.lines)
     if not job.tasks:
         raise ConfigError(f"{job.source} has no {job.split} tasks to evaluate {job.policy} on.")
     progress.phase(job.policy, total=total, done=done)
     if done == total:
-        return kept.evaluation(job.tasks, job.samples)
-    progress.spent(job.cost(kept.lines.values()))
+        return results.evaluation(job.tasks, job.samples)
+    progress.spent(job.cost(results.lines.values()))
     progress.expect(*episodes_ahead(total - done, job.assembly.max_steps), whole=True)
-    if told := about_answer_limit(job):
-        progress.say(told)
+    if remark := about_answer_limit(job):
+        progress.say(remark)
 
     def on_done(over: int) -> None:
-        progress.spent(job.cost(kept.lines.values()))
+        progress.spent(job.cost(results.lines.values()))
         progress.update(over)
 
     scope = computing(job.assembly.config) if job.model else nullcontext()
     with scope, rare_full_collections(), closing(job.assembly.envs(job.split)) as envs:
         try:
-            found = evaluate(
+            evaluation = evaluate(
                 job.players,
                 job.tasks,
                 envs,
                 seed=job.assembly.config.seed,
                 samples=job.samples,
-                kept=kept,
+                results=results,
                 on_done=on_done,
-                admission=job.admission(kept.lines.values(), stop),
+                admission=job.admission(results.lines.values(), stop),
             )
         except TaskError as error:
             if not job.elsewhere:
@@ -158,15 +158,15 @@ def _evaluate(
                 f"{job.assembly.config.benchmark.name}: {error}"
             ) from error
         finally:
-            progress.spent(job.cost(kept.lines.values()))
-    if found.faults:
+            progress.spent(job.cost(results.lines.values()))
+    if evaluation.faults:
         progress.say(
-            f"{found.faults} episodes failed on infrastructure errors and are excluded from all "
-            "statistics."
+            f"{evaluation.faults} episodes failed on infrastructure errors and are excluded from "
+            "all statistics."
         )
-    if told := about_answers(job, found):
-        progress.say(told)
-    return found
+    if remark := about_answers(job, evaluation):
+        progress.say(remark)
+    return evaluation
 
 
 _THINKING_TOKENS = 2_048
@@ -187,16 +187,16 @@ def about_answer_limit(job: EvalJob) -> str:
     )
 
 
-def about_answers(job: EvalJob, found: Evaluation) -> str:
+def about_answers(job: EvalJob, evaluation: Evaluation) -> str:
     """Return a warning if many of a model's answers had no action or were cut off, else ""."""
-    total, empty, cut, _ = found.answers
+    total, empty, cut, _ = evaluation.answers
     if not _chats(job) or max(empty, cut) < max(1, _NOTABLE * total):
         return ""
     most = job.assembly.config.policy.chat.max_answer_tokens
-    told = f"{empty} of {total} answers were empty ({cut} cut at {most} tokens)"
+    problem = f"{empty} of {total} answers were empty ({cut} cut at {most} tokens)"
     if cut:
-        return f"{told}: raise policy.chat.max_answer_tokens."
-    return f"{told}: look at the model's answers, which may be refusals or native tool calls."
+        return f"{problem}: raise policy.chat.max_answer_tokens."
+    return f"{problem}: look at the model's answers, which may be refusals or native tool calls."
 
 
 def _chats(job: EvalJob) -> bool:
@@ -204,27 +204,27 @@ def _chats(job: EvalJob) -> bool:
     return bool(job.model) and job.assembly.config.policy.kind != "tiny"
 
 
-def to_json(job: EvalJob, found: Evaluation) -> dict[str, Any]:
+def to_json(job: EvalJob, evaluation: Evaluation) -> dict[str, Any]:
     """Return the results of an evaluation as JSON. The values of its table row come first."""
     return {
-        **asdict(job.row(found)),
+        **asdict(job.row(evaluation)),
         "split": job.split,
         "samples": job.samples,
-        "episodes": len(found.lines),
-        "lost": found.faults,
-        "scenario_success": found.scenario_success_rate,
-        "steps": found.steps,
-        "end_reasons": found.end_reasons,
-        "answers": {"total": found.answers.total, **found.answers.shares},
+        "episodes": len(evaluation.lines),
+        "lost": evaluation.faults,
+        "scenario_success": evaluation.scenario_success_rate,
+        "steps": evaluation.steps,
+        "end_reasons": evaluation.end_reasons,
+        "answers": {"total": evaluation.answers.total, **evaluation.answers.shares},
         "types": {
             kind: {value: asdict(rate) for value, rate in rates.items()}
-            for kind, rates in found.types.items()
+            for kind, rates in evaluation.types.items()
         },
-        "pass_at": {str(k): value for k, value in found.pass_at.items()},
+        "pass_at": {str(k): value for k, value in evaluation.pass_at.items()},
         "evaluation": {
-            "prompt_tokens": sum(line.prompt_tokens for line in found.lines),
-            "completion_tokens": sum(line.completion_tokens for line in found.lines),
-            "usd": math.fsum(line.usd for line in found.lines),
+            "prompt_tokens": sum(line.prompt_tokens for line in evaluation.lines),
+            "completion_tokens": sum(line.completion_tokens for line in evaluation.lines),
+            "usd": math.fsum(line.usd for line in evaluation.lines),
         },
     }
 
@@ -260,10 +260,10 @@ def opened(
 
 def _check_same(folder: EvalFolder, wanted: dict[str, object], progress: ProgressSink) -> None:
     there = folder.read_config()
-    found = differences(there, wanted)
-    if found:
+    changes = differences(there, wanted)
+    if changes:
         raise ConfigError(
-            f"{folder.path} contains a different evaluation. {in_words(found)}. Choose another "
+            f"{folder.path} contains a different evaluation. {in_words(changes)}. Choose another "
             "--name, or pass --overwrite to delete it."
         )
     before, now = there.get("git_commit", ""), wanted["git_commit"]
@@ -272,7 +272,7 @@ def _check_same(folder: EvalFolder, wanted: dict[str, object], progress: Progres
             f"{folder.path} was started with the code of {before or 'a release'}, but you are "
             f"running {now or 'a release'}. Use --overwrite to start over."
         )
-    first, here = (found.get("processor", "") for found in (there, wanted))
+    first, here = (config.get("processor", "") for config in (there, wanted))
     if wanted.get("arithmetic") == "native" and first and first != here:
         progress.say(
             f"{folder.path} was started on {first}, and this is {here}, which rounds differently."
@@ -285,14 +285,14 @@ _ASIDE = ("source", "git_commit", "processor")
 change if the results stay the same."""
 _OF_A_MACHINE = {"compile_layers", "device", "gradient_checkpointing", "pack_tokens"}
 _OF_AN_ENDPOINT = {"model", "base_url", "send_temperature"}
-_MOST = 5
+_MAX_LISTED = 5
 
 
 def identity(job: EvalJob) -> dict[str, Any]:
     """Return the settings that an evaluation's results depend on."""
     assembly = job.assembly
     config = assembly.config
-    found = {
+    settings = {
         "schema": SCHEMA,
         "source": job.source,
         "policy": job.policy,
@@ -316,8 +316,8 @@ def identity(job: EvalJob) -> dict[str, Any]:
         "versions": versions(config),
         "git_commit": git_commit(),
     }
-    kept: dict[str, Any] = without_secrets(found)
-    return kept
+    safe: dict[str, Any] = without_secrets(settings)
+    return safe
 
 
 def _arithmetic(job: EvalJob) -> dict[str, str]:
@@ -352,10 +352,10 @@ def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def in_words(found: list[str]) -> str:
+def in_words(changes: list[str]) -> str:
     """Join differences into one string, listing only the first few."""
-    more = f"; and {len(found) - _MOST} more" if len(found) > _MOST else ""
-    return "; ".join(found[:_MOST]) + more
+    more = f"; and {len(changes) - _MAX_LISTED} more" if len(changes) > _MAX_LISTED else ""
+    return "; ".join(changes[:_MAX_LISTED]) + more
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:

@@ -25,22 +25,22 @@ def final_scores(folder: RunFolder) -> FinalScores:
 
     Scores are metrics from :meth:`~coevo_gym.episodes.evaluation.Evaluation.metrics`.
     """
-    found: dict[str, dict[str, dict[str, float]]] = {WARMUP: {}}
+    by_policy: dict[str, dict[str, dict[str, float]]] = {WARMUP: {}}
     for line in read_lines(folder.metrics):
         if line.get("event") == FINAL_SCORE:
-            found.setdefault(line["arm"], {})[line["tasks"]] = line["numbers"]
-    return {policy: scores for policy, scores in found.items() if scores}
+            by_policy.setdefault(line["arm"], {})[line["tasks"]] = line["numbers"]
+    return {policy: scores for policy, scores in by_policy.items() if scores}
 
 
 def keep_score(
-    folder: RunFolder, store: RunStore, policy: str, step: int, name: str, found: Evaluation
+    folder: RunFolder, store: RunStore, policy: str, step: int, name: str, evaluation: Evaluation
 ) -> None:
     """Save a policy's score on the final tasks.
 
     An arm that is rewound to an earlier step is scored again.
     """
-    store.add_evaluated_tasks(map(evaluated_task, found.tasks))
-    ended = [line.ended for line in found.lines]
-    store.add_evaluation(stored_as(policy, name), step, ended, found.episodes)
+    store.add_evaluated_tasks(map(evaluated_task, evaluation.tasks))
+    ended = [line.ended for line in evaluation.lines]
+    store.add_evaluation(stored_as(policy, name), step, ended, evaluation.episodes)
     line = {"event": FINAL_SCORE, "arm": policy, "step": step, "tasks": name}
-    append_line(folder.metrics, {**line, "numbers": found.metrics()})
+    append_line(folder.metrics, {**line, "numbers": evaluation.metrics()})

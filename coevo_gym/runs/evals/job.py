@@ -23,7 +23,7 @@ from coevo_gym.core.benchmark import (
     BenchmarkSpec,
     benchmark_specs,
     find_benchmark,
-    named_benchmark,
+    find_by_name,
 )
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import meant, suggest
@@ -222,10 +222,10 @@ class EvalJob:
         n = self.trials.n
         return evaluation_estimate(config, tasks * n - done, questions=tasks * (n - 1))
 
-    def row(self, found: Evaluation) -> TableRow:
+    def row(self, evaluation: Evaluation) -> TableRow:
         """Return the evaluation's results as a table row."""
-        usage = sum((line.usage for line in found.lines), NO_USAGE)
-        return table_row(self.policy, found.metrics(), self.env_steps, usage=usage)
+        usage = sum((line.usage for line in evaluation.lines), NO_USAGE)
+        return table_row(self.policy, evaluation.metrics(), self.env_steps, usage=usage)
 
     @property
     def by_endpoint(self) -> bool:
@@ -255,10 +255,10 @@ class EvalJob:
         if endpoint is None:
             return Admission()
         usages = (line.usage for line in lines)
-        found = PaidAdmission(endpoint, usages, stop or (lambda: False))
+        rule = PaidAdmission(endpoint, usages, stop or (lambda: False))
         if stop is not None:
-            stop.waits_for = found.in_words
-        return found
+            stop.waits_for = rule.in_words
+        return rule
 
     def cost(self, lines: Collection[EvalLine]) -> Cost:
         """Return the cost so far: of all requests to an endpoint, or else of finished episodes."""
@@ -275,9 +275,9 @@ def find_source(name: str) -> BenchmarkSpec | RunFolder:
     Raises:
         ConfigError: if neither exists.
     """
-    found = named_benchmark(name) or RunFolder.find(name)
-    if found is not None:
-        return found
+    origin = find_by_name(name) or RunFolder.find(name)
+    if origin is not None:
+        return origin
     known = [spec.name for spec in benchmark_specs()], RunFolder.names()
     benchmarks, runs = (", ".join(names) or "none" for names in known)
     raise ConfigError(
@@ -324,20 +324,20 @@ def make_job(
             f"To evaluate on the rows in {source}, also pass --verify FILE.py:FUNCTION, a function "
             "verify(row, answer)."
         )
-    found = find_source(source)
-    if isinstance(found, RunFolder):
+    origin = find_source(source)
+    if isinstance(origin, RunFolder):
         if sets or env:
             raise ConfigError(
                 "--set and --env (sets and env in Python) only work with a benchmark; a run always "
                 "uses its own settings."
             )
         elsewhere = None if on is None else find_benchmark(on).name
-        return run_job(found, policy, split, samples=samples, on=elsewhere)
+        return run_job(origin, policy, split, samples=samples, on=elsewhere)
     if on is not None:
         raise ConfigError(
             f"--on {on} only works if the source is a run. Name a run, or omit --on (on in Python)."
         )
-    return model_job(found.name, policy, split, progress, samples=samples, sets=sets, env=env)
+    return model_job(origin.name, policy, split, progress, samples=samples, sets=sets, env=env)
 
 
 def run_job(
@@ -440,22 +440,22 @@ def model_job(
     Raises:
         ConfigError: if there is no such policy, or it cannot be sampled.
     """
-    named = model_setting(policy or "")
+    model_sets = model_setting(policy or "")
     if policy == PERSON:
         raise ConfigError(
             f"The policy {PERSON!r} stands for a human player, so it cannot be evaluated "
             "automatically. To save a player's score, run "
             f"`coevo play {benchmark} --web --split {split} --name NAME`."
         )
-    if policy is None or (named is None and policy not in (RANDOM, SCRIPTED)):
+    if policy is None or (model_sets is None and policy not in (RANDOM, SCRIPTED)):
         raise ConfigError(
             f"Evaluation on {benchmark} needs a valid policy, got {policy!r}. "
             f"{meant(policy or '', [RANDOM, SCRIPTED, *MODEL_KINDS])}Set the policy (--policy) to "
             f"transformers:MODEL, vllm:MODEL, openai:MODEL, {RANDOM} or {SCRIPTED}."
         )
     config = load_config({"benchmark": benchmark}, sets=sets).config
-    if named is not None:
-        config = load_config(config, sets=named, environ={}).config
+    if model_sets is not None:
+        config = load_config(config, sets=model_sets, environ={}).config
     if config.benchmark.name != benchmark:
         raise ConfigError(
             f"--set benchmark={config.benchmark.name} conflicts with the benchmark {benchmark}. "
@@ -464,7 +464,7 @@ def model_job(
     assembly = Assembly(config)
     assembly = Assembly(config, read_arguments(assembly.env_class, env))
     job = EvalJob(benchmark, policy, assembly, split, samples, _nobody)
-    if named is None:
+    if model_sets is None:
         return _baseline(job)
     _check_samples(config, samples)
     weights = "" if config.policy.kind == "openai" else files_hash(config.policy.model.path)

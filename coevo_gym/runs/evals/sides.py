@@ -44,19 +44,19 @@ def find_sides(
             )
         return _arms_of(first, arms, final)
     second = find_results(b)
-    runs = [found for found in (first, second) if isinstance(found, RunFolder)]
+    runs = [one for one in (first, second) if isinstance(one, RunFolder)]
     if len(arms) > len(runs):
         raise ConfigError(
             f"--arm was given {len(arms)} times for {len(runs)} runs. Pass it at most once per run."
         )
-    given = list(arms) * 2 if len(arms) == 1 and len(runs) == 2 else list(arms)
-    found = [
-        _arm(one, given.pop(0) if given else None, final)
+    names = list(arms) * 2 if len(arms) == 1 and len(runs) == 2 else list(arms)
+    sides = [
+        _arm(one, names.pop(0) if names else None, final)
         if isinstance(one, RunFolder)
         else _evaluation(one)
         for one in (first, second)
     ]
-    return _two(found[0], found[1])
+    return _two(sides[0], sides[1])
 
 
 def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tuple[Side, Side]]:
@@ -89,15 +89,15 @@ def find_results(name: str) -> Source:
         raise ConfigError(
             f"{name} is both a run and an evaluation. Use {run.path} or {evaluation.path}."
         )
-    found = run or evaluation
-    if found is None:
+    source = run or evaluation
+    if source is None:
         known = RunFolder.names(), EvalFolder.names()
         runs, evaluations = (", ".join(names) or "none" for names in known)
         raise ConfigError(
             f"There is no run or evaluation {name!r}. {meant(name, [*known[0], *known[1]])}"
             f"In {RUNS}/: {runs}. In {EVALS}/: {evaluations}."
         )
-    return found
+    return source
 
 
 def _arms_of(run: RunFolder, arms: Sequence[str], final: str) -> tuple[Side, Side]:
@@ -138,10 +138,10 @@ def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
     known = (*config.arms, WARMUP, RANDOM)
     if arm not in known:
         raise ConfigError(f"{name} has no arm {arm!r}. Choose one of: {', '.join(known)}.")
-    reader, kept = RunReader(run.database), stored_as(arm, final) if final else arm
+    reader, policy = RunReader(run.database), stored_as(arm, final) if final else arm
     if final and final not in final_scores(run).get(arm, {}):
         steps = []
-    elif not (steps := reader.evaluation_steps(kept)):
+    elif not (steps := reader.evaluation_steps(policy)):
         raise ConfigError(
             f"{name} has not evaluated {arm} yet. Resume it with `coevo resume {name}`."
         )
@@ -152,7 +152,7 @@ def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
         policy=arm,
         benchmark=config.benchmark.name,
         split=final or config.evaluation.split,
-        outcomes=reader.outcomes(kept, *late),
+        outcomes=reader.outcomes(policy, *late),
         tasks=_by_id(reader.evaluated_tasks()),
         settings={
             "subset": config.benchmark.subset,

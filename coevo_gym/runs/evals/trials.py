@@ -38,7 +38,7 @@ from coevo_gym.store.folder import RunFolder, append_line, read_lines, write_jso
 
 PROMPT = "reflexion/reflect"
 _USED = ("prompt_tokens", "completion_tokens", "usd")
-_MOST_CHARS = 2_000
+_MAX_CHARS = 2_000
 """Maximum number of characters in a reflection."""
 
 
@@ -54,8 +54,8 @@ class Reflection(BaseModel):
     plan: str = ""
 
 
-def _in_words(said: Reflection) -> str:
-    return clean_text(f"{said.mistake.strip()} {said.plan.strip()}".strip(), _MOST_CHARS)
+def _in_words(reflection: Reflection) -> str:
+    return clean_text(f"{reflection.mistake.strip()} {reflection.plan.strip()}".strip(), _MAX_CHARS)
 
 
 def inquiry_about(failure: FailedTrial, sampling: Sampling) -> Inquiry[Reflection]:
@@ -156,20 +156,20 @@ def run_trials_in(
     if not agreed:
         require_consent(job.estimates())
     with (
-        opened(folder, job, progress, overwrite=overwrite) as kept,
-        ProgressFile(progress, folder.path, "eval", folder.path.name) as told,
+        opened(folder, job, progress, overwrite=overwrite) as results,
+        ProgressFile(progress, folder.path, "eval", folder.path.name) as reporter,
         closing(job.assembly.envs(job.split)) as envs,
         computing(job.assembly.config) if job.model else nullcontext(),
         rare_full_collections(),
     ):
         n = len(job.tasks) * n_trials
-        told.phase(f"{job.policy}, up to {n_trials} trials", total=n, done=len(kept.lines))
-        told.expect(*episodes_ahead(n - len(kept.lines), job.assembly.max_steps))
-        so_far = TrialsInFolder(folder, kept)
+        reporter.phase(f"{job.policy}, up to {n_trials} trials", total=n, done=len(results.lines))
+        reporter.expect(*episodes_ahead(n - len(results.lines), job.assembly.max_steps))
+        so_far = TrialsInFolder(folder, results)
 
         def on_done(over: int) -> None:
-            told.spent(job.cost(kept.lines.values()))
-            told.update(over)
+            reporter.spent(job.cost(results.lines.values()))
+            reporter.update(over)
 
         def reflect(failures: Sequence[FailedTrial]) -> Sequence[TrialLesson | None]:
             if cues is not None:
@@ -177,7 +177,7 @@ def run_trials_in(
             return _reflect(job, so_far, failures)
 
         try:
-            found = run_trials(
+            trials = run_trials(
                 job.players,
                 reflect,
                 job.tasks,
@@ -188,15 +188,15 @@ def run_trials_in(
                 cues=cues or (lambda task: ()),
                 until_solved=cues is None,
                 seed=job.assembly.config.seed,
-                kept=so_far,
+                results=so_far,
                 on_done=on_done,
-                admission=job.admission(kept.lines.values(), stop),
+                admission=job.admission(results.lines.values(), stop),
             )
         finally:
-            told.spent(job.cost(kept.lines.values()))
+            reporter.spent(job.cost(results.lines.values()))
             job.close()
-        write_json(folder.summary, to_json(job, found))
-    return found
+        write_json(folder.summary, to_json(job, trials))
+    return trials
 
 
 def _reflect(
@@ -228,7 +228,7 @@ def _reflect(
     ]
 
 
-def to_json(job: EvalJob, found: Trials) -> dict[str, Any]:
+def to_json(job: EvalJob, trials: Trials) -> dict[str, Any]:
     """Return the results of trials as a JSON object.
 
     The usage covers episodes and reflections; ``reflecting`` covers only reflections.
@@ -236,14 +236,14 @@ def to_json(job: EvalJob, found: Trials) -> dict[str, Any]:
     return {
         "policy": job.policy,
         "split": job.split,
-        "tasks": len(found.tasks),
+        "tasks": len(trials.tasks),
         **(job.trials or TrialRules())._asdict(),
-        "success_after_trial": list(found.rates),
-        "episodes": len(found.lines),
-        "lost": found.faults,
-        "reflections": len(found.reflections),
-        "env_steps": found.env_steps,
-        "evaluation": {**_used(found.usage), "reflecting": _used(found.reflecting)},
+        "success_after_trial": list(trials.rates),
+        "episodes": len(trials.lines),
+        "lost": trials.faults,
+        "reflections": len(trials.reflections),
+        "env_steps": trials.env_steps,
+        "evaluation": {**_used(trials.usage), "reflecting": _used(trials.reflecting)},
     }
 
 

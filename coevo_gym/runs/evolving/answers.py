@@ -46,13 +46,13 @@ def warnings(asked_by: Mapping[str, Mapping[str, Answers]]) -> Iterator[str]:
         >>> one[:79]
         'Most model answers for "judge" were unusable, and a rule took their place: mine'
     """
-    found: dict[str, list[str]] = {}
+    by_purpose: dict[str, list[str]] = {}
     for who, answers in asked_by.items():
         for purpose, n in answers.items():
             of = sum(n.values())
             if 2 * n["by_rule"] > of:
-                found.setdefault(purpose, []).append(f"{who} {n['by_rule']:,} of {of:,}")
-    for purpose, shares in found.items():
+                by_purpose.setdefault(purpose, []).append(f"{who} {n['by_rule']:,} of {of:,}")
+    for purpose, shares in by_purpose.items():
         yield (
             f'Most model answers for "{purpose}" were unusable, and a rule took their place: '
             f"{', '.join(shares)}. The model has hardly contributed. Try a stronger model, or "

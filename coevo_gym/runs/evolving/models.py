@@ -216,8 +216,8 @@ class Models:
         """
         if (meter := self._meters.get(arm)) is not None:
             self._spent = meter.state_dict()["total"]
-        for made in (self._asked, self._analysts, self._meters):
-            made.clear()
+        for cache in (self._asked, self._analysts, self._meters):
+            cache.clear()
 
     def stop(self) -> None:
         """Stop all queries: pending queries fail with an error, and received answers are kept."""

@@ -112,11 +112,9 @@ class StoredEvolver:
         return result
 
     def _with_those_let_in(self, result: RoundResult) -> RoundResult:
-        found = {task.id for task in result.accepted}
+        ids = {task.id for task in result.accepted}
         joining = [
-            (task, verdict)
-            for task, verdict in self.store.joining(self._arm)
-            if task.id not in found
+            (task, verdict) for task, verdict in self.store.joining(self._arm) if task.id not in ids
         ]
         tasks = tuple(task for task, _ in joining)
         verdicts = tuple(verdict for _, verdict in joining if verdict is not None)
@@ -178,8 +176,8 @@ class StoredLandings:
     def remember(self, round: Round, step: int) -> None:
         """Store the step at which a round was applied."""
         if self._tape is not None and self._writes:
-            said = Completion(str(step), None)
-            self._tape.put([StoredAnswer(self._key(round), round.id, LANDING, said)])
+            completion = Completion(str(step), None)
+            self._tape.put([StoredAnswer(self._key(round), round.id, LANDING, completion)])
         self.store.add_landing(self.arm, round, step, by=self.by(round))
 
     def _key(self, round: Round) -> str:
@@ -195,8 +193,8 @@ def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
     explorer = getattr(evolver, "explorer", None)
     usual = type(evolver) is GatedEvolver and type(explorer) in (ScriptedExplorer, ModelExplorer)
     more = _depends(config, arm)
-    if told := _told(evolver):
-        more.append(told)
+    if line := _settings_of(evolver):
+        more.append(line)
     if usual and arm.explorer == config.explorer and not more:
         return ""
     settings = [part.model_dump(mode="json") for part in (arm.explorer, arm.settings)]
@@ -204,7 +202,7 @@ def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
     return digest([*settings, *kinds, *more])
 
 
-def _told(evolver: Evolver) -> Mapping[str, Any]:
+def _settings_of(evolver: Evolver) -> Mapping[str, Any]:
     """Return the settings that identify a customised model explorer, or {} for other explorers."""
     inner = evolver.evolver if isinstance(evolver, BinnedEvolver) else evolver
     explorer = getattr(inner, "explorer", None)

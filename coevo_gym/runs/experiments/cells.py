@@ -64,9 +64,9 @@ class Cell:
             StoreError: if the existing run cannot be read.
         """
         if self.kept is not None:
-            kept = config_in(self.kept.manifest, self.kept.where)
+            previous = config_in(self.kept.manifest, self.kept.where)
             what = f"{self.name}, {self.kept.where},"
-            self._check(kept, what, "Leave out the file, or delete that line")
+            self._check(previous, what, "Leave out the file, or delete that line")
             return "finished"
         if not self.folder.manifest.is_file():
             return "new"
@@ -153,13 +153,13 @@ class Chosen:
             if not row.shows
         ]
 
-    def shown(self) -> dict[str, list[str]]:
+    def shared_metrics(self) -> dict[str, list[str]]:
         """Map each row to the metrics of its runs that also appear in other rows."""
-        found = defaultdict[str, list[str]](list)
+        by_source = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:
-                found[self.experiment.source_of(row, self.rows)].append(row.shows)
-        return found
+                by_source[self.experiment.source_of(row, self.rows)].append(row.shows)
+        return by_source
 
 
 def choose(
@@ -173,12 +173,12 @@ def choose(
     sets: Sequence[str] = (),
     name: str | None = None,
     metric: str | None = None,
-    kept: Path | None = None,
+    records: Path | None = None,
 ) -> Chosen:
     """Return the user's choices, with the table's defaults filled in.
 
     The name of the folder includes benchmark and budget unless they are the table's defaults.
-    ``kept`` is a file with records of finished cells.
+    ``records`` is a file with records of finished cells.
 
     Raises:
         ConfigError: if budget, row or seed is invalid, or the name is not a valid folder name.
@@ -203,7 +203,7 @@ def choose(
         runs / (name or "-".join(parts)),
         tuple(sets),
     )
-    return chosen if kept is None else replace(chosen, kept=read_records(kept))
+    return chosen if records is None else replace(chosen, kept=read_records(records))
 
 
 def size_of(experiment: Experiment, budget: str | None) -> Size:
@@ -271,21 +271,21 @@ def shared(config: RunConfig) -> dict[str, Any]:
 
 def _settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings that affect a run's result, omitting unused explorer settings."""
-    found: dict[str, Any] = without_secrets(config.to_json())
-    kept = {name: value for name, value in found.items() if name not in BESIDE}
+    settings: dict[str, Any] = without_secrets(config.to_json())
+    rest = {name: value for name, value in settings.items() if name not in BESIDE}
     explorers = (config.explorer, *(arm.explorer for arm in arm_configs(config).values()))
     if all(each.kind != "model" for each in explorers):
-        explorer = kept["explorer"]
-        kept["explorer"] = {key: explorer[key] for key in explorer if key not in OF_A_MODEL}
-    return kept
+        explorer = rest["explorer"]
+        rest["explorer"] = {key: explorer[key] for key in explorer if key not in OF_A_MODEL}
+    return rest
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """Return the first three differences between two sets of settings, as text."""
     before, now = dict(flat(there)), dict(flat(here))
-    found = (
+    texts = (
         f"{key} is {before.get(key)!r} there and {now.get(key)!r} here"
         for key in dict.fromkeys([*before, *now])
         if before.get(key) != now.get(key)
     )
-    return "; ".join(islice(found, 3))
+    return "; ".join(islice(texts, 3))

@@ -17,7 +17,7 @@ from coevo_gym.core.sections import flat
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, shaped
 from coevo_gym.methods.published import PAPERS
 
-MOST = 10_000
+MAX_SEEDS = 10_000
 """Maximum number of seeds per table."""
 _PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
@@ -31,7 +31,7 @@ def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
 
     Raises:
         ConfigError: if the text is invalid, contains a seed twice, or requests no seed or more than
-            :data:`MOST`.
+            :data:`MAX_SEEDS`.
 
     Example:
         >>> read_seeds("2", [7, 8, 9]), read_seeds("5", [7, 8, 9]), read_seeds("1-3,9", [7])
@@ -45,12 +45,12 @@ def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
         parts: list[Sequence[int]] = [usual[:n], range(last + 1, last + 1 + n - len(usual))]
     else:
         parts = [_range(part.strip(), text) for part in text.rstrip(",").split(",")]
-    if sum(map(len, parts)) > MOST:
-        raise ConfigError(f"--seeds {text}: at most {MOST:,} seeds are allowed.")
-    found = [seed for part in parts for seed in part]
-    if not found or len(set(found)) != len(found):
+    if sum(map(len, parts)) > MAX_SEEDS:
+        raise ConfigError(f"--seeds {text}: at most {MAX_SEEDS:,} seeds are allowed.")
+    seeds = [seed for part in parts for seed in part]
+    if not seeds or len(set(seeds)) != len(seeds):
         raise ConfigError(f"--seeds {text}: pass at least one seed, and each seed only once.")
-    return tuple(found)
+    return tuple(seeds)
 
 
 def _range(part: str, text: str) -> Sequence[int]:
@@ -149,8 +149,8 @@ class Row(FrozenModel):
     def printed(self, budget: Size) -> str:
         """Return the row's label for the given budget."""
         sets = {**dict(flat(self.run)), **self.sets_at(budget)}
-        found = _KEY_IN_LABEL.sub(lambda key: _text(sets.get(key[1], "default")), self.label)
-        return found or self.name
+        label = _KEY_IN_LABEL.sub(lambda key: _text(sets.get(key[1], "default")), self.label)
+        return label or self.name
 
     def keys_at(self, budget: Size) -> frozenset[str]:
         """Return the dotted keys of the settings that the row sets for the given budget."""
@@ -161,11 +161,11 @@ class Row(FrozenModel):
 
         ``metric`` names a number that is given without a name.
         """
-        found: dict[str, float] = {}
+        results: dict[str, float] = {}
         for name in (ANY, benchmark):
             numbers = self.paper.get(name, {})
-            found |= numbers if isinstance(numbers, Mapping) else {metric: numbers}
-        return found
+            results |= numbers if isinstance(numbers, Mapping) else {metric: numbers}
+        return results
 
 
 class Experiment(FrozenModel):
@@ -282,16 +282,16 @@ class Experiment(FrozenModel):
                 raise ConfigError(f"{self.name} has no row {name!r}. {suggest(name, known)}")
         rows = tuple(row for row in self.rows if not names or row.name in names)
         if all(row.shows for row in rows):
-            listed = ", ".join(names)
+            text = ", ".join(names)
             raise ConfigError(
-                f"None of the selected rows ({listed}) has runs of its own. Select one that does."
+                f"None of the selected rows ({text}) has runs of its own. Select one that does."
             )
         return rows
 
     def baselines_of(self, row: Row) -> tuple[str, ...]:
         """Return a row's baselines. A baseline itself is compared only with earlier baselines."""
-        found = self.baselines if row.baselines is None else row.baselines
-        return found[: found.index(row.name)] if row.name in found else found
+        baselines = self.baselines if row.baselines is None else row.baselines
+        return baselines[: baselines.index(row.name)] if row.name in baselines else baselines
 
     def budget_of(self, size: Size, benchmark: str) -> Budget:
         """Return the budget of the given size (tiny, small or paper) for runs on a benchmark.
@@ -307,14 +307,14 @@ class Experiment(FrozenModel):
                 f"{self.name} has no budget {size!r} for {benchmark}. Define "
                 f"[budgets.{size}.{benchmark}] in your own TOML file."
             )
-        found = reduce(lambda below, layer: layer.over(below), known)
-        return Budget(preset=found.preset.format(benchmark=benchmark), set=found.set)
+        budget = reduce(lambda below, layer: layer.over(below), known)
+        return Budget(preset=budget.preset.format(benchmark=benchmark), set=budget.set)
 
 
 def names() -> list[str]:
     """Return the names of the built-in experiments, in natural order."""
-    found = (path.stem for path in FOLDER.glob("*.toml"))
-    return sorted(found, key=lambda name: [(p.zfill(4), p) for p in _DIGITS.split(name)])
+    stems = (path.stem for path in FOLDER.glob("*.toml"))
+    return sorted(stems, key=lambda name: [(p.zfill(4), p) for p in _DIGITS.split(name)])
 
 
 def load(source: str) -> Experiment:

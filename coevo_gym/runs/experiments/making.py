@@ -51,11 +51,11 @@ def make(
         ConfigError: if no cell has the metric on which rows are compared.
         CoevoError: if a cell fails; earlier cells are kept.
     """
-    with ProgressFile(progress, chosen.folder, "experiment", chosen.folder.name) as told:
+    with ProgressFile(progress, chosen.folder, "experiment", chosen.folder.name) as reporter:
         chosen, cells, why = played(chosen)
         if why:
-            told.say(why)
-        counts = run_cells(chosen, cells, told, stop, agreed=agreed)
+            reporter.say(why)
+        counts = run_cells(chosen, cells, reporter, stop, agreed=agreed)
         table = collect(chosen, cells, finished_of(cells), why)
         write(chosen.folder, table)
     return table, counts
@@ -120,9 +120,9 @@ def _of_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -
     with_runs = tuple(row for row in experiment.rows if row.name in of_row)
 
     def covered(row: Row) -> bool:
-        shown = (row.shows,) if row.shows else ()
+        parts = (row.shows,) if row.shows else ()
         return any(
-            not missing_measures(record.measures, experiment.measures, shown)
+            not missing_measures(record.measures, experiment.measures, parts)
             for record in of_row.get(experiment.source_of(row, with_runs), ())
         )
 
@@ -134,7 +134,7 @@ def _of_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -
 def printed_beside(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list[str]]:
     """Return the paper's results, keyed by row, and notes on rows that differ from the paper."""
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
-    shown: dict[str, Mapping[str, float]] = {}
+    results: dict[str, Mapping[str, float]] = {}
     differing: dict[str, list[str]] = {}
     for row in chosen.rows:
         numbers = row.published(benchmark, experiment.metric)
@@ -142,13 +142,13 @@ def printed_beside(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list
             continue
         differ = _differences(experiment, row, cells, benchmark, budget)
         if not differ:
-            shown[row.name] = numbers
+            results[row.name] = numbers
         elif budget == "paper":
-            listed = "; ".join(f"{key}: {values}" for key, values in differ.items())
-            differing.setdefault(listed, []).append(row.printed(budget))
-    return shown, [
-        f"The paper's numbers are not shown beside {', '.join(labels)}: settings differ ({listed})."
-        for listed, labels in differing.items()
+            text = "; ".join(f"{key}: {values}" for key, values in differ.items())
+            differing.setdefault(text, []).append(row.printed(budget))
+    return results, [
+        f"The paper's numbers are not shown beside {', '.join(labels)}: settings differ ({text})."
+        for text, labels in differing.items()
     ]
 
 
@@ -170,11 +170,11 @@ def _differences(
     if cell is None:
         return {}
     settings = settings_of(cell.config, arm_configs(cell.config)[source])
-    found = differences(benchmark, settings, experiment.follows)
+    changes = differences(benchmark, settings, experiment.follows)
     about = cell.row.keys_at(budget) | experiment.keys
     return {
         key: values
-        for key, values in found.items()
+        for key, values in changes.items()
         if key not in about
         and (not row.shows or (key.startswith(_BEFORE_TRAINING) and key not in _OF_TRAINING))
     }
@@ -250,17 +250,17 @@ def _average(
     beside: Mapping[str, Path],
 ) -> dict[str, float]:
     """Average a row's results across benchmarks. Return {} if a result is missing."""
-    found = []
+    values = []
     for other, names in experiment.average.items():
         if other != benchmark:
             run = RunFolder(beside[other] / f"{experiment.source_of(row)}-{seed}")
-            shown = row.shows or row.name
-            numbers_there = numbers_of(read_record(run), shown) if run.summary.is_file() else {}
+            part = row.shows or row.name
+            numbers_there = numbers_of(read_record(run), part) if run.summary.is_file() else {}
         else:
             numbers_there = dict(numbers)
-        found += [numbers_there.get(name) for name in names]
-    known = [number for number in found if number is not None]
-    return {"average": fmean(known)} if known and len(known) == len(found) else {}
+        values += [numbers_there.get(name) for name in names]
+    known = [number for number in values if number is not None]
+    return {"average": fmean(known)} if known and len(known) == len(values) else {}
 
 
 def _notes(
@@ -268,12 +268,12 @@ def _notes(
 ) -> Iterator[str]:
     if len(finished) < len(cells):
         yield f"{len(finished)} of {len(cells)} cells are finished."
-    marked: dict[str, dict[str, None]] = {}
+    by_mark: dict[str, dict[str, None]] = {}
     for cell, record in finished:
         for row in record.summary["table"]:
             if row["name"] == cell.row.name and row.get("mark"):
-                marked.setdefault(row["mark"], {})[cell.row.printed(budget)] = None
-    for mark, labels in marked.items():
+                by_mark.setdefault(row["mark"], {})[cell.row.printed(budget)] = None
+    for mark, labels in by_mark.items():
         yield f"{', '.join(labels)}: {mark}."
     code = {record.code for _, record in finished}
     if len(code) > 1:

@@ -78,8 +78,8 @@ class _Ended:
     others: Mapping[str, str]
 
     def lines(self, event: str) -> list[dict[str, Any]]:
-        found = read_lines(self.folder.metrics)
-        return [line for line in found if line.get("event") == event and line["arm"] == self.arm]
+        rows = read_lines(self.folder.metrics)
+        return [line for line in rows if line.get("event") == event and line["arm"] == self.arm]
 
 
 def measure(
@@ -87,7 +87,7 @@ def measure(
     arm: str,
     wanted: Sequence[str],
     others: Mapping[str, str],
-    shown: Sequence[str] = (),
+    parts: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return a finished run's measures, computing any that are missing.
 
@@ -98,7 +98,7 @@ def measure(
         others: for ``transfer``: the benchmark to test on, by the benchmark trained on; a subset of
             its test tasks may follow, as in ``appworld/test_normal``. The subset is only used for
             runs with final tasks; other runs are tested on the split that they evaluate on.
-        shown: further parts of the run that rows show, see
+        parts: further parts of the run that rows show, see
             :attr:`~coevo_gym.runs.experiments.definition.Row.shows`.
 
     Returns:
@@ -110,7 +110,7 @@ def measure(
         StoreError: if the run cannot be read.
     """
     known = read_measures(folder)
-    missing = missing_measures(known, wanted, shown)
+    missing = missing_measures(known, wanted, parts)
     if missing:
         config = read_manifest(folder)[1]
         for of, name in missing:
@@ -123,8 +123,8 @@ def measure(
                     f"The measure {name!r} needs a language model, but {folder.path.name} trains "
                     "the tiny policy. Choose another --budget."
                 )
-            found = MEASURES[name](_Ended(folder, config, of or arm, others))
-            (known.setdefault(of, {}) if of else known)[name] = found
+            value = MEASURES[name](_Ended(folder, config, of or arm, others))
+            (known.setdefault(of, {}) if of else known)[name] = value
             write_json(folder.path / FILE, known)
     return known
 
@@ -136,21 +136,21 @@ def read_measures(folder: RunFolder) -> dict[str, Any]:
         StoreError: if their file is damaged.
     """
     path = folder.path / FILE
-    found: dict[str, Any] = read_json(path) if path.is_file() else {}
-    return found
+    measures: dict[str, Any] = read_json(path) if path.is_file() else {}
+    return measures
 
 
 def missing_measures(
-    known: Mapping[str, Any], wanted: Sequence[str], shown: Sequence[str] = ()
+    known: Mapping[str, Any], wanted: Sequence[str], parts: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
     """Return the measures that an experiment cell lacks, as (policy, name) pairs.
 
     The policy is ``warm-up`` for measures of the policy before training, and "" for all others. See
-    :func:`measure` for ``wanted`` and ``shown``.
+    :func:`measure` for ``wanted`` and ``parts``.
     """
     before = known.get(WARMUP, {})
-    also = [name for name in wanted if name in ALSO_BEFORE and WARMUP in shown]
-    also += [name for name in ONLY_BEFORE if name in shown]
+    also = [name for name in wanted if name in ALSO_BEFORE and WARMUP in parts]
+    also += [name for name in ONLY_BEFORE if name in parts]
     return [
         *(("", name) for name in (*ALWAYS, *wanted) if name not in known),
         *((WARMUP, name) for name in also if name not in before),
@@ -169,16 +169,16 @@ def _reported(ended: _Ended) -> dict[str, list[bool]]:
     """
     final = ended.config.evaluation.final
     reader = RunReader(ended.folder.database)
-    kept = stored_as(ended.arm, final[0]) if final else ended.arm
-    return reader.outcomes(kept, *reader.evaluation_steps(kept)[-1:])
+    policy = stored_as(ended.arm, final[0]) if final else ended.arm
+    return reader.outcomes(policy, *reader.evaluation_steps(policy)[-1:])
 
 
 def _solved(ended: _Ended) -> str:
     if ended.config.evaluation.final:
         tried = _reported(ended).values()
         return "".join("1" if np.mean(tries) >= SOLVED else "0" for tries in tried)
-    found = [line["solved"] for line in ended.lines("eval") if line.get("solved")]
-    return str(found[-1]) if found else ""
+    values = [line["solved"] for line in ended.lines("eval") if line.get("solved")]
+    return str(values[-1]) if values else ""
 
 
 def _diversity(ended: _Ended) -> list[dict[str, float | None]]:
@@ -250,7 +250,9 @@ def _subsets(ended: _Ended) -> dict[str, float]:
     for id, tries in reader.outcomes(ended.arm, *steps).items():
         if subset := subset_of.get(id):
             outcomes.setdefault(subset, []).extend(tries)
-    return {subset: sum(found) / len(found) for subset, found in sorted(outcomes.items())}
+    return {
+        subset: sum(successes) / len(successes) for subset, successes in sorted(outcomes.items())
+    }
 
 
 def _types(ended: _Ended) -> dict[str, float]:
@@ -277,8 +279,8 @@ def _path(ended: _Ended, measure: str) -> Path:
 
 def _at_8(ended: _Ended) -> dict[str, float]:
     folder = EvalFolder(_path(ended, "at_8"))
-    found = evaluate_job(_job(ended, samples=_AT), folder=folder, agreed=True)
-    return _at([[line.success for line in lines] for lines in found.by_task.values()])
+    evaluation = evaluate_job(_job(ended, samples=_AT), folder=folder, agreed=True)
+    return _at([[line.success for line in lines] for lines in evaluation.by_task.values()])
 
 
 def _at(tried: Sequence[Sequence[bool]]) -> dict[str, float]:
@@ -290,26 +292,26 @@ def _at(tried: Sequence[Sequence[bool]]) -> dict[str, float]:
 def _react(ended: _Ended) -> dict[str, Any]:
     sets = ["policy.chat.style=react", "policy.chat.thinking=false"]
     folder = EvalFolder(_path(ended, REACT))
-    found = evaluate_job(_job(ended, sets=sets), folder=folder, agreed=True)
-    return _scores(found.success_rate, found.mean_score, found.types)
+    evaluation = evaluate_job(_job(ended, sets=sets), folder=folder, agreed=True)
+    return _scores(evaluation.success_rate, evaluation.mean_score, evaluation.types)
 
 
 def _trials(ended: _Ended) -> dict[str, Any]:
     job = replace(_job(ended), trials=TrialRules())
-    found = run_trials_in(TrialFolder(_path(ended, TRIALS)), job, SILENT, agreed=True)
-    score = float(np.mean([line.score for line in found.last]))
-    return _scores(found.rates[-1], score, by_type([line] for line in found.last))
+    trials = run_trials_in(TrialFolder(_path(ended, TRIALS)), job, SILENT, agreed=True)
+    score = float(np.mean([line.score for line in trials.last]))
+    return _scores(trials.rates[-1], score, by_type([line] for line in trials.last))
 
 
-def _told(ended: _Ended) -> dict[str, Any]:
-    found = run_trials_in(
+def _to_row(ended: _Ended) -> dict[str, Any]:
+    trials = run_trials_in(
         TrialFolder(_path(ended, TOLD)),
         _job(ended, samples=_AT),
         SILENT,
         agreed=True,
         cues=cues_of(ended.folder, ended.config.arms[-1]),
     )
-    tried = by_task(found.lines).values()
+    tried = by_task(trials.lines).values()
     at_8 = _at([[line.success for line in lines] for lines in tried])
     success = np.mean([np.mean([line.success for line in lines]) for lines in tried])
     score = np.mean([np.mean([line.score for line in lines]) for lines in tried])
@@ -336,8 +338,8 @@ def _curve(ended: _Ended) -> list[dict[str, Any]]:
     evaluated = [(0, WARMUP), *((step, ended.arm) for step in reader.evaluation_steps(ended.arm))]
     points = []
     for step, name in evaluated:
-        found = reader.outcomes(name, step)
-        rates = [float(np.mean(found[id])) if id in found else None for id in tasks]
+        outcomes = reader.outcomes(name, step)
+        rates = [float(np.mean(outcomes[id])) if id in outcomes else None for id in tasks]
         points.append({"step": step, "env_steps": env_steps[step], "tasks": rates})
     return points
 
@@ -365,7 +367,7 @@ MEASURES: dict[str, Callable[[_Ended], Any]] = {
     "at_8": _at_8,
     REACT: _react,
     TRIALS: _trials,
-    TOLD: _told,
+    TOLD: _to_row,
     "curve": _curve,
     "cpu_hours": _cpu_hours,
     "val": _on("val"),

@@ -43,18 +43,18 @@ def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]
     Raises:
         ConfigError: if a row's settings are invalid, or the budget does not exist.
     """
-    found = dict[Need, None]()
+    needs = dict[Need, None]()
     for row in experiment.chosen():
         if not row.shows:
             config = resolve(
                 experiment, row, experiment.seeds[0], benchmark=benchmark, budget=budget
             ).config
-            found |= dict.fromkeys(_of_a_run(config))
+            needs |= dict.fromkeys(_of_a_run(config))
     if experiment.official:
-        found[_benchmark(benchmark, official=True)] = None
+        needs[_benchmark(benchmark, official=True)] = None
     for other in {experiment.others.get(benchmark, "").partition("/")[0]} - {""}:
-        found[_benchmark(other)] = None
-    return list(found)
+        needs[_benchmark(other)] = None
+    return list(needs)
 
 
 def played(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
@@ -114,22 +114,22 @@ def _language_model(kind: str, path: str) -> Iterator[Need]:
 def _is_here(path: str) -> bool:
     """Return True if a model is in a local folder or in the Hugging Face cache."""
     try:
-        found = Path(resolve_model(path))
+        folder = Path(resolve_model(path))
     except CoevoError:
         return False
     home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
-    return found.is_dir() or (cache / f"models--{path.replace('/', '--')}").is_dir()
+    return folder.is_dir() or (cache / f"models--{path.replace('/', '--')}").is_dir()
 
 
 def _benchmark(name: str, *, official: bool = False) -> Need:
     spec = next((spec for spec in benchmark_specs() if spec.name == name), None)
     if spec is not None and spec.setup:
-        found: Installation = import_module(spec.setup).installation()
+        installation: Installation = import_module(spec.setup).installation()
         if official:
-            lacks = "" if OFFICIAL in found.data else f"{found.data} are in use"
+            lacks = "" if OFFICIAL in installation.data else f"{installation.data} are in use"
             return Need(f"the official data of {name}", lacks)
-        return Need(name, "" if found.ready else found.engine)
+        return Need(name, "" if installation.ready else installation.engine)
     try:
         with only_looking():
             coevo_gym.tasks(name, "train")

@@ -100,12 +100,12 @@ def column(name: str) -> Column:
     return COLUMNS.get(name, Column(name.removeprefix(_OF_A_TAG).replace("_", " "), form))
 
 
-def numbers_of(record: CellRecord, shown: str) -> dict[str, float]:
+def numbers_of(record: CellRecord, part: str) -> dict[str, float]:
     """Return the results of one arm, baseline or measure of a finished run.
 
     Args:
         record: settings and results of the run.
-        shown: name of an arm, a baseline of the run, or a measure of the policy before training.
+        part: name of an arm, a baseline of the run, or a measure of the policy before training.
 
     Returns:
         Numbers from the summary's table, the scores on final tasks, the arm, its curriculum, and
@@ -114,24 +114,24 @@ def numbers_of(record: CellRecord, shown: str) -> dict[str, float]:
     """
     summary, measures = record.summary, record.measures
     before = measures.get(WARMUP, {})
-    if shown in ONLY_BEFORE:
-        return _finite(_of_a_policy(before[shown])) if shown in before else {}
-    row = next(row for row in summary["table"] if row["name"] == shown)
-    outcome = summary["arms"].get(shown)
-    found: dict[str, Any] = dict(row)
-    final: dict[str, dict[str, float]] = summary["final"].get(shown, {})
-    found[REPORTED] = final.get(_first_tasks(record), row).get("success_rate", row["success"])
+    if part in ONLY_BEFORE:
+        return _finite(_of_a_policy(before[part])) if part in before else {}
+    row = next(row for row in summary["table"] if row["name"] == part)
+    outcome = summary["arms"].get(part)
+    numbers: dict[str, Any] = dict(row)
+    final: dict[str, dict[str, float]] = summary["final"].get(part, {})
+    numbers[REPORTED] = final.get(_first_tasks(record), row).get("success_rate", row["success"])
     for tasks, scores in final.items():
-        found[f"final_{tasks}"] = scores["success_rate"]
-        found[f"final_{tasks}_scenarios"] = scores["scenario_success_rate"]
+        numbers[f"final_{tasks}"] = scores["success_rate"]
+        numbers[f"final_{tasks}_scenarios"] = scores["scenario_success_rate"]
     if outcome is not None:
-        found |= {**outcome.get("curriculum", {}), **outcome}
-        found |= _measured(measures) if measures else {}
-        if found.get("rounds") and "seconds_round" in found:
-            found["seconds_per_round"] = found["seconds_round"] / found["rounds"]
-    elif shown == WARMUP:
-        found |= _of_a_policy(before)
-    return _finite(found)
+        numbers |= {**outcome.get("curriculum", {}), **outcome}
+        numbers |= _measured(measures) if measures else {}
+        if numbers.get("rounds") and "seconds_round" in numbers:
+            numbers["seconds_per_round"] = numbers["seconds_round"] / numbers["rounds"]
+    elif part == WARMUP:
+        numbers |= _of_a_policy(before)
+    return _finite(numbers)
 
 
 def _first_tasks(record: CellRecord) -> str:
@@ -140,21 +140,21 @@ def _first_tasks(record: CellRecord) -> str:
     return next(iter(evaluation.get("final", ())), "")
 
 
-def _finite(found: Mapping[str, Any]) -> dict[str, float]:
+def _finite(numbers: Mapping[str, Any]) -> dict[str, float]:
     return {
         name: float(value)
-        for name, value in found.items()
+        for name, value in numbers.items()
         if isinstance(value, (int, float)) and not isinstance(value, bool)
     }
 
 
 def _of_a_policy(measures: Mapping[str, Any]) -> dict[str, Any]:
     """Return the results measured for a policy, keyed by column name."""
-    found = {name: measures[name] for name in ("success", "score") if name in measures}
+    numbers = {name: measures[name] for name in ("success", "score") if name in measures}
     types = measures.get("types", {})
     return {
-        **found,
-        **({REPORTED: found["success"]} if found else {}),
+        **numbers,
+        **({REPORTED: numbers["success"]} if numbers else {}),
         **{f"{_OF_A_TAG}{_SIGNS.sub('_', tag)}": rate for tag, rate in types.items()},
         **measures.get("at_8", {}),
     }
@@ -173,7 +173,7 @@ def _measured(measures: Mapping[str, Any]) -> dict[str, Any]:
         "likeness": measures.get("likeness"),
         "success_val": measures.get("val"),
         "success_test": measures.get("test"),
-        **{f"success_{subset}": found for subset, found in measures.get("subsets", {}).items()},
+        **{f"success_{subset}": success for subset, success in measures.get("subsets", {}).items()},
         "transfer": transfer.get("success"),
         "transfer_before": transfer.get("before"),
         **_of_a_policy({name: measures.get(name, {}) for name in ALSO_BEFORE}),

@@ -91,16 +91,16 @@ def read_records(path: Path) -> dict[str, CellRecord]:
             data = file.read()
     except OSError as error:
         raise StoreError(f"Cannot read {path}: {error.strerror}.") from error
-    found: dict[str, CellRecord] = {}
+    records: dict[str, CellRecord] = {}
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
             continue
         where = f"line {number} of {path}"
         record = _parsed(line, where)
-        if record.name in found:
+        if record.name in records:
             raise StoreError(f"{path} contains the cell {record.name} twice. Delete {where}.")
-        found[record.name] = record
-    return found
+        records[record.name] = record
+    return records
 
 
 def _parsed(line: bytes, where: str) -> CellRecord:

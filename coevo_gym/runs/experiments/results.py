@@ -177,17 +177,17 @@ def compare(baseline: str, ours: Mapping[int, float], theirs: Mapping[int, float
     seeds = tuple(seed for seed in ours if seed in theirs)
     if not seeds:
         return RowComparison(baseline, ())
-    found = paired([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+    difference = paired([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
     differences = [ours[seed] - theirs[seed] for seed in seeds]
     return RowComparison(
         baseline=baseline,
         seeds=seeds,
-        mean=found.mean,
-        sd=_known(found.sd),
-        low=_known(found.low),
-        high=_known(found.high),
-        wins=found.wins,
-        ties=found.ties,
+        mean=difference.mean,
+        sd=_known(difference.sd),
+        low=_known(difference.low),
+        high=_known(difference.high),
+        wins=difference.wins,
+        ties=difference.ties,
         p=sign_flip(differences),
         p_sign=sign_test(differences),
     )

@@ -44,8 +44,8 @@ def take_over(cell: Cell) -> RunFolder | None:
     for other in RunFolder.of_table(cell.folder.path.parent):
         if other.path == cell.folder.path or not other.path.name.endswith(f"-{cell.seed}"):
             continue
-        found = sorted((other.checkpoints / WARMUP).glob("step-*.pt"))
-        if not found:
+        checkpoints = sorted((other.checkpoints / WARMUP).glob("step-*.pt"))
+        if not checkpoints:
             continue
         theirs, config = read_manifest(other)
         if shared(config) != wanted or any(
@@ -61,7 +61,7 @@ def take_over(cell: Cell) -> RunFolder | None:
             if line.get("event") == WARMUP:
                 append_line(cell.folder.metrics, line)
         # last, because it marks the start as complete
-        _link(found[-1], cell.folder.checkpoints / WARMUP)
+        _link(checkpoints[-1], cell.folder.checkpoints / WARMUP)
         return other
     return None
 
@@ -79,13 +79,13 @@ def _link(file: Path, folder: Path) -> None:
             part.replace(target)
 
 
-def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[str] = ()) -> None:
+def check_measured(record: CellRecord, measures: Sequence[str], parts: Sequence[str] = ()) -> None:
     """Check that a finished experiment cell has all metrics.
 
     Raises:
         ConfigError: if one is missing.
     """
-    missing = [name for _, name in missing_measures(record.measures, measures, shown)]
+    missing = [name for _, name in missing_measures(record.measures, measures, parts)]
     if missing:
         raise ConfigError(
             f"{record.name} ({record.where}) has no values for {', '.join(missing)}. They can only "
@@ -113,12 +113,12 @@ def run_cells(
             or the user has not agreed to the cost of a cell.
         CoevoError: if a cell fails; earlier cells are kept.
     """
-    measures, shown = chosen.experiment.measures, chosen.shown()
+    measures, parts = chosen.experiment.measures, chosen.shared_metrics()
     for cell in cells:
         if cell.state != "finished" and not agreed:
             require_consent(estimates(cell.config))
         if cell.kept is not None:
-            check_measured(cell.kept, measures, shown.get(cell.row.name, ()))
+            check_measured(cell.kept, measures, parts.get(cell.row.name, ()))
     counts, spent = CellCounts(), list[float]()
     left = sum(cell.state != "finished" for cell in cells)
     if left:
@@ -127,25 +127,25 @@ def run_cells(
         if stop():
             raise Stopped
         state, started = cell.state, monotonic()
-        told = _Told(progress, f"[{number}/{len(cells)}] {cell.name}")
+        reporter = _Told(progress, f"[{number}/{len(cells)}] {cell.name}")
         if state != "finished":
             later_s = sum(spent) / len(spent) * (left - 1) if spent else None
             progress.part(number, len(cells), cell.name, later_s if left > 1 else 0.0)
         if state == "finished":
             counts.there += 1
         elif state == "cut":
-            resume(cell.folder, told, stop)
+            resume(cell.folder, reporter, stop)
             counts.resumed += 1
         else:
-            _begin(cell, told, stop)
+            _begin(cell, reporter, stop)
             counts.new += 1
         if cell.kept is None:
-            others, also = chosen.experiment.others, shown.get(cell.row.name, ())
+            others, also = chosen.experiment.others, parts.get(cell.row.name, ())
             measure(cell.folder, cell.row.name, measures, others, also)
         if state != "finished":
             spent.append(monotonic() - started)
             left -= 1
-            _tell(progress, told.name, spent, left)
+            _tell(progress, reporter.name, spent, left)
             gc.collect()  # free the run now: its reference cycles would keep the memory
     return counts
 

@@ -21,7 +21,7 @@ def parts_of(
     experiment: Experiment, rows: Sequence[Row], lines: Sequence[TableLine], measured: Measured
 ) -> dict[str, Any]:
     """Return the additional parts of a table, keyed by name, omitting parts without results."""
-    found = {
+    parts = {
         QUESTIONS: _questions(experiment, lines),
         CURVES: [line for row in rows for line in _curves(experiment, row, measured)],
         CROSS: [
@@ -33,13 +33,13 @@ def parts_of(
         ],
         ROUNDS: [line for row in rows for line in _rounds(row, measured)],
     }
-    return {name: part for name, part in found.items() if part}
+    return {name: part for name, part in parts.items() if part}
 
 
 def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[str, Any]]:
     """Return planned comparisons with raw and adjusted p-values, or [] if a p-value is missing."""
-    found = {(line.key, one.baseline): one.p for line in lines for one in line.comparisons}
-    known = [p for question in experiment.questions if (p := found.get(question)) is not None]
+    p_values = {(line.key, one.baseline): one.p for line in lines for one in line.comparisons}
+    known = [p for question in experiment.questions if (p := p_values.get(question)) is not None]
     if len(known) < len(experiment.questions):
         return []
     return [
@@ -63,14 +63,14 @@ def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None
     solved = [
         [digit == "1" for text in side for digit in text] for side in zip(*pairs, strict=True)
     ]
-    found = cross_table(*solved)
+    table = cross_table(*solved)
     return {
         "row": row.name,
         "baseline": baseline,
-        "both": found.cc,
-        "only_baseline": found.cw,
-        "only_row": found.wc,
-        "neither": found.ww,
+        "both": table.cc,
+        "only_baseline": table.cw,
+        "only_row": table.wc,
+        "neither": table.ww,
     }
 
 
@@ -110,15 +110,15 @@ def efficiencies(
     missing if the row never reaches this success, or if the baseline has no such cell.
     """
     baseline = (*experiment.baselines_of(row), row.name)[0]
-    found = {}
+    by_seed = {}
     for seed, cell in measured.get(row.name, {}).items():
         curve = _points(cell)
         theirs = _points(measured.get(baseline, {}).get(seed, {}))
         if curve:
             speed = efficiency(curve, theirs or curve)
             reached = {} if speed.steps is None or not theirs else {"steps_90": speed.steps}
-            found[seed] = {"auc": speed.auc, **reached}
-    return found
+            by_seed[seed] = {"auc": speed.auc, **reached}
+    return by_seed
 
 
 def _points(cell: Mapping[str, Any]) -> list[tuple[float, float]]:
@@ -145,10 +145,12 @@ def _rounds(row: Row, measured: Measured) -> list[dict[str, Any]]:
         {
             "row": row.name,
             "round": number,
-            "seeds": len(found),
-            **{name: _mean([one[name] for one in found]) for name in ("step", "tasks", "sr", "ed")},
+            "seeds": len(rounds),
+            **{
+                name: _mean([one[name] for one in rounds]) for name in ("step", "tasks", "sr", "ed")
+            },
         }
-        for number, found in sorted(by_round.items())
+        for number, rounds in sorted(by_round.items())
     ]
 
 

@@ -18,7 +18,7 @@ from coevo_gym.store.folder import finite, storing, write_atomic
 
 NOTHING = "–"
 TOO_FEW = "too few seeds"
-FEWEST = 3
+MIN_SEEDS = 3
 """Minimum number of seeds for printing an interval: with two, Student's t makes it too wide."""
 HEADS = ("difference", "95 % interval", "wins", "p")
 """Column titles of a printed comparison."""
@@ -103,7 +103,7 @@ def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[
         cells = [line.label, str(len(line.values)), _spread(line, of_metric.form, points=points)]
         cells += [comparison.baseline if comparison else NOTHING]
         cells += compared(comparison, points=points)
-        cells += [shown(name, line.columns[name]) for name in table.columns]
+        cells += [format_value(name, line.columns[name]) for name in table.columns]
         cells += [
             grey.format(f"{line.paper[name]:,.2f}") if name in line.paper else NOTHING
             for name in printed
@@ -114,9 +114,9 @@ def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[
 
 def _printed(table: ResultTable) -> list[str]:
     """Return the names of the paper's results, with the main table's columns first."""
-    found = dict.fromkeys(name for line in table.lines for name in line.paper)
+    names = dict.fromkeys(name for line in table.lines for name in line.paper)
     order = [table.metric, *table.columns]
-    return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
+    return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
 
 def _head_of_printed(name: str, metric: str) -> str:
@@ -168,7 +168,7 @@ def compared(comparison: RowComparison | None, *, points: bool) -> list[str]:
         return [NOTHING] * len(HEADS)
     scale = 100.0 if points else 1.0
     n, interval = len(comparison.seeds), TOO_FEW
-    if n >= FEWEST and comparison.low is not None and comparison.high is not None:
+    if n >= MIN_SEEDS and comparison.low is not None and comparison.high is not None:
         interval = f"[{scale * comparison.low:+.1f}, {scale * comparison.high:+.1f}]"
     return [
         f"{scale * comparison.mean:+.1f}",
@@ -178,7 +178,7 @@ def compared(comparison: RowComparison | None, *, points: bool) -> list[str]:
     ]
 
 
-def shown(name: str, value: float | None) -> str:
+def format_value(name: str, value: float | None) -> str:
     """Format a number for its column."""
     return NOTHING if value is None else column(name).form.format(value)
 
@@ -204,13 +204,13 @@ def _spread(line: TableLine, form: str, *, points: bool) -> str:
 
 def _curve(one: dict[str, Any]) -> list[str]:
     points = zip(one["steps"], one["success"], strict=True)
-    shown = ", ".join(
+    text = ", ".join(
         f"{step}: {NOTHING if rate is None else f'{rate:.1%}'}" for step, rate in points
     )
     compared = (
         [one["baseline"], _gain(one["from_baseline"])] if "baseline" in one else [NOTHING] * 2
     )
-    return [one["row"], str(one["seed"]), shown, _gain(one["from_start"]), *compared]
+    return [one["row"], str(one["seed"]), text, _gain(one["from_start"]), *compared]
 
 
 def _gain(one: dict[str, float]) -> str:

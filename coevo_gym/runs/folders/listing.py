@@ -124,7 +124,7 @@ def run_on_disk(folder: RunFolder, arms: Sequence[str]) -> OnDisk:
     """Return the state and size of a run's folder."""
     state, problem = state_of_run(folder)
     saved = {arm: Checkpoints(folder.checkpoints / arm).steps() for arm in arms}
-    steps = {arm: found[0] for arm, found in saved.items() if found}
+    steps = {arm: numbers[0] for arm, numbers in saved.items() if numbers}
     return _on_disk(folder.path, state, problem, steps)
 
 

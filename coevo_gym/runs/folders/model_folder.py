@@ -183,23 +183,23 @@ def _in_evaluations(weights: str, benchmark: str) -> Iterator[Measured]:
             config = folder.read_config()
             if config.get("weights") != weights or config.get("benchmark") != benchmark:
                 continue
-            found = read_json(folder.summary)
+            summary = read_json(folder.summary)
         except StoreError:
             continue  # damaged, or not finished
         yield Measured(
             policy=str(config["policy"]),
-            split=str(found["split"]),
-            tasks=int(found["n_tasks"]),
-            samples=int(found["samples"]),
-            success=float(found["success"]),
-            low=float(found["low"]),
-            high=float(found["high"]),
-            score=float(found["score"]),
+            split=str(summary["split"]),
+            tasks=int(summary["n_tasks"]),
+            samples=int(summary["samples"]),
+            success=float(summary["success"]),
+            low=float(summary["low"]),
+            high=float(summary["high"]),
+            score=float(summary["score"]),
             source=f"evals/{name}",
         )
 
 
-def written(card: ModelCard, *, adapter: bool) -> str:
+def render_card(card: ModelCard, *, adapter: bool) -> str:
     """Return the card as Markdown, with the header that the Hugging Face Hub reads."""
     is_hub_id = _name_of(card.base) == card.base and "/" in card.base
     head = [
@@ -227,7 +227,7 @@ def _name_of(base: str) -> str:
 
 
 def _measured(card: ModelCard) -> str:
-    if not any(found.policy == card.policy for found in card.measured):
+    if not any(measure.policy == card.policy for measure in card.measured):
         warning = "These weights were not evaluated."
         return warning if not card.measured else f"{warning}\n\n{_numbers(card)}"
     return _numbers(card)
@@ -345,7 +345,7 @@ def export_model(
                 f"Cannot write {target}: {error}. Check the free space and the folder's "
                 "permissions, then export again."
             ) from error
-        write_atomic(new / "README.md", written(card, adapter=adapter).encode())
+        write_atomic(new / "README.md", render_card(card, adapter=adapter).encode())
         write_json(new / ORIGIN, {**card.to_json(), "manifest": manifest})
     return card
 

@@ -48,35 +48,35 @@ def find_kept(name: str) -> Removable:
     Raises:
         ConfigError: if it does not exist, the name is ambiguous, or the path is a link.
     """
-    found = list(_named(name))
-    if not found:
+    items = list(_find_by_name(name))
+    if not items:
         raise ConfigError(
             f"There is no run, table or evaluation named {name!r}. See `coevo runs list`."
         )
-    if len(found) > 1:
-        paths = " or ".join(str(kept.path) for kept in found)
+    if len(items) > 1:
+        paths = " or ".join(str(item.path) for item in items)
         raise ConfigError(f"The name {name!r} is ambiguous. Use {paths}.")
-    (kept,) = found
-    check_deletable(kept.path, RUNS, EVALS)
-    return kept
+    (item,) = items
+    check_deletable(item.path, RUNS, EVALS)
+    return item
 
 
-def remove(kept: Removable) -> None:
+def remove(item: Removable) -> None:
     """Delete a run, table or evaluation unless a process is writing to it.
 
     Raises:
         ConfigError: if the path has become a link.
         StoreError: if a process is writing to it, or it cannot be deleted.
     """
-    check_deletable(kept.path, RUNS, EVALS)
+    check_deletable(item.path, RUNS, EVALS)
     with ExitStack() as locks:
-        for folder in kept.folders:
+        for folder in item.folders:
             locks.enter_context(locked(folder))
-        with storing(kept.path):
-            delete(kept.path)
+        with storing(item.path):
+            delete(item.path)
 
 
-def _named(name: str) -> Iterator[Removable]:
+def _find_by_name(name: str) -> Iterator[Removable]:
     """Yield every run, table and evaluation with this name or path."""
     if not name:
         return
@@ -128,19 +128,19 @@ def freeable() -> list[Freeable]:
     runs = [RunFolder(RUNS / name) for name in RunFolder.names()]
     runs += [run for table in RunFolder.tables() for run in RunFolder.of_table(table)]
     runs = [run for run in runs if run.is_run() and not in_use(run.path)]
-    found = [item for run in runs for item in _of_run(run)]
+    items = [item for run in runs for item in _of_run(run)]
     for folder in (EvalFolder(EVALS / name) for name in EvalFolder.names()):
         if folder.is_evaluation() and not in_use(folder.path):
-            found += _parts(folder.path, folder.path)
-    found = [item for item in found if not through_link(item.path, RUNS, EVALS)]
+            items += _parts(folder.path, folder.path)
+    items = [item for item in items if not through_link(item.path, RUNS, EVALS)]
     for root in (RUNS, EVALS):
         if root.is_dir():
-            found += [
+            items += [
                 Freeable(path, EMPTY, path, size_of(path))
                 for path in sorted(root.iterdir())
                 if _is_empty(path) and not in_use(path)
             ]
-    return found
+    return items
 
 
 def free(items: list[Freeable]) -> int:

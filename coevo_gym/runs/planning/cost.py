@@ -105,8 +105,11 @@ class CostEstimate(FrozenModel):
         if self.key_env:
             yield "key sent to this model", f"from {self.key_env}, if the variable is set"
         yield "requests to this model", f"at most {self.cost.calls:,}"
-        sent, answered = self.cost.prompt_tokens, self.cost.completion_tokens
-        yield "tokens sent and received", f"at most about {sent:,}, and at most {answered:,}"
+        prompt_tokens, answered = self.cost.prompt_tokens, self.cost.completion_tokens
+        yield (
+            "tokens sent and received",
+            f"at most about {prompt_tokens:,}, and at most {answered:,}",
+        )
         if self.cost.usd:
             yield "price", f"at most about {self.cost.usd:,.2f} USD"
         elif self.paid:
@@ -127,12 +130,12 @@ def estimates(config: RunConfig) -> list[CostEstimate]:
     """Return a cost estimate for each model that a run may query, or [] for a replay."""
     if config.tape.mode == "replay":
         return []
-    found: dict[str, CostEstimate] = {}
+    by_model: dict[str, CostEstimate] = {}
     firsts: set[tuple[str, int]] = set()
 
     def add(estimate: CostEstimate) -> None:
-        known = found.get(estimate.model)
-        found[estimate.model] = estimate if known is None else _both(known, estimate)
+        known = by_model.get(estimate.model)
+        by_model[estimate.model] = estimate if known is None else _both(known, estimate)
 
     for arm in arm_configs(config).values():
         if arm.explorer.kind == "model":
@@ -143,7 +146,7 @@ def estimates(config: RunConfig) -> list[CostEstimate]:
                 firsts.add((name, n))
         if arm.questions_per_step:
             add(_of_studies(config, arm))
-    return [_capped(estimate) for estimate in found.values() if estimate.cost.calls]
+    return [_capped(estimate) for estimate in by_model.values() if estimate.cost.calls]
 
 
 def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) -> list[CostEstimate]:
@@ -238,8 +241,8 @@ def _of_studies(config: RunConfig, arm: ArmConfig) -> CostEstimate:
     question = _request(QUESTION_TOKENS, arm.analyst.max_answer_tokens).times(_AGAIN)
     asked = arm.questions_per_step.values()
     step = sum((_within(arm.advisor, question.times(n)) for n in asked), NO_USAGE)
-    found = _asked(arm, model, _name(model), step.times(steps), "analyst.model.endpoint")
-    return found.model_copy(update={"questions": sum(asked) * steps})
+    estimate = _asked(arm, model, _name(model), step.times(steps), "analyst.model.endpoint")
+    return estimate.model_copy(update={"questions": sum(asked) * steps})
 
 
 def _asked(
@@ -284,8 +287,8 @@ def _within(caps: Caps, cost: Usage) -> Usage:
     return capped
 
 
-def _request(sent: int, answered: int) -> Usage:
-    return Usage(calls=1, prompt_tokens=sent, completion_tokens=answered)
+def _request(prompt_tokens: int, answered: int) -> Usage:
+    return Usage(calls=1, prompt_tokens=prompt_tokens, completion_tokens=answered)
 
 
 def _priced(usage: Usage, prices: Prices) -> Usage:

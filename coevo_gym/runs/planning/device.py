@@ -78,8 +78,8 @@ def device_here(settings: PolicySettings) -> Device | None:
         The device; None if the settings demand a GPU and there is none.
     """
     wanted = settings.model.device
-    if wanted != "cpu" and (found := _gpu_here()) is not None:
-        return found
+    if wanted != "cpu" and (gpu := _gpu_here()) is not None:
+        return gpu
     if wanted == "cuda":
         return None
     return Device("CPU of this machine", _machine_memory(), is_gpu=False)
@@ -104,12 +104,12 @@ def device_to_plan_for(settings: PolicySettings, card: str | None = None) -> Dev
         return chosen
     if settings.kind not in LANGUAGE_MODELS:
         return H200
-    found = device_here(settings)
+    device = device_here(settings)
     assumed = is_for_gpu(settings) and settings.model.device == "auto"
-    if found is None or (not found.is_gpu and assumed):
+    if device is None or (not device.is_gpu and assumed):
         note = "assumed: these settings are for a GPU, but none was found here; see --card"
         return replace(H200, note=note)
-    return found
+    return device
 
 
 def is_for_gpu(settings: PolicySettings) -> bool:

@@ -200,12 +200,12 @@ def _activations(
     if not tokens:
         return 0
     settings = config.policy.model
-    kept = tokens * shape.kept_per_token * (1 if half else 2)
+    activations = tokens * shape.saved_bytes_per_token * (1 if half else 2)
     casts = 2 * trained if half else 0
     if not settings.gradient_checkpointing:
-        return shape.layers * kept + casts
+        return shape.layers * activations + casts
     stream = 2 if half and settings.lora_rank else 4
-    return shape.layers * tokens * shape.hidden * stream + max(casts, 2 * kept)
+    return shape.layers * tokens * shape.hidden * stream + max(casts, 2 * activations)
 
 
 _PHASES = {
@@ -225,10 +225,10 @@ def require_memory(config: RunConfig) -> None:
     Raises:
         ConfigError: if the model cannot fit; the message says how to save memory or start anyway.
     """
-    found = _on_this_machine(config, lambda memory: memory.least)
-    if found is None or found.memory.least <= found.device.memory:
+    estimate = _on_this_machine(config, lambda memory: memory.least)
+    if estimate is None or estimate.memory.least <= estimate.device.memory:
         return
-    memory, learner, device = found
+    memory, learner, device = estimate
     parts = {
         "weights": memory.learner + (memory.sampler if memory.share is None else 0),
         "gradients and AdamW's moments": memory.gradients + memory.moments,
@@ -237,11 +237,11 @@ def require_memory(config: RunConfig) -> None:
         "vLLM": memory.share or 0,
         "the weights that all arms start from": memory.kept,
     }
-    named = ", ".join(f"{gib(size)} for {name}" for name, size in parts.items() if size)
+    text = ", ".join(f"{gib(size)} for {name}" for name, size in parts.items() if size)
     ways = _sentence(_ways(config, learner, memory, device))
     raise ConfigError(
         f"{config.policy.model.path} does not fit on the {device.name} with these settings: "
-        f"training needs at least {gib(memory.least)} ({named}), but only {gib(device.memory)} is "
+        f"training needs at least {gib(memory.least)} ({text}), but only {gib(device.memory)} is "
         f"available. To reduce memory use, {ways}. `coevo train … --dry-run` prints the "
         "whole estimate; pass --ignore-memory (ignore_memory=True in Python) to start anyway."
     )
@@ -249,8 +249,8 @@ def require_memory(config: RunConfig) -> None:
 
 def memory_warnings(config: RunConfig) -> Iterator[str]:
     """Yield a warning if a run's language model may not fit in this machine's memory."""
-    found = _on_this_machine(config, lambda memory: max(memory.peaks.values()))
-    if found is not None and (text := shortfall(config, *found)):
+    estimate = _on_this_machine(config, lambda memory: max(memory.peaks.values()))
+    if estimate is not None and (text := shortfall(config, *estimate)):
         yield text
 
 

@@ -158,19 +158,19 @@ def rows_of_arms(config: RunConfig) -> dict[str, list[tuple[str, Any, str]]]:
     All settings of an arm's method are included, with the origin ``default`` where it applies.
     """
     run = dict(flat(config.to_json()))
-    found = {}
+    by_arm = {}
     for name, arm in arm_configs(config).items():
         own = config.arm[name].set if name in config.arm else {}
         is_loaded = arm.method in METHODS.names()
         sets = METHODS.load(arm.method).sets if is_loaded else {}
         origins = dict.fromkeys(sets, f"method {arm.method}")
         origins |= dict.fromkeys(own, f"arm.{name}.set")
-        found[name] = [
+        by_arm[name] = [
             (key, value, origins.get(key, "default"))
             for key, value in settings_of(config, arm).items()
             if key.startswith("method.") or key not in run or run[key] != value
         ]
-    return found
+    return by_arm
 
 
 def _departures(config: RunConfig) -> Iterator[tuple[str, str]]:
@@ -185,8 +185,8 @@ def _departures(config: RunConfig) -> Iterator[tuple[str, str]]:
     for arm in arms:
         differ |= differences(benchmark, settings_of(config, arm))
     if differ:
-        listed = "; ".join(f"{key}: {values}" for key, values in differ.items())
-        yield "settings that differ from the paper's", listed
+        text = "; ".join(f"{key}: {values}" for key, values in differ.items())
+        yield "settings that differ from the paper's", text
 
 
 def initial_tasks(arm: ArmConfig) -> int:

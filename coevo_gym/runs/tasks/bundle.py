@@ -112,22 +112,22 @@ def of_run(folder: RunFolder, arm: str | None = None) -> list[ExportedTask]:
             f"{folder.path.name} has no rounds for the arm {arm!r}. Choose one of: "
             f"{', '.join(arms)}."
         )
-    held = {found.task.id: found.verdict for found in reader.held()}
-    found: dict[str, ExportedTask] = {}
+    held_verdicts = {draft.task.id: draft.verdict for draft in reader.tasks_on_hold()}
+    exports: dict[str, ExportedTask] = {}
     for applied in rounds:
-        verdicts = held | {v.task_id: v for v in applied.result.verdicts if v.accepted}
+        verdicts = held_verdicts | {v.task_id: v for v in applied.result.verdicts if v.accepted}
         for task in applied.result.accepted:
-            one = found.get(task.id)
+            one = exports.get(task.id)
             if one is None:
                 gates = _passed(verdicts.get(task.id))
-                found[task.id] = ExportedTask(task, applied.round.id, (applied.arm,), gates)
+                exports[task.id] = ExportedTask(task, applied.round.id, (applied.arm,), gates)
             elif applied.arm not in one.arms:
-                found[task.id] = replace(one, arms=(*one.arms, applied.arm))
+                exports[task.id] = replace(one, arms=(*one.arms, applied.arm))
     for name in dict.fromkeys(applied.arm for applied in rounds):
         for task, verdict in reader.joining(name):
-            gates = _passed(verdict or held.get(task.id))
-            found.setdefault(task.id, ExportedTask(task, gates=gates))
-    return _training(found.values())
+            gates = _passed(verdict or held_verdicts.get(task.id))
+            exports.setdefault(task.id, ExportedTask(task, gates=gates))
+    return _training(exports.values())
 
 
 def of_benchmark(tasks: Sequence[Task]) -> list[ExportedTask]:
@@ -137,18 +137,18 @@ def of_benchmark(tasks: Sequence[Task]) -> list[ExportedTask]:
 
 def _training(tasks: Iterable[ExportedTask]) -> list[ExportedTask]:
     """Return the tasks as a list; raise an error if a task is not a training task."""
-    found = list(tasks)
-    for one in found:
+    items = list(tasks)
+    for one in items:
         require_train(one.task, "export")
-    return found
+    return items
 
 
 def _passed(verdict: Verdict | None) -> tuple[str, ...]:
     if verdict is None:
         return ()
-    told = [f"{gate}: {said}" if said else gate for gate, said in verdict.checks]
+    lines = [f"{gate}: {remark}" if remark else gate for gate, remark in verdict.checks]
     released = [f"{HOLD}: released by a user"] if verdict.gate == HOLD else []
-    return (*told, *released)
+    return (*lines, *released)
 
 
 def need_pyarrow() -> tuple[Any, Any]:

@@ -43,16 +43,18 @@ def keep_demonstration(
     if refusal:
         raise ConfigError(refusal)
     _check(task, benchmark, "keep a demonstration of")
-    made = {"kind": DEMONSTRATION, "by": "person", "at": timestamp()}
-    provenance = {**task.provenance, **made}
-    kept = task.model_copy(update={"solution": trajectory.actions, "provenance": provenance})
+    details = {"kind": DEMONSTRATION, "by": "person", "at": timestamp()}
+    provenance = {**task.provenance, **details}
+    demonstration = task.model_copy(
+        update={"solution": trajectory.actions, "provenance": provenance}
+    )
     with storing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.parent):
         before = read_tasks(path) if path.is_file() else ()
-        tasks = [*(other for other in before if other.id != task.id), kept]
+        tasks = [*(other for other in before if other.id != task.id), demonstration]
         write_atomic(path, b"".join(task.to_json().encode() + b"\n" for task in tasks))
-    return kept
+    return demonstration
 
 
 def why_not(task: Task, trajectory: Trajectory | None) -> str:
@@ -79,8 +81,8 @@ def read_demonstrations(path: Path, benchmark: Benchmark) -> tuple[Task, ...]:
         TaskError: if the file is missing, or a line is not a task that can be imitated here.
         SplitLeakError: if a task is not a training task here.
     """
-    found = read_tasks(path)
-    for task in found:
+    tasks = read_tasks(path)
+    for task in tasks:
         if task.benchmark != benchmark.name:
             raise ConfigError(
                 f"{path} contains {task.name}, a task from {task.benchmark}, but this run uses "
@@ -89,7 +91,7 @@ def read_demonstrations(path: Path, benchmark: Benchmark) -> tuple[Task, ...]:
         if not task.solution:
             raise ConfigError(f"{path} contains {task.name}, which has no solution to imitate.")
         _check(task, benchmark, "imitate")
-    return found
+    return tasks
 
 
 def _check(task: Task, benchmark: Benchmark, action: str) -> None:

@@ -250,7 +250,7 @@ def add_to_run(folder: RunFolder, judged: Iterable[ImportedLine]) -> int:
 
 def _known_to(reader: RunReader) -> list[Task]:
     """Return a run's tasks, including those that are on hold or imported but not yet added."""
-    known = [*reader.pooled(), *(held.task for held in reader.held())]
+    known = [*reader.pooled(), *(draft.task for draft in reader.tasks_on_hold())]
     imported = [id for id, decision in reader.decisions().items() if decision.what == "imported"]
     return [*known, *(task for id in imported if (task := reader.task(id)) is not None)]
 
@@ -268,15 +268,15 @@ def _kind_of(data: Any) -> str:
 
 def _imported(result: GateResult, candidate: _Candidate) -> Task:
     """Return the validated task with its provenance."""
-    task, named, context = result.task, candidate.named, candidate.context
+    task, original, context = result.task, candidate.named, candidate.context
     assert task is not None
-    origin = dict(named.provenance) if named else {}
+    origin = dict(original.provenance) if original else {}
     grew_from = (context.task.id,) if context else ()
     update: dict[str, Any] = {
         "origin": "evolved",
         "parents": tuple(dict.fromkeys((*grew_from, *task.parents))),
         "provenance": {"kind": IMPORTED, "draft": result.verdict.draft_id, **origin},
     }
-    if named is not None and named.origin == "evolved" and named.id == task.id:
-        update["name"] = named.name
+    if original is not None and original.origin == "evolved" and original.id == task.id:
+        update["name"] = original.name
     return task.model_copy(update=update)

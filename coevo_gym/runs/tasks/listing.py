@@ -72,13 +72,13 @@ def evolved_rows(benchmark: str) -> list[dict[str, Any]]:
 def evolved_tasks(folder: RunFolder) -> Sequence[Task]:
     """Return the distinct tasks that a run's rounds found, except the initial tasks (D_0)."""
     rounds = RunReader(folder.database).rounds()
-    found = {
+    tasks = {
         task.id: task
         for applied in rounds
         if not applied.is_first
         for task in applied.result.accepted
     }
-    return tuple(found.values())
+    return tuple(tasks.values())
 
 
 def find_run_task(folder: RunFolder, name_or_id: str) -> Task:
@@ -90,9 +90,9 @@ def find_run_task(folder: RunFolder, name_or_id: str) -> Task:
     reader = RunReader(folder.database)
     if (id := reader.task_id(name_or_id)) and (task := reader.task(id)):
         return task
-    for held in reader.held():
-        if name_or_id in (held.task.name, held.task.id):
-            return held.task
+    for draft in reader.tasks_on_hold():
+        if name_or_id in (draft.task.name, draft.task.id):
+            return draft.task
     name = folder.path.name
     raise TaskError(f"{name} has no task {name_or_id!r}. `coevo tasks {name}` lists all names.")
 

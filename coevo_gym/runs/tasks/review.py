@@ -12,7 +12,7 @@ from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.evolution import Verdict
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Task
-from coevo_gym.runs.tasks.story import FEWEST
+from coevo_gym.runs.tasks.story import MIN_ID_LENGTH
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
@@ -61,27 +61,27 @@ class HeldDraft:
         }
 
 
-def held_tasks(folder: RunFolder) -> list[HeldDraft]:
+def find_held_tasks(folder: RunFolder) -> list[HeldDraft]:
     """Return the tasks that a run put on hold, without duplicates, in order of discovery."""
     reader = RunReader(folder.database)
-    decisions, found = reader.decisions(), dict[str, HeldDraft]()
-    for held in reader.held():
-        id, earlier = held.task.id, found.get(held.task.id)
+    decisions, drafts = reader.decisions(), dict[str, HeldDraft]()
+    for draft in reader.tasks_on_hold():
+        id, earlier = draft.task.id, drafts.get(draft.task.id)
         if earlier is None:
-            found[id] = HeldDraft(
-                held.task,
-                held.verdict,
-                (held.arm,),
-                held.round_id,
+            drafts[id] = HeldDraft(
+                draft.task,
+                draft.verdict,
+                (draft.arm,),
+                draft.round_id,
                 decisions.get(id),
                 tuple(reader.rounds_of(id)),
             )
-        elif held.arm not in earlier.arms:
-            found[id] = replace(earlier, arms=(*earlier.arms, held.arm))
-    return list(found.values())
+        elif draft.arm not in earlier.arms:
+            drafts[id] = replace(earlier, arms=(*earlier.arms, draft.arm))
+    return list(drafts.values())
 
 
-def chosen(held: Sequence[HeldDraft], ids: Iterable[str]) -> list[HeldDraft]:
+def chosen(drafts: Sequence[HeldDraft], ids: Iterable[str]) -> list[HeldDraft]:
     """Return the tasks on hold that have the given ids, without duplicates, in the order given.
 
     An id may be the name of a task, or the start of the id of a task or of its draft.
@@ -89,21 +89,21 @@ def chosen(held: Sequence[HeldDraft], ids: Iterable[str]) -> list[HeldDraft]:
     Raises:
         TaskError: if an id is unknown or ambiguous.
     """
-    found = dict[str, HeldDraft]()
-    for given in ids:
-        meant = [one for one in held if one.task.name == given]
-        meant = meant or [one for one in held if _begins(one, given)]
+    matches = dict[str, HeldDraft]()
+    for name in ids:
+        meant = [one for one in drafts if one.task.name == name]
+        meant = meant or [one for one in drafts if _begins(one, name)]
         if len(meant) != 1:
             what = f"matches {len(meant)} held tasks" if meant else "does not match a held task"
-            names = ", ".join(one.task.name for one in meant or held) or "none"
-            raise TaskError(f"{given!r} {what}. Held tasks: {names}.")
-        found[meant[0].task.id] = meant[0]
-    return list(found.values())
+            names = ", ".join(one.task.name for one in meant or drafts) or "none"
+            raise TaskError(f"{name!r} {what}. Held tasks: {names}.")
+        matches[meant[0].task.id] = meant[0]
+    return list(matches.values())
 
 
 def decide(
     folder: RunFolder,
-    held: Sequence[HeldDraft],
+    drafts: Sequence[HeldDraft],
     what: Literal["released", "rejected"],
     reason: str = "",
 ) -> None:
@@ -115,19 +115,19 @@ def decide(
         ConfigError: if a task to reject is already in a pool; in this case, nothing is saved.
         StoreError: if the store cannot be written.
     """
-    for one in held if what == "rejected" else ():
+    for one in drafts if what == "rejected" else ():
         if one.joined:
             arm, round_id = one.joined[0]
             raise ConfigError(
                 f"{one.task.name} was added to the pool of {arm} in {round_id}. Tasks cannot be "
                 "removed from a pool. Keep the task, or start a new run."
             )
-    if not held:
+    if not drafts:
         return
     at = timestamp()
     with closing(RunStore(folder.database)) as store:
         store.add_decisions(
-            Decision(one.task.id, what, clean_text(reason, _REASON_CAP), at) for one in held
+            Decision(one.task.id, what, clean_text(reason, _REASON_CAP), at) for one in drafts
         )
 
 
@@ -136,7 +136,7 @@ def timestamp() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _begins(one: HeldDraft, given: str) -> bool:
-    begins = given.rpartition("/evolved/")[2]
+def _begins(one: HeldDraft, name: str) -> bool:
+    begins = name.rpartition("/evolved/")[2]
     ids = (one.task.id, one.verdict.draft_id)
-    return len(begins) >= FEWEST and any(id.startswith(begins) for id in ids)
+    return len(begins) >= MIN_ID_LENGTH and any(id.startswith(begins) for id in ids)

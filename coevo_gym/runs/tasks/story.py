@@ -14,28 +14,28 @@ from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
 from coevo_gym.store.rows import HOLD, Decision, StoredRound, TaskCount, VerdictPlace
 
-FEWEST = 4
+MIN_ID_LENGTH = 4
 """Minimum number of characters in an abbreviated id."""
 _NAMED = 6
 
 
-def _look_up(reader: RunReader, given: str) -> tuple[str | None, list[VerdictPlace]]:
-    """Find a task or draft by name, or by at least the first :data:`FEWEST` characters of its id.
+def _look_up(reader: RunReader, name_or_id: str) -> tuple[str | None, list[VerdictPlace]]:
+    """Find a task or draft by name, or by at least the first :data:`MIN_ID_LENGTH` characters of its id.
 
     Returns:
         Its id, or None, and the places of its verdicts, sorted by how informative they are. A task
         that was not made in a round of the run has no verdicts.
     """
-    id = reader.task_id(given) or _meant(reader, given)
+    id = reader.task_id(name_or_id) or _meant(reader, name_or_id)
     places = reader.verdict_places(id) if id else []
-    found = [place for place in places if id in (place.task_id, place.draft_id)]
-    return id, sorted(found, key=lambda place: (not place.accepted, place.gate != HOLD))
+    matches = [place for place in places if id in (place.task_id, place.draft_id)]
+    return id, sorted(matches, key=lambda place: (not place.accepted, place.gate != HOLD))
 
 
-def _meant(reader: RunReader, given: str) -> str | None:
+def _meant(reader: RunReader, name_or_id: str) -> str | None:
     # An evolved task without a name is named by the start of its id.
-    begins = given.rpartition("/evolved/")[2]
-    if len(begins) < FEWEST:
+    begins = name_or_id.rpartition("/evolved/")[2]
+    if len(begins) < MIN_ID_LENGTH:
         return None
     names = reader.task_names(begins)
     ids = dict.fromkeys(names)
@@ -44,7 +44,9 @@ def _meant(reader: RunReader, given: str) -> str | None:
     if begins in ids or len(ids) < 2:
         return begins if begins in ids else next(iter(ids), None)
     some = ", ".join(names.get(id, id) for id in list(ids)[:_NAMED])
-    raise TaskError(f"{given!r} is ambiguous ({len(ids)} matches): {some}, … Type more characters.")
+    raise TaskError(
+        f"{name_or_id!r} is ambiguous ({len(ids)} matches): {some}, … Type more characters."
+    )
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class Story:
         }
 
 
-def find_story(folder: RunFolder, given: str, reader: RunReader | None = None) -> Task | Story:
+def find_story(folder: RunFolder, name_or_id: str, reader: RunReader | None = None) -> Task | Story:
     """Return the history of a task or draft in a run.
 
     A task is given by its name, and a task or draft by the start of its id. Without a reader, the
@@ -141,12 +143,12 @@ def find_story(folder: RunFolder, given: str, reader: RunReader | None = None) -
         TaskError: if the id is unknown or ambiguous.
     """
     reader = reader or RunReader(folder.database)
-    id, places = _look_up(reader, given)
+    id, places = _look_up(reader, name_or_id)
     if id is None:
         name = folder.path.name
         raise TaskError(
-            f"{name} has no task or draft {given!r}. `coevo tasks {name}` lists its tasks, and "
-            f"`coevo tasks {name} --rejected` lists its rejected drafts."
+            f"{name} has no task or draft {name_or_id!r}. `coevo tasks {name}` lists its tasks, "
+            f"and `coevo tasks {name} --rejected` lists its rejected drafts."
         )
     if places:
         return _of_a_round(reader, places)
@@ -204,18 +206,20 @@ def _origin(
     # An unguided round draws its own contexts; those of the script are found by their task.
     for parent in verdict.draft.get("parents", ())[:1]:
         if (task := reader.task(parent)) is not None:
-            drawn = Context(kind=UNGUIDED, task=task)
-            return None, drawn if drawn.id == id else None
+            origin = Context(kind=UNGUIDED, task=task)
+            return None, origin if origin.id == id else None
     return None, None
 
 
 def _ancestors(reader: RunReader, parents: tuple[str, ...]) -> tuple[Ancestor, ...]:
     """Return all ancestors of a task without duplicates, parents first."""
-    found: dict[str, Ancestor] = {}
+    ancestors: dict[str, Ancestor] = {}
     generation, ids = 1, list(parents)
     while ids:
-        tasks: Mapping[str, Task | None] = {id: reader.task(id) for id in ids if id not in found}
-        found |= {id: Ancestor(generation, id, task) for id, task in tasks.items()}
+        tasks: Mapping[str, Task | None] = {
+            id: reader.task(id) for id in ids if id not in ancestors
+        }
+        ancestors |= {id: Ancestor(generation, id, task) for id, task in tasks.items()}
         ids = [id for task in tasks.values() if task is not None for id in task.parents]
         generation += 1
-    return tuple(found.values())
+    return tuple(ancestors.values())

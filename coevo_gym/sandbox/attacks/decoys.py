@@ -172,9 +172,9 @@ def _write_files(folder: Path, token: str) -> Path:
 
 def _status(path: Path) -> tuple[int, ...]:
     """Return a file's status without its access time. The change time reveals modifications."""
-    found = path.stat()
-    owner = (found.st_mode, found.st_uid, found.st_gid)
-    return (*owner, found.st_size, found.st_nlink, found.st_mtime_ns, found.st_ctime_ns)
+    stat = path.stat()
+    owner = (stat.st_mode, stat.st_uid, stat.st_gid)
+    return (*owner, stat.st_size, stat.st_nlink, stat.st_mtime_ns, stat.st_ctime_ns)
 
 
 @contextmanager
@@ -203,13 +203,13 @@ def _listeners(scope: ExitStack, folder: Path, token: str) -> dict[str, socket.s
         "abstract": (socket.AF_UNIX, socket.SOCK_STREAM, f"\0coevo-{token[:8]}"),
         "mailbox": (socket.AF_UNIX, socket.SOCK_DGRAM, f"\0coevo-mail-{token[:8]}"),
     }
-    made = {}
+    sockets = {}
     for name, (family, kind, address) in addresses.items():
-        made[name] = scope.enter_context(socket.socket(family, kind))
-        made[name].bind(address)  # type: ignore[arg-type]
+        sockets[name] = scope.enter_context(socket.socket(family, kind))
+        sockets[name].bind(address)  # type: ignore[arg-type]
         if kind == socket.SOCK_STREAM:
-            made[name].listen()
-    return made
+            sockets[name].listen()
+    return sockets
 
 
 def _handle(path: Path) -> bytes:

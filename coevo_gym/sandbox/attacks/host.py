@@ -142,28 +142,28 @@ def _watch(
     ours: socket.socket, running: _Running, targets: Decoys, protected: bool
 ) -> HostObservations:
     """Read an attack payload's output, kill the payload, and return the observations."""
-    said = _hear(ours, 0 if protected else _ENDLESS_S)
+    output = _hear(ours, 0 if protected else _ENDLESS_S)
     if protected:
         running.kill()
-    survived = running.alive() and "\nEND\n" not in said
+    survived = running.alive() and "\nEND\n" not in output
     if not protected:
         running.kill()
-    afterwards = _next(ours, _PATIENCE_S) if "ORPHAN" in said else ""
-    return HostObservations(said, afterwards, survived, running.flood(), targets)
+    afterwards = _next(ours, _PATIENCE_S) if "ORPHAN" in output else ""
+    return HostObservations(output, afterwards, survived, running.flood(), targets)
 
 
 def _hear(ours: socket.socket, endless_s: float) -> str:
     """Collect an attack payload's output until the payload ends or a time limit expires."""
-    said = ""
+    output = ""
     end = monotonic() + _PATIENCE_S
-    while not said.endswith(("\nEND\n", "\nORPHAN\n")):
+    while not output.endswith(("\nEND\n", "\nORPHAN\n")):
         text = _next(ours, max(0.0, end - monotonic()))
         if not text:
             break
-        said += text
-        if said.endswith("\nENDLESS\n"):
+        output += text
+        if output.endswith("\nENDLESS\n"):
             end = monotonic() + endless_s
-    return said
+    return output
 
 
 def _next(ours: socket.socket, timeout_s: float) -> str:

@@ -50,11 +50,11 @@ def as_table(suite: str, rows: Sequence[AttackRow]) -> Table:
     return table
 
 
-def as_data(found: Finding, suites: Mapping[str, Sequence[AttackRow]]) -> dict[str, Any]:
+def as_data(finding: Finding, suites: Mapping[str, Sequence[AttackRow]]) -> dict[str, Any]:
     """Return the attack results as JSON-compatible data."""
     return {
-        "level": found.level,
-        "detail": found.detail,
+        "level": finding.level,
+        "detail": finding.detail,
         "attacks": [
             {
                 "suite": suite,
@@ -70,8 +70,8 @@ def as_data(found: Finding, suites: Mapping[str, Sequence[AttackRow]]) -> dict[s
     }
 
 
-def summary(found: Finding, rows: Sequence[AttackRow]) -> str:
+def summary(finding: Finding, rows: Sequence[AttackRow]) -> str:
     """Return a one-line summary of the attack results."""
     counts = Counter(row.verdict for row in rows)
     shares = ", ".join(f"{counts[verdict]} {verdict}" for verdict in AttackVerdict)
-    return f"{len(rows)} attacks at level {found.level} ({found.detail}): {shares}"
+    return f"{len(rows)} attacks at level {finding.level} ({finding.detail}): {shares}"

@@ -84,10 +84,10 @@ def draw(
         parts.append(_text(compact(value), x(value), bottom, anchor="middle", soft=True))
     parts.append(_text(x_label, _LEFT + x_span / 2, height - 8, anchor="middle", soft=True))
     for style, line in enumerate(lines):
-        parts += _drawn(line, style, x, y, write)
+        parts += _draw_line(line, style, x, y, write)
     return (
         f'<svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img" '
-        f'class="coevo-plot" font-family="sans-serif" font-size="12"><title>{_said(title)}</title>'
+        f'class="coevo-plot" font-family="sans-serif" font-size="12"><title>{_escape(title)}</title>'
         f"{''.join(parts)}</svg>"
     )
 
@@ -104,7 +104,7 @@ def picture(charts: Sequence[str], heading: Sequence[str], size: tuple[float, fl
     colours = css[css.index(":root") : css.index("}") + 1]
     edge, top = 24.0, 24.0 + 18 * len(heading)
     width, height = size[0] + 2 * edge, top + len(charts) * size[1] + edge / 2
-    said = [
+    parts = [
         _text(line, edge, 28 + 18 * i, soft=i > 0, bold=not i) for i, line in enumerate(heading)
     ]
     placed = [
@@ -116,7 +116,7 @@ def picture(charts: Sequence[str], heading: Sequence[str], size: tuple[float, fl
         f'width="{width:g}" height="{height:g}" font-family="sans-serif" font-size="12">\n'
         f"<style>:root {{ color-scheme: light dark; }} {colours}</style>\n"
         f'<rect width="100%" height="100%" fill="var(--chart-paper, #ffffff)"/>\n'
-        f"{''.join([*said, *placed])}\n</svg>\n"
+        f"{''.join([*parts, *placed])}\n</svg>\n"
     )
 
 
@@ -153,7 +153,7 @@ def _legend(lines: Sequence[Line], width: float) -> tuple[list[str], float]:
     return parts, y + 34
 
 
-def _drawn(
+def _draw_line(
     line: Line,
     style: int,
     x: Callable[[float], float],
@@ -176,7 +176,7 @@ def _drawn(
                 note += f" ({write(p.low)} to {write(p.high)})"
             yield (
                 f'<circle cx="{x(p.x):.1f}" cy="{y(p.y):.1f}" r="3.4" fill="{colour}">'
-                f"<title>{_said(note)}</title></circle>"
+                f"<title>{_escape(note)}</title></circle>"
             )
 
 
@@ -207,11 +207,11 @@ def _text(
     weight = ' font-weight="bold"' if bold else ""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}"{weight}>'
-        f"{_said(text)}</text>"
+        f"{_escape(text)}</text>"
     )
 
 
-def _said(text: str) -> str:
+def _escape(text: str) -> str:
     return escape(visible(text).replace("\n", " "))
 
 

@@ -25,7 +25,7 @@ from coevo_gym.view.model.search import (
     KINDS,
     draft_hits,
     episode_hits,
-    named_hits,
+    find_by_name,
     task_hits,
     trajectory_hit,
 )
@@ -38,11 +38,11 @@ from coevo_gym.view.refusals import Refusal
 from coevo_gym.view.rows import ListRow
 from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun
 
-MOST_COMPARED = 12
+MAX_COMPARED = 12
 """Maximum number of arms and evaluations that an export compares in pairs."""
-MOST_RUNS = 20
+MAX_RUNS = 20
 """Maximum number of runs that an export shows as plain HTML."""
-MOST_TASKS = 200
+MAX_TASKS = 200
 """Maximum number of new tasks listed per run in plain HTML."""
 _WALKED = ("walks", "evidence", "contrast")
 """Fields that contain the steps of exploration walks and of the rollouts before these walks."""
@@ -92,9 +92,9 @@ def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Response]:
     for run in shelf.runs():
         with suppress(Refusal):
             yield from list(_of_run(shelf, run, episodes=episodes))
-    for shown in shelf.evals():
+    for evaluation in shelf.evals():
         with suppress(Refusal):
-            yield from list(_of_eval(shelf, shown))
+            yield from list(_of_eval(shelf, evaluation))
     yield from _comparisons(shelf)
 
 
@@ -109,7 +109,7 @@ def pages(shelf: Shelf, *, held_out: bool, episodes: bool = True) -> Iterator[Ex
     of_run = (_groups, _tasks, _drafts, _episodes) if episodes else (_tasks,)
     parts = [_readable(part(run)) for run in shelf.runs() for part in of_run]
     if episodes:
-        parts += [_readable(_eval_episodes(shown, held_out)) for shown in shelf.evals()]
+        parts += [_readable(_eval_episodes(evaluation, held_out)) for evaluation in shelf.evals()]
     yield from filter(None, chain.from_iterable(zip_longest(*parts)))
 
 
@@ -140,12 +140,12 @@ def _episodes(run: ShownRun) -> Iterator[ExportedPage]:
         yield ExportedPage(f"runs/{run.id}/trajectories/{row.id}", run.id, "episodes")
 
 
-def _eval_episodes(shown: ShownEval, held_out: bool) -> Iterator[ExportedPage]:
-    if held_out or shown.config["split"] == Split.TRAIN:
-        for episode in episode_rows(shown):
+def _eval_episodes(evaluation: ShownEval, held_out: bool) -> Iterator[ExportedPage]:
+    if held_out or evaluation.config["split"] == Split.TRAIN:
+        for episode in episode_rows(evaluation):
             if episode.stored:
-                path = f"evals/{shown.id}/episodes/{episode.id}"
-                yield ExportedPage(path, shown.id, "episodes")
+                path = f"evals/{evaluation.id}/episodes/{episode.id}"
+                yield ExportedPage(path, evaluation.id, "episodes")
 
 
 def page_of(shelf: Shelf, path: str, *, episodes: bool = True) -> Response | None:
@@ -157,13 +157,13 @@ def page_of(shelf: Shelf, path: str, *, episodes: bool = True) -> Response | Non
         episodes: True to include rollouts and walks.
     """
     try:
-        told = _ask(shelf, path)
+        response = _ask(shelf, path)
     except Refusal:
         return None
-    return told if episodes else _without_walks(told)
+    return response if episodes else _without_walks(response)
 
 
-def _without_walks(told: Response) -> Response:
+def _without_walks(response: Response) -> Response:
     """Return a copy of a response, leaving out the steps of rollouts and walks."""
 
     def stripped(value: Any) -> Any:
@@ -175,7 +175,7 @@ def _without_walks(told: Response) -> Response:
         left = {k: v for k, v in value.items() if k not in empty}
         return {name: stripped(one) for name, one in left.items()} | empty
 
-    return Response(told.path, stripped(told.value))
+    return Response(response.path, stripped(response.value))
 
 
 def _ask(shelf: Shelf, path: str, query: Query | None = None) -> Response:
@@ -190,27 +190,27 @@ def _of_run(shelf: Shelf, run: ShownRun, *, episodes: bool) -> Iterator[Response
     yield _ask(shelf, f"{at}/measures")
     yield _ask(shelf, f"{at}/task-set")
     if episodes:
-        yield Response(f"{at}/trajectories", _listed(all_trajectories(run)))
-    yield Response(f"{at}/tasks", _listed(task_rows(run)))
+        yield Response(f"{at}/trajectories", _to_json(all_trajectories(run)))
+    yield Response(f"{at}/tasks", _to_json(task_rows(run)))
     rejected = _ask(shelf, f"{at}/drafts").value
-    yield Response(f"{at}/drafts", {**rejected, **_listed(draft_rows(run))})
+    yield Response(f"{at}/drafts", {**rejected, **_to_json(draft_rows(run))})
     for arm in run.config.arms:
         yield _ask(shelf, f"{at}/arms/{arm}/steps")
         yield _ask(shelf, f"{at}/arms/{arm}/notes")
         rounds = _ask(shelf, f"{at}/arms/{arm}/rounds")
         yield rounds
         for one in rounds.value["rows"]:
-            told = _ask(shelf, f"{at}/arms/{arm}/rounds/{one['id']}")
-            yield told if episodes else _without_walks(told)
-        yield Response(f"{at}/arms/{arm}/groups", _listed(group_rows(run, arm)))
+            response = _ask(shelf, f"{at}/arms/{arm}/rounds/{one['id']}")
+            yield response if episodes else _without_walks(response)
+        yield Response(f"{at}/arms/{arm}/groups", _to_json(group_rows(run, arm)))
     for point in detail.value["evaluations"] if episodes else ():
         if point["kept"]:
             yield _ask(shelf, f"{at}/evaluations/{point['arm']}/{point['step']}")
 
 
-def _of_eval(shelf: Shelf, shown: ShownEval) -> Iterator[Response]:
-    yield _ask(shelf, f"evals/{shown.id}")
-    yield Response(f"evals/{shown.id}/episodes", _listed(episode_rows(shown)))
+def _of_eval(shelf: Shelf, evaluation: ShownEval) -> Iterator[Response]:
+    yield _ask(shelf, f"evals/{evaluation.id}")
+    yield Response(f"evals/{evaluation.id}/episodes", _to_json(episode_rows(evaluation)))
 
 
 def _comparisons(shelf: Shelf) -> Iterator[Response]:
@@ -218,18 +218,18 @@ def _comparisons(shelf: Shelf) -> Iterator[Response]:
     places: list[str] = []
     for run in shelf.runs():
         with suppress(Refusal):
-            kept = _ask(shelf, f"runs/{run.id}").value["evaluations"]
-            arms = dict.fromkeys(point["arm"] for point in kept if point["kept"])
+            points = _ask(shelf, f"runs/{run.id}").value["evaluations"]
+            arms = dict.fromkeys(point["arm"] for point in points if point["kept"])
             places += [f"runs/{run.id}/{arm}" for arm in arms]
-    places += [f"evals/{shown.id}" for shown in shelf.evals()]
-    for a, b in permutations(places[:MOST_COMPARED], 2):
-        found = _compared(shelf, a, b)
-        if found is not None:
-            yield Response(f"compare?a={a}&b={b}", found)
+    places += [f"evals/{evaluation.id}" for evaluation in shelf.evals()]
+    for a, b in permutations(places[:MAX_COMPARED], 2):
+        comparison = _compared(shelf, a, b)
+        if comparison is not None:
+            yield Response(f"compare?a={a}&b={b}", comparison)
     for run in shelf.runs():
-        found = _compared(shelf, f"runs/{run.id}", None)
-        if found is not None:
-            yield Response(f"compare?a=runs/{run.id}&b=", found)
+        comparison = _compared(shelf, f"runs/{run.id}", None)
+        if comparison is not None:
+            yield Response(f"compare?a=runs/{run.id}&b=", comparison)
 
 
 def _compared(shelf: Shelf, a: str, b: str | None) -> Json | None:
@@ -242,26 +242,26 @@ def _compared(shelf: Shelf, a: str, b: str | None) -> Json | None:
 
 def _hits(shelf: Shelf) -> Iterator[Json]:
     """Yield every possible search result, in display order."""
-    found = list(named_hits(shelf))
+    hits = list(find_by_name(shelf))
     for run in shelf.runs():
         with suppress(Refusal):
-            found += task_hits(run)
-            found += [trajectory_hit(run, row) for row in all_trajectories(run)]
-            found += draft_hits(run)
-    for shown in shelf.evals():
+            hits += task_hits(run)
+            hits += [trajectory_hit(run, row) for row in all_trajectories(run)]
+            hits += draft_hits(run)
+    for evaluation in shelf.evals():
         with suppress(Refusal):
-            found += episode_hits(shown)
-    for hit in sorted(found, key=lambda hit: KINDS.index(hit.what)):
+            hits += episode_hits(evaluation)
+    for hit in sorted(hits, key=lambda hit: KINDS.index(hit.what)):
         yield hit.exported()
 
 
-def _listed(rows: Sequence[ListRow]) -> Json:
+def _to_json(rows: Sequence[ListRow]) -> Json:
     return {"rows": [row.exported() for row in rows], **paging_of(len(rows), 1, max(1, len(rows)))}
 
 
 def plain_pages(shelf: Shelf) -> Iterator[str]:
-    """Yield plain HTML pages for at most :data:`MOST_RUNS` readable runs."""
-    for run in shelf.runs()[:MOST_RUNS]:
+    """Yield plain HTML pages for at most :data:`MAX_RUNS` readable runs."""
+    for run in shelf.runs()[:MAX_RUNS]:
         try:
             yield shelf.censor.clean(plain_page(run))
         except Refusal:
@@ -275,12 +275,12 @@ def plain_page(run: ShownRun) -> str:
         Damaged: if the run cannot be read.
     """
     detail = run_detail(run)
-    found = [row for row in task_rows(run) if row.step]
+    new_tasks = [row for row in task_rows(run) if row.step]
     return _template().render(
         run=detail,
         curve=success_curve(detail),
-        tasks=found[-MOST_TASKS:],
-        total=len(found),
+        tasks=new_tasks[-MAX_TASKS:],
+        total=len(new_tasks),
         interval=interval,
         label=lambda kind: kind_of(kind).label,
     )

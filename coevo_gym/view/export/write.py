@@ -155,13 +155,13 @@ def one_file(page: str, static: Path, data: str) -> str:
     def text_of(name: str) -> str:
         return (static.parent / name).read_text(encoding="utf-8")
 
-    def style(found: re.Match[str]) -> str:
-        text = text_of(found[1]).replace("</", "<\\/")
+    def style(match: re.Match[str]) -> str:
+        text = text_of(match[1]).replace("</", "<\\/")
         return f"<style>{text}</style>"
 
-    def script(found: re.Match[str]) -> str:
+    def script(match: re.Match[str]) -> str:
         # In a script, `<\\/` is equivalent to `</` wherever code may contain it.
-        text = re.sub(r"</(?=script)", r"<\\/", text_of(found[1]), flags=re.IGNORECASE)
+        text = re.sub(r"</(?=script)", r"<\\/", text_of(match[1]), flags=re.IGNORECASE)
         text = text.replace("<!--", "<\\!--")
         return f"<script>{text}</script>"
 
@@ -222,21 +222,21 @@ def _headed(page: str, policy: str) -> str:
 
 
 def _hashes(page: str, kind: str) -> str:
-    found = [text for name, text in _INLINE.findall(page) if name == kind]
-    return " ".join(f"'sha256-{_hash(text)}'" for text in found) or "'none'"
+    texts = [text for name, text in _INLINE.findall(page) if name == kind]
+    return " ".join(f"'sha256-{_hash(text)}'" for text in texts) or "'none'"
 
 
 def _hash(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-MOST_BYTES = 10_000_000
+MAX_BYTES = 10_000_000
 """Maximum size of a single-file export in bytes, small enough to send by email."""
 REPORT_BYTES = 1_400_000
 """Maximum size in bytes of a report that includes pages for single tasks."""
-MOST_UNPACKED = 36_000_000
+MAX_UNPACKED = 36_000_000
 """Maximum size of a single file's uncompressed data in bytes, which a browser unpacks at once."""
-LEAST_FOR_PAGES = 8_000_000
+MIN_FOR_PAGES = 8_000_000
 """Uncompressed bytes for the pages of the latest items, even if the lists exceed the maximum."""
 _RESERVE = 150_000
 """Bytes reserved for the compressor's buffer and the final entries."""
@@ -271,7 +271,7 @@ def export_pages(
     target: Path,
     *,
     episodes: bool = False,
-    most_bytes: int = MOST_BYTES,
+    most_bytes: int = MAX_BYTES,
     tell: Callable[[str], object] = lambda now: None,
 ) -> Written:
     """Write the pages of runs and evaluations to files that open without a server.
@@ -296,7 +296,7 @@ def export_pages(
     export = _Export(shelf, held_out=episodes, tell=tell)
     with ExitStack() as reading:
         for run in shelf.runs():
-            reading.enter_context(run.kept_open())
+            reading.enter_context(run.keep_open())
         return export.to_file(target, most_bytes) if as_file else export.to_folder(target)
 
 
@@ -310,7 +310,7 @@ def write_report(folder: RunFolder, path: Path | None = None) -> Path:
     """
     path = path or folder.report
     with _opened(folder) as shelf:
-        return _Export(shelf, report=True).to_file(path, MOST_BYTES).page
+        return _Export(shelf, report=True).to_file(path, MAX_BYTES).page
 
 
 def write_picture(folder: RunFolder, path: Path) -> None:
@@ -339,7 +339,7 @@ def _opened(folder: RunFolder) -> Iterator[Shelf]:
         )
     shelf = Shelf(Library([folder]))
     try:
-        with only_looking(), shelf.runs()[0].kept_open():
+        with only_looking(), shelf.runs()[0].keep_open():
             run_detail(shelf.runs()[0])  # an export would skip a damaged run
             yield shelf
     except Refusal as refusal:
@@ -373,7 +373,7 @@ class _Export:
             home=shelf.library.home,
             without=NOT_IN_REPORT if report else (),
         )
-        evals = any(shown.folder.results.is_file() for shown in shelf.evals())
+        evals = any(evaluation.folder.results.is_file() for evaluation in shelf.evals())
         self._left_out = [WITHOUT_EPISODES] if evals and not held_out else []
         if report:
             self._left_out = [f"Reports omit episodes and walks; see `coevo view {names[0]}`."]
@@ -384,9 +384,9 @@ class _Export:
         part, folder = DataFile(self._shelf.censor), target.with_suffix("")
         empty = len(one_file(self._page, STATIC, "").encode("utf-8", "replace"))
         room = most_bytes - empty - _RESERVE
-        for told in answers(self._shelf, episodes=not self._report):
-            if not self._add(part, told, room - part.packed if self._report else math.inf):
-                self._left_out.append(f"{told.path} is too large for this file.")
+        for response in answers(self._shelf, episodes=not self._report):
+            if not self._add(part, response, room - part.packed if self._report else math.inf):
+                self._left_out.append(f"{response.path} is too large for this file.")
             if part.packed > room and not self._report:
                 raise ConfigError(
                     "Even without any task or episode pages, the export exceeds the "
@@ -395,20 +395,20 @@ class _Export:
                 )
         if self._report:
             room = REPORT_BYTES - empty - _RESERVE
-        most = max(MOST_UNPACKED, part.size + LEAST_FOR_PAGES)
+        most = max(MAX_UNPACKED, part.size + MIN_FOR_PAGES)
         wanted, there, full = Counter[tuple[str, str]](), Counter[tuple[str, str]](), False
         for page in pages(self._shelf, held_out=self._held_out, episodes=not self._report):
             wanted[page.of, page.kind] += 1
-            if full or not (found := page_of(self._shelf, page.path, episodes=not self._report)):
+            if full or not (reply := page_of(self._shelf, page.path, episodes=not self._report)):
                 continue
-            added = self._add(part, found, room - part.packed)
+            added = self._add(part, reply, room - part.packed)
             there[page.of, page.kind] += added
             full = not added or part.size > most
         all_of = f"coevo view {folder.parent.name}" if self._report else f"--export {folder}"
         for (of, kind), n in wanted.items():
-            if (kept := there[of, kind]) < n:
+            if (count := there[of, kind]) < n:
                 self._left_out.append(
-                    f"This file contains pages for the latest {kept:,} of {n:,} {kind} of {of}. "
+                    f"This file contains pages for the latest {count:,} of {n:,} {kind} of {of}. "
                     f"For all of them: {all_of}"
                 )
         self._add_about(part)
@@ -448,8 +448,8 @@ class _Export:
 
     def _parts(self) -> Iterator[DataFile]:
         part = DataFile(self._shelf.censor)
-        for told in self._all():
-            self._add(part, told)
+        for response in self._all():
+            self._add(part, response)
             if part.size > PART_BYTES:
                 yield part
                 part = DataFile(self._shelf.censor)
@@ -459,21 +459,21 @@ class _Export:
     def _all(self) -> Iterator[Response]:
         yield from answers(self._shelf)
         for page in pages(self._shelf, held_out=self._held_out):
-            if told := page_of(self._shelf, page.path):
-                yield told
+            if response := page_of(self._shelf, page.path):
+                yield response
 
-    def _add(self, part: DataFile, told: Response, room: float = math.inf) -> bool:
+    def _add(self, part: DataFile, response: Response, room: float = math.inf) -> bool:
         self._written += 1
         if self._written % 1000 == 0:
             self._tell(f"{self._written:,} pages written")
-        return part.add(told.path, told.value, room)
+        return part.add(response.path, response.value, room)
 
     def _add_about(self, part: DataFile) -> None:
         now = None if self._report else datetime.now(UTC).isoformat(timespec="seconds")
-        told = about(self._shelf).model_copy(
+        description = about(self._shelf).model_copy(
             update={"exported": True, "made_at": now, "left_out": tuple(self._left_out)}
         )
-        part.add("about", told.model_dump(mode="json"))
+        part.add("about", description.model_dump(mode="json"))
 
 
 def _is_file(target: Path) -> bool:

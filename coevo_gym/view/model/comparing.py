@@ -13,7 +13,7 @@ from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import BadRequest, Damaged, NotFound
 from coevo_gym.view.rows import Shape, brief
-from coevo_gym.view.shelf import Shelf, told_as_damaged
+from coevo_gym.view.shelf import Shelf, report_damage
 
 
 class Compared(Shape):
@@ -59,24 +59,24 @@ def compared(shelf: Shelf, query: Query) -> Compared:
         a, b = _arms_of(shelf, a)
     first, second = _Side(shelf, a), _Side(shelf, b)
     try:
-        with told_as_damaged():
+        with report_damage():
             arms = [side.arm for side in (first, second) if side.arm]
-            found = compare(*find_sides(first.path, second.path, arms))
+            comparison = compare(*find_sides(first.path, second.path, arms))
     except Damaged as error:
         if isinstance(error.__cause__, ConfigError):
             raise BadRequest(str(error)) from error
         raise
-    won, lost = map(_brief, (found.won, found.lost))
+    won, lost = map(_brief, (comparison.won, comparison.lost))
     changed = [task.id for task in (*won, *lost)]
     return Compared(
-        found=replace(found, won=won, lost=lost),
-        verdict=found.verdict,
-        test=found.test,
+        found=replace(comparison, won=won, lost=lost),
+        verdict=comparison.verdict,
+        test=comparison.test,
         place_a=first.place,
         place_b=second.place,
         links_a=first.links(changed),
         links_b=second.links(changed),
-        places=tuple(_places(shelf, found)),
+        places=tuple(_places(shelf, comparison)),
     )
 
 
@@ -104,10 +104,10 @@ class _Side:
         """Map tasks to the paths of their first stored episodes. Return {} for a run."""
         if self.kind == "runs":
             return {}
-        shown = self._shelf.evaluation(self.id)
-        with told_as_damaged():
-            kept = shown.reader.eval_episodes_kept(shown.config["policy"])
-        first = {task: sample for task, sample in sorted(kept, reverse=True)}
+        evaluation = self._shelf.evaluation(self.id)
+        with report_damage():
+            episodes = evaluation.reader.eval_episodes_kept(evaluation.config["policy"])
+        first = {task: sample for task, sample in sorted(episodes, reverse=True)}
         return {
             task: f"evals/{self.id}/episodes/{task}.{first[task]}"
             for task in tasks
@@ -129,18 +129,18 @@ def _brief(tasks: Iterable[ChangedTask]) -> tuple[ChangedTask, ...]:
     return tuple(replace(task, instruction=brief(task.instruction)) for task in tasks)
 
 
-def _places(shelf: Shelf, found: Comparison) -> list[str]:
+def _places(shelf: Shelf, comparison: Comparison) -> list[str]:
     """Return the arms and evaluations that can be compared with each other."""
-    places, wanted = [], (found.benchmark, found.split)
+    places, wanted = [], (comparison.benchmark, comparison.split)
     for run in shelf.runs():
         with suppress(Damaged):  # the list of runs shows the problem
             config = run.config
             if (config.benchmark.name, config.evaluation.split) == wanted:
-                kept = run.reader
+                reader = run.reader
                 names = (RANDOM, WARMUP, *config.arms)
-                places += [f"runs/{run.id}/{arm}" for arm in names if kept.evaluation_steps(arm)]
-    for shown in shelf.evals():
+                places += [f"runs/{run.id}/{arm}" for arm in names if reader.evaluation_steps(arm)]
+    for evaluation in shelf.evals():
         with suppress(Damaged):
-            if (shown.config["benchmark"], shown.config["split"]) == wanted:
-                places.append(f"evals/{shown.id}")
+            if (evaluation.config["benchmark"], evaluation.config["split"]) == wanted:
+                places.append(f"evals/{evaluation.id}")
     return places

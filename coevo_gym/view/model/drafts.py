@@ -26,7 +26,7 @@ from coevo_gym.view.filters import DRAFTS, select
 from coevo_gym.view.query import Query, fold
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import ListRow, Paged, Shape, SignalView, TaskBrief, brief
-from coevo_gym.view.shelf import ShownRun, told_as_damaged
+from coevo_gym.view.shelf import ShownRun, report_damage
 
 
 class DraftRow(ListRow):
@@ -197,7 +197,7 @@ def draft_page(run: ShownRun, query: Query) -> DraftPage:
         BadRequest: if a parameter is invalid.
     """
     rows = draft_rows(run)
-    found = select(rows, DRAFTS, query)
+    selection = select(rows, DRAFTS, query)
     of_gates = select(rows, DRAFTS, query.without("gate", "accepted", "page")).matching
     rejected = [row for row in of_gates if not row.accepted]
     gates = Counter(row.gate for row in rejected)
@@ -205,13 +205,13 @@ def draft_page(run: ShownRun, query: Query) -> DraftPage:
     for row in rejected:
         reasons.setdefault(row.gate, Counter())[brief(row.reason)] += 1
     return DraftPage(
-        rows=tuple(found.rows),
+        rows=tuple(selection.rows),
         gates=dict(gates.most_common()),
         accepted=sum(row.accepted for row in of_gates),
         examples={
             gate: dict(reasons[gate].most_common(_EXAMPLES)) for gate, _ in gates.most_common()
         },
-        **found.paging,
+        **selection.paging,
     )
 
 
@@ -223,14 +223,14 @@ def draft_rows(run: ShownRun) -> list[DraftRow]:
         first = "SELECT key, arm FROM rounds WHERE first ORDER BY rowid"
         for key, arm in run.rows(first):
             shared.setdefault(key, []).append(arm)
-        found = []
+        drafts = []
         for key, arm, *row in run.rows(_QUERY, UNGUIDED):
             arms = shared.get(key, [arm])
             if arm == arms[0]:
-                found.append(_row(arms, row))
-        return found
+                drafts.append(_row(arms, row))
+        return drafts
 
-    return run.kept("drafts", read)
+    return run.cached("drafts", read)
 
 
 def drafts_of_round(run: ShownRun, arm: str, round_id: str) -> tuple[DraftRow, ...]:
@@ -245,15 +245,15 @@ def draft_detail(run: ShownRun, id: str) -> DraftDetail:
         NotFound: if there is no draft with that id.
         Damaged: if the run cannot be read.
     """
-    found = story_of(run, id)
-    if found is None:
+    story = story_of(run, id)
+    if story is None:
         raise NotFound(f"{run.id} has no draft {id[:100]!r}.")
-    return found
+    return story
 
 
 def story_of(run: ShownRun, id: str) -> DraftDetail | None:
     """Find a draft by its own id or by its task's id. Return None if no round proposed the task."""
-    with told_as_damaged():
+    with report_damage():
         reader = run.reader
         try:
             story = find_story(run.folder, id, reader)

@@ -138,7 +138,7 @@ def page_behind(
     return TextPage(admissible=tuple(choices), **_FORMATS.get(benchmark, {}))
 
 
-MOST_CHARACTERS = 200_000
+MAX_CHARACTERS = 200_000
 """Maximum length of a step's text; longer texts are truncated, and the step is marked."""
 
 
@@ -179,17 +179,17 @@ def _view(
     place: int, step: Step, sampled: Sampled | None, page: BehindPage, behind: Behind
 ) -> StepView:
     texts = [step.shown, step.observation, step.said, step.action]
-    shown, raw, said, action = (cut(text, MOST_CHARACTERS) for text in texts)
+    observation, raw, answer, action = (cut(text, MAX_CHARACTERS) for text in texts)
     advantages = behind.advantages
     each = advantages if isinstance(advantages, Sequence) else None
     version = sampled.policy_version if sampled else UNKNOWN_VERSION
     return StepView(
         number=place + 1,
-        observation=shown,
+        observation=observation,
         raw=raw if step.observation != step.shown else None,
         told=sampled.told if isinstance(sampled, TokensSampled) else None,
         page=page,
-        said=said,
+        said=answer,
         action=action,
         calls=step.calls,
         error_kind=step.error_kind,
@@ -202,18 +202,18 @@ def _view(
         policy_version=None if version == UNKNOWN_VERSION else version,
         advantage=_at(each, place) if each is not None else _whole(advantages),
         extras={} if behind.hidden else thaw(step.extras),
-        cut=any(len(text) > MOST_CHARACTERS for text in texts),
+        cut=any(len(text) > MAX_CHARACTERS for text in texts),
     )
 
 
-def _choices(made: ChoicesMade) -> tuple[ChoiceView, ...]:
-    if len(made.logprobs) == len(made.choices):
-        known = dict(enumerate(made.logprobs))
+def _choices(decision: ChoicesMade) -> tuple[ChoiceView, ...]:
+    if len(decision.logprobs) == len(decision.choices):
+        known = dict(enumerate(decision.logprobs))
     else:
-        known = {made.taken: made.logprobs[0]} if made.logprobs else {}
+        known = {decision.taken: decision.logprobs[0]} if decision.logprobs else {}
     return tuple(
         ChoiceView(text=text, probability=math.exp(known[place]) if place in known else None)
-        for place, text in enumerate(made.choices)
+        for place, text in enumerate(decision.choices)
     )
 
 

@@ -25,14 +25,14 @@ from coevo_gym.view.filters import EPISODES, select
 from coevo_gym.view.grade import why_failed
 from coevo_gym.view.library import name_of
 from coevo_gym.view.model.episodes import Behind, steps_of, system_text
-from coevo_gym.view.model.progress import written_at
+from coevo_gym.view.model.progress import latest_change
 from coevo_gym.view.model.trajectories import GradeView, TrajectoryDetail
 from coevo_gym.view.model.trajectory_list import Sibling
 from coevo_gym.view.query import Query, fold
 from coevo_gym.view.refusals import Damaged, NotFound
 from coevo_gym.view.rows import FolderRow, Paged, Rated, Shape, TaskBrief, brief
 from coevo_gym.view.safe import WITHHELD, notice_of, shares_of
-from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
+from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, report_damage
 
 
 class EvalRow(FolderRow):
@@ -206,36 +206,38 @@ def eval_rows(shelf: Shelf) -> tuple[EvalRow, ...]:
     return tuple(rows)
 
 
-def listed_evals(shelf: Shelf) -> list[EvalRow]:
+def list_evals(shelf: Shelf) -> list[EvalRow]:
     """Return the rows of all evaluations for terminal output, sorted by name.
 
     The success rate comes from the summary; it is None until the evaluation is finished.
     """
     rows = []
-    for shown in shelf.evals():
-        on_disk = evaluation_on_disk(shown.folder)
-        summary = shown.summary if on_disk.state != "damaged" else None
+    for evaluation in shelf.evals():
+        on_disk = evaluation_on_disk(evaluation.folder)
+        summary = evaluation.summary if on_disk.state != "damaged" else None
         success = (summary or {}).get("success")
-        rows.append(_row(shown).model_copy(update={"on_disk": on_disk, "success": success}))
+        rows.append(_row(evaluation).model_copy(update={"on_disk": on_disk, "success": success}))
     return rows
 
 
-def eval_detail(shown: ShownEval) -> EvalDetail:
+def eval_detail(evaluation: ShownEval) -> EvalDetail:
     """Return an evaluation with all its details.
 
     Raises:
         Damaged: if the evaluation cannot be read.
     """
-    lines, summary = list(shown.lines.values()), shown.summary or {}
+    lines, summary = list(evaluation.lines.values()), evaluation.summary or {}
     tried = list(by_task(lines).values())
     return EvalDetail(
-        eval=_row(shown),
-        notice=notice_of(shown.config["split"]),
-        score=_mean([_mean([line.score for line in found]) for found in tried]),
+        eval=_row(evaluation),
+        notice=notice_of(evaluation.config["split"]),
+        score=_mean([_mean([line.score for line in episodes]) for episodes in tried]),
         scenario_success=summary.get("scenario_success"),
         steps=_mean([line.steps for line in lines]),
         end_reasons=dict(Counter(line.end_reason for line in lines).most_common()),
-        pass_at={str(k): value for k, value in pass_at(tried, shown.config["samples"]).items()},
+        pass_at={
+            str(k): value for k, value in pass_at(tried, evaluation.config["samples"]).items()
+        },
         types=tuple(
             TypeRow(kind=kind, value=value, **asdict(rate))
             for kind, values in by_type(tried).items()
@@ -246,28 +248,28 @@ def eval_detail(shown: ShownEval) -> EvalDetail:
             "completion": sum(line.completion_tokens for line in lines),
             "usd": math.fsum(line.usd for line in lines),
         },
-        config=without_secrets(shown.config),
+        config=without_secrets(evaluation.config),
     )
 
 
-def episode_page(shown: ShownEval, query: Query) -> EpisodePage:
+def episode_page(evaluation: ShownEval, query: Query) -> EpisodePage:
     """Return a page of an evaluation's episodes.
 
     Raises:
         BadRequest: if a parameter is invalid.
         Damaged: if the evaluation cannot be read.
     """
-    found = select(episode_rows(shown), EPISODES, query)
-    return EpisodePage(rows=tuple(found.rows), **found.paging)
+    selection = select(episode_rows(evaluation), EPISODES, query)
+    return EpisodePage(rows=tuple(selection.rows), **selection.paging)
 
 
 _SHOWN = {"name", "sample", "tags", "success", "score", "end_reason", "steps"}
 """Fields of the results file that a list row also contains."""
 
 
-def episode_rows(shown: ShownEval) -> list[EpisodeRow]:
+def episode_rows(evaluation: ShownEval) -> list[EpisodeRow]:
     """Return the rows of all episodes, sorted by name."""
-    return list(_episodes(shown.lines.values(), *_known(shown)))
+    return list(_episodes(evaluation.lines.values(), *_known(evaluation)))
 
 
 def _episodes(
@@ -286,7 +288,7 @@ def _episodes(
         )
 
 
-def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
+def episode_detail(evaluation: ShownEval, id: str) -> TrajectoryDetail:
     """Return an evaluation episode, without data that training must not use.
 
     Ids have the form ``TASK.SAMPLE``.
@@ -297,15 +299,19 @@ def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
     """
     task_id, _, number = id.rpartition(".")
     sample = int(number) if number.isdecimal() and len(number) < 7 else -1
-    lines, config = shown.lines, shown.config
-    with told_as_damaged():
+    lines, config = evaluation.lines, evaluation.config
+    with report_damage():
         line = lines.get((task_id, sample))
         episode = (
-            shown.reader.eval_trajectory(config["policy"], 0, task_id, sample) if line else None
+            evaluation.reader.eval_trajectory(config["policy"], 0, task_id, sample)
+            if line
+            else None
         )
         if line is None or episode is None:
-            raise NotFound(f"{shown.id} has no episode {id[:100]!r}. IDs look like TASK.SAMPLE.")
-        tasks, stored = _known(shown)
+            raise NotFound(
+                f"{evaluation.id} has no episode {id[:100]!r}. IDs look like TASK.SAMPLE."
+            )
+        tasks, stored = _known(evaluation)
     task = tasks.get(task_id)
     asked = task.instruction if task else ""
     split = task.split if task else config["split"]
@@ -317,7 +323,7 @@ def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
     return TrajectoryDetail(
         id=id,
         of="evaluation",
-        run=shown.id,
+        run=evaluation.id,
         arm=config["policy"],
         step=None,
         group="",
@@ -347,13 +353,13 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
         Damaged: if the run cannot be read.
     """
     run.require_arm(arm, (RANDOM, WARMUP))
-    with told_as_damaged():
+    with report_damage():
         reader = run.reader
         steps = reader.evaluation_steps(arm)
         if not step.isdecimal() or len(step) > 12 or int(step) not in steps:
-            given, stored = step[:20], ", ".join(map(str, steps)) or "none"
+            text, stored = step[:20], ", ".join(map(str, steps)) or "none"
             raise NotFound(
-                f"{run.id} has no evaluation of {arm} at step {given!r}. Stored steps: {stored}."
+                f"{run.id} has no evaluation of {arm} at step {text!r}. Stored steps: {stored}."
             )
         number = int(step)
         outcomes = _outcomes_by_task(reader.evaluation(arm, number))
@@ -366,15 +372,15 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
             name=tasks[id].name if id in tasks else "",
             instruction=brief(tasks[id].instruction) if id in tasks else "",
             tags=tasks[id].tags if id in tasks else (),
-            success=_share(found) >= SOLVED,
-            share=_share(found),
-            episodes=len(found),
-            score=fmean(one.score for one in found),
-            end_reason=Counter(one.end_reason for one in found).most_common(1)[0][0],
-            steps=fmean(one.steps for one in found),
+            success=_share(episodes) >= SOLVED,
+            share=_share(episodes),
+            episodes=len(episodes),
+            score=fmean(one.score for one in episodes),
+            end_reason=Counter(one.end_reason for one in episodes).most_common(1)[0][0],
+            steps=fmean(one.steps for one in episodes),
             before=_share(before[id]) >= SOLVED if id in before else None,
         )
-        for id, found in outcomes.items()
+        for id, episodes in outcomes.items()
     ]
     rate = success_rate([row.share for row in rows])
     return EvaluationDetail(
@@ -404,31 +410,31 @@ def types_of(rows: Iterable[TaskOutcome]) -> tuple[TypeRow, ...]:
 
 
 def _outcomes_by_task(outcomes: Iterable[Evaluated]) -> dict[str, list[Evaluated]]:
-    found: dict[str, list[Evaluated]] = {}
+    episodes: dict[str, list[Evaluated]] = {}
     for one in outcomes:
-        found.setdefault(one.task_id, []).append(one)
-    return found
+        episodes.setdefault(one.task_id, []).append(one)
+    return episodes
 
 
 def _share(outcomes: Sequence[Evaluated]) -> float:
     return fmean(one.success for one in outcomes)
 
 
-def _row(shown: ShownEval) -> EvalRow:
-    folder = shown.folder
+def _row(evaluation: ShownEval) -> EvalRow:
+    folder = evaluation.folder
     row = EvalRow(
-        id=shown.id,
+        id=evaluation.id,
         name=name_of(folder.path),
         path=str(folder.path),
-        updated_at=written_at(folder.results, folder.summary, folder.config),
+        updated_at=latest_change(folder.results, folder.summary, folder.config),
     )
     try:
-        config, lines = shown.config, list(shown.lines.values())
+        config, lines = evaluation.config, list(evaluation.lines.values())
         rate = rate_of(by_task(lines).values())
-        with told_as_damaged():
+        with report_damage():
             lost = len(read_lines(folder.lost))
         n_tasks, samples = int(config.get("n_tasks", 0)), int(config["samples"])
-        finished = shown.summary is not None
+        finished = evaluation.summary is not None
     except Damaged as error:
         return row.model_copy(update={"problem": str(error)})
     return row.model_copy(
@@ -452,12 +458,12 @@ def _row(shown: ShownEval) -> EvalRow:
     )
 
 
-def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, int]]]:
+def _known(evaluation: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, int]]]:
     """Return the evaluated tasks, keyed by id, and the keys of the stored episodes."""
-    with told_as_damaged():
-        reader = shown.reader
+    with report_damage():
+        reader = evaluation.reader
         tasks = {task.id: task for task in reader.evaluated_tasks()}
-        return tasks, reader.eval_episodes_kept(shown.config["policy"])
+        return tasks, reader.eval_episodes_kept(evaluation.config["policy"])
 
 
 def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:

@@ -19,7 +19,7 @@ from coevo_gym.runs.evolving.answers import answers_of, warnings
 from coevo_gym.runs.table import RANDOM, WARMUP, final_columns
 from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
 from coevo_gym.view.rows import Shape
-from coevo_gym.view.shelf import Line, ShownRun, told_as_damaged
+from coevo_gym.view.shelf import Line, ShownRun, report_damage
 
 
 class ArmMeasures(Shape):
@@ -176,13 +176,14 @@ def run_measures(run: ShownRun) -> RunMeasures:
 
 def usage_of(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ...]:
     """Return each arm's model usage, by purpose. The first task set is counted once."""
-    found: dict[tuple[str, str], Usage] = {}
+    totals: dict[tuple[str, str], Usage] = {}
     for row in each_once(rounds):
         for purpose, used in row.usage.items():
             key = (FIRST if row.first else row.arm, purpose)
-            found[key] = found.get(key, NO_USAGE) + used
+            totals[key] = totals.get(key, NO_USAGE) + used
     return tuple(
-        PurposeUsage(arm=arm, purpose=purpose, usage=used) for (arm, purpose), used in found.items()
+        PurposeUsage(arm=arm, purpose=purpose, usage=used)
+        for (arm, purpose), used in totals.items()
     )
 
 
@@ -253,7 +254,7 @@ def _final(run: ShownRun) -> dict[str, dict[str, float]]:
 
 
 def _lengths(run: ShownRun) -> Iterator[Lengths]:
-    with told_as_damaged():
+    with report_damage():
         reader = run.reader
         for policy in (RANDOM, WARMUP, *run.config.arms):
             if steps := reader.evaluation_steps(policy):
@@ -284,24 +285,24 @@ def task_set(run: ShownRun) -> TaskSet:
     """
 
     def compare() -> TaskSet:
-        arms = _found_by_arm(run)
+        arms = _tasks_by_arm(run)
         return _compared(arms, _held_out(run) if arms else ())
 
-    return run.kept("task set", compare)
+    return run.cached("task set", compare)
 
 
-def _found_by_arm(run: ShownRun) -> dict[str, list[list[AskedTasks]]]:
+def _tasks_by_arm(run: ShownRun) -> dict[str, list[list[AskedTasks]]]:
     """Return each evolving arm's tasks: the first task set, then the new tasks of each round."""
     texts = dict(run.rows("SELECT id, instruction FROM tasks"))
     rounds = "SELECT arm, round_id FROM rounds ORDER BY rowid"
-    found: dict[str, dict[str, list[AskedTasks]]] = {}
+    by_arm: dict[str, dict[str, list[AskedTasks]]] = {}
     for arm, round_id in run.rows(rounds):
-        found.setdefault(arm, {})[round_id] = []
+        by_arm.setdefault(arm, {})[round_id] = []
     tasks = "SELECT DISTINCT arm, round_id, task_id FROM lineage"
     for arm, round_id, id in run.rows(tasks):
-        if id in texts and round_id in found.get(arm, {}):
-            found[arm][round_id].append(AskedTasks(id, texts[id]))
-    sets = {arm: list(of.values()) for arm, of in found.items()}
+        if id in texts and round_id in by_arm.get(arm, {}):
+            by_arm[arm][round_id].append(AskedTasks(id, texts[id]))
+    sets = {arm: list(of.values()) for arm, of in by_arm.items()}
     return {arm: of for arm, of in sets.items() if len(of) > 1}
 
 
@@ -317,7 +318,7 @@ def _held_out(run: ShownRun) -> Sequence[AskedTasks]:
             return ()
         return tuple(AskedTasks(task.id, task.instruction) for task in tasks)
 
-    return run.kept("held-out instructions", read, until=config)
+    return run.cached("held-out instructions", read, until=config)
 
 
 def _compared(
@@ -330,11 +331,11 @@ def _compared(
 
 
 def _arm(arm: str, sets: Sequence[Sequence[AskedTasks]]) -> ArmTaskSet:
-    found = diversity([[task.text for task in tasks] for tasks in sets])
+    diversities = diversity([[task.text for task in tasks] for tasks in sets])
     return ArmTaskSet(
         arm=arm,
-        self_similarity=tuple(_known(one.self_similarity) for one in found),
-        distance=tuple(_known(one.distance) for one in found),
+        self_similarity=tuple(_known(one.self_similarity) for one in diversities),
+        distance=tuple(_known(one.distance) for one in diversities),
     )
 
 
@@ -345,9 +346,9 @@ def _similarity(
         return
     embed = HashingEmbedder()
     wanted = embed(list(held_out))
-    sets = {FIRST: {task for found in arms.values() for task in found[0]}}
+    sets = {FIRST: {task for each in arms.values() for task in each[0]}}
     for arm, (_, *later) in arms.items():
-        sets[f"evolved by {arm}"] = {task for found in later for task in found}
+        sets[f"evolved by {arm}"] = {task for each in later for task in each}
     for label, tasks in sets.items():
         if tasks:
             counts = max_similarity(embed([task.text for task in tasks]), wanted).counts

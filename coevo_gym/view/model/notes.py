@@ -17,7 +17,7 @@ from coevo_gym.core.task import Split
 from coevo_gym.envs.diagnosis import NO_FAILURES
 from coevo_gym.view.reader import NoteGroup, StoredAdvice, ViewReader
 from coevo_gym.view.rows import Shape, cut
-from coevo_gym.view.shelf import ShownRun, told_as_damaged
+from coevo_gym.view.shelf import ShownRun, report_damage
 
 Tone = Literal["good", "bad", ""]
 
@@ -169,7 +169,7 @@ def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
         Damaged: if the run cannot be read.
     """
     run.require_arm(arm)
-    with told_as_damaged():
+    with report_damage():
         reader = run.reader
         parts = [
             *_label_rows(reader, arm),
@@ -218,15 +218,15 @@ def _label_row(
 
 def _interface_rows(reader: ViewReader, arm: str) -> list[NoteRow]:
     """Return a row for each version of the interface, in order of first use."""
-    found: dict[str, NoteRow] = {}
+    rows: dict[str, NoteRow] = {}
     tasks: dict[str, set[str]] = {}
     for step, note in reader.notes_when(arm, INTERFACE):
         version = _version_of(note)
         tasks.setdefault(version, set()).add(note.task_id)
-        if (row := found.get(version)) is None:
+        if (row := rows.get(version)) is None:
             stored = reader.stores(arm, note.group_id, note.index)
             id = _episode_id(arm, note.group_id, note.index)
-            found[version] = NoteRow(
+            rows[version] = NoteRow(
                 kind=INTERFACE,
                 label=note.label or version,
                 n=1,
@@ -236,9 +236,9 @@ def _interface_rows(reader: ViewReader, arm: str) -> list[NoteRow]:
                 episodes=(NotedEpisode(id=id, step=step),) if stored else (),
             )
         else:
-            found[version] = row.model_copy(update={"n": row.n + 1, "last": step})
+            rows[version] = row.model_copy(update={"n": row.n + 1, "last": step})
     return [
-        row.model_copy(update={"n_tasks": len(tasks[version])}) for version, row in found.items()
+        row.model_copy(update={"n_tasks": len(tasks[version])}) for version, row in rows.items()
     ]
 
 
@@ -260,10 +260,10 @@ def _lines(note: Note) -> tuple[str, ...]:
 
 
 def _texts(texts: Iterable[object]) -> tuple[str, ...]:
-    listed = list(texts)
-    left = len(listed) - MAX_LINES
+    items = list(texts)
+    left = len(items) - MAX_LINES
     more = (f"… {left} more lines",) if left > 0 else ()
-    return (*(cut(str(text), MAX_CHARACTERS) for text in listed[:MAX_LINES]), *more)
+    return (*(cut(str(text), MAX_CHARACTERS) for text in items[:MAX_LINES]), *more)
 
 
 def _advice_rows(reader: ViewReader, arm: str) -> list[list[NoteRow]]:
@@ -346,8 +346,8 @@ def advice_told(
 
 def notes_about(reader: ViewReader, arm: str, step: int, group: str, position: int) -> list[Note]:
     """Return the notes about one training episode, except those of kind :data:`INTERFACE`."""
-    found = reader.notes_about(arm, step, group, position)
-    return [note for note in found if note.kind != INTERFACE]
+    notes = reader.notes_about(arm, step, group, position)
+    return [note for note in notes if note.kind != INTERFACE]
 
 
 def note_views(notes: list[Note], split: str) -> tuple[NoteView, ...]:
@@ -386,21 +386,21 @@ def _view(note: Note) -> NoteView:
 
 
 def _labels(note: Note) -> tuple[int, ...]:
-    found = note.evidence.get(LABELS)
-    if note.step >= 0 or not isinstance(found, tuple):
+    labels = note.evidence.get(LABELS)
+    if note.step >= 0 or not isinstance(labels, tuple):
         return ()
-    return tuple(label if label in (-1, 1) else 0 for label in found)
+    return tuple(label if label in (-1, 1) else 0 for label in labels)
 
 
 def _expected(note: Note) -> tuple[Expected, ...]:
-    texts, found = note.evidence.get(EXPECTED), note.evidence.get("likeness")
+    texts, likeness = note.evidence.get(EXPECTED), note.evidence.get("likeness")
     if not isinstance(texts, tuple):
         return ()
-    numbers = found if isinstance(found, tuple) else ()
-    said = (None if text is None else cut(str(text), MAX_CHARACTERS) for text in texts)
+    numbers = likeness if isinstance(likeness, tuple) else ()
+    parts = (None if text is None else cut(str(text), MAX_CHARACTERS) for text in texts)
     return tuple(
         Expected(text=text, likeness=_number(number))
-        for text, number in zip_longest(said, numbers[: len(texts)])
+        for text, number in zip_longest(parts, numbers[: len(texts)])
     )
 
 

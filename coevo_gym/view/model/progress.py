@@ -97,10 +97,14 @@ def progress_of(run: ShownRun) -> ProgressView:
         share=1.0 if over else (number + part) / len(arms) if last else 0.0,
         usd=_spent(steps, "usd"),
         tokens=int(_spent(steps, "tokens")),
-        updated_at=written_at(run.folder.metrics, run.folder.database, run.folder.manifest),
+        updated_at=latest_change(run.folder.metrics, run.folder.database, run.folder.manifest),
     )
-    told = read_progress(run.folder.path)
-    return by_files if told is None or told.work != "train" else _as_told(by_files, told, over=over)
+    progress = read_progress(run.folder.path)
+    return (
+        by_files
+        if progress is None or progress.work != "train"
+        else _as_told(by_files, progress, over=over)
+    )
 
 
 def _state(folder: Path, *, over: bool) -> State:
@@ -109,23 +113,23 @@ def _state(folder: Path, *, over: bool) -> State:
     return "training" if in_use(folder) else "stopped"
 
 
-def _as_told(by_files: ProgressView, told: WorkProgress, *, over: bool) -> ProgressView:
+def _as_told(by_files: ProgressView, progress: WorkProgress, *, over: bool) -> ProgressView:
     """Return a copy of the progress, updated with the phase, pace and cost that the run reports."""
-    running = told.state == "running"
+    running = progress.state == "running"
     return by_files.model_copy(
         update={
-            "state": "finished" if over else _STATES[told.state],
-            "phase": "" if over else told.phase,
-            "done": float(told.done),
-            "total": float(told.total) or None,
-            "unit": by_files.unit if told.phase == f"train {by_files.arm}" else "",
-            "elapsed_s": _between(told.started, None if running else told.updated),
-            "eta_s": told.all_left_s if running else None,
-            "error": told.error,
-            "usd": max(by_files.usd, told.cost.usd),
-            "tokens": max(by_files.tokens, told.cost.tokens, told.tokens),
-            "facts": dict(told.facts),
-            "updated_at": told.updated,
+            "state": "finished" if over else _STATES[progress.state],
+            "phase": "" if over else progress.phase,
+            "done": float(progress.done),
+            "total": float(progress.total) or None,
+            "unit": by_files.unit if progress.phase == f"train {by_files.arm}" else "",
+            "elapsed_s": _between(progress.started, None if running else progress.updated),
+            "eta_s": progress.all_left_s if running else None,
+            "error": progress.error,
+            "usd": max(by_files.usd, progress.cost.usd),
+            "tokens": max(by_files.tokens, progress.cost.tokens, progress.tokens),
+            "facts": dict(progress.facts),
+            "updated_at": progress.updated,
         }
     )
 
@@ -140,7 +144,7 @@ def _between(begun: str, ended: str | None) -> float | None:
         return None
 
 
-def written_at(*files: Path) -> str | None:
+def latest_change(*files: Path) -> str | None:
     """Return the latest modification time of the given files in UTC, or None if no file exists."""
     times = [file.stat().st_mtime for file in files if file.is_file()]
     return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds") if times else None

@@ -13,7 +13,7 @@ from coevo_gym.core.spend import Usage
 from coevo_gym.view.model.drafts import ContextView, DraftRow, context_view, drafts_of_round
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import Shape
-from coevo_gym.view.shelf import ShownRun, told_as_damaged
+from coevo_gym.view.shelf import ShownRun, report_damage
 
 
 class RoundRow(Shape):
@@ -99,7 +99,7 @@ def rounds_of(run: ShownRun, arm: str) -> tuple[RoundRow, ...]:
         "WHERE arm = ? ORDER BY rowid"
     )
     names = ("id", "step", "env_steps", "pool_size", "first")
-    with told_as_damaged():
+    with report_damage():
         return tuple(
             RoundRow(arm=arm, **dict(zip(names, row, strict=True)), **json.loads(counts))
             for counts, *row in run.rows(query, arm)
@@ -108,10 +108,10 @@ def rounds_of(run: ShownRun, arm: str) -> tuple[RoundRow, ...]:
 
 def each_once(rounds: Mapping[str, Sequence[RoundRow]]) -> list[RoundRow]:
     """Return the rounds of all arms. The first round, which all arms share, is returned once."""
-    found: dict[tuple[str, str], RoundRow] = {}
+    by_key: dict[tuple[str, str], RoundRow] = {}
     for row in chain.from_iterable(rounds.values()):
-        found.setdefault(("" if row.first else row.arm, row.id), row)
-    return list(found.values())
+        by_key.setdefault(("" if row.first else row.arm, row.id), row)
+    return list(by_key.values())
 
 
 def round_detail(run: ShownRun, arm: str, id: str) -> RoundDetail:

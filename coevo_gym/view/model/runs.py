@@ -16,12 +16,12 @@ from coevo_gym.store.secrets import without_secrets
 from coevo_gym.trainers.protocols import training_success
 from coevo_gym.view.model.evals import EvalRow, eval_rows
 from coevo_gym.view.model.measures import unused_answers, usage_of
-from coevo_gym.view.model.progress import ProgressView, progress_of, written_at
+from coevo_gym.view.model.progress import ProgressView, latest_change, progress_of
 from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
 from coevo_gym.view.numbers import headline
 from coevo_gym.view.refusals import Damaged
 from coevo_gym.view.rows import FolderRow, Rated, Shape
-from coevo_gym.view.shelf import Line, Shelf, ShownRun, told_as_damaged
+from coevo_gym.view.shelf import Line, Shelf, ShownRun, report_damage
 
 
 class RunRow(FolderRow):
@@ -182,8 +182,8 @@ def run_detail(run: ShownRun) -> RunDetail:
         Damaged: if the run cannot be read.
     """
     manifest, config = run.manifest, run.config
-    with told_as_damaged():
-        stores = run.reader.kept()
+    with report_damage():
+        stores = run.reader.stored_parts()
     table = _table(run)
     rounds = {arm: rounds_of(run, arm) for arm in config.arms}
     arms = _arms(run, table, rounds)
@@ -210,7 +210,7 @@ def run_detail(run: ShownRun) -> RunDetail:
     )
 
 
-def listed_runs(shelf: Shelf) -> list[RunRow]:
+def list_runs(shelf: Shelf) -> list[RunRow]:
     """Return the rows of all runs for terminal output, sorted by name."""
     rows = [(run.folder, _row(run)) for run in shelf.runs()]
     return [
@@ -242,7 +242,7 @@ def _row(run: ShownRun) -> RunRow:
             tasks=tasks,
         )
     except Damaged as error:
-        progress = ProgressView(state="damaged", updated_at=written_at(run.folder.manifest))
+        progress = ProgressView(state="damaged", updated_at=latest_change(run.folder.manifest))
         return RunRow(**known, progress=progress, problem=str(error))
 
 
@@ -250,7 +250,7 @@ def _table(run: ShownRun) -> list[TableRow]:
     """Return a run's final results. For an unfinished run, return each arm's latest evaluation."""
     summary, config = run.summary, run.config
     if summary is not None:
-        with told_as_damaged():
+        with report_damage():
             return [TableRow.from_json(row) for row in summary["table"]]
     latest = {line["arm"]: line for line in run.lines if line["event"] == "eval"}
     return [_of_line(arm, latest[arm]) for arm in config.arms if arm in latest]
@@ -272,16 +272,16 @@ def _arms(
     run: ShownRun, table: Sequence[TableRow], rounds: Mapping[str, Sequence[RoundRow]]
 ) -> tuple[ArmRow, ...]:
     config, over = run.config, run.summary is not None
-    shown = {row.name: row for row in table}
+    by_name = {row.name: row for row in table}
     counts = _counts_of_arms(run)
     steps: dict[str, Line] = {line["arm"]: line for line in run.lines if line["event"] == "step"}
-    order = [name for name in (RANDOM, WARMUP) if name in shown] + list(config.arms)
+    order = [name for name in (RANDOM, WARMUP) if name in by_name] + list(config.arms)
     at_work = next((arm for arm in reversed(config.arms) if arm in steps), None)
-    found = []
+    views = []
     for name in order:
         step, mine = steps.get(name, {}), rounds.get(name, ())
-        row = shown.get(name) or TableRow(name, nan, env_steps=int(step.get("env_steps", 0)))
-        found.append(
+        row = by_name.get(name) or TableRow(name, nan, env_steps=int(step.get("env_steps", 0)))
+        views.append(
             ArmRow(
                 **asdict(row),
                 method=_method(config, name),
@@ -297,7 +297,7 @@ def _arms(
                 over=over or name not in config.arms or (name in steps and name != at_work),
             )
         )
-    return tuple(found)
+    return tuple(views)
 
 
 def _method(config: RunConfig, arm: str) -> str:
@@ -309,10 +309,10 @@ def _method(config: RunConfig, arm: str) -> str:
 
 def _counts_of_arms(run: ShownRun) -> dict[str, dict[str, Any]]:
     """Count the groups, stored episodes and signals of each arm."""
-    found: dict[str, dict[str, Any]] = {}
+    counts: dict[str, dict[str, Any]] = {}
 
     def of(arm: str) -> dict[str, Any]:
-        return found.setdefault(arm, {"groups": 0, "trajectories": 0, "signals": {}})
+        return counts.setdefault(arm, {"groups": 0, "trajectories": 0, "signals": {}})
 
     for arm, n in run.rows("SELECT arm, count(*) FROM groups GROUP BY arm"):
         of(arm)["groups"] = n
@@ -321,19 +321,19 @@ def _counts_of_arms(run: ShownRun) -> dict[str, dict[str, Any]]:
     query = "SELECT arm, kind, count(*) FROM signals GROUP BY arm, kind ORDER BY kind"
     for arm, kind, n in run.rows(query):
         of(arm)["signals"][kind] = n
-    return found
+    return counts
 
 
 def _evaluations(run: ShownRun, table: Sequence[TableRow]) -> Iterator[EvaluationPoint]:
-    kept: dict[str, set[int]] = {}
-    with told_as_damaged():
+    by_arm: dict[str, set[int]] = {}
+    with report_damage():
         for arm in (*run.config.arms, RANDOM, WARMUP):
-            kept[arm] = set(run.reader.evaluation_steps(arm))
-    found = [(row, 0) for row in table if row.name in (RANDOM, WARMUP)]
+            by_arm[arm] = set(run.reader.evaluation_steps(arm))
+    pairs = [(row, 0) for row in table if row.name in (RANDOM, WARMUP)]
     for arm in run.config.arms:
         lines = run.lines_of(arm, "eval")
-        found += [(_of_line(arm, lines[step]), step) for step in sorted(lines)]
-    for row, step in found:
+        pairs += [(_of_line(arm, lines[step]), step) for step in sorted(lines)]
+    for row, step in pairs:
         yield EvaluationPoint(
             arm=row.name,
             step=step,
@@ -343,7 +343,7 @@ def _evaluations(run: ShownRun, table: Sequence[TableRow]) -> Iterator[Evaluatio
             high=row.high,
             score=row.score,
             episodes=row.n_tasks,
-            kept=step in kept.get(row.name, ()),
+            kept=step in by_arm.get(row.name, ()),
         )
 
 

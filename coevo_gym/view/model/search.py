@@ -56,7 +56,7 @@ class SearchResult(Shape):
 
 KINDS = ("task", "trajectory", "draft", "eval", "episode", "run")
 """Kinds of results in display order."""
-_MOST = 200
+_MAX_HITS = 200
 
 
 def search(shelf: Shelf, query: Query) -> SearchResult:
@@ -67,15 +67,15 @@ def search(shelf: Shelf, query: Query) -> SearchResult:
         NotFound: if a run or evaluation does not exist.
     """
     query.check_known(("q", "run", "limit"))
-    words, limit = query.words(), query.whole("limit", 20, least=1, most=_MOST)
+    words, limit = query.words(), query.whole("limit", 20, least=1, most=_MAX_HITS)
     if not words:
         raise BadRequest("The search query is empty. Set the q parameter.")
     wanted = query.all("run")
     hits: dict[str, list[Hit]] = {kind: [] for kind in KINDS}
     totals = Counter[str]()
 
-    def take(found: Iterable[Hit]) -> None:
-        for hit in found:
+    def take(more: Iterable[Hit]) -> None:
+        for hit in more:
             if (not wanted or hit.run in wanted) and all(word in hit.words for word in words):
                 totals[hit.what] += 1
                 hits[hit.what].append(hit)
@@ -90,11 +90,11 @@ def search(shelf: Shelf, query: Query) -> SearchResult:
             totals["trajectory"] += page.total
             hits["trajectory"] += [trajectory_hit(run, row) for row in page.rows]
             take(draft_hits(run))
-    for shown in shelf.evals():
-        if not wanted or shown.id in wanted:
+    for evaluation in shelf.evals():
+        if not wanted or evaluation.id in wanted:
             with suppress(Refusal):
-                take(episode_hits(shown))
-    take(named_hits(shelf))
+                take(episode_hits(evaluation))
+    take(find_by_name(shelf))
     return SearchResult(
         q=" ".join(query.all("q")),
         hits=tuple(hit for kind in KINDS for hit in hits[kind][:limit]),
@@ -145,13 +145,13 @@ def draft_hits(run: ShownRun) -> Iterator[Hit]:
         )
 
 
-def episode_hits(shown: ShownEval) -> Iterator[Hit]:
+def episode_hits(evaluation: ShownEval) -> Iterator[Hit]:
     """Yield a search result for each episode of an evaluation."""
-    for row in episode_rows(shown):
+    for row in episode_rows(evaluation):
         yield Hit(
             what="episode",
-            path=f"evals/{shown.id}/episodes/{row.id}",
-            run=shown.id,
+            path=f"evals/{evaluation.id}/episodes/{row.id}",
+            run=evaluation.id,
             title=row.name,
             text=row.instruction,
             note="solved" if row.success else row.end_reason,
@@ -159,7 +159,7 @@ def episode_hits(shown: ShownEval) -> Iterator[Hit]:
         )
 
 
-def named_hits(shelf: Shelf) -> Iterator[Hit]:
+def find_by_name(shelf: Shelf) -> Iterator[Hit]:
     """Yield every run and every evaluation as a candidate search result."""
     for run in shelf.runs():
         yield Hit(

@@ -158,9 +158,9 @@ def group_page(run: ShownRun, arm: str, query: Query) -> GroupPage:
         BadRequest: if a parameter is invalid.
     """
     run.require_arm(arm)
-    rows = run.kept(f"groups of {arm}", lambda: group_rows(run, arm))
-    found = select(rows, GROUPS, query)
-    return GroupPage(rows=tuple(found.rows), **found.paging)
+    rows = run.cached(f"groups of {arm}", lambda: group_rows(run, arm))
+    selection = select(rows, GROUPS, query)
+    return GroupPage(rows=tuple(selection.rows), **selection.paging)
 
 
 def group_rows(run: ShownRun, arm: str) -> list[GroupRow]:
@@ -171,20 +171,20 @@ def group_rows(run: ShownRun, arm: str) -> list[GroupRow]:
 def groups_where(run: ShownRun, condition: str, *values: Any) -> list[GroupRow]:
     """Return the groups that satisfy an SQL condition, in order."""
     tasks: dict[str, tuple[TaskBrief, str]] = {}  # with the words, as many groups share a task
-    found = []
+    groups = []
     query = f"{_GROUP}WHERE {condition} ORDER BY g.rowid"
     for task_id, name, instruction, origin, kinds, *columns in run.rows(query, *values):
         if task_id not in tasks:
-            asked, shown = instruction or "", brief(instruction or "")
-            task = TaskBrief(id=task_id, name=name or "", instruction=shown, origin=origin or "")
+            asked, summary = instruction or "", brief(instruction or "")
+            task = TaskBrief(id=task_id, name=name or "", instruction=summary, origin=origin or "")
             tasks[task_id] = task, task_words(task.name, task_id, asked)
         task, words = tasks[task_id]
         known = dict(zip(_NAMES, columns, strict=True))
         n, of = known["successes"], known["episodes"]
         outcome = "some" if 0 < n < of else "all" if n else "none"
         signals = names_from_row(kinds)
-        found.append(GroupRow(**known, task=task, signals=signals, outcome=outcome, words=words))
-    return found
+        groups.append(GroupRow(**known, task=task, signals=signals, outcome=outcome, words=words))
+    return groups
 
 
 def group_detail(run: ShownRun, arm: str, id: str) -> GroupDetail:
@@ -195,15 +195,15 @@ def group_detail(run: ShownRun, arm: str, id: str) -> GroupDetail:
         Damaged: if the run cannot be read.
     """
     run.require_arm(arm)
-    found = groups_where(run, "g.arm = ? AND g.id = ?", arm, id)
-    if not found:
+    groups = groups_where(run, "g.arm = ? AND g.id = ?", arm, id)
+    if not groups:
         raise NotFound(f"{arm} of {run.id} has no group {id[:60]!r}.")
     members = trajectories_where(run, "t.arm = ? AND t.group_id = ?", arm, id)
-    task = found[0].task.id
+    task = groups[0].task.id
     ids = [row.id for row in groups_where(run, "g.arm = ? AND g.task_id = ?", arm, task)]
     place = ids.index(id)
     return GroupDetail(
-        group=found[0],
+        group=groups[0],
         trajectories=tuple(sorted(members, key=lambda one: one.position)),
         before=ids[place - 1] if place else None,
         after=ids[place + 1] if place + 1 < len(ids) else None,

@@ -17,7 +17,7 @@ from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import ListRow, Paged, Shape, TaskBrief, brief
 from coevo_gym.view.safe import withheld
-from coevo_gym.view.shelf import ShownRun, told_as_damaged
+from coevo_gym.view.shelf import ShownRun, report_damage
 
 
 class TaskPractice(Shape):
@@ -175,7 +175,7 @@ class TaskDetail(Shape):
     decision: dict[str, str] | None = None
 
 
-MOST_NODES = 200
+MAX_NODES = 200
 """Maximum number of nodes in a graph; further descendants are only counted."""
 
 Rows = Mapping[str, TaskRow]
@@ -206,9 +206,9 @@ class Family:
             if parent and parent != task:
                 of_task[parent] = None
                 children.setdefault(parent, {})[task] = None
-        self.parents = {task: tuple(found) for task, found in parents.items()}
-        self.children = {task: tuple(found) for task, found in children.items()}
-        self.arms = {task: tuple(found) for task, found in arms.items()}
+        self.parents = {task: tuple(ids) for task, ids in parents.items()}
+        self.children = {task: tuple(ids) for task, ids in children.items()}
+        self.arms = {task: tuple(ids) for task, ids in arms.items()}
         self._generations: dict[str, int] = {}
 
     def generation(self, task: str) -> int:
@@ -246,12 +246,12 @@ def lineage_of(id: str, rows: Rows) -> Lineage:
 
     up = dict(_around(id, parents_of))
     down = {task: -n for task, n in _around(id, lambda task: children.get(task, ()))}
-    room = max(0, MOST_NODES - len(up))
-    shown = {**dict(list(down.items())[: room + 1]), **up}
+    room = max(0, MAX_NODES - len(up))
+    generations = {**dict(list(down.items())[: room + 1]), **up}
     return Lineage(
         nodes=tuple(
             LineageNode(id=task, generation=generation, task=rows.get(task))
-            for task, generation in shown.items()
+            for task, generation in generations.items()
         ),
         more=max(0, len(down) - 1 - room),
     )
@@ -262,13 +262,13 @@ def _around(start: str, next_to: Callable[[str], Iterable[str]]) -> Iterator[tup
     seen, here, distance = {start}, [start], 0
     while here:
         yield from ((task, distance) for task in here)
-        found = dict.fromkeys(other for task in here for other in next_to(task))
-        here = [task for task in found if task not in seen]
+        neighbours = dict.fromkeys(other for task in here for other in next_to(task))
+        here = [task for task in neighbours if task not in seen]
         seen.update(here)
         distance += 1
 
 
-MOST_READ = 16
+MAX_READ = 16
 """Maximum number of episodes read from each end of a task's history."""
 
 
@@ -278,13 +278,13 @@ def task_page(run: ShownRun, query: Query) -> TaskPage:
     Raises:
         BadRequest: if a parameter is invalid.
     """
-    found = select(task_rows(run), TASKS, query)
-    return TaskPage(rows=tuple(found.rows), **found.paging)
+    selection = select(task_rows(run), TASKS, query)
+    return TaskPage(rows=tuple(selection.rows), **selection.paging)
 
 
 def task_rows(run: ShownRun) -> list[TaskRow]:
     """Return the rows of all tasks."""
-    return run.kept("tasks", lambda: _rows(run))
+    return run.cached("tasks", lambda: _rows(run))
 
 
 def task_detail(run: ShownRun, id: str) -> TaskDetail:
@@ -295,18 +295,18 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
         Damaged: if the run cannot be read.
     """
     rows = {row.id: row for row in task_rows(run)}
-    with told_as_damaged():
+    with report_damage():
         reader = run.reader
         task = reader.task(id) if id in rows else None
         if task is None:
             raise NotFound(f"{run.id} has no task {id[:100]!r}.")
-        held_out = run.kept("held-out tasks", lambda: _held_out(reader))
+        held_out = run.cached("held-out tasks", lambda: _held_out(reader))
         decision = reader.decisions().get(id)
         groups = groups_where(run, "g.task_id = ?", id)
         pairs = tuple(
             pair
             for one in rows[id].practice
-            if one.arm in run.kept("arms with interfaces", lambda: _with_interfaces(reader))
+            if one.arm in run.cached("arms with interfaces", lambda: _with_interfaces(reader))
             if (pair := _before_and_after(run, one.arm, id))
         )
     why = withheld(task, held_out)
@@ -333,17 +333,17 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
 def _before_and_after(run: ShownRun, arm: str, task_id: str) -> BeforeAndAfter | None:
     """Find two stored episodes of a task, one before and one after an interface change.
 
-    The version is part of an episode's body, so at most 2 × ``MOST_READ`` episodes are read:
+    The version is part of an episode's body, so at most 2 × ``MAX_READ`` episodes are read:
     forward from the first step to a failed episode, and backward from the last step to an episode
     that solved the task with another version.
     """
     rows = trajectories_where(run, "t.arm = ? AND t.task_id = ?", arm, task_id)
-    early = next((row for row in rows[:MOST_READ] if not row.success), rows[0] if rows else None)
+    early = next((row for row in rows[:MAX_READ] if not row.success), rows[0] if rows else None)
     if early is None:
         return None
     reader = run.reader
     version, late = _version(reader, early), None
-    for row in rows[::-1][:MOST_READ]:
+    for row in rows[::-1][:MAX_READ]:
         if row.step > early.step and _version(reader, row) != version:
             late = late or row
             if row.success:
@@ -393,7 +393,7 @@ def _rows(run: ShownRun) -> list[TaskRow]:
         practice.setdefault(id, []).append(
             TaskPractice(arm=arm, groups=groups, episodes=episodes, successes=successes)
         )
-    found = []
+    rows = []
     tasks = "SELECT id, name, instruction, origin, split FROM tasks ORDER BY rowid"
     for id, name, instruction, origin, split in run.rows(tasks):
         arm, round_id = family.found_by.get(id, ("", ""))
@@ -420,8 +420,8 @@ def _rows(run: ShownRun) -> list[TaskRow]:
             first=step == 0,
             words=task_words(name, id, instruction),
         )
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _tags(task: Task) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from coevo_gym.view.model.trajectory_list import Sibling, trajectories_where
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import Shape, SignalView, TaskBrief
 from coevo_gym.view.safe import notice_of, withheld
-from coevo_gym.view.shelf import ShownRun, told_as_damaged
+from coevo_gym.view.shelf import ShownRun, report_damage
 
 
 class GradeView(Shape):
@@ -124,7 +124,7 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         Damaged: if the run cannot be read.
     """
     arm, group, position = _place(run, id)
-    with told_as_damaged():
+    with report_damage():
         here = trajectories_where(run, "t.arm = ? AND t.group_id = ?", arm, group)
         row = next((one for one in here if one.position == position), None)
         reader = run.reader
@@ -134,9 +134,9 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         task = reader.task(row.task.id)
         signals = [one for one in reader.signals_of(arm, group) if one.index == position]
         sampled = reader.sampled(arm, group, position)
-        noted = notes_about(reader, arm, row.step, group, position)
+        notes = notes_about(reader, arm, row.step, group, position)
         split = str(task.split) if task else "train"
-        told = advice_told(reader, arm, episode.cue_ids, split)
+        advice = advice_told(reader, arm, episode.cue_ids, split)
         version = episode.interface
         shown_by = interface_lines(reader, arm, version) if version else None
         advantages = reader.advantages(arm, group, position)
@@ -173,10 +173,10 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         policy_version=episode.policy_version,
         advantage=row.advantage,
         cue_ids=episode.cue_ids,
-        advice=told,
+        advice=advice,
         interface=version,
         shown_by=shown_by,
-        notes=note_views(noted, split),
+        notes=note_views(notes, split),
         stored=_stored(steps, advantages),
         before=before,
         after=after,
@@ -205,15 +205,15 @@ def _neighbours(
         "SELECT rowid FROM trajectories WHERE arm = ? AND group_id = ? AND position = ?",
         *(arm, group, position),
     )
-    found = []
+    ids = []
     for sign, way in (("<", "DESC"), (">", "ASC")):
         rows = run.rows(
             "SELECT arm, group_id, position FROM trajectories "  # noqa: S608 (constants)
             f"WHERE rowid {sign} ? ORDER BY rowid {way} LIMIT 1",
             number,
         )
-        found.append(".".join(map(str, rows[0])) if rows else None)
-    return found[0], found[1]
+        ids.append(".".join(map(str, rows[0])) if rows else None)
+    return ids[0], ids[1]
 
 
 def _grade(episode: Trajectory, task: Task | None) -> GradeView:

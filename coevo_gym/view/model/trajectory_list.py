@@ -117,18 +117,18 @@ def trajectory_page(run: ShownRun, query: Query) -> TrajectoryPage:
     column = _COLUMNS[TRAJECTORIES.sorts[name]]
     order = f"ORDER BY {column} IS NULL, {column} {'DESC' if largest_first else 'ASC'}, t.rowid"
     advantages = "LEFT JOIN advantages AS a USING (arm, group_id, position) "
-    joined = advantages if name == "advantage" else ""
+    join = advantages if name == "advantage" else ""
     matching = run.rows(
-        f"SELECT t.rowid FROM trajectories AS t {joined}{where}{order}",  # noqa: S608 (constants)
+        f"SELECT t.rowid FROM trajectories AS t {join}{where}{order}",  # noqa: S608 (constants)
         *values,
     )
     place = query.page(len(matching))
-    shown = [number for (number,) in matching[place.first : place.first + place.per_page]]
-    marks = ", ".join("?" * len(shown))
-    rows = run.rows(f"{_SELECTED.format('')}WHERE t.rowid IN ({marks})", *shown)
-    found = {number: _row(*columns) for number, *columns in rows}
+    rowids = [number for (number,) in matching[place.first : place.first + place.per_page]]
+    marks = ", ".join("?" * len(rowids))
+    rows = run.rows(f"{_SELECTED.format('')}WHERE t.rowid IN ({marks})", *rowids)
+    by_rowid = {number: _row(*columns) for number, *columns in rows}
     return TrajectoryPage(
-        rows=tuple(found[number] for number in shown if number in found),
+        rows=tuple(by_rowid[number] for number in rowids if number in by_rowid),
         **paging_of(len(matching), place.page, place.per_page),
     )
 
@@ -145,12 +145,12 @@ def all_trajectories(run: ShownRun) -> list[TrajectoryRow]:
     Raises:
         Damaged: if the run cannot be read.
     """
-    found = []
+    rows = []
     for _, *columns, words in run.rows(f"{_SELECTED.format(', t.words')}ORDER BY t.rowid"):
         row = _row(*columns)
         task = task_words(row.task.name, row.task.id, columns[-2] or "") if row.task.name else ""
-        found.append(row.model_copy(update={"words": f"{task} {words}"}))
-    return found
+        rows.append(row.model_copy(update={"words": f"{task} {words}"}))
+    return rows
 
 
 def _row(
@@ -193,7 +193,7 @@ def _where(query: Query) -> tuple[list[str], list[Any]]:
             continue
         parts = list(_parts(rule, name, query))
         conditions.append(f"({' OR '.join(condition for condition, _ in parts)})")
-        values += [value for _, given in parts for value in given]
+        values += [value for _, group in parts for value in group]
     return conditions, values
 
 

@@ -132,12 +132,12 @@ class Desk:
 
     def list_tasks(self, search: str = "", page: int = 0) -> Json:
         """Return a page of the tasks that contain all words of a search query."""
-        found = self.source.matching(search)
-        shown = found[page * PAGE : (page + 1) * PAGE]
-        self._listed.update((task.id, task) for task in shown)
+        matches = self.source.matching(search)
+        tasks = matches[page * PAGE : (page + 1) * PAGE]
+        self._listed.update((task.id, task) for task in tasks)
         return {
-            "tasks": [_row(task) for task in shown],
-            "total": len(found),
+            "tasks": [_row(task) for task in tasks],
+            "total": len(matches),
             "page": page,
             "per_page": PAGE,
         }
@@ -166,7 +166,7 @@ class Desk:
 
     def look(self, id: str, have: int = 0) -> Json:
         """Return the state of an episode."""
-        with self._taken(id) as seat:
+        with self._lock_episode(id) as seat:
             return self._state(seat, have)
 
     def act(self, id: str, action: str, step: int) -> Json:
@@ -179,21 +179,21 @@ class Desk:
                 page is out of date and no action is taken.
         """
         action = clean_text(action, ACTION_CAP)
-        with self._taken(id) as seat:
+        with self._lock_episode(id) as seat:
             self._check_under_way(seat, step)
             self._try(seat, lambda: self._act(seat, action))
             return self._state(seat, have=step)
 
     def give_up(self, id: str, step: int) -> Json:
         """End an episode in its current state and grade it."""
-        with self._taken(id) as seat:
+        with self._lock_episode(id) as seat:
             self._check_under_way(seat, step)
             self._try(seat, lambda: self._end(seat))
             return self._state(seat, have=step)
 
     def go_on(self, id: str) -> Json:
         """Resume an episode in a new engine if its engine has failed."""
-        with self._taken(id) as seat:
+        with self._lock_episode(id) as seat:
             if seat.fault:
                 self._replace_env(seat)
                 self._try(seat, seat.game.begin)
@@ -201,7 +201,7 @@ class Desk:
 
     def keep(self, id: str) -> Json:
         """Save an episode that solved a training task as a demonstration."""
-        with self._taken(id) as seat:
+        with self._lock_episode(id) as seat:
             game = seat.game
             if game.played is None:
                 raise NotPossible(409, "The episode is not over yet.")
@@ -230,7 +230,7 @@ class Desk:
     def _pick(self, wanted: str | None) -> tuple[Task, int]:
         if self.scores is None:
             if wanted is None:
-                return self.source.drawn(None), 0
+                return self.source.draw_task(None), 0
             task = self._listed.get(wanted) or self.source.by_id.get(wanted)
             return (task, 0) if task else self._missing("There is no such task.")
         with self._lock:
@@ -269,7 +269,7 @@ class Desk:
                 self._remove(seat, "it was idle and was replaced by another episode")
 
     @contextmanager
-    def _taken(self, id: str) -> Iterator[_Seat]:
+    def _lock_episode(self, id: str) -> Iterator[_Seat]:
         """Context manager that locks an episode and yields it."""
         with self._lock:
             seat = self._seats.get(id)
@@ -401,8 +401,10 @@ def _state_of(game: PlayedGame) -> Json:
 
     def page(observation: str, info: Mapping[str, Any]) -> Json:
         extras = {key: thaw(value) for key, value in info.items() if key != "admissible"}
-        found = page_behind(benchmark, observation, extras, tuple(info.get("admissible", ())))
-        return {"observation": observation, "page": found.model_dump(mode="json")}
+        product_page = page_behind(
+            benchmark, observation, extras, tuple(info.get("admissible", ()))
+        )
+        return {"observation": observation, "page": product_page.model_dump(mode="json")}
 
     return {
         "task": {"id": game.task.id, "name": game.task.name, "split": str(game.task.split)},

@@ -46,11 +46,11 @@ class PersonEpisode:
     def __post_init__(self) -> None:
         self.task.require_asked("play")
 
-    def shown(self, view: View) -> View:
+    def show(self, view: View) -> View:
         """Return the view unchanged, because users see the same view as agents."""
         return view
 
-    def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> Played:
+    def record(self, env: TaskEnv, acts: Sequence[Act], view_texts: Sequence[str]) -> Played:
         """Return the record of the episode that just ended in ``env``."""
         learned = self.task.split is Split.TRAIN
         return Played(eval_trajectory_of(env, acts), trajectory_of(env, acts) if learned else None)

@@ -29,11 +29,11 @@ class Scores:
     Args:
         folder: folder of the episodes.
         job: the evaluation, with the user and the tasks.
-        kept: the folder, opened for writing.
+        results: the folder, opened for writing.
     """
 
-    def __init__(self, folder: EvalFolder, job: EvalJob, kept: FinishedEpisodes) -> None:
-        self.folder, self._job, self._kept = folder, job, kept
+    def __init__(self, folder: EvalFolder, job: EvalJob, results: FinishedEpisodes) -> None:
+        self.folder, self._job, self._kept = folder, job, results
         self._seed = job.assembly.config.seed
 
     def make_env(self) -> gym.Env[str, str]:
@@ -65,8 +65,8 @@ class Scores:
             return
         self._kept.add(line, record)
         if len(self._kept.lines) == len(self._job.tasks):
-            found = self._kept.evaluation(self._job.tasks, 1)
-            write_json(self.folder.summary, to_json(self._job, found))
+            evaluation = self._kept.evaluation(self._job.tasks, 1)
+            write_json(self.folder.summary, to_json(self._job, evaluation))
 
     def lose(self, task: Task, steps: int, reason: EndReason, why: str) -> None:
         """Record an episode that started but did not finish.
@@ -97,6 +97,6 @@ def open_scores(name: str, benchmark: str, split: str) -> Iterator[Scores]:
         ConfigError: if another evaluation has that name, or the name is invalid.
         StoreError: if the folder is in use, damaged, or not writable.
     """
-    folder, job = EvalFolder.named(name), person_job(benchmark, split)
-    with opened(folder, job) as kept:
-        yield Scores(folder, job, kept)
+    folder, job = EvalFolder.by_name(name), person_job(benchmark, split)
+    with opened(folder, job) as results:
+        yield Scores(folder, job, results)

@@ -59,14 +59,16 @@ class PlayFace:
         game = "/api/play/games/{id}"
         return [
             Route("/", self._page),
-            Route("/api/play", self._told(self._about)),
-            Route("/api/play/tasks", self._told(self._tasks)),
-            Route("/api/play/games", self._told(self._begin), methods=["POST"]),
-            Route(game, self._told(self._of_game(self._desk.look))),
-            Route(f"{game}/act", self._told(self._act), methods=["POST"]),
-            Route(f"{game}/give-up", self._told(self._give_up), methods=["POST"]),
-            Route(f"{game}/go-on", self._told(self._of_game(self._desk.go_on)), methods=["POST"]),
-            Route(f"{game}/keep", self._told(self._of_game(self._desk.keep)), methods=["POST"]),
+            Route("/api/play", self._as_json(self._about)),
+            Route("/api/play/tasks", self._as_json(self._tasks)),
+            Route("/api/play/games", self._as_json(self._begin), methods=["POST"]),
+            Route(game, self._as_json(self._of_game(self._desk.look))),
+            Route(f"{game}/act", self._as_json(self._act), methods=["POST"]),
+            Route(f"{game}/give-up", self._as_json(self._give_up), methods=["POST"]),
+            Route(
+                f"{game}/go-on", self._as_json(self._of_game(self._desk.go_on)), methods=["POST"]
+            ),
+            Route(f"{game}/keep", self._as_json(self._of_game(self._desk.keep)), methods=["POST"]),
         ]
 
     async def close(self) -> None:
@@ -89,14 +91,14 @@ class PlayFace:
         return await self._do(partial(self._desk.list_tasks, search, number))
 
     async def _begin(self, request: Request) -> Any:
-        told = await _body(request)
-        task = _text(told, "task") if told.get("task") is not None else None
+        body = await _body(request)
+        task = _text(body, "task") if body.get("task") is not None else None
         return await self._do(partial(self._desk.begin, task))
 
     async def _act(self, request: Request) -> Any:
-        told = await _body(request)
-        act = partial(self._desk.act, request.path_params["id"], _text(told, "action"))
-        return await self._do(partial(act, _step(told)))
+        body = await _body(request)
+        act = partial(self._desk.act, request.path_params["id"], _text(body, "action"))
+        return await self._do(partial(act, _step(body)))
 
     async def _give_up(self, request: Request) -> Any:
         step = _step(await _body(request))
@@ -116,12 +118,12 @@ class PlayFace:
         """Run a function in a long-lived worker thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def _told(self, answer: Callable[[Request], Awaitable[Any]]) -> Answer:
+    def _as_json(self, answer: Callable[[Request], Awaitable[Any]]) -> Answer:
         """Return a route that checks the token and responds with JSON, even after an error."""
 
         async def route(request: Request) -> Response:
-            sent = request.headers.get(TOKEN, "")
-            if not hmac.compare_digest(sent.encode(), self.token.encode()):
+            token = request.headers.get(TOKEN, "")
+            if not hmac.compare_digest(token.encode(), self.token.encode()):
                 why = "This page belongs to a server that has stopped. Reload it."
                 return JSONResponse({"message": why}, 403)
             try:
@@ -163,23 +165,23 @@ async def _body(request: Request) -> dict[str, Any]:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise NotPossible(415, "The request body must be JSON, sent as application/json.")
     try:
-        told = json.loads(await request.body() or b"{}")
+        body = json.loads(await request.body() or b"{}")
     except (ValueError, RecursionError) as error:
         raise NotPossible(400, f"The request body is not valid JSON: {error}") from error
-    if not isinstance(told, dict):
+    if not isinstance(body, dict):
         raise NotPossible(400, "The request body must be a JSON object.")
-    return told
+    return body
 
 
-def _text(told: dict[str, Any], name: str) -> str:
-    value = told.get(name)
+def _text(body: dict[str, Any], name: str) -> str:
+    value = body.get(name)
     if not isinstance(value, str):
         raise NotPossible(400, f"{name!r} must be a string.")
     return value
 
 
-def _step(told: dict[str, Any]) -> int:
-    value = told.get("step")
+def _step(body: dict[str, Any]) -> int:
+    value = body.get("step")
     if not isinstance(value, int) or isinstance(value, bool):
         raise NotPossible(400, "'step' must be a whole number.")
     return value

@@ -66,7 +66,7 @@ class PlaySource:
         spec = find_spec(self.benchmark)
         return spec.title if spec else self.benchmark
 
-    def drawn(self, seed: int | None) -> Task:
+    def draw_task(self, seed: int | None) -> Task:
         """Return the task that a seed selects, or a random task if the seed is None."""
         return self.tasks[int(np.random.default_rng(seed).integers(len(self.tasks)))]
 
@@ -74,8 +74,8 @@ class PlaySource:
         """Return the tasks whose name or instruction contains every word of a search query."""
         words = search.casefold().split()
         texts = (f"{task.name}\n{task.instruction}".casefold() for task in self.tasks)
-        found = zip(self.tasks, texts, strict=True)
-        return [task for task, text in found if all(word in text for word in words)]
+        candidates = zip(self.tasks, texts, strict=True)
+        return [task for task, text in candidates if all(word in text for word in words)]
 
 
 def benchmark_source(benchmark: str, split: str = "train") -> PlaySource:
@@ -117,10 +117,10 @@ def run_source(folder: RunFolder) -> PlaySource:
     config = read_manifest(folder)[1]
 
     def find_tasks() -> Sequence[Task]:
-        found = evolved_tasks(folder)
-        if not found:
+        tasks = evolved_tasks(folder)
+        if not tasks:
             raise ConfigError(f"{folder.path.name} has no evolved tasks yet.")
-        return found
+        return tasks
 
     return PlaySource(
         name=folder.path.name,

@@ -123,19 +123,19 @@ def meant(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
         >>> meant("cd(dir='a')", tools).reason
         'cd has no argument dir: call it as cd(folder).'
     """
-    said = line.strip()
-    if said == CLOSING:
-        return said
-    if ends := _END.fullmatch(said):
+    text = line.strip()
+    if text == CLOSING:
+        return text
+    if ends := _END.fullmatch(text):
         return _closing(ends[1])
     offered = {tool.name: tool for tool in tools}
-    sent = said if parse_message(said) else f"[{said}]"
-    calls = parse_message(sent)
+    code = text if parse_message(text) else f"[{text}]"
+    calls = parse_message(code)
     known = [call for call in calls if isinstance(call, Call) and call.name in offered]
     if calls and len(known) == len(calls):
         wrong = filter(None, (_wrong_arguments(call, offered[call.name]) for call in known))
-        return next(map(RefusedAction, wrong), sent)
-    return RefusedAction(_why_not(said, calls, offered))
+        return next(map(RefusedAction, wrong), code)
+    return RefusedAction(_why_not(text, calls, offered))
 
 
 _END = re.compile(r"end(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)
@@ -158,9 +158,9 @@ def _closing(words: str | None) -> str | RefusedAction:
 def _wrong_arguments(call: Call, tool: Tool) -> str:
     """Explain which arguments of a call the function does not accept; "" if it accepts all."""
     names = [parameter.name for parameter in tool.parameters]
-    given = {*names[: len(call.positional)], *call.arguments}
+    arguments = {*names[: len(call.positional)], *call.arguments}
     unknown = [name for name in call.arguments if name not in names]
-    missing = [one.name for one in tool.parameters if one.required and one.name not in given]
+    missing = [one.name for one in tool.parameters if one.required and one.name not in arguments]
     if unknown:
         what = f"has no argument {unknown[0][:80]}"
     elif len(call.positional) > len(names):
@@ -172,18 +172,18 @@ def _wrong_arguments(call: Call, tool: Tool) -> str:
     return f"{tool.name} {what}: call it as {tool.signature}."
 
 
-def _why_not(said: str, calls: Sequence[Call | Malformed], offered: Mapping[str, Tool]) -> str:
+def _why_not(text: str, calls: Sequence[Call | Malformed], offered: Mapping[str, Tool]) -> str:
     """Explain why a line from the user is not a valid call."""
-    named = _NAME.match(said)
-    name, called = (named[1], bool(named[2])) if named else ("", False)
+    match = _NAME.match(text)
+    name, called = (match[1], bool(match[2])) if match else ("", False)
     names = [call.name for call in calls if isinstance(call, Call)]
     unknown = [one for one in (*names, *[name] * called) if one not in offered]
     if unknown:
         return f"There is no function {unknown[0][:80]}.{_close(unknown[0], offered)}"
     unread = [call.reason for call in calls if isinstance(call, Malformed)]
-    if unread and (called or parse_message(said)):
+    if unread and (called or parse_message(text)):
         return unread[0]
-    if len(said.split()) < _FEW_WORDS:
+    if len(text.split()) < _FEW_WORDS:
         if name in offered:
             return f"{name} is a function: call it as {offered[name].signature}."
         if close := _close(name, offered):
@@ -194,8 +194,8 @@ def _why_not(said: str, calls: Sequence[Call | Malformed], offered: Mapping[str,
 def _close(name: str, offered: Mapping[str, Tool]) -> str:
     """Suggest the function with the most similar name. Return "" if there is none."""
     names = {known.lower(): known for known in offered}
-    found = get_close_matches(name.rpartition(".")[2].lower(), names, n=1)
-    return f" Did you mean {names[found[0]]}?" if found else ""
+    matches = get_close_matches(name.rpartition(".")[2].lower(), names, n=1)
+    return f" Did you mean {names[matches[0]]}?" if matches else ""
 
 
 def value_of(parameter: ToolParameter, typed: str) -> Any:

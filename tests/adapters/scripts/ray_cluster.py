@@ -47,7 +47,7 @@ def accounts(session: RaySession) -> dict[str, int]:
 
 
 def config() -> PPOConfig:
-    made = (
+    ppo_config = (
         PPOConfig()
         .env_runners(
             num_env_runners=2,
@@ -57,7 +57,7 @@ def config() -> PPOConfig:
         .training(train_batch_size_per_learner=100, minibatch_size=50, num_epochs=1)
         .fault_tolerance(ignore_env_runner_failures=True, restart_failed_env_runners=False)
     )
-    return on_curriculum(made, SHOP)
+    return on_curriculum(ppo_config, SHOP)
 
 
 def make_portable_session() -> CurriculumSession:

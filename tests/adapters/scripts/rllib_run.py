@@ -33,13 +33,13 @@ def make_session(lease_s: float = 600) -> CurriculumSession:
 
 
 def config() -> PPOConfig:
-    made = (
+    ppo_config = (
         PPOConfig()
         .env_runners(num_env_runners=2, num_envs_per_env_runner=2, num_cpus_per_env_runner=0.5)
         .training(train_batch_size_per_learner=400, minibatch_size=100, num_epochs=2, lr=1e-3)
         .evaluation(evaluation_interval=1, evaluation_num_env_runners=0, evaluation_duration=2)
     )
-    return on_curriculum(made, SHOP)
+    return on_curriculum(ppo_config, SHOP)
 
 
 def tell(**facts: object) -> None:

@@ -120,33 +120,36 @@ def main() -> None:
     worker = AgentLoopWorker(config, None)
     worker.llm_client = Script(worker.tokenizer)
 
-    def play(given: DataProto) -> DataProto:
-        return asyncio.run(worker.generate_sequences(given))
+    def play(inputs: DataProto) -> DataProto:
+        return asyncio.run(worker.generate_sequences(inputs))
 
     for step in range(4):
-        given = batch(step)
+        inputs = batch(step)
         if step == 3:  # a fault: its task is played again, and its group is broken
             session.evolve()  # an explorer steps envs, too
             break_once()
-        out = play(given)
+        out = play(inputs)
         tasks: dict[str, set[str]] = {}
         for uid, task in zip(
-            given.non_tensor_batch["uid"], out.non_tensor_batch["task_id"], strict=True
+            inputs.non_tensor_batch["uid"], out.non_tensor_batch["task_id"], strict=True
         ):
             tasks.setdefault(uid, set()).add(task)
         scores = out.batch["rm_scores"].sum(dim=1)
         advantages, _ = compute_grpo_outcome_advantage(
-            out.batch["rm_scores"], out.batch["response_mask"], given.non_tensor_batch["uid"]
+            out.batch["rm_scores"], out.batch["response_mask"], inputs.non_tensor_batch["uid"]
         )
-        told = session.metrics()
+        metrics = session.metrics()
         line = {
-            "tasks_of_a_row": [len(found) for found in tasks.values()],
+            "tasks_of_a_row": [len(names) for names in tasks.values()],
             "success": scores.tolist(),
             "largest": float(advantages.abs().max()),
             "learned": int(out.batch["response_mask"].sum()),
             "logprobs": float(out.batch["rollout_log_probs"].sum()),
             "given_back": session.counts["given_back"],
-            **{name: told[name] for name in ("pool_size", "groups", "rounds", "signals_boundary")},
+            **{
+                name: metrics[name]
+                for name in ("pool_size", "groups", "rounds", "signals_boundary")
+            },
         }
         print(json.dumps(line), flush=True)
         if step == 1:

@@ -87,18 +87,18 @@ def test_it_counts_answers_that_were_used_repaired_or_of_no_use() -> None:
             ("rain", LOST),
         ]
     )
-    counted: list[tuple[str, Usage]] = []
-    given = {"load": load, "count": lambda purpose, usage: counted.append((purpose, usage))}
+    counts: list[tuple[str, Usage]] = []
+    arguments = {"load": load, "count": lambda purpose, usage: counts.append((purpose, usage))}
     questions = [inquiry(story) for story in ("steam", "fog", "hail", "rain")]
-    answers = ModelAdvisor(policy, **given).ask(questions)  # type: ignore[arg-type]
+    answers = ModelAdvisor(policy, **arguments).ask(questions)  # type: ignore[arg-type]
     ends = [Usage(used=1), Usage(repaired=1), Usage(by_rule=1), Usage(by_rule=1)]
-    assert counted == [("kettle/summary", end) for end in ends]
+    assert counts == [("kettle/summary", end) for end in ends]
     for answer, end in zip(answers, ends, strict=True):
         assert answer.usage.model_dump(include=set(ANSWERS)) == end.model_dump(include=set(ANSWERS))
     broke = Budgeted(policy, Meter(Caps(max_tokens_per_round=1)))
-    counted.clear()
-    (unsent,) = ModelAdvisor(broke, **given).ask([inquiry("steam")])  # type: ignore[arg-type]
-    assert (unsent.problem, counted) == ("budget", [("kettle/summary", NO_USAGE)])
+    counts.clear()
+    (unsent,) = ModelAdvisor(broke, **arguments).ask([inquiry("steam")])  # type: ignore[arg-type]
+    assert (unsent.problem, counts) == ("budget", [("kettle/summary", NO_USAGE)])
 
 
 def test_what_repairing_does_not_mend_keeps_its_first_error() -> None:
@@ -246,20 +246,20 @@ def test_what_can_be_read(text: str) -> None:
 
 
 def test_a_fence_inside_of_a_string_is_none() -> None:
-    said = '{"summary": "It said ```json {} ``` then.", "confidence": 1}'
-    assert read_answer(said, Summary).summary == "It said ```json {} ``` then."
-    assert read_answer(f"```json\n{said}\n```", Summary).confidence == 1
+    text = '{"summary": "It said ```json {} ``` then.", "confidence": 1}'
+    assert read_answer(text, Summary).summary == "It said ```json {} ``` then."
+    assert read_answer(f"```json\n{text}\n```", Summary).confidence == 1
 
 
 def test_fields_that_nobody_knows_are_dropped_at_any_depth() -> None:
-    said = '{"summary": "a", "confidence": 1, "x": 1, "parts": [{"name": "lid", "y": {"z": 2}}]}'
-    read = read_answer(said, Summary)
+    text = '{"summary": "a", "confidence": 1, "x": 1, "parts": [{"name": "lid", "y": {"z": 2}}]}'
+    read = read_answer(text, Summary)
     assert [part.name for part in read.parts] == ["lid"]
 
 
 def test_strings_are_cut_and_cleaned() -> None:
-    said = '{"summary": "' + "x" * 1_000_000 + '", "confidence": 1, "parts": [{"name": "\\ud800"}]}'
-    read = read_answer(said, Summary)
+    text = '{"summary": "' + "x" * 1_000_000 + '", "confidence": 1, "parts": [{"name": "\\ud800"}]}'
+    read = read_answer(text, Summary)
     assert len(read.summary) <= MAX_CHARS
     assert read.parts[0].name == "\ufffd"
 
@@ -349,7 +349,7 @@ def test_a_hostile_model_is_answered_for_two_thousand_times() -> None:
 def test_a_hostile_model_says_all_of_its_kinds_and_the_same_by_its_seed() -> None:
     def texts(seed: int) -> list[str]:
         requests = [request for _ in range(3) for request in prompts]
-        return [said.text for said in HostilePolicy(seed).generate(requests)]
+        return [completion.text for completion in HostilePolicy(seed).generate(requests)]
 
     scripted = ScriptedPolicy([("", GOOD)])
     asked(scripted, *map(str, range(40)))

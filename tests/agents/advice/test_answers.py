@@ -30,8 +30,8 @@ def answer(key: str, text: str = "x") -> StoredAnswer:
     return StoredAnswer(key, "round-1/draft-0", "webshop@1", Completion(text, None))
 
 
-def found(store: AnswerFile | AnswerTable, *keys: str) -> list[str]:
-    return [said.completion.text for said in store.get(keys).values()]
+def texts_of(store: AnswerFile | AnswerTable, *keys: str) -> list[str]:
+    return [entry.completion.text for entry in store.get(keys).values()]
 
 
 def test_a_file_goes_on_after_a_torn_line(tmp_path: Path) -> None:
@@ -40,11 +40,11 @@ def test_a_file_goes_on_after_a_torn_line(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for cut in range(len(whole) + 1):
         path.write_bytes(whole[:cut])
-        kept = AnswerFile(path)
-        n = len(kept.get(["a", "b"]))
-        kept.put([answer("c", "three")])
+        file = AnswerFile(path)
+        n = len(file.get(["a", "b"]))
+        file.put([answer("c", "three")])
         again = AnswerFile(path)
-        assert found(again, "a", "b", "c") == [*["one", "two \u2028 ü"][:n], "three"]
+        assert texts_of(again, "a", "b", "c") == [*["one", "two \u2028 ü"][:n], "three"]
 
 
 def test_of_lines_with_one_key_the_last_counts(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_of_lines_with_one_key_the_last_counts(tmp_path: Path) -> None:
     path.parent.mkdir()
     AnswerFile(path).put([answer("a", "one"), answer("a", "two")])
     assert len(path.read_bytes().splitlines()) == 2
-    assert found(AnswerFile(path), "a") == ["two"]
+    assert texts_of(AnswerFile(path), "a") == ["two"]
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
@@ -87,12 +87,12 @@ def test_a_database_without_the_table_gets_it_and_stays_readable(tmp_path: Path)
     assert AnswerTable(path, read_only=True).get(["a"]) == {}
     table = AnswerTable(path)
     table.put([answer("a")])
-    assert found(table, "a", "b") == ["x"]
+    assert texts_of(table, "a", "b") == ["x"]
     store = RunStore(path)
     assert store.tasks() == RunReader(path).tasks() == []
     store.close()
     table.close()
-    assert found(AnswerTable(path, read_only=True), "a") == ["x"]
+    assert texts_of(AnswerTable(path, read_only=True), "a") == ["x"]
 
 
 def test_a_table_may_be_there_before_the_rest_of_the_database(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_table_may_be_there_before_the_rest_of_the_database(tmp_path: Path) ->
     store = RunStore(path)
     table.put([answer("a")])
     store.add_tasks([])
-    assert found(table, "a") == ["x"]
+    assert texts_of(table, "a") == ["x"]
     assert RunReader(path).rounds() == []
 
 
@@ -112,7 +112,7 @@ def test_a_table_in_a_folder_that_is_read_only_is_read(tmp_path: Path) -> None:
     table.close()
     before = sorted(tmp_path.iterdir())
     reader = AnswerTable(path, read_only=True)
-    assert found(reader, "a") == ["x"]
+    assert texts_of(reader, "a") == ["x"]
     assert sorted(tmp_path.iterdir()) == before
     with pytest.raises(StoreError):
         reader.put([answer("b")])
@@ -157,7 +157,7 @@ def test_several_threads_may_write(tmp_path: Path, kind: type[AnswerFile | Answe
 
     with ThreadPoolExecutor() as pool:
         keys = [key for done in pool.map(work, range(4)) for key in done]
-    assert sorted(found(kind(path), *keys)) == sorted(keys)
+    assert sorted(texts_of(kind(path), *keys)) == sorted(keys)
 
 
 floats = st.floats(allow_nan=False, allow_infinity=False)
@@ -176,5 +176,5 @@ def test_completions_go_to_json_and_back(
         (1, 2), tuple(i for i, _ in ids), tuple(p for _, p in ids), 0.5, 3, stripped
     )
     usage = Usage(calls=1, usd=0.1)
-    for said in (Completion(text, decision, finish, usage), Completion(text, None, finish)):
-        assert completion_from_json(completion_to_json(said)) == said
+    for completion in (Completion(text, decision, finish, usage), Completion(text, None, finish)):
+        assert completion_from_json(completion_to_json(completion)) == completion

@@ -50,7 +50,7 @@ class Model:
         return [Completion("x", None, Finish.STOP, self.cost)] * len(requests)
 
     @property
-    def sent(self) -> int:
+    def n_sent(self) -> int:
         return sum(self.batches)
 
 
@@ -59,7 +59,7 @@ def prompt(text: str = "a", *, max_tokens: int = 5, purpose: str = "") -> Prompt
 
 
 def finishes(policy: Budgeted, n: int) -> list[Finish]:
-    return [said.finish for said in policy.generate([prompt()] * n)]
+    return [completion.finish for completion in policy.generate([prompt()] * n)]
 
 
 # The formula
@@ -113,9 +113,9 @@ def test_of_fifty_calls_fifty_are_sent() -> None:
     policy = Budgeted(model, budget)
     for number in range(2):
         with budget.scope(f"round-{number}"):
-            said = finishes(policy, 30) + finishes(policy, 30) + finishes(policy, 1)
-        assert said == [Finish.STOP] * 50 + [Finish.UNSENT] * 11
-    assert model.sent == 100
+            reasons = finishes(policy, 30) + finishes(policy, 30) + finishes(policy, 1)
+        assert reasons == [Finish.STOP] * 50 + [Finish.UNSENT] * 11
+    assert model.n_sent == 100
 
 
 def test_what_a_request_might_have_been_refuses_nobody() -> None:
@@ -124,8 +124,8 @@ def test_what_a_request_might_have_been_refuses_nobody() -> None:
     model, budget = Model(), Meter(Caps(max_tokens_per_round=1000))
     policy = Budgeted(model, budget)
     with budget.scope("round-0") as spent:
-        said = finishes(policy, 100)
-        assert spent()[""].tokens == 15 * said.count(Finish.STOP)
+        reasons = finishes(policy, 100)
+        assert spent()[""].tokens == 15 * reasons.count(Finish.STOP)
         assert 1000 - most < spent()[""].tokens <= 1000
     assert len(model.batches) > 2
 
@@ -143,7 +143,7 @@ def test_caps_on_the_run_are_over_all_rounds(config: Caps, n: int) -> None:
     for number in range(10):
         with budget.scope(f"round-{number}"):
             finishes(policy, 4)
-    assert model.sent == n
+    assert model.n_sent == n
 
 
 def test_a_round_that_has_waited_too_long_sends_nothing_more() -> None:
@@ -152,8 +152,8 @@ def test_a_round_that_has_waited_too_long_sends_nothing_more() -> None:
     policy = Budgeted(model, budget)
     for number in range(2):
         with budget.scope(f"round-{number}"):
-            said = [finishes(policy, 1)[0] for _ in range(4)]
-        assert said == [Finish.STOP] * 2 + [Finish.UNSENT] * 2
+            reasons = [finishes(policy, 1)[0] for _ in range(4)]
+        assert reasons == [Finish.STOP] * 2 + [Finish.UNSENT] * 2
 
 
 def test_an_endpoint_that_has_spent_its_own_budget_sends_nothing_more() -> None:
@@ -173,9 +173,9 @@ def test_a_policy_that_does_not_count_is_counted() -> None:
 
     budget = Meter()
     policy = Budgeted(Silent(), budget, purpose="explore")
-    (said,) = policy.generate([prompt()])
-    assert said.usage == Usage(calls=1, prompt_tokens=3, completion_tokens=1)
-    assert budget.usage("") == {"explore": said.usage}
+    (completion,) = policy.generate([prompt()])
+    assert completion.usage == Usage(calls=1, prompt_tokens=3, completion_tokens=1)
+    assert budget.usage("") == {"explore": completion.usage}
     assert policy.version == 3
 
 
@@ -257,14 +257,14 @@ def test_a_piece_that_is_done_again_counts_once() -> None:
     def work() -> list[Finish]:
         with budget.scope("round-1"):
             with budget.scope("round-1/explore-0"):
-                said = finishes(policy, 3)
+                reasons = finishes(policy, 3)
             with budget.scope("round-1/draft-0"):
-                return said + finishes(policy, 3)
+                return reasons + finishes(policy, 3)
 
     first = work()
     assert first == [Finish.STOP] * 5 + [Finish.UNSENT]
     assert work() == first
-    assert model.sent == 5
+    assert model.n_sent == 5
     assert budget.usage("round-1") == {
         "": Usage(cached=5, prompt_tokens=50, completion_tokens=25, usd=1.25)
     }
@@ -284,7 +284,7 @@ def test_what_was_done_before_a_fault_stays_counted() -> None:
         finishes(policy, 2)
     usage = budget.usage("round-1")[""]
     assert (usage.calls, usage.cached) == (3, 1)
-    assert model.sent == 4
+    assert model.n_sent == 4
     assert budget.state_dict()["total"][0] == 4
 
 
@@ -340,7 +340,7 @@ def test_a_resumed_run_goes_on_counting(saved: str) -> None:
                 assert finishes(policy, 2) == [Finish.STOP] * 2
             with resumed.scope("round-1/draft-0"):
                 assert finishes(policy, 1) == [Finish.STOP]
-    assert model.sent == 0
+    assert model.n_sent == 0
     totals = {name: budget.state_dict()["total"] for name, budget in (("a", whole), ("b", resumed))}
     assert totals["a"] == totals["b"] == [5, 75, 1.25]
     with resumed.scope("round-2"):
@@ -449,9 +449,9 @@ def test_no_cap_is_passed(
     prices = Prices(700.0, 1300.0)
 
     def say(prompt: Prompt) -> Completion:
-        read, written = json.loads(prompt.messages[0].content)
-        price = (read * prices.prompt + written * prices.completion) / 1e6
-        usage = Usage(calls=1, prompt_tokens=read, completion_tokens=written, usd=price)
+        n_prompt, n_completion = json.loads(prompt.messages[0].content)
+        price = (n_prompt * prices.prompt + n_completion * prices.completion) / 1e6
+        usage = Usage(calls=1, prompt_tokens=n_prompt, completion_tokens=n_completion, usd=price)
         return Completion("x", None, Finish.STOP, usage)
 
     model = ScriptedPolicy([("", say)])
@@ -461,11 +461,11 @@ def test_no_cap_is_passed(
     with budget.scope("round-1") as spent:
         for batch in batches:
             asked = [prompt(json.dumps(cost), max_tokens=20) for cost in batch]
-            said = policy.generate(asked)
-            assert len(said) == len(batch)
-            sent = [one.finish is not Finish.UNSENT for one in said]
-            assert sent == sorted(sent, reverse=True)
-            unsent += sent.count(False)
+            completions = policy.generate(asked)
+            assert len(completions) == len(batch)
+            is_sent = [one.finish is not Finish.UNSENT for one in completions]
+            assert is_sent == sorted(is_sent, reverse=True)
+            unsent += is_sent.count(False)
         usage = spent().get("", NO_USAGE)
     assert len(model.asked) == usage.calls == sum(map(len, batches)) - unsent
     assert calls is None or usage.calls <= calls

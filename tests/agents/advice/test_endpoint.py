@@ -42,7 +42,9 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def words(messages: Messages, text: str) -> Say:
     """An answer that costs a token a word."""
-    return Say(text, usage=(sum(len(said.split()) for _, said in messages), len(text.split())))
+    return Say(
+        text, usage=(sum(len(content.split()) for _, content in messages), len(text.split()))
+    )
 
 
 def study(messages: Messages) -> Behaviour:
@@ -89,13 +91,13 @@ def test_of_a_budget_of_fifty_calls_fifty_are_sent_and_counted_to_the_token(
     with endpoint(server) as policy, budget.scope("round-1") as spent:
         answers = ask_all(Budgeted(policy, budget, prices=PRICES), 60)
         usage = spent()["kettle/summary"]
-        counted = policy.usage
+        policy_usage = policy.usage
     assert len(server.bodies) == usage.calls == 50
     assert [answer.problem for answer in answers].count("budget") >= 10
     assert sum((answer.usage for answer in answers), NO_USAGE) == usage
-    assert usage.prompt_tokens == server.prompt_tokens == counted.prompt_tokens > 0
-    assert usage.completion_tokens == server.completion_tokens == counted.completion_tokens > 0
-    assert usage.usd == pytest.approx(counted.usd)
+    assert usage.prompt_tokens == server.prompt_tokens == policy_usage.prompt_tokens > 0
+    assert usage.completion_tokens == server.completion_tokens == policy_usage.completion_tokens > 0
+    assert usage.usd == pytest.approx(policy_usage.usd)
     assert usage.seconds > 0
 
 
@@ -115,7 +117,7 @@ def test_requests_that_had_to_be_sent_again_count_each_time(server: FakeOpenAI) 
     server.expect("Bad?", Refuse(503), Refuse(503), Refuse(503))
     with endpoint(server, max_attempts=3) as policy:
         hello, long, bad = policy.generate(prompts("Hello?", "Long?", "Bad?"))
-    assert [said.usage.calls for said in (hello, long, bad)] == [3, 1, 3]
+    assert [completion.usage.calls for completion in (hello, long, bad)] == [3, 1, 3]
     assert (hello.usage.prompt_tokens, hello.usage.completion_tokens) == (7, 3)
     assert (bad.finish, long.finish) == (Finish.LOST, Finish.OVERFLOW)
     assert long.usage.tokens == bad.usage.tokens == 0
@@ -127,9 +129,9 @@ def test_an_answer_whose_tokens_are_not_told_counts_the_most_it_can_be(
 ) -> None:
     server.expect("Hello?", Say("Hello.", usage=None))
     with endpoint(server) as policy:
-        (said,) = policy.generate(prompts("Hello?"))
-    assert (said.usage.prompt_tokens, said.usage.completion_tokens) == (6 + 16, 512)
-    assert said.usage.usd == pytest.approx((22 * 2 + 512 * 10) / 1e6)
+        (completion,) = policy.generate(prompts("Hello?"))
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (6 + 16, 512)
+    assert completion.usage.usd == pytest.approx((22 * 2 + 512 * 10) / 1e6)
 
 
 def test_the_seconds_of_a_batch_are_those_that_it_took(
@@ -139,8 +141,8 @@ def test_the_seconds_of_a_batch_are_those_that_it_took(
     time = SimpleNamespace(perf_counter=lambda: float(next(clock)))
     monkeypatch.setattr("coevo_gym.agents.endpoint.openai_policy.time", time)
     with endpoint(server) as policy:
-        said = policy.generate(prompts("a", "b", "c"))
-    assert sum(one.usage.seconds for one in said) == 3.0
+        completions = policy.generate(prompts("a", "b", "c"))
+    assert sum(one.usage.seconds for one in completions) == 3.0
 
 
 # Keys
@@ -164,11 +166,11 @@ def test_a_key_that_a_server_says_is_in_no_answer_and_no_tape(
             assert key.text == "Your key is ***."
             assert "Who is ***?" in bad.text
     assert server.keys == [KEY] * 5
-    written = [path.read_bytes() for path in tmp_path.iterdir()]
-    kept = [str(store.get(_keys(tmp_path))) for store in stores]
-    assert all("***" in text for text in kept)
-    assert not [text for text in kept if KEY in text]
-    assert not [data for data in written if KEY.encode() in data]
+    files = [path.read_bytes() for path in tmp_path.iterdir()]
+    contents = [str(store.get(_keys(tmp_path))) for store in stores]
+    assert all("***" in text for text in contents)
+    assert not [text for text in contents if KEY in text]
+    assert not [data for data in files if KEY.encode() in data]
     assert KEY not in json.dumps(budget.state_dict())
 
 
@@ -246,11 +248,11 @@ def test_what_was_answered_before_a_batch_failed_is_not_asked_again(
         with tape.scopes("round-1"), pytest.raises(ModelError, match="Never"):
             tape.generate(prompts(*texts))
         answered = Counter(body["messages"][0]["content"] for body in server.bodies)
-        kept = len((tmp_path / "tape.jsonl").read_bytes().splitlines())
+        n_lines = len((tmp_path / "tape.jsonl").read_bytes().splitlines())
         with tape.scopes("round-1"):
             assert tape.generate(prompts(*texts))[2].text == "At last."
     assert answered["Bad?"] == 1
-    assert len(server.bodies) == sum(answered.values()) + len(texts) - kept
+    assert len(server.bodies) == sum(answered.values()) + len(texts) - n_lines
 
 
 def test_what_was_lost_before_a_batch_failed_is_asked_for_again(
@@ -347,10 +349,10 @@ def test_after_a_kill_between_answer_and_use_nothing_is_asked_twice(
 
 
 def test_a_kill_in_the_midst_of_a_batch_loses_what_is_in_flight_alone(tmp_path: Path) -> None:
-    held = Hold(Say("late"))
+    hold = Hold(Say("late"))
 
     def answer(messages: Messages) -> Behaviour:
-        return held if len(fake.bodies) == 6 else words(messages, GOOD)
+        return hold if len(fake.bodies) == 6 else words(messages, GOOD)
 
     with FakeOpenAI(key=KEY, answer=answer) as fake:
         store = tmp_path / "run.db"
@@ -361,9 +363,9 @@ def test_a_kill_in_the_midst_of_a_batch_loses_what_is_in_flight_alone(tmp_path: 
                 assert process.poll() is None
         process.kill()
         process.wait(timeout=600)
-        held.until.set()
-        said, code = run(fake, store, "never")
-        assert said
+        hold.until.set()
+        output, code = run(fake, store, "never")
+        assert output
         assert code == 0
         assert len(fake.bodies) == 12 + 1
 

@@ -51,11 +51,11 @@ class Counting:
         self.n = 0
 
     def generate(self, requests: object) -> list[Completion]:
-        said = []
+        completions = []
         for _ in requests:  # type: ignore[attr-defined]
             self.n += 1
-            said.append(Completion(f"answer {self.n}", None))
-        return said
+            completions.append(Completion(f"answer {self.n}", None))
+        return completions
 
 
 def tape(
@@ -65,12 +65,12 @@ def tape(
 
 
 def texts(tape: Tape, *asked: str) -> list[str]:
-    return [said.text for said in tape.generate([prompt(text) for text in asked])]
+    return [completion.text for completion in tape.generate([prompt(text) for text in asked])]
 
 
 def test_off_asks_and_keeps_nothing(store: StoreOf) -> None:
-    policy, kept = Counting(), store()
-    off = tape(policy, kept, "off")
+    policy, answers = Counting(), store()
+    off = tape(policy, answers, "off")
     assert texts(off, "a", "a") == ["answer 1", "answer 2"]
     with pytest.raises(AnswerMissing):
         texts(tape(None, store(), "replay"), "a")
@@ -172,9 +172,9 @@ def test_answers_after_other_ids_are_others(tmp_path: Path) -> None:
         Prompt((Message("user", "a"),), after=TokenDecision(before, ids, (0.0,) * len(ids)))
         for before, ids in (((1,), (2,)), ((1,), (3,)), ((1, 2), ()), ((), (1, 2)))
     ]
-    said = tape(Counting(), AnswerFile(tmp_path / "tape.jsonl"), "record").generate(prompts)
+    completions = tape(Counting(), AnswerFile(tmp_path / "tape.jsonl"), "record").generate(prompts)
     again = tape(None, AnswerFile(tmp_path / "tape.jsonl"), "replay").generate(prompts[::-1])
-    assert [one.text for one in again] == [one.text for one in said][::-1]
+    assert [one.text for one in again] == [one.text for one in completions][::-1]
 
 
 def test_what_an_answer_is_for_is_no_part_of_it(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_what_is_drawn_does_not_depend_on_how_much_was_replayed(tmp_path: Path) 
     def work(path: Path, policy: Policy, batches: int) -> list[str]:
         fill = tape(policy, AnswerTable(path), "fill")
         with fill.scopes("round-1"):
-            return [said for _ in range(batches) for said in texts(fill, "a", "b")]
+            return [text for _ in range(batches) for text in texts(fill, "a", "b")]
 
     policy = Drawing(1)
     whole = work(tmp_path / "whole.db", policy, 3)
@@ -226,12 +226,12 @@ def test_decisions_finish_and_usage_come_back_and_the_request_counts_as_cached(
     store: StoreOf,
 ) -> None:
     decision = TokenDecision((1, 2), (3,), (-0.1234567890123456789,), 0.7, 4)
-    said = Completion("x", decision, Finish.LENGTH)
-    policy = ScriptedPolicy([("a", said), ("b", "two words")])
+    completion = Completion("x", decision, Finish.LENGTH)
+    policy = ScriptedPolicy([("a", completion), ("b", "two words")])
     asked = [prompt("a"), prompt("b c d")]
     recorded = tape(policy, store(), "record").generate(asked)
     first, second = tape(None, store(), "replay").generate(asked)
-    assert first._replace(usage=said.usage) == said
+    assert first._replace(usage=completion.usage) == completion
     assert (first.usage.calls, first.usage.cached) == (0, 1)
     usage = recorded[1].usage
     assert second.usage == usage.model_copy(update={"calls": 0, "cached": 1})
@@ -247,8 +247,12 @@ def test_whatever_was_said_comes_back_to_the_letter(
     asked = [prompt(str(i)) for i in range(4)]
     recorded = tape(bad, store(), "record").generate(asked)
     replayed = tape(None, store(), "replay").generate(asked)
-    assert [said.text for said in replayed] == [said.text for said in recorded]
-    assert [said.finish for said in replayed] == [said.finish for said in recorded]
+    assert [completion.text for completion in replayed] == [
+        completion.text for completion in recorded
+    ]
+    assert [completion.finish for completion in replayed] == [
+        completion.finish for completion in recorded
+    ]
 
 
 def test_a_prompt_with_lone_surrogates_has_a_key(store: StoreOf) -> None:

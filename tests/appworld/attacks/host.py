@@ -20,7 +20,7 @@ from tests.appworld.attacks.seen import VARIABLE
 
 _PATIENCE_S = 180.0
 _LINE_BYTES = 1 << 24
-_MOST_CHARS = 1 << 20
+_MAX_CHARS = 1 << 20
 LOST = (ChannelError, EnvBackendError, TimeoutError)
 """Exceptions raised when a world is lost."""
 
@@ -71,7 +71,7 @@ class Ours:
 
     def run(self, code: str) -> str:
         """Run code in the sandbox; see :class:`Host`."""
-        ran = self._world.step(code, max_chars=_MOST_CHARS)
+        ran = self._world.step(code, max_chars=_MAX_CHARS)
         self._calls += ran.calls
         return ran.output
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coevo_gym.sandbox.attacks.payload import payloads
-from tests.appworld.attacks.seen import says, told
+from tests.appworld.attacks.seen import leaks_secret, says
 
 _READING = """
 ## models-read: read a database that no public API shows
@@ -68,7 +68,7 @@ print(apis.spotify.show_album(album_id='../genres?x='))
 """
 
 PAYLOADS = (
-    *payloads(_READING, told),
+    *payloads(_READING, leaks_secret),
     *payloads(
         _ADMIN,
         says("task_output"),

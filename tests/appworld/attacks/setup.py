@@ -96,16 +96,16 @@ class AttackSetup:
             "host": (_environment(os.getpid()),),
             "sockets": _sockets(host.engine),
         }
-        said, traced, looked = "", False, Looked(False, {}, ())
+        output, traced, looked = "", False, Looked(False, {}, ())
         try:
-            said = host.run(f"exec({code!r}, globals())")
+            output = host.run(f"exec({code!r}, globals())")
             traced = _traced(host.engine)
             going = runs(host) or runs(host)  # a lost process may be detected one step later
             looked = host.look()
         except LOST:
             going = False
         return EngineObservations(
-            said=said,
+            said=output,
             token=self._token,
             **looked._asdict(),
             works=going,

@@ -47,8 +47,8 @@ def test_choices_that_speak_of_the_target_are_likelier() -> None:
     aim = Aim(lambda view: (), ("object:CellPhone", "goal:heat", "scene:FloorPlan12"))
     says = ("take cellphone 1", "heat cellphone 2 with microwave 1", "go to drawer 12", "use cell")
     assert aim.weights(says).tolist() == [4.0, 16.0, 1.0, 4.0]
-    drawn = [aim.draw(says, RNG(seed)) for seed in range(200)]
-    assert drawn.count(says[1]) > drawn.count(says[0]) > drawn.count(says[2])
+    draws = [aim.draw(says, RNG(seed)) for seed in range(200)]
+    assert draws.count(says[1]) > draws.count(says[0]) > draws.count(says[2])
 
 
 def test_it_sees_the_choices_of_somebody_who_asks_for_the_target() -> None:
@@ -73,21 +73,21 @@ def test_a_walk_to_a_target_begins_where_nothing_is_asked_for(
         return [*drafts(self, trace, context, rng), *drafts(self, trace, context, rng)]
 
     monkeypatch.setattr(ToyBenchmark, "drafts", watched)
-    (found,) = ScriptedExplorer(BENCHMARK, rounds=3).explore([aimed()], [RNG(0)])
+    (exploration,) = ScriptedExplorer(BENCHMARK, rounds=3).explore([aimed()], [RNG(0)])
     (walk,) = walks  # one draft is kept, so one walk is enough
     free = BENCHMARK.open(TRAIN[0])
     assert (walk.task_id, free.origin) == (free.id, OPEN)
-    assert found.env_steps == len(walk.steps)
-    assert len(found.drafts) == 1
+    assert exploration.env_steps == len(walk.steps)
+    assert len(exploration.drafts) == 1
     walks.clear()
     for seed in range(9):
         ScriptedExplorer(BENCHMARK, max_steps=5).explore([aimed()], [RNG(seed)])
     assert max(len(walk.steps) for walk in walks) == 2  # half as far
     walks.clear()
     plain = Context(kind="unguided", task=TRAIN[0])
-    (found,) = ScriptedExplorer(BENCHMARK, rounds=3).explore([plain], [RNG(0)])
+    (exploration,) = ScriptedExplorer(BENCHMARK, rounds=3).explore([plain], [RNG(0)])
     assert [walk.task_id for walk in walks] == [TRAIN[0].id] * 3
-    assert len(found.drafts) == 6
+    assert len(exploration.drafts) == 6
 
 
 def test_a_benchmark_that_cannot_open_tasks_is_explored_as_it_is(
@@ -121,7 +121,7 @@ def proposal(*colours: str, confidence: float = 0.5) -> Proposal:
 
 
 @pytest.mark.parametrize(
-    ("found", "best"),
+    ("candidates", "best"),
     [
         ([draft("red", "blue", "blue"), draft("green", "blue", "amber")], 1),
         ([draft("green", "blue", "white"), draft("green", "blue", "blue")], 1),  # no foreign tag
@@ -136,11 +136,11 @@ def proposal(*colours: str, confidence: float = 0.5) -> Proposal:
         ),
     ],
 )
-def test_the_best_fit_is_kept(found: list[Found], best: int) -> None:
+def test_the_best_fit_is_kept(candidates: list[Found], best: int) -> None:
     context = aimed(target=("colour:amber", "colour:blue", "first:green"))
-    assert fittest(found, context, BENCHMARK) == [found[best]]
+    assert fittest(candidates, context, BENCHMARK) == [candidates[best]]
     untargeted = Context(kind="boundary", task=TRAIN[0])
-    assert fittest(found, untargeted, BENCHMARK) is found
+    assert fittest(candidates, untargeted, BENCHMARK) is candidates
 
 
 def test_a_proposal_that_stands_for_no_draft_fits_worst(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,14 +152,14 @@ def test_a_proposal_that_stands_for_no_draft_fits_worst(monkeypatch: pytest.Monk
 # With a model.
 
 
-def told(context: Context) -> str:
+def guide_text(context: Context) -> str:
     (cue,) = Guide("coevolve/guide", "coevolve/target", n_actions=18)(context, None)
     assert cue.id == load_cue("coevolve/target").label
     return cue.text
 
 
 def test_the_target_is_told_and_the_task_behind_it_is_not() -> None:
-    text = told(aimed(target=("file_kind:note book", "goal:heat")))
+    text = guide_text(aimed(target=("file_kind:note book", "goal:heat")))
     assert "- file kind: note book" in text
     assert "- goal: heat" in text
     policy = Presser().policy()

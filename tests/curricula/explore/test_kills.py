@@ -57,8 +57,8 @@ def answer(messages: Messages) -> Say:
     model = Presser()
     model.rng = np.random.default_rng(zlib.crc32(repr(messages).encode()))
     prompt = Prompt(tuple(Message(role, text) for role, text in messages))
-    (said,) = model.policy().generate([prompt])
-    return Say(said.text, usage=(len(messages), len(said.text)))
+    (completion,) = model.policy().generate([prompt])
+    return Say(completion.text, usage=(len(messages), len(completion.text)))
 
 
 @pytest.fixture

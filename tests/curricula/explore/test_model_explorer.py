@@ -31,8 +31,8 @@ KINDS = ("forgetting", "boundary", "rare", "coverage")
 
 def context(index: int = 0, **fields: Any) -> Context:
     rollout = trajectory(TRAIN[index], 0.0, ("press", "press", "done"), last_observation="Over.")
-    made = context_of(KINDS[index % 4], TRAIN[index], rollout, "A weakness.")
-    return made.model_copy(update=fields)
+    base = context_of(KINDS[index % 4], TRAIN[index], rollout, "A weakness.")
+    return base.model_copy(update=fields)
 
 
 def guided(n: int = 4, budget: int = 30, **fields: Any) -> Round:
@@ -66,13 +66,13 @@ class Spoiling:
 
     def _answer(self, request: Request) -> Completion:
         assert isinstance(request, Prompt)
-        (said,) = self.better.generate([request])
+        (completion,) = self.better.generate([request])
         room, _, name = request.template.partition("@")[0].rpartition("/")
         answers = self.spoilt.get(name if room else "walk", [None])
         instead = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(instead, Completion):
             return instead
-        return said if instead is None else said._replace(text=instead)
+        return completion if instead is None else completion._replace(text=instead)
 
 
 def problems(result: RoundResult) -> list[str]:
@@ -133,17 +133,17 @@ def test_an_unguided_round_explores_open_tasks() -> None:
     assert {task.origin for task in result.accepted} == {"evolved"}
     assert all(explored.context.task.origin != OPEN for explored in result.explored)
     walks = [prompt for prompt in policy.asked if "Pressed: " in prompt.messages[-1].content]
-    shown = {p.messages[1].content for p in walks if "Try out the buttons" in str(p.messages)}
-    assert shown
+    contents = {p.messages[1].content for p in walks if "Try out the buttons" in str(p.messages)}
+    assert contents
     assert "summary" not in result.usage
 
 
 def test_every_stage_has_something_to_fall_back_on() -> None:
     spoilt = Spoiling(Presser().policy(), summary=["no JSON"], abstract=["{}"])
     result = toy(spoilt).run(guided())
-    said = problems(result)
-    assert sum(text.startswith("The rollout was retold by rule: schema: ") for text in said) == 4
-    assert sum("was drafted from by rule: schema: tasks: " in text for text in said) == 8
+    texts = problems(result)
+    assert sum(text.startswith("The rollout was retold by rule: schema: ") for text in texts) == 4
+    assert sum("was drafted from by rule: schema: tasks: " in text for text in texts) == 8
     assert all(e.brief and e.brief.summary.startswith("A weakness.") for e in result.explored)
     assert {verdict.proposal == {} for verdict in result.verdicts} == {True}
     assert len(result.verdicts) == 8
@@ -187,9 +187,9 @@ def test_a_budget_is_not_passed_and_what_was_found_is_kept(calls: int) -> None:
     skipped = [verdict for verdict in result.verdicts if verdict.gate == "advisor"]
     drafts = [verdict for verdict in result.verdicts if verdict.draft_id]
     assert len(result.verdicts) == len(drafts) + len(skipped)
-    told = {v.context_id for v in result.verdicts}
+    ids = {v.context_id for v in result.verdicts}
     explored = {e.context.id for e in result.explored if any(w.exchanges for w in e.walks)}
-    assert told | explored == {context(i).id for i in range(8)}
+    assert ids | explored == {context(i).id for i in range(8)}
     assert {verdict.reason for verdict in skipped} <= {"budget"}
     assert (calls < 40) == bool(skipped)
     assert bool(result.accepted) == (calls > 2)
@@ -209,8 +209,8 @@ class Swapped:
         self.policy: Any = None
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        found: list[Completion] = self.policy.generate(requests)
-        return found
+        completions: list[Completion] = self.policy.generate(requests)
+        return completions
 
 
 @pytest.mark.parametrize(("first", "calls"), [(250 * i, 3 + 3 * i) for i in range(8)])
@@ -218,11 +218,11 @@ def test_whatever_a_model_says_a_round_ends_as_it_should(first: int, calls: int)
     gates: Counter[str] = Counter()
     asked = Swapped()
     caps = Caps(max_calls_per_round=calls)
-    made = toy(asked, caps=caps, walks=1, max_steps=5, concurrency=2)
+    evolver = toy(asked, caps=caps, walks=1, max_steps=5, concurrency=2)
     for seed in range(first, first + 250):
         asked.policy = HostilePolicy(seed, Presser().policy(), share=(0.0, 0.5, 0.9)[seed % 3])
         one = Round.unguided(1, seed=seed) if seed % 4 == 0 else guided(n=1 + seed % 2, budget=4)
-        result = made.run(one)
+        result = evolver.run(one)
         RoundResult.model_validate_json(result.model_dump_json())
         drafts = [verdict for verdict in result.verdicts if verdict.draft_id]
         skipped = [verdict for verdict in result.verdicts if verdict.gate == "advisor"]
@@ -265,11 +265,11 @@ def test_no_prompt_of_a_round_holds_ground_truth_or_what_is_held_out() -> None:
     asked: list[Prompt] = []
     for spoilt in ({}, {"summary": ["no JSON", None], "abstract": ["no JSON"]}):
         policy = Presser().policy()
-        made = toy(Spoiling(policy, **spoilt), **native)
+        evolver = toy(Spoiling(policy, **spoilt), **native)
         contexts = tuple(context(n, task=task) for n, task in enumerate(tasks))
         round = Round(id="round-1", contexts=contexts, budget=99, seed=1, known=tuple(tasks))
-        assert made.run(round).verdicts
-        assert made.run(Round.unguided(4, seed=2)).verdicts
+        assert evolver.run(round).verdicts
+        assert evolver.run(Round.unguided(4, seed=2)).verdicts
         asked += policy.asked
     texts = [message.content for prompt in asked for message in prompt.messages]
     assert len(texts) > 100
@@ -319,10 +319,10 @@ def test_rules_take_over_for_the_walks_that_no_model_abstracted() -> None:
             self.walks.append(trace)
             return super().drafts(trace, context, rng)
 
-    made = toy(Spoiling(Presser().policy(), abstract=[None, "no JSON"]), concurrency=1)
-    assert isinstance(made.explorer, ModelExplorer)
+    evolver = toy(Spoiling(Presser().policy(), abstract=[None, "no JSON"]), concurrency=1)
+    assert isinstance(evolver.explorer, ModelExplorer)
     watched = Watched()
-    made.explorer.benchmark = watched
-    result = made.run(guided(n=2))
+    evolver.explorer.benchmark = watched
+    result = evolver.run(guided(n=2))
     assert [trace.task_id for trace in watched.walks] == [TRAIN[1].id] * 2
     assert [bool(verdict.proposal) for verdict in result.verdicts] == [True, True, False, False]

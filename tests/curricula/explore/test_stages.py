@@ -16,7 +16,7 @@ from coevo_gym.core.inquiry import Answer, Inquiry
 from coevo_gym.core.seams import Act, Agent, Sampling
 from coevo_gym.core.trajectory import Cue, EndReason, View
 from coevo_gym.curricula.explore.abstract import MAX_PROPOSALS, Abstract, Idea, Ideas
-from coevo_gym.curricula.explore.guide import MAX_CHARS, Guide, listed
+from coevo_gym.curricula.explore.guide import MAX_CHARS, Guide, list_actions
 from coevo_gym.curricula.explore.summarise import BriefAnswer, Summarise, retold
 from coevo_gym.curricula.explore.walks import Walked, Walks, WalkStart
 from coevo_gym.curricula.growth.contexts import context_of
@@ -41,8 +41,8 @@ class Told:
     def ask(self, inquiries: Sequence[Inquiry[Any]]) -> list[Answer[Any]]:
         self.asked += inquiries
         self.batches.append(len(inquiries))
-        said = [self.answers.pop(0) for _ in inquiries]
-        return [Answer(None, one) if isinstance(one, str) else Answer(one) for one in said]
+        answers = [self.answers.pop(0) for _ in inquiries]
+        return [Answer(None, one) if isinstance(one, str) else Answer(one) for one in answers]
 
 
 def exchange(number: int, text: str = "page", error: str = "") -> Exchange:
@@ -66,12 +66,12 @@ def context(n_steps: int = 3, kind: str = "forgetting", **fields: Any) -> Contex
 def test_all_rollouts_are_summed_up_in_one_batch() -> None:
     advisor = Told(BriefAnswer(**BRIEF), "schema: no JSON", BriefAnswer(summary="Short."))
     of_each = [context(), context(kind="unguided", evidence=()), context(4), context(5)]
-    found = Summarise(advisor, "coevolve/summary", SAMPLING)(of_each)
+    summaries = Summarise(advisor, "coevolve/summary", SAMPLING)(of_each)
     assert advisor.batches == [3]
-    assert found[0].brief == ContextBrief(**BRIEF)
-    assert found[1] == (None, "")
-    assert (found[2].brief, found[2].problem) == (retold(of_each[2]), "schema: no JSON")
-    assert found[3].brief == ContextBrief(summary="Short.")
+    assert summaries[0].brief == ContextBrief(**BRIEF)
+    assert summaries[1] == (None, "")
+    assert (summaries[2].brief, summaries[2].problem) == (retold(of_each[2]), "schema: no JSON")
+    assert summaries[3].brief == ContextBrief(summary="Short.")
     assert {asked.purpose for asked in advisor.asked} == {"summary"}
     assert Summarise(Told(), "coevolve/summary", SAMPLING)([of_each[1]]) == [(None, "")]
 
@@ -127,12 +127,12 @@ def test_a_summary_is_shown_what_it_is_asked_to_compare() -> None:
 
 
 def test_a_summary_is_shown_what_can_be_done_here() -> None:
-    told = summary_of(
+    text = summary_of(
         context(), tasks="- Three buttons.", operations=lambda mine: (mine.kind, "press")
     )
-    assert "What makes a task valid in this environment" in told
-    assert "- Three buttons.\n" in told
-    assert "Among what can be called there: forgetting, press" in told
+    assert "What makes a task valid in this environment" in text
+    assert "- Three buttons.\n" in text
+    assert "Among what can be called there: forgetting, press" in text
     bare = summary_of(context())
     assert "valid in this" not in bare
     assert "can be called" not in bare
@@ -211,10 +211,10 @@ def test_code_is_shown_as_code_from_the_first_line_that_differs() -> None:
     same = "[step 2] … (2 lines that are the same in both)\n"
     assert f"[step 1] look()\n{same}for row in rows:\n    like(row)\n[step 3] end()\n" in text
     assert f"went on:\n{same}like(rows[0])" in text
-    long = listed(["x" * 9_000, "y"] * 20)
+    long = list_actions(["x" * 9_000, "y"] * 20)
     assert sum(len(step["text"]) for step in long) <= 12_000
     assert max(len(step["text"]) for step in long) == MAX_CHARS + 1
-    assert listed(("a", "b"), ("a", "b", "c")) == listed(("a", "b"))
+    assert list_actions(("a", "b"), ("a", "b", "c")) == list_actions(("a", "b"))
 
 
 def test_an_explorer_knows_its_room_the_rules_what_is_known_and_the_walk_before() -> None:
@@ -280,14 +280,14 @@ def walked(agent: Agent, n_starts: int = 1, **settings: Any) -> list[Walked]:
 
 def test_all_walks_under_way_ask_the_agent_together() -> None:
     agent = Scripted("press red", "press green", "done")
-    found = walked(agent, 3)
+    walks = walked(agent, 3)
     assert [len(batch) for batch in agent.batches] == [3, 3, 3]
     assert {view.cues for batch in agent.batches for view in batch} == {
         (Cue("Explore.", "system"),)
     }
-    assert [way.rollout.task_id for way in found] == [TRAIN[n].id for n in range(3)]
-    assert all(way.rollout.actions == ("press red", "press green", "done") for way in found)
-    assert not any(way.problem for way in found)
+    assert [way.rollout.task_id for way in walks] == [TRAIN[n].id for n in range(3)]
+    assert all(way.rollout.actions == ("press red", "press green", "done") for way in walks)
+    assert not any(way.problem for way in walks)
     few = Scripted("press red", "done")
     walked(few, 3, max_envs=2)
     assert max(len(batch) for batch in few.batches) == 2
@@ -359,12 +359,12 @@ def test_walks_of_one_task_share_questions_as_far_as_they_fit() -> None:
     ]  # fmt: skip
     first = Ideas(tasks=(idea(2), idea(1), idea(9)))
     advisor = Told(first, "overflow", Ideas(tasks=()), Ideas(tasks=(idea(),)))
-    found = Abstract(advisor, "coevolve/abstract", SAMPLING)(ways)
+    abstractions = Abstract(advisor, "coevolve/abstract", SAMPLING)(ways)
     assert advisor.batches == [2, 1, 1]
-    assert [each.walks for each in found] == [(0, 2), (4,), (5,), (1,)]
-    assert [place for place, _ in found[0].proposals] == [2, 0, 0]
-    assert [each.problem for each in found] == ["", "", "", "overflow"]
-    assert found[1].proposals == ()
+    assert [each.walks for each in abstractions] == [(0, 2), (4,), (5,), (1,)]
+    assert [place for place, _ in abstractions[0].proposals] == [2, 0, 0]
+    assert [each.problem for each in abstractions] == ["", "", "", "overflow"]
+    assert abstractions[1].proposals == ()
     assert {asked.purpose for asked in advisor.asked} == {"abstract"}
     assert [list(asked.inputs["known"]) for asked in advisor.asked] == [
         [], [], ["Press red."] * 3, ["Press red."] * 3
@@ -435,8 +435,8 @@ def test_a_benchmarks_restrictions_are_told_with_the_rules() -> None:
 
 def test_proposals_are_taken_with_measure() -> None:
     many = Ideas(tasks=(idea(),) * 50)
-    (found,) = Abstract(Told(many), "coevolve/abstract", SAMPLING)([way(context(), 2)])
-    assert len(found.proposals) == MAX_PROPOSALS
+    (abstraction,) = Abstract(Told(many), "coevolve/abstract", SAMPLING)([way(context(), 2)])
+    assert len(abstraction.proposals) == MAX_PROPOSALS
     huge = idea(
         turns=["x" * 20_000] * 99, actions=["y" * 20_000] * 999, description="\ud800", done_when="z"
     ).proposal()
@@ -450,6 +450,6 @@ def test_proposals_are_taken_with_measure() -> None:
 def test_history_of_rollouts_can_be_explored() -> None:
     mine = context_of("rare", TRAIN[0], trajectory())
     advisor = Told("overflow")
-    (found,) = Summarise(advisor, "coevolve/summary", SAMPLING)([mine])
-    assert found.brief == retold(mine)
+    (summary,) = Summarise(advisor, "coevolve/summary", SAMPLING)([mine])
+    assert summary.brief == retold(mine)
     assert BENCHMARK.open(TRAIN[0]).instruction == "Try out the buttons."

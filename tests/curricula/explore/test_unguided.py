@@ -60,7 +60,7 @@ def test_the_prompts_of_a_first_task_set_differ(name: str, engine: Callable[[str
             assert all(f": {value_of_tag(tag)}\n" in cue.text for tag in context.near)
             assert len(context.known) == MAX_KNOWN
             assert known[-1].instruction in context.known
-            assert all(f"- {said}" in cue.text for said in context.known)
+            assert all(f"- {instruction}" in cue.text for instruction in context.known)
 
 
 def test_tags_take_nothing_from_the_chance_of_explorers() -> None:

@@ -74,11 +74,11 @@ def test_equal_rounds_bring_equal_tasks() -> None:
 def test_a_round_brings_what_it_asks_for() -> None:
     assert len(noisy().run(Round.unguided(10)).accepted) == 10  # its budget is for drafts that fail
     targets = tuple(Context(kind="target", task=t, target=tags_of(t)) for t in SHOP[:5])
-    found = noisy(broken=0.0).run(Round(id="round-1", contexts=targets, budget=5, seed=0))
-    assert [task.id for task in found.accepted] == [task.id for task in SHOP[:5]]
+    result = noisy(broken=0.0).run(Round(id="round-1", contexts=targets, budget=5, seed=0))
+    assert [task.id for task in result.accepted] == [task.id for task in SHOP[:5]]
     weak = tuple(Context(kind="boundary", task=task) for task in SHOP[:5])
-    found = noisy(broken=0.0).run(Round(id="round-1", contexts=weak, budget=9, seed=0))
-    assert len({task.id for task in found.accepted}) == 9
+    result = noisy(broken=0.0).run(Round(id="round-1", contexts=weak, budget=9, seed=0))
+    assert len({task.id for task in result.accepted}) == 9
     few = noisy(native=TRAIN[:4]).run(Round(id="round-1", n_unguided=9, budget=9, seed=0))
     assert len(few.accepted) == 4
 

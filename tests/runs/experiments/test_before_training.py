@@ -97,21 +97,21 @@ def test_the_numbers_of_a_row_are_those_that_were_measured_for_it(
     monkeypatch.setitem(measures.MEASURES, "react", react)
     monkeypatch.setitem(measures.MEASURES, "types", lambda one: {"goal:pick": len(one.arm) / 100})
     chosen = whole(tmp_path, "policy.kind=transformers")
-    made = chosen.cells()
-    for cell in made:
+    cells = chosen.cells()
+    for cell in cells:
         names = ("warm-up", cell.row.name)
         table = [{"name": name, "success": 0.1, "score": 0.2} for name in names]
         cell.folder.path.mkdir(parents=True)
         manifest = {"schema": 1, "config": cell.config.to_json(), "versions": {}}
         write_json(cell.folder.manifest, manifest)
         write_json(cell.folder.summary, {"table": table, "arms": {cell.row.name: {}}, "final": {}})
-    monkeypatch.setattr(measures, "read_manifest", lambda folder: ({}, made[0].config))
+    monkeypatch.setattr(measures, "read_manifest", lambda folder: ({}, cells[0].config))
     for _ in range(2):
-        measure(made[0].folder, "other", ("types",), {}, ("warm-up", "react"))
-        measure(made[1].folder, "static", ("types",), {})
+        measure(cells[0].folder, "other", ("types",), {}, ("warm-up", "react"))
+        measure(cells[1].folder, "static", ("types",), {})
     assert asked == [("other-1", "warm-up")]
-    records = finished_of(made)
-    other, static = (records[cell.name] for cell in made)
+    records = finished_of(cells)
+    other, static = (records[cell.name] for cell in cells)
     zero = numbers_of(other, "warm-up")
     assert (zero["success"], zero["success_goal_pick"]) == (0.1, len("warm-up") / 100)
     assert numbers_of(other, "other")["success_goal_pick"] == len("other") / 100
@@ -121,15 +121,15 @@ def test_the_numbers_of_a_row_are_those_that_were_measured_for_it(
     }  # fmt: skip
     assert numbers_of(other, "trials") == {}, "not measured yet"
     assert "success_goal_pick" not in numbers_of(static, "warm-up")
-    assert read_json(made[0].folder.path / "cell.json")["warm-up"].keys() == {"types", "react"}
+    assert read_json(cells[0].folder.path / "cell.json")["warm-up"].keys() == {"types", "react"}
 
-    found = collect(chosen, made, records, "So.")
-    lines = {one.key: one for one in found.lines}
+    result_table = collect(chosen, cells, records, "So.")
+    lines = {one.key: one for one in result_table.lines}
     assert (lines["zero"].mean, lines["react"].mean, lines["other"].mean) == (0.1, 0.4, 0.1)
     assert lines["react"].columns["score"] == 0.6
     assert (lines["reflexion"].mean, dict(lines["reflexion"].values)) == (None, {})
     assert lines["react"].comparisons[0].mean == pytest.approx(0.3)
-    assert found.notes[0] == "So."
+    assert result_table.notes[0] == "So."
 
 
 def test_success_by_tag(tmp_path: Path) -> None:
@@ -151,8 +151,8 @@ def test_success_by_tag(tmp_path: Path) -> None:
     final = MEASURES["types"](ended(folder, "arm", "evaluation.final=test"))
     assert final == {"goal:look at": 0.0, "goal:pick": 0.5, "scene:1": 0.0}
     assert MEASURES["types"](ended(folder, "nobody")) == {}
-    found = numbers_of(recorded("arm", types=expected), "arm")
-    assert (found["success_goal_pick"], found["success_goal_look_at"]) == (0.5, 1.0)
+    numbers = numbers_of(recorded("arm", types=expected), "arm")
+    assert (numbers["success_goal_pick"], numbers["success_goal_look_at"]) == (0.5, 1.0)
     assert column("success_object_mug") == ("object mug", "{:.1%}")
 
 
@@ -180,18 +180,18 @@ def test_eight_samples(
 
     lines = {"a": eight("a", 1, 2), "b": eight("b"), "lost": eight("lost", 0)[:7]}
     monkeypatch.setattr(measures, "evaluate_job", lambda *_, **__: SimpleNamespace(by_task=lines))
-    found = MEASURES["at_8"](ended(RunFolder(tmp_path), "arm", "evaluation.final=test"))
-    assert (found["avg_at_8"], found["best_at_8"]) == (0.125, 0.5)
+    numbers = MEASURES["at_8"](ended(RunFolder(tmp_path), "arm", "evaluation.final=test"))
+    assert (numbers["avg_at_8"], numbers["best_at_8"]) == (0.125, 0.5)
     assert jobs == [("arm", "test", 8, "test", ())]
-    assert numbers_of(recorded("arm", at_8=found), "arm")["avg_at_8"] == 0.125
+    assert numbers_of(recorded("arm", at_8=numbers), "arm")["avg_at_8"] == 0.125
 
 
 def test_trials_count_the_episode_that_a_task_ends_with(
     tmp_path: Path, jobs: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     last = (line("a", 1, True, 1.0), line("b", 2, False, 0.5))
-    found = SimpleNamespace(rates=(0.0, 0.5, 0.5), last=last)
-    monkeypatch.setattr(measures, "run_trials_in", lambda *_, **__: found)
+    trials = SimpleNamespace(rates=(0.0, 0.5, 0.5), last=last)
+    monkeypatch.setattr(measures, "run_trials_in", lambda *_, **__: trials)
     words = ("policy.kind=transformers",)
     assert MEASURES["trials"](ended(RunFolder(tmp_path), "warm-up", *words)) == {
         "success": 0.5, "score": 0.75, "types": {"goal:pick": 0.5},
@@ -203,8 +203,8 @@ def test_thinking_aloud_is_a_setting_of_the_same_policy(
     tmp_path: Path, jobs: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rate = Rate(4, 0.25, 0.0, 1.0)
-    found = SimpleNamespace(success_rate=0.25, mean_score=0.5, types={"goal": {"pick": rate}})
-    monkeypatch.setattr(measures, "evaluate_job", lambda *_, **__: found)
+    evaluation = SimpleNamespace(success_rate=0.25, mean_score=0.5, types={"goal": {"pick": rate}})
+    monkeypatch.setattr(measures, "evaluate_job", lambda *_, **__: evaluation)
     words = ("policy.kind=transformers",)
     assert MEASURES["react"](ended(RunFolder(tmp_path), "warm-up", *words)) == {
         "success": 0.25, "score": 0.5, "types": {"goal:pick": 0.25},
@@ -226,13 +226,13 @@ def test_a_policy_that_is_told_what_a_coach_tells(
     monkeypatch.setattr(measures, "run_trials_in", trials)
     monkeypatch.setattr(measures, "cues_of", lambda folder, arm: (folder.path, arm))
     before = ended(RunFolder(tmp_path), "warm-up", "policy.kind=transformers")
-    found = MEASURES["told"](before)
-    assert (found["success"], found["score"]) == (0.125, 0.5)
-    assert found["at_8"] == {"avg_at_8": 0.125, "best_at_8": 0.5, "passed_at_8": 0.5}
+    results = MEASURES["told"](before)
+    assert (results["success"], results["score"]) == (0.125, 0.5)
+    assert results["at_8"] == {"avg_at_8": 0.125, "best_at_8": 0.5, "passed_at_8": 0.5}
     assert jobs == [("warm-up", "val", 8, "", ())]
     assert asked["cues"] == (tmp_path, before.config.arms[-1])
     assert asked["folder"].name == "warm-up-told"
-    record = CellRecord("all-1", {}, {}, {"seconds": {}, "warm-up": {"told": found}})
+    record = CellRecord("all-1", {}, {}, {"seconds": {}, "warm-up": {"told": results}})
     numbers = numbers_of(record, "told")
     assert (numbers["avg_at_8"], numbers["success"]) == (0.125, 0.125)
 

@@ -239,17 +239,17 @@ def test_a_dry_run_prints_the_plan_of_each_row_and_starts_nothing(
     coevo: Coevo, benchmark: str, tmp_path: Path
 ) -> None:
     asked = ["experiment", "role_agent_table3", "--budget=paper", f"--benchmark={benchmark}"]
-    told = json.loads(coevo(*asked, "--dry-run", "--card=h100", "--json", only_out=True))
+    report = json.loads(coevo(*asked, "--dry-run", "--card=h100", "--json", only_out=True))
     rows = ["gigpo", "role_agent", "no_failure_modes", "no_foresight"]
-    cells = [(cell["row"], cell["seed"], cell["state"]) for cell in told["cells"]]
+    cells = [(cell["row"], cell["seed"], cell["state"]) for cell in report["cells"]]
     assert cells == [(row, seed, "new") for seed in (1, 2, 3) for row in rows]
-    assert [*told["paper"]] == rows
-    assert [plan["rows"] for plan in told["plans"]] == [
+    assert [*report["paper"]] == rows
+    assert [plan["rows"] for plan in report["plans"]] == [
         *([row] for row in rows)  # foresight samples tokens, failure modes ask a model
     ]
-    assert [len(plan["asked"]) for plan in told["plans"]] == [0, 1, 0, 1]
-    assert [plan["max_study_tokens"] > 0 for plan in told["plans"]] == [False, True, True, False]
-    assert all(plan["model"]["shortfall"] == "" for plan in told["plans"])
+    assert [len(plan["asked"]) for plan in report["plans"]] == [0, 1, 0, 1]
+    assert [plan["max_study_tokens"] > 0 for plan in report["plans"]] == [False, True, True, False]
+    assert all(plan["model"]["shortfall"] == "" for plan in report["plans"])
     text = " ".join(coevo(*asked, "--dry-run", "--card=h100").split())
     assert "12 in runs/role_agent_table3" in text
     assert "each cell of role_agent" in text
@@ -259,17 +259,17 @@ def test_a_dry_run_prints_the_plan_of_each_row_and_starts_nothing(
 
 def test_numbers_of_a_paper_stand_beside_the_rows_that_have_its_settings(coevo: Coevo) -> None:
     asked = ["experiment", "agentevolver_table1", "--budget=paper", "--benchmark=bfcl"]
-    told = json.loads(coevo(*asked, "--dry-run", "--seeds=1", "--json", only_out=True))
-    assert told["paper"] == {
+    report = json.loads(coevo(*asked, "--dry-run", "--seeds=1", "--json", only_out=True))
+    assert report["paper"] == {
         "zero": {"avg_at_8": 29.8, "best_at_8": 42.4},
         "zero_14b": {"avg_at_8": 41.6, "best_at_8": 54.1},
     }
-    (note,) = told["notes"]
+    (note,) = report["notes"]
     assert "beside + questioning, + questioning and navigating" in note
     for differs in ("policy.model.lora_rank: 64", "learner.lr: 1e-05"):
         assert differs in note
     assert note.count("the paper's") == 2
-    larger = [row["row"] for row in told["cells"]][-4:]
+    larger = [row["row"] for row in report["cells"]][-4:]
     assert all(name.endswith("_14b") for name in larger)
 
 
@@ -302,5 +302,5 @@ def test_rows_of_a_published_model_have_the_settings_of_its_preset(
 def test_a_dry_run_says_what_it_cannot_print(coevo: Coevo) -> None:
     assert "--card" in coevo("experiment", "controls", "--card=h100", code=2)
     assert "--csv" in coevo("experiment", "controls", "--dry-run", "--csv", code=2)
-    told = coevo("experiment", "role_agent_table1", "--budget=tiny", "--dry-run")
-    assert "Left out: zero-shot" in told
+    text = coevo("experiment", "role_agent_table1", "--budget=tiny", "--dry-run")
+    assert "Left out: zero-shot" in text

@@ -42,11 +42,14 @@ def test_scores_are_numbers_and_the_first_is_reported(tmp_path: Path) -> None:
     write_summary(folder, 0.5, test_normal=(0.25, 0.125), test_challenge=(0.2, 0.1))
     write_json(folder.path / "cell.json", {"seconds": {"rollout": 6.0, "round": 2.0}})
     record = read_record(folder)
-    found = numbers_of(record, "coevolve")
-    assert (found["success"], found["reported"]) == (0.5, 0.25)
-    assert (found["final_test_normal"], found["final_test_normal_scenarios"]) == (0.25, 0.125)
-    assert (found["final_test_challenge"], found["final_test_challenge_scenarios"]) == (0.2, 0.1)
-    assert (found["seconds_all"], found["seconds_per_round"]) == (8.0, 0.5)
+    numbers = numbers_of(record, "coevolve")
+    assert (numbers["success"], numbers["reported"]) == (0.5, 0.25)
+    assert (numbers["final_test_normal"], numbers["final_test_normal_scenarios"]) == (0.25, 0.125)
+    assert (numbers["final_test_challenge"], numbers["final_test_challenge_scenarios"]) == (
+        0.2,
+        0.1,
+    )
+    assert (numbers["seconds_all"], numbers["seconds_per_round"]) == (8.0, 0.5)
     without = numbers_of(record, "warm-up")
     assert without["reported"] == without["success"] == 0.5
 
@@ -71,8 +74,8 @@ def test_the_average_is_over_all_numbers_of_all_benchmarks(tmp_path: Path) -> No
     }
     write_json(other.summary, {"table": table, "arms": {}, "final": final})
     for one in (row, zero):
-        found = _average(experiment, one, 1, ours, "bfcl", beside)
-        assert 100 * found["average"] == pytest.approx(27.30, abs=0.005), "as the paper has it"
+        numbers = _average(experiment, one, 1, ours, "bfcl", beside)
+        assert 100 * numbers["average"] == pytest.approx(27.30, abs=0.005), "as the paper has it"
     assert _average(experiment, row, 2, ours, "bfcl", beside) == {}, "another seed"
 
 

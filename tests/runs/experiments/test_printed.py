@@ -96,13 +96,13 @@ def whole(experiment: Experiment, **more: Any) -> Chosen:
     return Chosen(experiment, experiment.rows, (1,), folder=Path("nowhere"), **more)
 
 
-def shown(
+def printed_numbers(
     experiment: Experiment, benchmark: str, *sets: str, budget: Any = "paper"
 ) -> tuple[Mapping[str, Mapping[str, float]], str]:
     where = {"benchmark": benchmark, "budget": budget}
     chosen = whole(experiment, **where, sets=sets)
-    found, notes = printed_beside(chosen, chosen.cells())
-    return found, " ".join(notes)
+    rows, notes = printed_beside(chosen, chosen.cells())
+    return rows, " ".join(notes)
 
 
 def of_paper() -> list[str]:
@@ -137,12 +137,12 @@ def test_no_number_is_shown_at_other_budgets(name: str) -> None:
     experiment = load(name)
     for benchmark in experiment.benchmarks:
         if "tiny" in experiment.sizes:
-            assert shown(experiment, benchmark, budget="tiny") == ({}, "")
+            assert printed_numbers(experiment, benchmark, budget="tiny") == ({}, "")
 
 
 def test_a_number_is_shown_where_all_settings_are_the_paper_s() -> None:
-    found, notes = shown(paper("table3"), "appworld")
-    assert {key: numbers["reported"] for key, numbers in found.items()} == {
+    rows, notes = printed_numbers(paper("table3"), "appworld")
+    assert {key: numbers["reported"] for key, numbers in rows.items()} == {
         "start": 16.67,
         "static": 28.57,
         "anywhere": 30.36,
@@ -155,29 +155,29 @@ def test_a_number_is_shown_where_all_settings_are_the_paper_s() -> None:
     "sets", ["explorer.kind=scripted", "evaluation.final=test_normal", "loop.max_steps=60"]
 )
 def test_one_other_setting_hides_the_numbers_and_is_named(sets: str) -> None:
-    found, notes = shown(paper("table3"), "appworld", sets)
-    assert "coevolve" not in found
+    rows, notes = printed_numbers(paper("table3"), "appworld", sets)
+    assert "coevolve" not in rows
     key = sets.partition("=")[0]
     assert f"+ rounds guided by feedback: settings differ ({key}: " in notes
-    assert ("start" in found) is not key.startswith("evaluation"), "before training"
+    assert ("start" in rows) is not key.startswith("evaluation"), "before training"
 
 
 def test_what_a_row_is_about_may_differ() -> None:
-    found, _ = shown(paper("table4"), "bfcl")
-    assert {key: numbers["reported"] for key, numbers in found.items()} == {
+    rows, _ = printed_numbers(paper("table4"), "bfcl")
+    assert {key: numbers["reported"] for key, numbers in rows.items()} == {
         "n25": 52.0, "n50": 53.0, "n100": 63.0, "n200": 60.0, "n500": 58.0,
     }  # fmt: skip
-    found, _ = shown(paper("table14"), "bfcl")
-    assert found["f40"]["reported"] == 58.0
-    found, _ = shown(paper("table12"), "bfcl")
-    assert found["qwen3_4b_only"]["reported"] == 53.0
-    assert not {"script", "script_only", "policy", "policy_only"} & found.keys()
+    rows, _ = printed_numbers(paper("table14"), "bfcl")
+    assert rows["f40"]["reported"] == 58.0
+    rows, _ = printed_numbers(paper("table12"), "bfcl")
+    assert rows["qwen3_4b_only"]["reported"] == 53.0
+    assert not {"script", "script_only", "policy", "policy_only"} & rows.keys()
 
 
 def test_adapters_of_larger_backbones_are_no_paper_s() -> None:
-    found, notes = shown(paper("table1"), "appworld")
-    assert {"qwen2_5_7b_coevolve", "qwen3_30b_coevolve"}.isdisjoint(found)
-    assert {"qwen2_5_7b_zero", "qwen3_30b_zero", "qwen3_4b_coevolve", "gpt_4"} <= found.keys()
+    rows, notes = printed_numbers(paper("table1"), "appworld")
+    assert {"qwen2_5_7b_coevolve", "qwen3_30b_coevolve"}.isdisjoint(rows)
+    assert {"qwen2_5_7b_zero", "qwen3_30b_zero", "qwen3_4b_coevolve", "gpt_4"} <= rows.keys()
     assert "learner.lr: 1e-05, the paper's 1e-06" in notes
     assert "policy.model.lora_rank: 64, the paper's 0" in notes
 
@@ -186,9 +186,9 @@ def test_numbers_are_printed_beside_ours_in_columns_of_their_own() -> None:
     experiment = paper("table1")
     name = "final_test_normal_scenarios"
     values = {"qwen3_4b_coevolve": {1: {"reported": 0.31, name: 0.11}}}
-    found, notes = shown(experiment, "appworld")
+    rows, notes = printed_numbers(experiment, "appworld")
     chosen = whole(experiment, benchmark="appworld", budget="paper")
-    table = table_of(chosen, lines_of(chosen, values, found), notes=[notes])
+    table = table_of(chosen, lines_of(chosen, values, rows), notes=[notes])
     heads, cells = grid(table)
     row = dict(zip(heads, next(c for c in cells if c[0] == "Qwen3-4B, CoEvolve"), strict=True))
     assert row["success, reported ± sd"] == "31.0%"
@@ -222,9 +222,9 @@ def test_seal_on_three_backbones_fits_its_card() -> None:
     paths = set()
     for cell in seal_cells():
         paths.add(cell.config.policy.model.path)
-        found = plan(cell.config).model
-        assert found is not None, "the shape is known"
-        assert found.shortfall == ""
+        model = plan(cell.config).model
+        assert model is not None, "the shape is known"
+        assert model.shortfall == ""
         assert cell.config.loop.max_steps == 75
         assert not cell.config.policy.chat.thinking
     assert len(paths) == 3
@@ -277,25 +277,25 @@ def test_all_numbers_of_role_agent_stand_in_its_tables(table: str) -> None:
 @pytest.mark.parametrize("benchmark", ["alfworld", "webshop"])
 def test_role_agent_s_numbers_stand_beside_its_settings(benchmark: str) -> None:
     experiment = load("role_agent_table1")
-    found, notes = shown(experiment, benchmark)
+    rows, notes = printed_numbers(experiment, benchmark)
     assert notes == ""
-    assert found.keys() == {row.name for row in experiment.rows}
-    assert found["role_agent"]["success"] == {"alfworld": 90.9, "webshop": 71.9}[benchmark]
+    assert rows.keys() == {row.name for row in experiment.rows}
+    assert rows["role_agent"]["success"] == {"alfworld": 90.9, "webshop": 71.9}[benchmark]
     if benchmark == "alfworld":
-        assert found["gigpo"]["success_goal_two"] == 76.4
-    assert shown(experiment, benchmark, budget="tiny")[0] == {}
-    found, notes = shown(load("role_agent_table7"), benchmark)
-    assert found.keys() == {"grpo", "gigpo", "role_agent"}
+        assert rows["gigpo"]["success_goal_two"] == 76.4
+    assert printed_numbers(experiment, benchmark, budget="tiny")[0] == {}
+    rows, notes = printed_numbers(load("role_agent_table7"), benchmark)
+    assert rows.keys() == {"grpo", "gigpo", "role_agent"}
     assert "learner.lr: 1e-05, the paper's 1e-06" in notes
     for name in ("role_agent_table3", "role_agent_table4"):
         parts = load(name)
-        assert shown(parts, benchmark)[0].keys() == {row.name for row in parts.rows}
-        assert shown(parts, benchmark, budget="tiny")[0] == {}
-        changed, notes = shown(parts, benchmark, "learner.states=exact")
+        assert printed_numbers(parts, benchmark)[0].keys() == {row.name for row in parts.rows}
+        assert printed_numbers(parts, benchmark, budget="tiny")[0] == {}
+        changed, notes = printed_numbers(parts, benchmark, "learner.states=exact")
         assert changed == {}
         assert "learner.states: exact, the paper's similar" in notes
-    found, notes = shown(experiment, benchmark, "learner.kl_coef=0.01")
-    assert found.keys() == {"gpt_4o", "gemini_2_5_pro", "zero", "react", "reflexion"}
+    rows, notes = printed_numbers(experiment, benchmark, "learner.kl_coef=0.01")
+    assert rows.keys() == {"gpt_4o", "gemini_2_5_pro", "zero", "react", "reflexion"}
 
 
 @pytest.mark.parametrize("table", ["table1", "table1_7b", "table3", "table4"])
@@ -303,11 +303,11 @@ def test_role_agent_s_numbers_stand_beside_its_settings(benchmark: str) -> None:
 def test_role_agent_fits_its_card(table: str, benchmark: str) -> None:
     chosen = whole(load(f"role_agent_{table}"), benchmark=benchmark, budget="paper")
     for cell in chosen.cells():
-        found = plan(cell.config)
-        assert found.model is not None
-        assert found.model.shortfall == ""
-        assert (found.steps, found.rollouts_per_step, found.initial_tasks) == (150, 128, 0)
-        assert found.evaluation_tasks == 128
+        run_plan = plan(cell.config)
+        assert run_plan.model is not None
+        assert run_plan.model.shortfall == ""
+        assert (run_plan.steps, run_plan.rollouts_per_step, run_plan.initial_tasks) == (150, 128, 0)
+        assert run_plan.evaluation_tasks == 128
 
 
 def test_no_cell_is_a_formula_or_controls_a_terminal() -> None:
@@ -319,6 +319,6 @@ def test_no_cell_is_a_formula_or_controls_a_terminal() -> None:
     rows = list(csv.reader(io.StringIO(as_csv(odd))))
     assert rows[1][1] == "'=1+2[ESC][2J[202E]|\nend"
     assert not any(cell.startswith(("=", "@", "\t")) for row in rows for cell in row)
-    told = markdown(odd)
-    assert "=1+2[ESC][2J[202E]/ end" in told
-    assert visible(told) == told
+    text = markdown(odd)
+    assert "=1+2[ESC][2J[202E]/ end" in text
+    assert visible(text) == text

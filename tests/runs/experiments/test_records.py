@@ -58,7 +58,7 @@ def test_a_folder_and_a_file_give_the_same_cells(tmp_path: Path) -> None:
     here, file = chosen_in(tmp_path), tmp_path / "cells.jsonl"
     end(here, "static-1", "blind-1", "blind-2")
     table = export(here, file)
-    there = chosen_in(tmp_path / "elsewhere", kept=file)
+    there = chosen_in(tmp_path / "elsewhere", records=file)
     pairs = list(zip(here.cells(), there.cells(), strict=True))
     assert [b.state for _, b in pairs] == ["finished", "finished", "new", "finished"]
     for a, b in pairs:
@@ -120,9 +120,9 @@ def test_a_file_has_the_rows_that_its_runs_show(tmp_path: Path) -> None:
 
 
 def test_rows_that_were_not_measured_are_left_out_of_a_file(tmp_path: Path) -> None:
-    told = TABLE.read_text().replace('"diversity", "curve", "cpu_hours"]', '"types"]')
+    text = TABLE.read_text().replace('"diversity", "curve", "cpu_hours"]', '"types"]')
     mine = tmp_path / "toy_table.toml"
-    mine.write_text(f'{told}\n[[rows]]\nname = "aloud"\nshows = "react"\nof = "blind"\n')
+    mine.write_text(f'{text}\n[[rows]]\nname = "aloud"\nshows = "react"\nof = "blind"\n')
     before: list[dict[str, Any]] = [{}, {"warm-up": {"types": {"goal:a": 0.5}}}]
     for number, more in enumerate(before):
         chosen, file = choose(load(str(mine)), tmp_path / str(number)), tmp_path / f"{number}.jsonl"

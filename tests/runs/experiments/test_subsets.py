@@ -34,8 +34,8 @@ def test_the_last_evaluation_by_subset(tmp_path: Path) -> None:
 
 
 def test_it_is_printed_by_subset() -> None:
-    found = numbers_of(recorded("arm", subsets={"base": 0.5, "miss_func": 1.0}), "arm")
-    assert (found["success_base"], found["success_miss_func"]) == (0.5, 1.0)
+    numbers = numbers_of(recorded("arm", subsets={"base": 0.5, "miss_func": 1.0}), "arm")
+    assert (numbers["success_base"], numbers["success_miss_func"]) == (0.5, 1.0)
     table = load("seal_table3")
     assert len(table.rows) == 5
     assert [name for name in table.columns if name.startswith("success_")] == [*table.columns]

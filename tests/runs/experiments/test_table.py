@@ -61,9 +61,9 @@ def test_how_far_it_is_is_told_of_the_table_and_of_each_cell(finished: Path) -> 
     assert whole is not None
     assert (whole.work, whole.name, whole.state) == ("experiment", "toy_table", "finished")
     assert (whole.part, whole.parts) == (len(cells), len(cells))
-    told = [read_progress(cell.parent) for cell in cells]
-    assert all(cell is not None and cell.state == "finished" for cell in told)
-    spent = sum(cell.cost.env_steps for cell in told if cell is not None)
+    progress = [read_progress(cell.parent) for cell in cells]
+    assert all(cell is not None and cell.state == "finished" for cell in progress)
+    spent = sum(cell.cost.env_steps for cell in progress if cell is not None)
     assert whole.cost.env_steps == spent > 0
 
 
@@ -115,24 +115,24 @@ def test_every_number_follows_from_the_summaries(finished: Path) -> None:
         )
 
 
-def check_comparison(found: Mapping[str, Any], ours: list[float], theirs: list[float]) -> None:
+def check_comparison(comparison: Mapping[str, Any], ours: list[float], theirs: list[float]) -> None:
     differences = [a - b for a, b in zip(ours, theirs, strict=True)]
     n, mean, sd = len(differences), statistics.mean(differences), statistics.stdev(differences)
     half = T_975[n - 1] * sd / math.sqrt(n)
-    assert found["mean"] == pytest.approx(mean)
-    assert found["sd"] == pytest.approx(sd)
-    assert (found["low"], found["high"]) == pytest.approx((mean - half, mean + half))
+    assert comparison["mean"] == pytest.approx(mean)
+    assert comparison["sd"] == pytest.approx(sd)
+    assert (comparison["low"], comparison["high"]) == pytest.approx((mean - half, mean + half))
     wins = sum(d > 0 for d in differences)
     losses = sum(d < 0 for d in differences)
-    assert (found["wins"], found["ties"]) == (wins, n - wins - losses)
+    assert (comparison["wins"], comparison["ties"]) == (wins, n - wins - losses)
     flips = [
         abs(sum(s * d for s, d in zip(signs, differences, strict=True)))
         >= abs(sum(differences)) - 1e-9
         for signs in itertools.product((1, -1), repeat=n)
     ]
-    assert found["p"] == pytest.approx(sum(flips) / len(flips))
+    assert comparison["p"] == pytest.approx(sum(flips) / len(flips))
     tail = sum(math.comb(wins + losses, k) for k in range(min(wins, losses) + 1))
-    assert found["p_sign"] == pytest.approx(min(1.0, 2 * tail / 2 ** (wins + losses)))
+    assert comparison["p_sign"] == pytest.approx(min(1.0, 2 * tail / 2 ** (wins + losses)))
 
 
 def test_all_files_and_the_screen_say_the_same(finished: Path) -> None:
@@ -313,16 +313,16 @@ def test_rows_that_differ_in_the_whole_run_share_no_start(coevo: Coevo, tmp_path
 
 
 def test_the_same_for_programs(copied: Path, coevo: Coevo) -> None:
-    found = json.loads(coevo(*CHEAP, "--json", only_out=True))
-    assert found == table_of(copied)
+    output = json.loads(coevo(*CHEAP, "--json", only_out=True))
+    assert output == table_of(copied)
     assert coevo(*CHEAP, "--csv", only_out=True) == (copied / "table.csv").read_text()
     assert coevo(*CHEAP, "--md", only_out=True) == (copied / "table.md").read_text()
     assert "Pass only one of --json, --csv and --md" in coevo(*CHEAP, "--csv", "--md", code=2)
 
 
 def test_rows_and_seeds_can_be_chosen(copied: Path, coevo: Coevo) -> None:
-    found = json.loads(coevo(*CHEAP, "--rows", "blind", "--seeds", "2,", "--json", only_out=True))
-    (line,) = found["lines"]
+    output = json.loads(coevo(*CHEAP, "--rows", "blind", "--seeds", "2,", "--json", only_out=True))
+    (line,) = output["lines"]
     assert line["values"].keys() == {"2"}
     assert line["sd"] is None
     assert not line["comparisons"]
@@ -370,28 +370,28 @@ def test_rounds_and_who_solves_what(finished: Path) -> None:
     assert rounds[0]["tasks"] == 8
     assert all(one["ed"] >= 0 for one in rounds[1:])
     shelf = Shelf(Library([RunFolder(finished / "blind-1")]))
-    (found,) = task_set(shelf.runs()[0]).arms
-    kept = read_json(finished / "blind-1" / "cell.json")["diversity"]
-    assert [one["sr"] for one in kept] == pytest.approx(found.self_similarity)
-    assert [one["ed"] for one in kept[1:]] == pytest.approx(found.distance[1:])
+    (arm,) = task_set(shelf.runs()[0]).arms
+    diversity = read_json(finished / "blind-1" / "cell.json")["diversity"]
+    assert [one["sr"] for one in diversity] == pytest.approx(arm.self_similarity)
+    assert [one["ed"] for one in diversity[1:]] == pytest.approx(arm.distance[1:])
 
 
 def test_what_is_measured_once_is_kept(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, elsewhere = RunFolder(copied / "blind-1"), {"toy": "webshop"}
-    found = measure(folder, "blind", ("likeness", "transfer", "val"), elsewhere)
-    assert found["val"] == success(copied, "blind-1", "blind")
-    assert 0 < found["likeness"] <= 1
-    assert found["transfer"]["benchmark"] == "webshop"
-    assert 0 <= found["transfer"]["before"] <= 1
+    record = measure(folder, "blind", ("likeness", "transfer", "val"), elsewhere)
+    assert record["val"] == success(copied, "blind-1", "blind")
+    assert 0 < record["likeness"] <= 1
+    assert record["transfer"]["benchmark"] == "webshop"
+    assert 0 <= record["transfer"]["before"] <= 1
     numbers = numbers_of(read_record(folder), "blind")
-    assert numbers["transfer"] == found["transfer"]["success"]
-    assert numbers["likeness"] == found["likeness"]
-    seconds = found["seconds"]
+    assert numbers["transfer"] == record["transfer"]["success"]
+    assert numbers["likeness"] == record["likeness"]
+    seconds = record["seconds"]
     assert numbers["round_share"] == pytest.approx(seconds["round"] / sum(seconds.values()))
     assert numbers["hours"] == pytest.approx(sum(seconds.values()) / 3600)
     with monkeypatch.context() as patch:
         patch.setitem(measures.MEASURES, "transfer", lambda _: pytest.fail("measured again"))
-        assert measure(folder, "blind", ("transfer",), elsewhere) == found
+        assert measure(folder, "blind", ("transfer",), elsewhere) == record
     with pytest.raises(ConfigError, match="Unknown measure 'speed'"):
         measure(folder, "blind", ("speed",), {})
     with pytest.raises(ConfigError, match=r"others\.toy"):
@@ -399,8 +399,8 @@ def test_what_is_measured_once_is_kept(copied: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_what_never_evolved_is_like_nothing(copied: Path) -> None:
-    found = measure(RunFolder(copied / "static-1"), "static", ("likeness",), {})
-    assert found["likeness"] is None
+    record = measure(RunFolder(copied / "static-1"), "static", ("likeness",), {})
+    assert record["likeness"] is None
     assert "likeness" not in numbers_of(read_record(RunFolder(copied / "static-1")), "static")
 
 
@@ -420,8 +420,8 @@ method = "random_append"
 "explorer.model.endpoint.usd_per_million_completion_tokens" = 1.0
 """
     )
-    said = coevo("experiment", str(paid), "--rows", "static,asks", code=2)
-    assert "--yes" in said
+    output = coevo("experiment", str(paid), "--rows", "static,asks", code=2)
+    assert "--yes" in output
     assert not (tmp_path / "runs").exists()
 
 
@@ -471,9 +471,9 @@ def test_the_curve_of_each_seed_is_over_its_held_out_tasks(finished: Path) -> No
 
 def test_tasks_that_an_engine_lost_are_left_out_of_a_gain() -> None:
     ours, theirs = {"tasks": [1.0, None, 0.5, 1.0]}, {"tasks": [0.0, 1.0, 0.5, None]}
-    found = _gain(ours, theirs)
-    assert found["mean"] == 0.5
-    assert found["low"] < 0.5 < found["high"]
+    gain = _gain(ours, theirs)
+    assert gain["mean"] == 0.5
+    assert gain["low"] < 0.5 < gain["high"]
 
 
 def test_the_speed_of_learning_is_against_the_first_baseline_of_the_same_seed() -> None:
@@ -493,8 +493,8 @@ def test_the_speed_of_learning_is_against_the_first_baseline_of_the_same_seed() 
         "auc": pytest.approx(0.35), "steps_90": 4
     }  # fmt: skip
     assert efficiencies(experiment, outcome, measured) == {1: {"auc": pytest.approx(0.285)}}
-    found = efficiencies(experiment, both, measured)
-    assert found == {
+    speeds = efficiencies(experiment, both, measured)
+    assert speeds == {
         1: {"auc": pytest.approx(0.405), "steps_90": 2}, 3: {"auc": pytest.approx(0.3)}
     }  # fmt: skip
     assert efficiencies(experiment, labels, measured) == {}
@@ -525,5 +525,5 @@ def test_tables_of_found_tasks_end_and_have_their_numbers(
     table = table_of(tmp_path / "runs" / f"agentevolver_{name}-webshop")
     assert [line["key"] for line in table["lines"]] == rows
     for line in table["lines"]:
-        found = line["columns"] | {table["metric"]: line["mean"]}
-        assert all(isinstance(found[number], (int, float)) for number in numbers), line
+        values = line["columns"] | {table["metric"]: line["mean"]}
+        assert all(isinstance(values[number], (int, float)) for number in numbers), line

@@ -35,7 +35,7 @@ for first, last, resumed in ((0, 2, False), (3, 4, True)):
 """
 
 
-def drawn(folder: Path, package: str, module: str, name: str, read: str) -> Any:
+def read_sink(folder: Path, package: str, module: str, name: str, read: str) -> Any:
     """What a sink of the documentation has kept of two lives of an arm, as JSON."""
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True, timeout=600)
     python = folder / "venv" / "bin" / "python"
@@ -75,7 +75,7 @@ points = {name: [(m.step, m.value) for m in client.get_metric_history(runs[0].in
           for name in ("train/loss", "eval/success_rate", "curriculum/pool_size")}
 print(json.dumps([len(runs), runs[0].info.run_name, runs[0].info.status, points]))
 """
-    n, name, status, points = drawn(
+    n, name, status, points = read_sink(
         tmp_path, "mlflow-skinny==3.17.2", "mlflow_sink", "MLflowSink", read
     )
     assert (n, name, status) == (1, "mine", "FINISHED")
@@ -91,7 +91,7 @@ from trackio.sqlite_storage import SQLiteStorage
 runs = SQLiteStorage.get_runs("a-run")
 print(json.dumps([runs, SQLiteStorage.get_logs("a-run", runs[0])], default=str))
 """
-    runs, logs = drawn(tmp_path, "trackio", "trackio_sink", "TrackioSink", read)
+    runs, logs = read_sink(tmp_path, "trackio", "trackio_sink", "TrackioSink", read)
     assert runs == ["mine-0a1b2c3d"]
     loss = [(row["step"], row["train/loss"]) for row in logs if "train/loss" in row]
     assert loss == [(step, pytest.approx(1.0 / (step + 1))) for step in range(5)]

@@ -39,18 +39,20 @@ def sinks(folder: Path, *names: str, arm: str = "mine", **config: Any) -> ArmSin
 
 def lines(first: int, last: int) -> list[dict[str, Any]]:
     """What a run writes of some steps, both included."""
-    found: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     for step in range(first, last + 1):
         place = {"arm": "mine", "step": step, "env_steps": 10 * step}
         if step % 2 == 0:
-            found.append({"event": "eval", **place, "eval.success_rate": 0.1 * step, "solved": "1"})
+            events.append(
+                {"event": "eval", **place, "eval.success_rate": 0.1 * step, "solved": "1"}
+            )
         if step % 3 == 0:
-            found += [
+            events += [
                 {"event": "round", **place, "round": f"round-{step}-{n}", "accepted": n}
                 for n in (1, 2)
             ]
-        found.append({"event": "step", **place, "loss": 1.0, "curriculum.pool_size": 8.0})
-    return found
+        events.append({"event": "step", **place, "loss": 1.0, "curriculum.pool_size": 8.0})
+    return events
 
 
 def points() -> list[tuple[int, Mapping[str, float]]]:
@@ -61,15 +63,15 @@ def test_numbers_have_names_in_groups(tmp_path: Path) -> None:
     with sinks(tmp_path, KEPT, lr=0.1) as sending:
         for line in lines(6, 6):
             sending.send(line | {"nothing": None})
-    (made,) = fakes.MADE
-    assert made.points == [
+    (sink,) = fakes.MADE
+    assert sink.points == [
         (6, {"eval/env_steps": 60.0, "eval/success_rate": pytest.approx(0.6)}),
         (6, {"evolution/env_steps": 60.0, "evolution/accepted": 1.0}),
         (6, {"evolution/env_steps": 60.0, "evolution/accepted": 2.0}),
         (6, {"train/env_steps": 60.0, "train/loss": 1.0, "curriculum/pool_size": 8.0}),
     ]
-    assert (made.arm.run, made.arm.arm, made.arm.config) == ("a-run", "mine", {"lr": 0.1})
-    assert made.closed == 1
+    assert (sink.arm.run, sink.arm.arm, sink.arm.config) == ("a-run", "mine", {"lr": 0.1})
+    assert sink.closed == 1
 
 
 @settings(max_examples=30)
@@ -99,8 +101,8 @@ def check_lives(folder: Path, lives: Sequence[tuple[int, int]]) -> None:
     for line in lines(0, 9):
         expected.send(line)
     assert got == points()[len(got) :]
-    assert len({made.arm.id for made in fakes.MADE[:-1]}) <= 1
-    assert [made.arm.resumed for made in fakes.MADE[:-1]] == [
+    assert len({sink.arm.id for sink in fakes.MADE[:-1]}) <= 1
+    assert [sink.arm.resumed for sink in fakes.MADE[:-1]] == [
         number > 0 for number in range(len(fakes.MADE) - 1)
     ]
 
@@ -122,9 +124,11 @@ def test_what_goes_wrong_is_told_once_and_leaves_the_others(
     with sinks(tmp_path, bad, KEPT) as sending:
         for line in lines(1, 5):
             sending.send(line)
-    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(told) == 1
-    assert f"sink={bad} failed and gets no further metrics of arm mine" in told[0]
+    messages = [
+        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    ]
+    assert len(messages) == 1
+    assert f"sink={bad} failed and gets no further metrics of arm mine" in messages[0]
     assert fakes.MADE[-1].points[-1][0] == 5
 
 
@@ -199,13 +203,13 @@ def test_a_run_sends_what_it_writes_down_and_survives_its_sinks(
     summary = resume(folder, Silent(), StopRequest())
     assert summary.arms["static"]["steps"] == 3
     assert caplog.text.count("gets no further metrics of arm static") == 1
-    whole = [point for made in fakes.MADE if type(made) is fakes.Kept for point in made.points]
-    written = [line for line in read_lines(folder.metrics) if line.get("arm") == "static"]
-    assert [step for step, _ in whole] == [line["step"] for line in written]
-    drawn = [n["train/update_s"] for _, n in whole if "train/update_s" in n]
-    assert drawn == [line["update_s"] for line in written if line["event"] == "step"]
-    assert all(made.closed == 1 for made in fakes.MADE if type(made) is fakes.Kept)
-    told = fakes.MADE[0].arm
-    assert told.run == "toy-run"
-    assert told.config["learner"]["lr"] == resolved.config.learner.lr
-    assert json.dumps(told.config)
+    whole = [point for sink in fakes.MADE if type(sink) is fakes.Kept for point in sink.points]
+    metrics = [line for line in read_lines(folder.metrics) if line.get("arm") == "static"]
+    assert [step for step, _ in whole] == [line["step"] for line in metrics]
+    seconds = [n["train/update_s"] for _, n in whole if "train/update_s" in n]
+    assert seconds == [line["update_s"] for line in metrics if line["event"] == "step"]
+    assert all(sink.closed == 1 for sink in fakes.MADE if type(sink) is fakes.Kept)
+    arm = fakes.MADE[0].arm
+    assert arm.run == "toy-run"
+    assert arm.config["learner"]["lr"] == resolved.config.learner.lr
+    assert json.dumps(arm.config)

@@ -26,12 +26,12 @@ def test_its_own_reader_finds_every_number_once(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    found = EventAccumulator(str(tmp_path / "tensorboard" / "mine")).Reload()
+    reader = EventAccumulator(str(tmp_path / "tensorboard" / "mine")).Reload()
     assert {"train/loss", "curriculum/pool_size", "eval/success_rate"} <= set(
-        found.Tags()["scalars"]
+        reader.Tags()["scalars"]
     )
-    assert [point.step for point in found.Scalars("train/loss")] == list(range(7))
-    rates = found.Scalars("eval/success_rate")
+    assert [point.step for point in reader.Scalars("train/loss")] == list(range(7))
+    rates = reader.Scalars("eval/success_rate")
     assert [point.step for point in rates] == [0, 2, 4, 6]
     assert [point.value for point in rates] == pytest.approx([0.0, 0.2, 0.4, 0.6])
-    assert [p.value for p in found.Scalars("evolution/accepted")] == [1, 2, 1, 2, 1, 2]
+    assert [p.value for p in reader.Scalars("evolution/accepted")] == [1, 2, 1, 2, 1, 2]

@@ -26,7 +26,7 @@ def records(file: Path) -> list[Any]:
     """All records of an offline run, which are kept as LevelDB's log keeps them."""
     from wandb.proto import wandb_internal_pb2
 
-    content, place, parts, found = file.read_bytes(), HEAD, b"", []
+    content, place, parts, entries = file.read_bytes(), HEAD, b"", []
     assert content.startswith(b":W&B")
     while place < len(content):
         if BLOCK - place % BLOCK < HEAD:  # too little is left of this block
@@ -36,9 +36,9 @@ def records(file: Path) -> list[Any]:
         parts += content[place + HEAD : place + HEAD + length]
         place += HEAD + length
         if kind in (FULL, LAST):
-            found.append(wandb_internal_pb2.Record.FromString(parts))
+            entries.append(wandb_internal_pb2.Record.FromString(parts))
             parts = b""
-    return found
+    return entries
 
 
 def test_an_offline_run_holds_every_number_once_and_nothing_secret(

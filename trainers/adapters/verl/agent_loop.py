@@ -59,7 +59,7 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
         prompt: name or file of the prompt template that describes the env; default: the
             benchmark's.
         env_arguments: further arguments for the env, such as ``max_steps``.
-        named: verl's keyword arguments.
+        keywords: verl's keyword arguments.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
         session: str,
         prompt: str | None = None,
         env_arguments: Mapping[str, Any] | None = None,
-        **named: Any,
+        **keywords: Any,
     ) -> None:
-        super().__init__(*arguments, **named)
+        super().__init__(*arguments, **keywords)
         self._idle = _idle.setdefault((env_id, session), [])
         if self._idle:
             self._rollout = self._idle.pop()
         else:
-            told = load_prompt(prompt) if prompt else None
+            prompt_file = load_prompt(prompt) if prompt else None
             self._rollout = ChatRollout(
-                env_id, _session(session), prompt=told, arguments=env_arguments
+                env_id, _session(session), prompt=prompt_file, arguments=env_arguments
             )
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
@@ -102,10 +102,10 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
                 slot=str(row["uid"]) if "uid" in row else None,
             )
             for _ in range(MAX_TRIES):
-                found = None if self._rollout.lost else await self._talk(sampling_params, row)
-                if found is not None:
+                output = None if self._rollout.lost else await self._talk(sampling_params, row)
+                if output is not None:
                     self._idle.append(self._rollout)
-                    return found
+                    return output
                 await asyncio.to_thread(self._rollout.again)
             raise EnvBackendError(
                 f"An episode failed {MAX_TRIES} times due to infrastructure errors. Training "
@@ -138,10 +138,10 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
                 ids, sampled.token_ids, mask, logprobs, sampled.log_probs
             )
             ids, turns = merged.token_ids, turns + 1
-            said = self.tokenizer.decode(sampled.token_ids, skip_special_tokens=True)
-            page = await asyncio.to_thread(rollout.answer, opened + said)
+            text = self.tokenizer.decode(sampled.token_ids, skip_special_tokens=True)
+            page = await asyncio.to_thread(rollout.answer, opened + text)
             if not rollout.over:
-                before = [*messages, {"role": "assistant", "content": said}]
+                before = [*messages, {"role": "assistant", "content": text}]
                 messages = [*before, {"role": "user", "content": page}]
                 merged, mask, logprobs = await self.ct_merge_context_msg(
                     before, messages, ids, mask, logprobs

@@ -118,15 +118,15 @@ class VerlLearner:
 
     def take_over(self) -> None:
         """Copy the workers' weights to the sampler."""
-        given: Mapping[str, Any] = self._workers.call("weights")
+        weights: Mapping[str, Any] = self._workers.call("weights")
         mine = self.policy.model.state_dict()
-        if missing := sorted(mine.keys() - given.keys()):
+        if missing := sorted(mine.keys() - weights.keys()):
             raise ConfigError(
                 f"The sampler's model has {missing[0]}, but the workers' model does not. Use the "
                 "same model for both."
             )
         for name, weight in mine.items():
-            weight.copy_(given[name])  # a state's tensors have no gradients
+            weight.copy_(weights[name])  # a state's tensors have no gradients
 
     def save(self, folder: Path) -> None:
         """Write each worker's shard and this process's state to a checkpoint in a new folder.
@@ -181,17 +181,17 @@ class VerlLearner:
             nonfinite_in_a_row=self._nonfinite_in_a_row,
         )
         rows = rows_of(batch, weight, config.clip_high)
-        told: list[dict[str, float]] = self._workers.call("learn", rows, work)
-        taken = [step for step in told if step]
-        self._steps += len(taken)
-        for step in told:
+        reports: list[dict[str, float]] = self._workers.call("learn", rows, work)
+        steps = [step for step in reports if step]
+        self._steps += len(steps)
+        for step in reports:
             self._nonfinite_in_a_row = 0 if step else self._nonfinite_in_a_row + 1
         if self._nonfinite_in_a_row >= MAX_NONFINITE_IN_A_ROW:
             raise TrainingDiverged(
                 f"{self._nonfinite_in_a_row} optimiser steps in a row had a non-finite loss or "
                 "gradient. Retry with a lower learning rate or a longer warm-up."
             )
-        names = taken[0] if taken else {}
-        means = {name: sum(step[name] for step in taken) / len(taken) for name in names}
-        means["nonfinite_steps"] = float(len(told) - len(taken))
+        names = steps[0] if steps else {}
+        means = {name: sum(step[name] for step in steps) / len(steps) for name in names}
+        means["nonfinite_steps"] = float(len(reports) - len(steps))
         return means | {"step_s": perf_counter() - started} | batch_metrics(batch)

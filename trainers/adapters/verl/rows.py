@@ -115,8 +115,8 @@ def nested(rows: Sequence[SegmentRow], values: Mapping[str, Sequence[Tensor]], l
         "clip_high": [torch.full((len(row.at),), row.clip_high) for row in filled],
         "stripped": [torch.full((len(row.at),), float(row.stripped)) for row in filled],
     }
-    for name, given in values.items():
-        numbers[name] = [*given, *[none] * (least - len(rows))]
+    for name, column in values.items():
+        numbers[name] = [*column, *[none] * (least - len(rows))]
     for name, parts in numbers.items():
         fields[name] = [
             torch.zeros(len(row.ids)).index_copy(0, row.at, part.float())

@@ -69,30 +69,30 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
             old = self._evaluate(self.engine, rows, config)
         if self._reference is not None:
             reference = self._evaluate(self._reference, rows, config)
-        steps, skipped, told = work.steps, work.nonfinite_in_a_row, list[dict[str, float]]()
+        steps, skipped, reports = work.steps, work.nonfinite_in_a_row, list[dict[str, float]]()
         for order in work.orders:
             rate = config.lr * min(1.0, (steps + 1) / max(1, config.lr_warmup_steps)) * work.decay
             for group in self.engine.optimizer.param_groups:
                 group["lr"] = rate
-            found = self._step(rows, order, old, reference, work)
-            if math.isfinite(found["grad_norm"]) and math.isfinite(found["loss"]):
-                told.append(found | {"lr": rate})
+            numbers = self._step(rows, order, old, reference, work)
+            if math.isfinite(numbers["grad_norm"]) and math.isfinite(numbers["loss"]):
+                reports.append(numbers | {"lr": rate})
                 steps, skipped = steps + 1, 0
             else:
-                told.append({})
+                reports.append({})
                 skipped += 1
             if skipped >= MAX_NONFINITE_IN_A_ROW:
                 break
-        return told
+        return reports
 
     def weights(self) -> dict[str, Tensor] | None:
         """Return CPU copies of all weights on the first worker, and None on the others."""
-        named, _ = self.engine.get_per_tensor_param()
-        found = {}
-        for name, weight in named:  # each weight is gathered from all workers
+        pairs, _ = self.engine.get_per_tensor_param()
+        copies = {}
+        for name, weight in pairs:  # each weight is gathered from all workers
             if self.rank == 0:
-                found[name] = weight.detach().to("cpu", torch.float32, copy=True)
-        return found if self.rank == 0 else None
+                copies[name] = weight.detach().to("cpu", torch.float32, copy=True)
+        return copies if self.rank == 0 else None
 
     def _step(
         self,
@@ -105,9 +105,9 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         """Take one optimiser step."""
         mine, least = self._share(rows, order)
         values = {
-            name: [given[i] for i in mine]
-            for name, given in (("old", old), ("reference", reference))
-            if given is not None
+            name: [logps[i] for i in mine]
+            for name, logps in (("old", old), ("reference", reference))
+            if logps is not None
         }
         batch = self._batch(rows, mine, values, least, work.config)
         loss = partial(verl_loss, config=work.config, total=work.total / self.engine_size)
@@ -120,12 +120,12 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         names = sorted(metrics)
         sums = torch.tensor([sum(metrics[name]) for name in names], dtype=torch.float64)
         dist.all_reduce(sums, group=self.engine.get_data_parallel_group())
-        found = dict(zip(names, (sums / self.engine_size).tolist(), strict=True))
-        found["clip_fraction"] *= work.total / weighed
+        numbers = dict(zip(names, (sums / self.engine_size).tolist(), strict=True))
+        numbers["clip_fraction"] *= work.total / weighed
         for name in DRIFT:
-            if name in found:
-                found[name] *= self.engine_size / positions
-        return found | {"grad_norm": norm}
+            if name in numbers:
+                numbers[name] *= self.engine_size / positions
+        return numbers | {"grad_norm": norm}
 
     def _evaluate(
         self, engine: Any, rows: Sequence[SegmentRow], config: GRPOConfig
@@ -135,10 +135,10 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         batch = self._batch(rows, mine, {}, least, config)
         with engine.eval_mode():
             out = engine.infer_batch(batch)
-        given = out["model_output"]["log_probs"].unbind()
-        found = {i: logp[rows[i].at].float().cpu() for i, logp in zip(mine, given, strict=False)}
+        outputs = out["model_output"]["log_probs"].unbind()
+        logps = {i: logp[rows[i].at].float().cpu() for i, logp in zip(mine, outputs, strict=False)}
         parts: list[dict[int, Tensor]] = [{} for _ in range(self.engine_size)]
-        dist.all_gather_object(parts, found, group=self.engine.get_data_parallel_group())
+        dist.all_gather_object(parts, logps, group=self.engine.get_data_parallel_group())
         merged = {i: logp for part in parts for i, logp in part.items()}
         return [merged[i] for i in range(len(rows))]
 
@@ -222,8 +222,8 @@ def verl_loss(
         total=total,
         importance=importance,
     )
-    told = {name: getattr(terms, name).item() for name in LossTerms._fields}
-    return terms.loss, told | drift
+    numbers = {name: getattr(terms, name).item() for name in LossTerms._fields}
+    return terms.loss, numbers | drift
 
 
 _COLUMNS = ("advantages", "recorded", "weight", "clip_high", "stripped", "old", "reference")

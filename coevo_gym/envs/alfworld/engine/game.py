@@ -70,33 +70,33 @@ class Scene:
         self.start = State(self.rules)
         atoms = [self.proposition(atom) for atom in self.start.atoms()]
         self.facts = [*first, *(fact for fact in atoms if not fact.is_negation)]
-        self.infos = self._named(_Facts(self).facts)
+        self.infos = self._name_entities(_Facts(self).facts)
         self._actions: dict[int, GameAction] = {}
         self._facts: dict[Proposition, Fact] = {}
 
     def proposition(self, atom: str) -> Proposition:
         """Convert an atom from the planner into a TextWorld proposition."""
-        found = self._propositions.get(atom)
-        if found is None:
+        result = self._propositions.get(atom)
+        if result is None:
             kind, _, rest = atom.partition(" ")
             name, _, objects = rest[:-1].partition("(")
             arguments = [self._variable(item) for item in objects.split(", ") if item]
             negated = "not_" if kind == "NegatedAtom" else ""
-            found = self._propositions[atom] = Proposition(negated + name, arguments)
-        return found
+            result = self._propositions[atom] = Proposition(negated + name, arguments)
+        return result
 
     def fact(self, proposition: Proposition) -> Fact:
         """Convert a TextWorld proposition into a fact with display names."""
-        found = self._facts.get(proposition)
-        if found is None:
+        result = self._facts.get(proposition)
+        if result is None:
             names = tuple(self.infos[v.name].name.strip() for v in proposition.arguments)
-            found = self._facts[proposition] = Fact(proposition.name, names)
-        return found
+            result = self._facts[proposition] = Fact(proposition.name, names)
+        return result
 
     def action(self, index: int, facts: Any) -> GameAction:
         """Return the game action with the given index. It is the same for all ``facts``."""
-        found = self._actions.get(index)
-        if found is None:
+        result = self._actions.get(index)
+        if result is None:
             operator = self.rules.operators[index]
             name, *objects = operator.name.split()
             parameters = self.translation.parameters[name]
@@ -108,25 +108,25 @@ class Scene:
             text = self.grammar.derive(spoken.template, self.setting(facts, mapping))
             names = {ph.name: self.infos[var.name].name for ph, var in mapping.items()}
             changes = [self.rules.atoms[e.variable][e.value] for e in operator.effects]
-            found = self._actions[index] = GameAction(
+            result = self._actions[index] = GameAction(
                 name=name,
                 command=text.format(**names),
                 feedback=spoken.feedback_rule,
                 mapping=mapping,
                 changes=tuple(self.proposition(atom) for atom in changes),
             )
-        return found
+        return result
 
     def setting(self, facts: Any, mapping: dict[Placeholder, Variable]) -> DerivationContext:
         """Return the context that the grammar needs to describe the given objects."""
-        named = {ph.name: self.infos[var.name] for ph, var in mapping.items()}
-        return DerivationContext(facts, self.infos, named, mapping)
+        infos = {ph.name: self.infos[var.name] for ph, var in mapping.items()}
+        return DerivationContext(facts, self.infos, infos, mapping)
 
     def _variable(self, name: str) -> Variable:
-        shown = name.upper() if name in ("i", "p") else name
-        return Variable(shown, self.translation.objects[name])
+        label = name.upper() if name in ("i", "p") else name
+        return Variable(label, self.translation.objects[name])
 
-    def _named(self, facts: Any) -> dict[str, EntityInfo]:
+    def _name_entities(self, facts: Any) -> dict[str, EntityInfo]:
         """Return an ``EntityInfo`` for each object, with its name from ALFWorld's demangler."""
         infos = {v.name: EntityInfo(v.name, v.type) for fact in facts for v in fact.arguments}
         for info in infos.values():
@@ -173,10 +173,10 @@ class _Facts(PddlState):  # type: ignore[misc]
         FactState.add_facts(self, scene.facts)
 
     def facts_with_signature(self, sig: Any) -> Any:
-        found = self._sorted.get(sig)
-        if found is None:
-            found = self._sorted[sig] = sorted(super().facts_with_signature(sig))
-        return found
+        facts = self._sorted.get(sig)
+        if facts is None:
+            facts = self._sorted[sig] = sorted(super().facts_with_signature(sig))
+        return facts
 
     def add_fact(self, prop: Proposition) -> None:
         self._sorted.pop(prop.signature, None)

@@ -47,16 +47,16 @@ class Grammar:
     def derive(self, start: str, setting: DerivationContext) -> str:
         """Expand a grammar's start symbol into text in the given context."""
         waiting = [(symbol, setting) for symbol in reversed(_symbols(start))]
-        said: list[str] = []
+        words: list[str] = []
         while waiting:
             symbol, where = waiting.pop()
             if isinstance(symbol, textgen.TerminalSymbol):
-                said.append(str(symbol))
+                words.append(str(symbol))
             elif isinstance(symbol, textgen.NonterminalSymbol):
                 waiting += [(part, where) for part in reversed(self._replacement(symbol, where))]
             else:
                 waiting += reversed(list(_derived(symbol, where)))
-        return "".join(said)
+        return "".join(words)
 
     def _replacement(self, symbol: Any, setting: DerivationContext) -> Any:
         """Return the right-hand side of a symbol's first rule whose condition holds."""
@@ -79,12 +79,13 @@ def _derived(symbol: Any, setting: DerivationContext) -> Iterator[tuple[Any, Der
     elif isinstance(symbol, textgen.ListSymbol):
         yield from _enumerated(list(_derived(symbol.symbol, setting)), setting)
     elif symbol.given:
-        for found in _answers(symbol.given, setting):
-            named = {ph.name: setting.infos[var.name] for ph, var in found.items()}
+        for assignment in _answers(symbol.given, setting):
+            infos = {ph.name: setting.infos[var.name] for ph, var in assignment.items()}
             yield (
                 symbol.expression,
                 setting._replace(
-                    variables={**setting.variables, **named}, mapping={**setting.mapping, **found}
+                    variables={**setting.variables, **infos},
+                    mapping={**setting.mapping, **assignment},
                 ),
             )
     else:
@@ -107,8 +108,8 @@ def _enumerated(
 
 def _answers(query: str, setting: DerivationContext) -> Iterator[Any]:
     """Return the variable assignments that make a query true."""
-    found: Iterator[Any] = setting.state.all_assignments(_rule(query), setting.mapping)
-    return found
+    assignments: Iterator[Any] = setting.state.all_assignments(_rule(query), setting.mapping)
+    return assignments
 
 
 @lru_cache(maxsize=256)

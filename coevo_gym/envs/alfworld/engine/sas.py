@@ -84,8 +84,8 @@ class State:
     def __init__(self, rules: Rules) -> None:
         self.rules, self.values = rules, list(rules.start)
         self._missing = [len(operator.conditions) for operator in rules.operators]
-        for held in enumerate(self.values):
-            for index in rules.needing.get(held, ()):
+        for fact in enumerate(self.values):
+            for index in rules.needing.get(fact, ()):
                 self._missing[index] -= 1
         self.possible = {index for index, missing in enumerate(self._missing) if not missing}
         self._derive()
@@ -132,9 +132,9 @@ class State:
             for axiom in layer:
                 known[axiom.variable] = self.rules.start[axiom.variable]
             waiting: Sequence[SasEffect] = layer
-            while found := [axiom for axiom in waiting if _hold(axiom.conditions, known)]:
-                waiting = [axiom for axiom in waiting if axiom not in found]
-                for axiom in found:
+            while axioms := [axiom for axiom in waiting if _hold(axiom.conditions, known)]:
+                waiting = [axiom for axiom in waiting if axiom not in axioms]
+                for axiom in axioms:
                     known[axiom.variable] = axiom.value
             for axiom in layer:
                 self._set(axiom.variable, known[axiom.variable])
@@ -162,9 +162,9 @@ class _Lines:
     def block(self, name: str, read: Callable[[], _T]) -> _T:
         """Read the content between ``begin_name`` and ``end_name``."""
         self._expect(f"begin_{name}")
-        found = read()
+        value = read()
         self._expect(f"end_{name}")
-        return found
+        return value
 
     def blocks(self, name: str, read: Callable[[], _T]) -> list[_T]:
         """Read a number n from the translator's output, followed by n blocks of lines."""
@@ -196,24 +196,24 @@ class _Lines:
         return SasEffect(conditions, variable, after)
 
     def _pair(self, line: str) -> tuple[int, int]:
-        found = self._pairs.get(line)
-        if found is None:
+        pair = self._pairs.get(line)
+        if pair is None:
             variable, value = map(int, line.split())
-            found = self._pairs[line] = variable, value
-        return found
+            pair = self._pairs[line] = variable, value
+        return pair
 
     def _effect(self, line: str) -> tuple[tuple[int, int] | None, SasEffect]:
         """Parse an effect from a line. Also return the (variable, value) it needs, or None."""
-        found = self._effects.get(line)
-        if found is None:
+        effect = self._effects.get(line)
+        if effect is None:
             _, *numbers = map(int, line.split())
-            *given, variable, before, after = numbers
+            *rest, variable, before, after = numbers
             needed = None if before < 0 else self._pair(f"{variable} {before}")
-            conditions = tuple(zip(given[::2], given[1::2], strict=True))
-            found = self._effects[line] = needed, SasEffect(conditions, variable, after)
-        return found
+            conditions = tuple(zip(rest[::2], rest[1::2], strict=True))
+            effect = self._effects[line] = needed, SasEffect(conditions, variable, after)
+        return effect
 
     def _expect(self, wanted: str) -> None:
-        found = self.next()
-        if found != wanted:
-            raise ValueError(f"Unknown translator format: expected {wanted!r}, got {found!r}")
+        actual = self.next()
+        if actual != wanted:
+            raise ValueError(f"Unknown translator format: expected {wanted!r}, got {actual!r}")

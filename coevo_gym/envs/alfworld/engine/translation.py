@@ -53,8 +53,8 @@ def fast_downward() -> ModuleType:
             "ALFWorld needs the TextWorld engine. Run `coevo install alfworld` (requires cmake and "
             "g++; takes about a minute)."
         ) from error
-    found: ModuleType = module
-    return found
+    package: ModuleType = module
+    return package
 
 
 def translate(domain: str, problem: str) -> Translation:

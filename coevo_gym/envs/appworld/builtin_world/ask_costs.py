@@ -48,11 +48,11 @@ def _share_bill(w: Asker) -> Changes:
     }
     share = amount / len(members)
     shares = [{"debtor_id": user_id, "share_amount": share} for user_id in members]
-    told = [{"user_id": user_id} for user_id in members if user_id != me]
+    notifications = [{"user_id": user_id} for user_id in members if user_id != me]
     return {
         "splitwise.Expense": Change(added=[expense]),
         "splitwise.ExpenseShare": Change(added=shares),
-        "splitwise.Notification": Change(added=told),
+        "splitwise.Notification": Change(added=notifications),
     }
 
 

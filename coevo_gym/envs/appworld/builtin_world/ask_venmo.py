@@ -7,10 +7,10 @@ from .scenario import Asker, Change, Changes, Scenario
 
 
 def _received(w: Asker) -> float:
-    sent = w.models.venmo.Transaction.find_all(
+    transactions = w.models.venmo.Transaction.find_all(
         sender_id=w.user_id("venmo", w["friend"].split()[0]), receiver_id=w.user_id("venmo")
     )
-    total: float = sum(row.amount for row in sent)
+    total: float = sum(row.amount for row in transactions)
     return round(total, 2)
 
 
@@ -22,13 +22,13 @@ def _paid(w: Asker, amounts: list[tuple[int, float]], **fields: Any) -> Changes:
         balances[me] -= amount
         balances[user_id] += amount
     users = sorted({me, *(user_id for user_id, _ in amounts)})
-    sent = [
+    transactions = [
         {"sender_id": me, "receiver_id": user_id, "amount": amount, **fields}
         for user_id, amount in amounts
     ]
     new = [{"id": user_id, "venmo_balance": balances[user_id]} for user_id in users]
     return {
-        "venmo.Transaction": Change(added=sent),
+        "venmo.Transaction": Change(added=transactions),
         "venmo.User": Change(updated=new),
         "venmo.Notification": Change(added=[{"user_id": user_id} for user_id, _ in amounts]),
     }
@@ -57,8 +57,11 @@ def _requested(w: Asker, amounts: dict[str, float]) -> Changes:
         }
         for name, amount in amounts.items()
     ]
-    told = [{"user_id": user_id} for user_id in ids.values()]
-    return {"venmo.PaymentRequest": Change(added=asked), "venmo.Notification": Change(added=told)}
+    notifications = [{"user_id": user_id} for user_id in ids.values()]
+    return {
+        "venmo.PaymentRequest": Change(added=asked),
+        "venmo.Notification": Change(added=notifications),
+    }
 
 
 def _requests(w: Asker) -> Changes:

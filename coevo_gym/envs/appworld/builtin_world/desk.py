@@ -66,12 +66,12 @@ def _add_todos(models: Any, rng: Random, name: str) -> None:
     todoist = models.todoist
     user_id = account(models, "todoist", name).id
     for number, (project_name, chores) in enumerate(CHORES.items()):
-        made = NOW.subtract(days=80 - number)
+        date = NOW.subtract(days=80 - number)
         project = todoist.Project.create_save(
-            user_id=user_id, name=project_name, color=HUES[number], created_at=made
+            user_id=user_id, name=project_name, color=HUES[number], created_at=date
         )
         todoist.ProjectCollaboratorLink.create_save(
-            project_id=project.id, user_id=user_id, created_at=made
+            project_id=project.id, user_id=user_id, created_at=date
         )
         days = rng.sample(range(-16, 16), 2 * len(chores))
         titles = [*chores, *(f"{chore} again" for chore in chores)]
@@ -85,7 +85,7 @@ def _add_todos(models: Any, rng: Random, name: str) -> None:
                 priority=("high", "medium", "low")[(place + number) % 3],
                 is_completed=place in (1, 6),
                 order_index=place,
-                created_at=made.add(hours=place),
+                created_at=date.add(hours=place),
             )
 
 

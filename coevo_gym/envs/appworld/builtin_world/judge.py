@@ -90,18 +90,18 @@ def _tests(name: str, change: Change) -> list[str]:
     )
     tests, still = [], {}
     for kind, arguments, order, how in kinds:
-        found = f"{kind}(models, {arguments})"
+        call = f"{kind}(models, {arguments})"
         if getattr(change, kind):
             expected = f'{order}(private_data.changes["{name}"].{kind})'
             tests.append(
                 _test(
                     f"assert exactly the expected {name} records were {kind}{how}.",
-                    f"found = {found}",
+                    f"found = {call}",
                     f'test.case(found, "==", {expected})',
                 )
             )
         else:
-            still[kind] = found
+            still[kind] = call
     if still:
         none = f"assert no {name} record was {' or '.join(still)}."
         tests.append(_test(none, f'test.case({" + ".join(still.values())}, "==", [])'))

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-_MOST_PROCESSES = 4  # each of them takes about 300 MB
+_MAX_PROCESSES = 4  # each of them takes about 300 MB
 _SPLITS = ("train", "dev", "test_normal")
 
 if not __package__:
@@ -52,7 +52,7 @@ def main() -> None:
     scenarios = sorted((*MUSIC, *VENMO, *COSTS, *WORDS), key=lambda scenario: scenario.difficulty)
     jobs = [(data, scenario, task) for scenario in scenarios for task in scenario.task_ids]
     # A process can have one world at a time; an executor, unlike a Pool, notices if one is killed.
-    cores = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
+    cores = min(_MAX_PROCESSES, len(os.sched_getaffinity(0)))
     own = os.getpid()
     with ProcessPoolExecutor(cores, get_context("fork"), die_with, (own,)) as pool:
         list(pool.map(write_task, *zip(*jobs, strict=True)))

@@ -32,13 +32,13 @@ def add_music(models: Any) -> None:
     for person in PEOPLE:
         user_id = account(models, "spotify", person.first).id
         ours = rng.sample(songs, 28)
-        kept = (
+        entries = (
             (spotify.UserLibrarySong, "song_id", "created_at", 200, ours[:24]),
             (spotify.SongLike, "song_id", "liked_at", 100, [*ours[:6], *ours[24:]]),
             (spotify.UserLibraryAlbum, "album_id", "created_at", 60, rng.sample(albums, 2)),
             (spotify.UserArtistFollowing, "artist_id", "created_at", 90, rng.sample(artists, 3)),
         )
-        for table, field, when, days, ids in kept:
+        for table, field, when, days, ids in entries:
             for number, id_ in enumerate(ids):
                 table.create_save(user_id=user_id, **{field: id_, when: _days_ago(days - number)})
         sizes = rng.sample(range(4, 14), len(PLAYLISTS))

@@ -87,10 +87,10 @@ def account(models: Any, app: str, name: str) -> Any:
 
 def password(person: Person, app: str) -> str:
     """Return a person's password for an app. It reveals nothing about other passwords."""
-    return f"{_drawn(person, app):016x}"[:10]
+    return f"{_hash_of(person, app):016x}"[:10]
 
 
-def _drawn(person: Person, what: str) -> int:
+def _hash_of(person: Person, what: str) -> int:
     """Hash ``what`` and a person's email address to 64 bits, the same on all machines."""
     return int(hashlib.sha256(f"{person.email} {what}".encode()).hexdigest()[:16], 16)
 
@@ -116,10 +116,10 @@ def add_people(models: Any) -> None:
         card = {
             "owner_name": f"{person.first} {person.last}",
             "card_name": "Visa",
-            "card_number": 4_000_000_000_000_000 + _drawn(person, "card number") % 10**15,
+            "card_number": 4_000_000_000_000_000 + _hash_of(person, "card number") % 10**15,
             "expiry_year": 2027,
             "expiry_month": number,
-            "cvv_number": 100 + _drawn(person, "cvv number") % 900,
+            "cvv_number": 100 + _hash_of(person, "cvv number") % 900,
         }
         models.admin.PaymentCard.create_save(main_user_id=main_user.id, balance=500.0, **card)
         for app in ("amazon", "spotify", "venmo"):

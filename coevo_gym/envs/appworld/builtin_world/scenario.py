@@ -75,10 +75,10 @@ class Asker:
 
     def texts_from(self, name: str) -> list[str]:
         """Return all text messages from a person to the supervisor, oldest first."""
-        sent = self.models.phone.GlobalTextMessage.find_all(
+        messages = self.models.phone.GlobalTextMessage.find_all(
             sender_id=self.user_id("phone", name), receiver_id=self.user_id("phone")
         )
-        return [text.message for text in sorted(sent, key=lambda text: text.created_at)]
+        return [text.message for text in sorted(messages, key=lambda text: text.created_at)]
 
     def __getitem__(self, key: str) -> Any:
         """Return the value of the placeholder named ``key``."""
@@ -135,6 +135,6 @@ class Scenario:
             )
         if "pages(" in self.solution:
             setup.append(_PAGES)
-        given = [f"{name} = {value!r}" for name, value in values.items()]
+        assignments = [f"{name} = {value!r}" for name, value in values.items()]
         end = [] if _COMPLETE in self.solution else [f"{_COMPLETE})"]
-        return "\n".join([*setup, "", *given, self.solution.strip(), *end]) + "\n"
+        return "\n".join([*setup, "", *assignments, self.solution.strip(), *end]) + "\n"

@@ -46,8 +46,8 @@ def build_api_docs(data: Path) -> ApiDocCollection:
         load_apps=tuple(get_all_apps(skip_admin=True)), include_response_schemas=True
     )
     for app, apis in docs.items():
-        marked = {name: {**doc, "canary_string": CANARY_STRING} for name, doc in apis.items()}
-        write_json(data / "api_docs" / "standard" / f"{app}.json", marked)
+        with_canary = {name: {**doc, "canary_string": CANARY_STRING} for name, doc in apis.items()}
+        write_json(data / "api_docs" / "standard" / f"{app}.json", with_canary)
     return docs
 
 
@@ -138,16 +138,16 @@ def _copied(row: Any, *fields: str) -> dict[str, Any]:
 
 
 def _add_supervisor(tables: Any, person: Any, instruction: str) -> None:
-    named = _copied(person, "first_name", "last_name", "email", "phone_number", "birthday", "sex")
-    supervisor = tables.Supervisor.create_save(**named)
+    fields = _copied(person, "first_name", "last_name", "email", "phone_number", "birthday", "sex")
+    supervisor = tables.Supervisor.create_save(**fields)
     owned = {"supervisor_id": supervisor.id}
     tables.Task.create_save(instruction=instruction, **owned)
     for account in person.account_passwords:
         tables.AccountPassword.create_save(**owned, **_copied(account, "account_name", "password"))
     for card in person.payment_cards:
-        named = _copied(card, "owner_name", "card_name", "card_number")
+        fields = _copied(card, "owner_name", "card_name", "card_number")
         dated = _copied(card, "expiry_year", "expiry_month", "cvv_number")
-        tables.PaymentCard.create_save(**owned, **named, **dated)
+        tables.PaymentCard.create_save(**owned, **fields, **dated)
 
 
 def _measure(truth: Path, task_id: str, difficulty: int) -> None:

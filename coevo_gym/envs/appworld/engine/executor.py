@@ -74,10 +74,10 @@ class Executor:
             channel.send({"op": "start", "datetime": datetime, "seed": seed, "apps": apps})
             channel.receive(_START_S)
         except (ChannelError, TimeoutError) as error:
-            said = self._process.stderr().strip() or error
+            details = self._process.stderr().strip() or error
             self.kill()
             raise EnvBackendError(
-                f"The sandboxed process that runs code did not start: {said}\n"
+                f"The sandboxed process that runs code did not start: {details}\n"
                 "To find the cause, run `coevo doctor`."
             ) from error
 

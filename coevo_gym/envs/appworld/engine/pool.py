@@ -239,6 +239,6 @@ def pool(root: Path) -> Pool:
 
 @atexit.register
 def _close() -> None:
-    for (owner, _), made in list(_pools.items()):
+    for (owner, _), worker_pool in list(_pools.items()):
         if owner == os.getpid():  # a fork also runs this at exit, but does not own the engines
-            made.close()
+            worker_pool.close()

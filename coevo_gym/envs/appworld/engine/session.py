@@ -144,10 +144,10 @@ class WorldSession:
             "begin", task_id=task_id, instruction=instruction, seed=SEED, max_calls=MAX_CALLS
         )
         self._executor = self._launched()  # while the engine opens the world
-        told = engine.answer()
+        answer = engine.answer()
         self._completed = False
-        apps = {app: tuple(apis) for app, apis in told["apps"].items()}
-        self._brief = Brief(told["instruction"], told["supervisor"], told["datetime"], apps)
+        apps = {app: tuple(apis) for app, apis in answer["apps"].items()}
+        self._brief = Brief(answer["instruction"], answer["supervisor"], answer["datetime"], apps)
         self._start_executor()
         return self._brief
 
@@ -202,11 +202,11 @@ class WorldSession:
             EnvBackendError: if the engine fails, or its verdict contradicts its tests.
         """
         engine, _ = self._open()
-        told = engine.ask("grade")
+        answer = engine.ask("grade")
         tests = tuple(
-            TaskTest(row["requirement"], row["label"], row["passed"]) for row in told["tests"]
+            TaskTest(row["requirement"], row["label"], row["passed"]) for row in answer["tests"]
         )
-        success, passed = told["success"], sum(test.passed for test in tests)
+        success, passed = answer["success"], sum(test.passed for test in tests)
         if success is not (bool(tests) and passed == len(tests)):
             engine.broken = True
             raise EnvBackendError(
@@ -217,8 +217,8 @@ class WorldSession:
 
     def diff(self) -> Diff:
         """Return the changes made in the episode. Raises the same errors as :meth:`grade`."""
-        told = self._open()[0].ask("diff")
-        return Diff(told["diff"], told["answer"], told["status"] or "")
+        answer = self._open()[0].ask("diff")
+        return Diff(answer["diff"], answer["answer"], answer["status"] or "")
 
     def close(self) -> None:
         """Release the world's processes. It can be reopened, and repeated calls have no effect."""

@@ -69,23 +69,30 @@ def changes(pair: Any) -> dict[str, Any]:
         the fields that changed, and ``removed`` rows.
     """
     models = [Model(name, _table(pair, name)) for name in sorted(pair.changed_model_names())]
-    found = [(model, *pair.changed_records(model.name)) for model in models]
-    names = new_names([Row(model, _values(row)) for model, added, _, _ in found for row in added])
-    told = {}
-    for model, added, updated, removed in found:
+    differences = [(model, *pair.changed_records(model.name)) for model in models]
+    names = new_names(
+        [Row(model, _values(row)) for model, added, _, _ in differences for row in added]
+    )
+    report = {}
+    for model, added, updated, removed in differences:
         changed = {row.id: pair.changed_field_names(model.name, row.id) for row in updated}
         parts = {
-            "added": _sorted(_named(_without_id(_values(row)), model, names) for row in added),
+            "added": _sorted(
+                _replace_ids(_without_id(_values(row)), model, names) for row in added
+            ),
             "updated": [
-                {"id": row.id, "fields": _named(_only(_values(row), changed[row.id]), model, names)}
+                {
+                    "id": row.id,
+                    "fields": _replace_ids(_only(_values(row), changed[row.id]), model, names),
+                }
                 for row in sorted(updated, key=lambda row: row.id)
                 if changed[row.id]
             ],
             "removed": _sorted(_without_id(_values(row)) for row in removed),
         }
         if any(parts.values()):
-            told[model.name] = parts
-    return told
+            report[model.name] = parts
+    return report
 
 
 def new_names(rows: Sequence[Row]) -> dict[Key, str]:
@@ -102,7 +109,7 @@ def new_names(rows: Sequence[Row]) -> dict[Key, str]:
                 referrers[row.model.target(field, id_)].append(origin)
         labels = {
             row.key: _hash(
-                _named(_without_id(row.values), row.model, labels), sorted(referrers[row.key])
+                _replace_ids(_without_id(row.values), row.model, labels), sorted(referrers[row.key])
             )
             for row in rows
         }
@@ -126,16 +133,16 @@ def _values(record: Any) -> dict[str, Any]:
     return values
 
 
-def _named(values: Any, model: Model, names: Mapping[Key, str]) -> Any:
+def _replace_ids(values: Any, model: Model, names: Mapping[Key, str]) -> Any:
     """Return field values, with ids of new database rows replaced by placeholder names."""
     return _replaced(values, lambda field, id_: names.get(model.target(field, id_), id_))
 
 
 def _references(values: Any) -> list[tuple[str, int]]:
     """Return a (field, id) pair for every id in the values, at any depth."""
-    found: list[tuple[str, int]] = []
-    _replaced(values, lambda field, id_: found.append((field, id_)))
-    return found
+    references: list[tuple[str, int]] = []
+    _replaced(values, lambda field, id_: references.append((field, id_)))
+    return references
 
 
 def _replaced(values: Any, replace: Callable[[str, int], Any]) -> Any:

@@ -83,18 +83,18 @@ def guard() -> tuple[Tokens, ...]:
             module._login = _closed_to_companies(module._login)
     log_in = api_lib.access_token_from
 
-    def access_token_from(*arguments: Any, **named: Any) -> Any:
+    def access_token_from(*arguments: Any, **keywords: Any) -> Any:
         """Let the AppWorld engine log in to a simulated company's account."""
         with _Inside.entered():
-            return log_in(*arguments, **named)
+            return log_in(*arguments, **keywords)
 
     api_lib.access_token_from = access_token_from
     draw = api_lib.get_unique_id
 
     def code(num_characters: int = _CODE_DIGITS) -> str:
         """Return a random id. Verification codes cannot be predicted."""
-        drawn: str = draw(num_characters)  # keeps later draws unchanged
-        return token_hex()[:_CODE_DIGITS] if num_characters == _CODE_DIGITS else drawn
+        value: str = draw(num_characters)  # keeps later draws unchanged
+        return token_hex()[:_CODE_DIGITS] if num_characters == _CODE_DIGITS else value
 
     api_lib.get_unique_id = code
     return tokens
@@ -104,9 +104,9 @@ def _closed_to_companies(log_in: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a login function so that only the engine can use the password for company accounts."""
     known = api_lib.CompanyNotifier("").password
 
-    def login(*, data: Any, **named: Any) -> Any:
+    def login(*, data: Any, **keywords: Any) -> Any:
         if data.password == known and not _Inside.open:
             raise api_lib.InvalidCredentialsException
-        return log_in(data=data, **named)
+        return log_in(data=data, **keywords)
 
     return login

@@ -60,10 +60,10 @@ class Door:
 def endpoint(routes: Sequence[Any], scope: Mapping[str, Any]) -> Any:
     """Return the function that would handle the request, or None."""
     for route in routes:
-        match, found = route.matches(scope)
+        match, child = route.matches(scope)
         if match is Match.FULL:
             inner = isinstance(route, Mount)
-            return endpoint(route.routes, {**scope, **found}) if inner else found["endpoint"]
+            return endpoint(route.routes, {**scope, **child}) if inner else child["endpoint"]
     return None
 
 
@@ -94,8 +94,8 @@ def size(arguments: Mapping[str, Any]) -> int:
         json.dumps(arguments, allow_nan=False)
         return len(orjson.dumps(arguments))
     except (TypeError, ValueError, RecursionError) as error:
-        told = orjson.dumps({"message": f"Validation error. Reason: \n{error}"}).decode()
-        raise Exception(f"Response status code is 422:\n{told}") from error
+        message = orjson.dumps({"message": f"Validation error. Reason: \n{error}"}).decode()
+        raise Exception(f"Response status code is 422:\n{message}") from error
 
 
 class OutOfTimeError(BaseException):

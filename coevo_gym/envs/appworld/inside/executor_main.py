@@ -145,12 +145,12 @@ class Apps:
         """
         with self._turn:
             self._count += 1
-            told = self._exchange(
+            answer = self._exchange(
                 {"id": self._count, "app": app, "api": api, "kwargs": copy.deepcopy(arguments)}
             )
-        if "error" in told:
-            raise _error(told["type"], told["error"])
-        return told["ok"]
+        if "error" in answer:
+            raise _error(answer["type"], answer["error"])
+        return answer["ok"]
 
     def _exchange(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request and return the reply. Replies to other requests are skipped."""
@@ -160,9 +160,9 @@ class Apps:
             raise ValueError(f"The arguments of {name} exceed 1 MB.")
         self._connection.sendall(line)
         while line := self._answers.readline():
-            told: dict[str, Any] = json.loads(line)
-            if told["id"] == request["id"]:
-                return told
+            answer: dict[str, Any] = json.loads(line)
+            if answer["id"] == request["id"]:
+                return answer
         raise ConnectionError(
             "AppWorld's apps have stopped. All calls will fail until the next episode."
         )
@@ -284,10 +284,10 @@ class Executor:
             self._run(code.strip())
         except BaseException as error:
             output, failed = Output(max_chars), "exception"
-            output.write("Execution failed. Traceback:\n" + _told(error))
+            output.write("Execution failed. Traceback:\n" + _format_error(error))
         text = output.text()
-        told = text if output.cut or text.strip() else "Execution successful."
-        return {"output": told, "cut": output.cut, "error": failed}
+        message = text if output.cut or text.strip() else "Execution successful."
+        return {"output": message, "cut": output.cut, "error": failed}
 
     def _run(self, code: str) -> None:
         """Run Python code one statement at a time. Each is compiled just before it runs."""
@@ -301,7 +301,7 @@ class Executor:
             exec(compiled, self._variables)  # noqa: S102 (the purpose of this process)
 
 
-def _told(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     """Return the traceback, limited to frames in the model-written code."""
     lines = []
     own = False

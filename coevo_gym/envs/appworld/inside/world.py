@@ -320,6 +320,6 @@ def _with_stand_ins(value: Any) -> Any:
         return value
     if value.keys() == {_STAND_IN}:
         name, text = value[_STAND_IN]
-        shown = {"__str__": lambda self: str(text), "__repr__": lambda self: str(text)}
-        return type(str(name), (), shown)()
+        methods = {"__str__": lambda self: str(text), "__repr__": lambda self: str(text)}
+        return type(str(name), (), methods)()
     return {name: _with_stand_ins(item) for name, item in value.items()}

@@ -68,10 +68,10 @@ def parse_message(text: str) -> tuple[Call | Malformed, ...]:
         >>> parse_message("It is done.")
         ()
     """
-    said = without_thoughts(text)
-    if _OPEN in said:
-        return tuple(_blocks(_Unnumbered(said)))
-    code = said.strip(_WRAPPING)
+    answer = without_thoughts(text)
+    if _OPEN in answer:
+        return tuple(_blocks(_Unnumbered(answer)))
+    code = answer.strip(_WRAPPING)
     if code.startswith("[") and code.endswith("]"):
         return parse_python(code)
     return ()
@@ -121,8 +121,8 @@ def python(call: Call) -> str:
         >>> python(Call("sort", {"file_name": "a.txt"}))
         "sort(file_name='a.txt')"
     """
-    named = (f"{name}={value!r}" for name, value in call.arguments.items())
-    return f"{call.name}({', '.join([*map(repr, call.positional), *named])})"
+    keywords = (f"{name}={value!r}" for name, value in call.arguments.items())
+    return f"{call.name}({', '.join([*map(repr, call.positional), *keywords])})"
 
 
 def hermes(calls: Sequence[Call]) -> str:

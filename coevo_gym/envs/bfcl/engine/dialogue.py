@@ -147,20 +147,20 @@ class Dialogue:
 
     def _run(self, items: Sequence[Call | Malformed]) -> DialogueReply:
         """Run the calls in a message and show the result of each call."""
-        shown, ran, kind, reason = [], [], "", ""
+        texts, ran, kind, reason = [], [], "", ""
         for number, item in enumerate(items):
             problem, text = self._run_one(item, number)
             if problem in ("", "call"):
                 ran.append(item.name if isinstance(item, Call) else "")
             if problem and not kind:
                 kind, reason = problem, text
-            shown.append(_clipped(text))
+            texts.append(_clipped(text))
         self._attempt.steps += 1
-        lines = [f"<tool_response>\n{text}\n</tool_response>" for text in shown]
+        lines = [f"<tool_response>\n{text}\n</tool_response>" for text in texts]
         if self._attempt.steps > max_steps_of_a_turn():
             self.cut = True
             lines.append(self._end_turn(cut=True))
-        return DialogueReply("\n".join(lines), tuple(ran), kind, reason, tuple(shown))
+        return DialogueReply("\n".join(lines), tuple(ran), kind, reason, tuple(texts))
 
     def _run_one(self, item: Call | Malformed, number: int) -> tuple[str, str]:
         """Run one call and return the kind of error ("" if none) and the result."""

@@ -76,10 +76,10 @@ class Toolbox:
             with _GUARDS.get(call.name, nullcontext)():
                 if bound or defaults:
                     with suppress(TypeError):  # the method itself rejects wrong arguments
-                        given = _signature(call.name).bind(*positional, **arguments).arguments
-                        arguments |= {key: [*value] for key, value in defaults if key not in given}
+                        values = _signature(call.name).bind(*positional, **arguments).arguments
+                        arguments |= {key: [*value] for key, value in defaults if key not in values}
                         if bound:
-                            bound(self.instances[owner], given)
+                            bound(self.instances[owner], values)
                 return _text(method(*positional, **arguments), call.name)
         except Exception as error:  # a backend's exception is an answer, as in the original
             return f"{ERROR}{error}"
@@ -127,8 +127,8 @@ def bind(call: Call) -> Call:
     names = tuple(_signature(call.name).parameters)
     if len(call.positional) > len(names):
         raise TypeError(f"{call.name} takes {len(names)} arguments")
-    given = dict(zip(names, call.positional, strict=False))
-    return Call(call.name, {**given, **call.arguments})
+    arguments = dict(zip(names, call.positional, strict=False))
+    return Call(call.name, {**arguments, **call.arguments})
 
 
 @lru_cache(maxsize=256)
@@ -181,9 +181,9 @@ def _sorted_after(mark: str, end: str) -> Callable[[str], str]:
     """Return a function that sorts the list of words after ``mark`` in an error message."""
 
     def fix(message: str) -> str:
-        head, found, rest = message.partition(mark)
+        head, separator, rest = message.partition(mark)
         body = rest.removesuffix(end) if end else rest
-        return head + found + ", ".join(sorted(body.split(", "))) + (end if found else "")
+        return head + separator + ", ".join(sorted(body.split(", "))) + (end if separator else "")
 
     return fix
 
@@ -222,31 +222,31 @@ def _own(value: Any) -> Any:
 # handles itself, especially with its own error, are left to the backend.
 
 
-def _bound_power(_: Any, given: Mapping[str, Any]) -> None:
-    base, exponent = given["base"], given["exponent"]
+def _bound_power(_: Any, arguments: Mapping[str, Any]) -> None:
+    base, exponent = arguments["base"], arguments["exponent"]
     whole = isinstance(base, int) and isinstance(exponent, int)
     if whole and abs(base) > 1 and exponent > (_MAX_INT_DIGITS + 1) / math.log10(abs(base)):
         str(10**_MAX_INT_DIGITS)  # raises the error that formatting the result would raise
         raise OverflowError(f"the result has more than {_MAX_INT_DIGITS:,} digits")
 
 
-def _bound_rounding(_: Any, given: Mapping[str, Any]) -> None:
-    number, places = given["number"], given.get("decimal_places", 0)
+def _bound_rounding(_: Any, arguments: Mapping[str, Any]) -> None:
+    number, places = arguments["number"], arguments.get("decimal_places", 0)
     if isinstance(number, int) and isinstance(places, int) and places < -MAX_PLACES:
         raise OverflowError(f"decimal_places must be at least {-MAX_PLACES}, got {places}")
 
 
-def _bound_logarithm(instance: Any, given: Mapping[str, Any]) -> None:
+def _bound_logarithm(instance: Any, arguments: Mapping[str, Any]) -> None:
     try:
-        digits = int(precision := given["precision"])
+        digits = int(precision := arguments["precision"])
         bits = digits * math.log2(10)  # mpmath computes the same
     except (TypeError, ValueError, OverflowError):
         return
-    for number in (given["value"], given["base"]):
+    for number in (arguments["value"], arguments["base"]):
         if isinstance(number, str) and _takes_long(number):
             raise OverflowError(f"numeric strings may have at most {MAX_TEXT} characters")
     if digits > MAX_DIGITS and math.isfinite(bits):
-        if "error" in instance.logarithm(given["value"], 2, 15):
+        if "error" in instance.logarithm(arguments["value"], 2, 15):
             return  # it has no logarithm at any precision
         raise OverflowError(f"precision must be at most {MAX_DIGITS}, got {precision}")
 
@@ -266,8 +266,8 @@ def _takes_long(text: str) -> bool:
     return "e" in text
 
 
-def _bound_square_root(_: Any, given: Mapping[str, Any]) -> None:
-    number, precision = given["number"], given["precision"]
+def _bound_square_root(_: Any, arguments: Mapping[str, Any]) -> None:
+    number, precision = arguments["number"], arguments["precision"]
     long = isinstance(precision, int) and MAX_DIGITS < precision <= MAX_PREC
     if long and isinstance(number, (int, float)) and number >= 0:
         raise OverflowError(f"precision must be at most {MAX_DIGITS}, got {precision}")

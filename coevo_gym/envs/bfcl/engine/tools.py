@@ -18,11 +18,11 @@ _TYPES = {"dict": "object", "float": "number"}
 def documents() -> Mapping[str, tuple[dict[str, Any], ...]]:
     """Return the official function documentation of each backend class."""
     folder = root() / "data" / "multi_turn_func_doc"
-    found = {}
+    docs = {}
     for name, file in DOCS.items():
         with (folder / f"{file}.json").open(encoding="utf-8") as lines:
-            found[name] = tuple(json.loads(line) for line in lines)
-    return found
+            docs[name] = tuple(json.loads(line) for line in lines)
+    return docs
 
 
 @lru_cache(maxsize=256)
@@ -36,8 +36,8 @@ def functions_of(classes: tuple[str, ...] = tuple(DOCS)) -> Mapping[str, str]:
 @lru_cache(maxsize=256)
 def schema(function: str) -> Mapping[str, Any]:
     """Return a function's OpenAI tool schema: name, description, parameters."""
-    found = documents()[functions_of()[function]]
-    document = next(document for document in found if document["name"] == function)
+    docs = documents()[functions_of()[function]]
+    document = next(document for document in docs if document["name"] == function)
     return {key: _spelled(document[key]) for key in ("name", "description", "parameters")}
 
 

@@ -105,11 +105,11 @@ def verify_packages(folder: Path) -> None:
             f"(installs 2 MB into {folder} and leaves your own environment unchanged)."
         )
     for name, version in (("bfcl-eval", VERSION), ("mpmath", MPMATH_VERSION)):
-        found = [own.version for own in metadata.distributions(name=name, path=[str(folder)])]
-        if found != [version]:
-            given = " and ".join(found) or "none"
+        versions = [own.version for own in metadata.distributions(name=name, path=[str(folder)])]
+        if versions != [version]:
+            actual = " and ".join(versions) or "none"
             raise DataError(
-                f"{folder} must contain {name} {version}, got {given}. "
+                f"{folder} must contain {name} {version}, got {actual}. "
                 "Run `coevo install bfcl` again."
             )
     _verify(folder / "bfcl_eval", _FILES, _SHA256, f"bfcl-eval {VERSION}")
@@ -148,8 +148,8 @@ def backend(name: str) -> type:
     module = official(f"eval_checker.multi_turn_eval.func_source_code.{DOCS[name]}")
     if name == "MathAPI" and sys.version_info >= (3, 12):
         vars(module)["sum"] = plain_sum
-    found: type = getattr(module, name)
-    return found
+    cls: type = getattr(module, name)
+    return cls
 
 
 def plain_sum(numbers: Iterable[Any]) -> Any:
@@ -167,13 +167,13 @@ def plain_sum(numbers: Iterable[Any]) -> Any:
 def _verify(folder: Path, names: Sequence[str], expected: str, release: str) -> None:
     again = "If you installed bfcl-eval yourself, uninstall it. Run `coevo install bfcl` again."
     try:
-        found = digest(folder / name for name in names)
+        actual = digest(folder / name for name in names)
     except OSError as error:
         raise DataError(f"{error.filename}: {error.strerror}. {again}") from error
-    if found != expected:
+    if actual != expected:
         raise DataError(
             f"The files in {folder} differ from {release}: expected hash {expected[:16]}, "
-            f"got {found[:16]}. {again}"
+            f"got {actual[:16]}. {again}"
         )
 
 

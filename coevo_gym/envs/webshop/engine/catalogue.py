@@ -85,8 +85,8 @@ class Catalogue:
             products[asin] = read_product(
                 item, attributes.get(asin, {}), human.get(asin, ()), nouns=nouns.get(asin)
             )
-        drawn = draw_prices(products.values(), twister(seed)) | dict(prices or {})
-        return cls(name, (replace(p, price=drawn[p.asin]) for p in products.values()), seed=seed)
+        by_asin = draw_prices(products.values(), twister(seed)) | dict(prices or {})
+        return cls(name, (replace(p, price=by_asin[p.asin]) for p in products.values()), seed=seed)
 
     @cached_property
     def digest(self) -> str:

@@ -60,5 +60,5 @@ def _parts(session: Session) -> list[tuple[str, str]]:
     if score is None:
         return []
     shares = [("Kind", score.r_type), ("Attributes", score.r_att), ("Options", score.r_option)]
-    shown = [(name, "none asked" if isnan(part) else f"{part:.2f}") for name, part in shares]
-    return [*shown, ("Price", "within the cap" if score.r_price else "above the cap")]
+    rows = [(name, "none asked" if isnan(part) else f"{part:.2f}") for name, part in shares]
+    return [*rows, ("Price", "within the cap" if score.r_price else "above the cap")]

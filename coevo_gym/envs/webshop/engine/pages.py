@@ -56,8 +56,8 @@ class Target(NamedTuple):
 
 def _join(texts: Iterable[str]) -> str:
     """Join a page's text elements as the original WebShop's parser does."""
-    shown = (text for text in texts if text.strip(_BLANKS) or (text and "\n" not in text))
-    return _SEPARATOR.join(text.strip() for text in shown)
+    parts = (text for text in texts if text.strip(_BLANKS) or (text and "\n" not in text))
+    return _SEPARATOR.join(text.strip() for text in parts)
 
 
 def page_of(products: Sequence[Product], number: int) -> Sequence[Product]:
@@ -73,9 +73,9 @@ def search_text(instruction: str) -> str:
 def results_text(instruction: str, products: Sequence[Product], number: int) -> str:
     """Return the text of one page of search results. Page numbers start at 1."""
     count = f"Page {number} (Total results: {len(products)})"
-    listed = [text for p in page_of(products, number) for text in (p.asin, p.title, p.price_tag)]
+    entries = [text for p in page_of(products, number) for text in (p.asin, p.title, p.price_tag)]
     buttons = [PREVIOUS, NEXT] if number > 1 else [NEXT]
-    return _join(["Instruction:", instruction, BACK_TO_SEARCH, count, *buttons, *listed])
+    return _join(["Instruction:", instruction, BACK_TO_SEARCH, count, *buttons, *entries])
 
 
 def item_text(instruction: str, product: Product) -> str:
@@ -135,9 +135,9 @@ def _behind_item(instruction: str) -> list[str]:
 def results_targets(products: Sequence[Product], number: int) -> dict[str, Target]:
     """Return the clickable items on a results page, in order."""
     names = [PREVIOUS, NEXT] if number > 1 else [NEXT]
-    shown = page_of(products, number)
-    found = {product.asin.lower(): Target("product", product.asin) for product in shown}
-    return buttons(BACK_TO_SEARCH, *names) | found
+    page = page_of(products, number)
+    targets = {product.asin.lower(): Target("product", product.asin) for product in page}
+    return buttons(BACK_TO_SEARCH, *names) | targets
 
 
 def item_targets(product: Product) -> dict[str, Target]:

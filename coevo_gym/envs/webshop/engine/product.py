@@ -41,7 +41,7 @@ def title_nouns(title: str) -> tuple[str, ...]:
         >>> title_nouns("Fir-wood console table for the hall, 6.5 ft (2 pack)")
         ('fir', 'wood', 'console', 'table', 'hall', 'ft', 'pack')
     """
-    found = []
+    nouns = []
     for piece in _SPLIT.split(title.lower()):
         word = piece.strip(_EDGES)
         if word.endswith(("'s", "’s")):
@@ -49,8 +49,8 @@ def title_nouns(title: str) -> tuple[str, ...]:
         if unit := _UNIT.fullmatch(word):
             word = unit[2]
         if word not in FUNCTION_WORDS and any(char.isalpha() for char in word):
-            found.append(word)
-    return tuple(found)
+            nouns.append(word)
+    return tuple(nouns)
 
 
 NO_PRICE = 100.0

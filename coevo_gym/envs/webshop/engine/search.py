@@ -89,8 +89,8 @@ class _Classes(dict[int, str]):
     """A cache of the word-break class of each code point."""
 
     def __missing__(self, code: int) -> str:
-        self[code] = found = _classify(chr(code))
-        return found
+        self[code] = category = _classify(chr(code))
+        return category
 
 
 def _classify(char: str) -> str:
@@ -241,9 +241,9 @@ class SearchIndex:
     def search(self, query: str, k: int = 50) -> list[str]:
         """Return the ids of the best ``k`` documents, or [] if no query word is indexed."""
         scores = self.scores(query)
-        found = np.flatnonzero(scores)
-        if len(found) > k > 0:
-            threshold = np.partition(scores[found], len(found) - k)[len(found) - k]
-            found = found[scores[found] >= threshold]
-        best = found[np.argsort(-scores[found], kind="stable")][:k]
+        matches = np.flatnonzero(scores)
+        if len(matches) > k > 0:
+            threshold = np.partition(scores[matches], len(matches) - k)[len(matches) - k]
+            matches = matches[scores[matches] >= threshold]
+        best = matches[np.argsort(-scores[matches], kind="stable")][:k]
         return [self._ids[at] for at in best]

@@ -227,7 +227,7 @@ class Session:
     def _refuse_form(self, action: str) -> StepResult:
         if action.strip().lower() in ("search[]", "search"):
             return self._refuse("empty_search", "A search needs words: search[words].")
-        shown = action[:_QUOTED]
+        quote = action[:_QUOTED]
         return self._refuse(
-            "unparsable", f"{shown!r} is not of the form search[...] or click[...]."
+            "unparsable", f"{quote!r} is not of the form search[...] or click[...]."
         )

@@ -21,17 +21,17 @@ from .world import NewbenchVerifier, NewbenchWorld
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
     """Create a draft from a walk's actions for each thing that the walk put into a box."""
-    found, actions, held = [], list[str](), ""
+    proposals, actions, thing = [], list[str](), ""
     for step in trace.steps:
         if step.error_kind or step.action == "done":
             continue
         actions.append(step.action)
         verb, _, name = step.action.partition(" ")
         if verb == "take":
-            held = name
+            thing = name
         elif verb == "put":
-            found.append(_draft(context, instruction_of(held, name), (*actions, "done")))
-    return found
+            proposals.append(_draft(context, instruction_of(thing, name), (*actions, "done")))
+    return proposals
 
 
 def _draft(context: Context, instruction: str, actions: tuple[str, ...]) -> Draft:
@@ -49,12 +49,12 @@ def build(draft: Draft) -> Task:
     assert isinstance(world, NewbenchWorld)
     room, last = Room(world), ("", "")
     for action in draft.solution:
-        held = room.held
+        thing = room.held
         answer = room.act(action)
         if answer.error:
             raise BuildError(answer.text)
         if answer.call == "put":
-            last = (held, action.partition(" ")[2])
+            last = (thing, action.partition(" ")[2])
     if not room.over or not last[0]:
         raise BuildError("the actions must put something into a box and end with done")
     if Room(world).lies_in(*last):
@@ -70,15 +70,15 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     assert isinstance(wanted, NewbenchVerifier)
     room = Room(world)
     scores, states = [grade(room, wanted).score], [digest(room.state())]
-    errors, shown, effects = list[str](), list[str](), list[Effect]()
-    listed = [frozenset(room.possible())]
+    errors, observations, effects = list[str](), list[str](), list[Effect]()
+    choices = [frozenset(room.possible())]
     for action in actions:
         answer = room.act(action)
         errors.append(answer.error)
-        shown.append(answer.text)
+        observations.append(answer.text)
         scores.append(grade(room, wanted).score)
         states.append(digest(room.state()))
-        listed.append(frozenset(room.possible()))
+        choices.append(frozenset(room.possible()))
         changed = Effect.CHANGED if states[-1] != states[-2] else Effect.NOTHING
         effects.append(Effect.CLOSED if room.over else changed)
         if room.over or (to_error and answer.error):
@@ -89,14 +89,17 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
         states[-1],
         tuple(effects),
         tuple(states),
-        tuple(shown),
-        tuple(listed),
+        tuple(observations),
+        tuple(choices),
     )
 
 
 def evidence(task: Task) -> Evidence:
     """Return the values that a verdict depends on: the thing and the box."""
-    wanted, said = task.verifier, task.instruction
+    wanted, instruction = task.verifier, task.instruction
     assert isinstance(wanted, NewbenchVerifier)
-    things = Clue("the thing", (wanted.thing,), said), Clue("the box", (wanted.box,), said)
-    return Evidence(said, things)
+    things = (
+        Clue("the thing", (wanted.thing,), instruction),
+        Clue("the box", (wanted.box,), instruction),
+    )
+    return Evidence(instruction, things)

@@ -41,7 +41,7 @@ class Room:
         match action.split():
             case ["open", box] if box in self.contents and box not in self.opened:
                 self.opened.add(box)
-                return Answer(f"In the {box} box: {self._listed(box)}.", call="open")
+                return Answer(f"In the {box} box: {self._list_items(box)}.", call="open")
             case ["take", thing] if not self.held and (box := self._box_with(thing)):
                 self.contents[box].remove(thing)
                 self.held = thing
@@ -76,5 +76,5 @@ class Room:
         """Return the open box that contains a thing, or ""."""
         return next((box for box in self.opened if thing in self.contents[box]), "")
 
-    def _listed(self, box: str) -> str:
+    def _list_items(self, box: str) -> str:
         return ", ".join(self.contents[box]) or "nothing"
