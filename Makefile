@@ -53,6 +53,7 @@ lint: $(VENV)/dev.stamp
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/python docs/wording.py
+	$(RUN)/python docs/naming.py
 	$(RUN)/mypy -p coevo_gym
 
 format: $(VENV)/dev.stamp

@@ -211,7 +211,8 @@ def measure(folder: Path) -> None:
             firsts.append(seconds(lambda client=viewer.client: first_view(client, "many")))
             cpu.append(viewer.cpu_s() - before)
     print(
-        f"first view              {_format_times(firsts)} (at most {FIRST_S:g} s), CPU {max(cpu):.2f} s"
+        f"first view              {_format_times(firsts)} (at most {FIRST_S:g} s), "
+        f"CPU {max(cpu):.2f} s"
     )
     with viewing(folder) as viewer:
         client = viewer.client

@@ -206,9 +206,10 @@ def pip_install(
     last = "\n".join(output.splitlines()[-5:])
     if done.returncode and _MISMATCH.search(output):
         raise EnvBackendError(
-            f"pip rejected {_format_packages(packages)}: the hash of a downloaded file does not match the "
-            f"release, so the file was damaged or replaced in transit. Nothing was installed. "
-            f"Check the package index and the proxy that pip uses, then try again.\n{last}"
+            f"pip rejected {_format_packages(packages)}: the hash of a downloaded file does not "
+            "match the release, so the file was damaged or replaced in transit. Nothing was "
+            "installed. Check the package index and the proxy that pip uses, then try "
+            f"again.\n{last}"
         )
     if done.returncode:
         raise EnvBackendError(

@@ -70,7 +70,7 @@ FORMS: tuple[Callable[[str], str], ...] = (
     lambda text: text.replace("e", "e\ufe0f\u034f"),
     lambda text: text.replace("fi", "\ufb01"),
     lambda text: unicodedata.normalize("NFKD", text),
-    lambda text: re.sub("[!-~]", lambda found: chr(ord(found[0]) + 0xFEE0), text),
+    lambda text: re.sub("[!-~]", lambda match: chr(ord(match[0]) + 0xFEE0), text),
 )
 TEXTS: Mapping[str, Sequence[tuple[str, str]]] = {
     "webshop": (("verifier", "attributes"), ("verifier", "options")),

@@ -167,8 +167,8 @@ class Tape:
         return AnswerMissing(
             f"The tape has no answer to {what}{where} (key {key}), and mode 'replay' never queries "
             f"the model. The request to {self.model!r}, version {self.version}, ends with "
-            f"{_last_message(request)!r}. Replay with the settings of the run that made the tape, or "
-            "set tape.mode to 'fill' to query the model for missing answers."
+            f"{_last_message(request)!r}. Replay with the settings of the run that made the tape, "
+            "or set tape.mode to 'fill' to query the model for missing answers."
         )
 
 

@@ -190,7 +190,7 @@ def run_trials(
         cues: returns the cues for a task in each trial, in addition to reflections.
         until_solved: True to stop trying solved tasks; False to run all trials of each task.
         seed: base seed; combined with the task's id and the trial, it seeds the episode's env.
-        results: those of an earlier call, to which this call adds its own. A failed trial
+        results: results of an earlier call, to which this call adds its own. A failed trial
             without a reflection gets one if its trajectory was stored, and is run again otherwise.
         on_done: called after each episode with the number of episodes over, including earlier ones.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.

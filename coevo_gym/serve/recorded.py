@@ -151,7 +151,8 @@ class Recorded:
             session, snapshot = self._loaded(state)
         except Exception as error:  # any effect is on a session that is discarded
             raise ConfigError(
-                f"This state cannot be loaded: {_format_error(error)}. The session continues without it."
+                f"This state cannot be loaded: {_format_error(error)}. The session continues "
+                "without it."
             ) from error
         with self.breaking("load"):
             self._switch(session, snapshot)
@@ -253,8 +254,8 @@ class Recorded:
             self.session.plan()
         except Exception as error:
             raise StoreError(
-                f"The snapshot in {self._journal.path} cannot be loaded: {_format_error(error)}. Open it "
-                "with the version of coevo_gym that wrote it, or pass another --db."
+                f"The snapshot in {self._journal.path} cannot be loaded: {_format_error(error)}. "
+                "Open it with the version of coevo_gym that wrote it, or pass another --db."
             ) from error
         done, doing = 0, "it could not be read"
         try:

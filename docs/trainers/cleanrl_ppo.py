@@ -179,8 +179,8 @@ for update in range(done_updates + 1, done_updates + args.updates + 1):
 
 print(json.dumps({"evaluated": evaluate(), **envs.session.counts}), flush=True)
 if args.checkpoint is not None:
-    held = {"agent": agent.state_dict(), "optimizer": optimizer.state_dict(), "updates": update}
+    state = {"agent": agent.state_dict(), "optimizer": optimizer.state_dict(), "updates": update}
     # [coevo] The curriculum's state is JSON; episodes in progress are run again.
-    torch.save({**held, "curriculum": json.dumps(envs.state_dict())}, args.checkpoint)
+    torch.save({**state, "curriculum": json.dumps(envs.state_dict())}, args.checkpoint)
 envs.close()
 eval_envs.close()

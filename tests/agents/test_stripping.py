@@ -127,9 +127,9 @@ CUES = st.lists(
     max_size=5,
 ).map(
     # Each has a mark of its own, which nothing else says.
-    lambda drawn: tuple(
+    lambda parts: tuple(
         Cue(f"{mark}{words}{mark}", place, f"exp-{n}", strip)
-        for n, (place, words, strip) in enumerate(drawn)
+        for n, (place, words, strip) in enumerate(parts)
         for mark in [f"Q{'ZXJKW'[n]}Q"]
     )
 )

@@ -92,15 +92,15 @@ def test_plans_start_at_native_tasks_and_aim_at_their_tags() -> None:
 
 def test_three_times_as_many_are_proposed() -> None:
     class Counted(list[Task]):
-        taken = 0
+        n_read = 0
 
         def __getitem__(self, place: Any) -> Any:
-            self.taken += 1
+            self.n_read += 1
             return super().__getitem__(place)
 
     native = Counted(TRAIN)
     plans(native, Counter(), 10, RNG(0))
-    assert native.taken == 30
+    assert native.n_read == 30
 
 
 def test_few_native_tasks_are_started_at_more_than_once() -> None:

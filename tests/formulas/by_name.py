@@ -223,6 +223,7 @@ def _explained(v: Inputs) -> Any:
 
 
 def _select_above(v: Inputs) -> Any:
+    from coevo_gym.trainers.rest import select_above
 
     return [select_above(v["scores"], threshold) for threshold in v["thresholds"]]
 

@@ -154,5 +154,7 @@ if __name__ == "__main__":
     import tempfile
 
     with tempfile.TemporaryDirectory() as at:
-        found = trained(Path(at), list(METHODS.built_in), {})
-    Path(__file__).with_name("portable_weights.json").write_text(json.dumps(found, indent=2) + "\n")
+        weights = trained(Path(at), list(METHODS.built_in), {})
+    Path(__file__).with_name("portable_weights.json").write_text(
+        json.dumps(weights, indent=2) + "\n"
+    )

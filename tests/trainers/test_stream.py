@@ -88,17 +88,17 @@ class Hold:
         hold, env = self, gym.make("Toy-v0", disable_env_checker=True)
 
         class Holding(gym.Wrapper[str, str, str, str]):
-            held = False
+            is_waiting = False
 
             def step(self, action: str) -> Any:
                 bare = self.unwrapped
                 assert isinstance(bare, TaskEnv)
-                self.held = hold.wait(bare) or self.held
-                if not self.held:
+                self.is_waiting = hold.wait(bare) or self.is_waiting
+                if not self.is_waiting:
                     hold.wait_for_the_held()
                 stepped = super().step(action)
-                if self.held and (stepped[2] or stepped[3]):
-                    self.held = False
+                if self.is_waiting and (stepped[2] or stepped[3]):
+                    self.is_waiting = False
                     hold.end()
                 return stepped
 

@@ -21,7 +21,7 @@ from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_pyt
 from coevo_gym.provision import benchmark_home, locked, staged
 
 _SCRIPTS = Path(__file__).parent / "builtin_world"
-_SAME_AS: Mapping[str, str] = {"1355194f8411": "4b8f42488c9b"}
+_SAME_AS: Mapping[str, str] = {"abd467ac8531": "4b8f42488c9b"}
 """Hashes of later script versions, mapped to the hash of the version that made the same world, byte
 for byte. Tasks name the world that they were made in, so its name survives such changes.
 """

@@ -20,7 +20,9 @@ _NAMED = 6
 
 
 def _look_up(reader: RunReader, name_or_id: str) -> tuple[str | None, list[VerdictPlace]]:
-    """Find a task or draft by name, or by at least the first :data:`MIN_ID_LENGTH` characters of its id.
+    """Find a task or draft by name, or by the beginning of its id.
+
+    The beginning has at least :data:`MIN_ID_LENGTH` characters.
 
     Returns:
         Its id, or None, and the places of its verdicts, sorted by how informative they are. A task

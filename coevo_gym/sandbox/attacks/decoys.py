@@ -65,7 +65,7 @@ class Decoys:
         return self.folder / "secret.txt"
 
     @property
-    def given(self) -> Path:
+    def readable(self) -> Path:
         """A file that the attack payload may read. Its folder contains no other files."""
         return self.folder / "given" / "text"
 
@@ -79,7 +79,7 @@ class Decoys:
         return {
             "folder": str(self.folder),
             "secret": str(self.secret),
-            "given": str(self.given),
+            "readable": str(self.readable),
             "home": str(self.folder / "home"),
             "variable": VARIABLE,
             "victim": self.victim.pid,

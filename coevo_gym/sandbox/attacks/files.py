@@ -116,8 +116,9 @@ os.rename(host.secret, host.secret + '.old')
 
 ## empty-by-reading: truncate a readable file by opening it for reading
 import struct
-any_way(lambda: os.open(host.given, os.O_RDONLY | os.O_TRUNC),
-        lambda: call("openat2", -100, host.given.encode(), struct.pack("3Q", os.O_TRUNC, 0, 0), 24))
+any_way(lambda: os.open(host.readable, os.O_RDONLY | os.O_TRUNC),
+        lambda: call(
+            "openat2", -100, host.readable.encode(), struct.pack("3Q", os.O_TRUNC, 0, 0), 24))
 
 ## empty-unseen: truncate a file by opening it for neither reading nor writing
 os.open(host.secret, 3 | os.O_TRUNC)
@@ -191,12 +192,12 @@ status, file = os.stat(path), os.open(path, os.O_PATH)
         "given-file",
         "a readable file",
         f"""
-path = host.given.encode()
+path = host.readable.encode()
 status, file = os.stat(path), os.open(path, os.O_RDONLY)
 {_OTHER}
 """,
         (),
-        lambda seen: seen.host.changed(seen.host.given),
+        lambda seen: seen.host.changed(seen.host.readable),
     ),
     (
         "device",
@@ -226,21 +227,21 @@ path, file = b"/proc/self/fd/1", 1
 
 _DESCRIPTORS = """
 ## write-lease: take a lease on a readable file, which makes writers wait
-fcntl.fcntl(os.open(host.given, os.O_RDONLY), 1024, fcntl.F_RDLCK)
+fcntl.fcntl(os.open(host.readable, os.O_RDONLY), 1024, fcntl.F_RDLCK)
 
 ## read-lease: take a lease on a readable file, which makes readers wait
-fcntl.fcntl(os.open(host.given, os.O_RDONLY), 1024, fcntl.F_WRLCK)
+fcntl.fcntl(os.open(host.readable, os.O_RDONLY), 1024, fcntl.F_WRLCK)
 
 ## file-lock: lock a readable file
-fcntl.flock(os.open(host.given, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+fcntl.flock(os.open(host.readable, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 ## record-lock: lock part of a readable file
 import struct
-file, lock = os.open(host.given, os.O_RDONLY), struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 1, 0)
+file, lock = os.open(host.readable, os.O_RDONLY), struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 1, 0)
 any_way(*(lambda how=how: fcntl.fcntl(file, how, lock) for how in (6, 7, 37, 38)))
 
 ## folder-notice: watch what the host does in a readable folder (F_NOTIFY)
-fcntl.fcntl(os.open(os.path.dirname(host.given), os.O_RDONLY), 1026, 1)
+fcntl.fcntl(os.open(os.path.dirname(host.readable), os.O_RDONLY), 1026, 1)
 
 ## owner: choose which process receives a descriptor's signals (itself)
 import struct
@@ -260,7 +261,7 @@ any_way(lambda: fcntl.fcntl(reading, 10, signal.SIGKILL),
 fcntl.fcntl(os.pipe()[0], 1031, 1 << 18)
 
 ## hint-of-a-file: give the kernel a lifetime hint for a readable file
-fcntl.fcntl(os.open(host.given, os.O_RDONLY), 1036, bytes([2, 0, 0, 0, 0, 0, 0, 0]))
+fcntl.fcntl(os.open(host.readable, os.O_RDONLY), 1036, bytes([2, 0, 0, 0, 0, 0, 0, 0]))
 
 ## kill-as-owner: kill the victim by making it the owner of a pipe that sends SIGKILL
 reading, writing = os.pipe()
@@ -295,7 +296,7 @@ PAYLOADS = (
             ),
             "read-accounts": lambda seen: "root:" in seen.said,
             "write-file": lambda seen: (seen.host.folder / "written").exists(),
-            "empty-by-reading": lambda seen: seen.host.changed(seen.host.given),
+            "empty-by-reading": lambda seen: seen.host.changed(seen.host.readable),
         },
         claimed={"look-up-file": lambda level: level is not Level.LANDLOCK},
     ),

@@ -180,7 +180,7 @@ def _next(ours: socket.socket, timeout_s: float) -> str:
 def _sandboxed(channel: socket.socket, targets: Decoys, level: Level) -> Iterator[_Running]:
     with launch(
         [sys.executable, "-I", "-c", _HARNESS, str(channel.fileno())],
-        readable=(*python_files(), targets.given.parent),
+        readable=(*python_files(), targets.readable.parent),
         pass_fds=(channel.fileno(), *targets.pass_fds),
         limits=LIMITS,
         level=level,

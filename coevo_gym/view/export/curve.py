@@ -87,7 +87,8 @@ def draw(
         parts += _draw_line(line, style, x, y, write)
     return (
         f'<svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img" '
-        f'class="coevo-plot" font-family="sans-serif" font-size="12"><title>{_escape(title)}</title>'
+        'class="coevo-plot" font-family="sans-serif" font-size="12">'
+        f"<title>{_escape(title)}</title>"
         f"{''.join(parts)}</svg>"
     )
 

@@ -25,7 +25,7 @@ from coevo_gym.view.model.search import (
     KINDS,
     draft_hits,
     episode_hits,
-    find_by_name,
+    list_candidates,
     task_hits,
     trajectory_hit,
 )
@@ -242,7 +242,7 @@ def _compared(shelf: Shelf, a: str, b: str | None) -> Json | None:
 
 def _hits(shelf: Shelf) -> Iterator[Json]:
     """Yield every possible search result, in display order."""
-    hits = list(find_by_name(shelf))
+    hits = list(list_candidates(shelf))
     for run in shelf.runs():
         with suppress(Refusal):
             hits += task_hits(run)

@@ -94,7 +94,7 @@ def search(shelf: Shelf, query: Query) -> SearchResult:
         if not wanted or evaluation.id in wanted:
             with suppress(Refusal):
                 take(episode_hits(evaluation))
-    take(find_by_name(shelf))
+    take(list_candidates(shelf))
     return SearchResult(
         q=" ".join(query.all("q")),
         hits=tuple(hit for kind in KINDS for hit in hits[kind][:limit]),
@@ -159,7 +159,7 @@ def episode_hits(evaluation: ShownEval) -> Iterator[Hit]:
         )
 
 
-def find_by_name(shelf: Shelf) -> Iterator[Hit]:
+def list_candidates(shelf: Shelf) -> Iterator[Hit]:
     """Yield every run and every evaluation as a candidate search result."""
     for run in shelf.runs():
         yield Hit(
