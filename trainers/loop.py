@@ -23,7 +23,7 @@ from coevo_gym.curricula.saved import all_or_nothing, read
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.trainers.protocols import Events, Landings, Learner, LoopConfig, LoopState, Metrics
+from coevo_gym.trainers.protocols import Events, Learner, LoopConfig, LoopState, Metrics, RoundSteps
 from coevo_gym.trainers.rollouts import Gathered, GroupStream, RolloutParts, gather, success_of
 
 __all__ = ["Events", "Learner", "Loop", "LoopConfig", "LoopState", "Metrics"]
@@ -43,11 +43,11 @@ class Loop:
         envs: pool of envs for training episodes.
         evaluate: function that evaluates the current agent; None to never evaluate.
         events: hooks called during the run.
-        landings: record of the steps at which rounds running beside training were applied; None to
-            wait for each round. With a record, a due round is launched (one at a time) and applied
-            at the first step boundary after it has finished. A resumed or replayed run applies the
-            round at the recorded boundary, waiting for it if necessary, so that it trains on the
-            same tasks.
+        round_steps: record of the steps at which rounds running beside training were applied; None
+            to wait for each round. With a record, a due round is launched (one at a time) and
+            applied at the first step boundary after it has finished. A resumed or replayed run
+            applies the round at the recorded boundary, waiting for it if necessary, so that it
+            trains on the same tasks.
         guiding: guidance for episodes and studies of groups; None for neither.
         seed: seed for the envs.
 
@@ -65,7 +65,7 @@ class Loop:
         envs: EnvPool,
         evaluate: Callable[[], Evaluation] | None = None,
         events: Events | None = None,
-        landings: Landings | None = None,
+        round_steps: RoundSteps | None = None,
         guiding: Guiding | None = None,
         seed: int = 0,
     ) -> None:
@@ -79,7 +79,7 @@ class Loop:
         self.config, self.state, self.guiding = config, LoopState(), guiding or Guiding()
         self.session, self.agent, self.learner, self.envs = session, agent, learner, envs
         self.evaluate, self.events, self.seed = evaluate, events or Events(), seed
-        self.landings, self._was_flying = landings, False
+        self.round_steps, self._round_was_running = round_steps, False
         self._stream: GroupStream | None = None
 
     @property
@@ -92,9 +92,9 @@ class Loop:
         if self.state.step == 0:  # a curriculum without tasks creates its initial tasks
             if round := self.session.plan():
                 self.run_round(round)
-        elif self._was_flying:
+        elif self._round_was_running:
             self._begin_round()
-        self._land()
+        self._apply_round()
         self._evaluate(due=self.state.step == 0)
         try:
             while not self.over and not self.events.should_stop():
@@ -103,7 +103,7 @@ class Loop:
             under_way = self.close()
         if self.over:
             self.state.env_steps += under_way  # these episodes will not be run again
-            self._land(wait=True)
+            self._apply_round(wait=True)
         self._evaluate(due=self.over)
         return self.state
 
@@ -121,7 +121,7 @@ class Loop:
         metrics = self._learn(groups, notes) | rollout_metrics
         state.step += 1
         updated = perf_counter()
-        self._land()
+        self._apply_round()
         evolves = config.evolve_at_last_step or not self.over
         if evolves and _due(state.step, config.evolve_every_steps):
             self._begin_round()
@@ -204,34 +204,34 @@ class Loop:
         self.close()
         with all_or_nothing(self.guiding.state_dict, self.guiding.load_state_dict):
             progress = LoopState.from_json(state["state"])
-            flying = read(bool, state["flying"])
+            is_running = read(bool, state["flying"])
             self.guiding.load_state_dict(state)
             self.session.load_state_dict(state["session"])
-        self.state, self._was_flying = progress, flying
+        self.state, self._round_was_running = progress, is_running
 
     def _begin_round(self) -> None:
         """Run the round that is due, or start it in the background if rounds are concurrent."""
         round = self.session.plan()
         if round is None:
             return
-        if self.landings is None:
+        if self.round_steps is None:
             self.run_round(round)
         else:
             self.session.launch_round(round)
 
-    def _land(self, *, wait: bool = False) -> None:
+    def _apply_round(self, *, wait: bool = False) -> None:
         """Apply the background round's result if it is due. With ``wait``, wait for it first."""
         round = self.session.round_under_way
-        if round is None or self.landings is None:
+        if round is None or self.round_steps is None:
             return
-        then = self.landings.step_of(round)
+        then = self.round_steps.step_of(round)
         if wait or (then is not None and self.state.step >= then):
             while not self.session.round_done(_PATIENCE_S) and not self.events.should_stop():
                 pass
         elif then is not None:
             return
         if self.session.round_done():
-            self.landings.remember(round, self.state.step)
+            self.round_steps.remember(round, self.state.step)
             self.run_round(round)
 
     def _evaluate(self, *, due: bool) -> None:

@@ -122,7 +122,7 @@ class Learner(Protocol):
         ...
 
 
-class Landings(Protocol):
+class RoundSteps(Protocol):
     """A record of the step at which each concurrent round was applied."""
 
     def step_of(self, round: Round) -> int | None:

@@ -219,8 +219,8 @@ def self_managed(
     compress. Here the marks are part of an ordinary answer, or with ``by_model`` of the answer to
     a separate request (:func:`asks_for_room`), and unmarked steps are kept.
     """
-    system, desk, _ = _managed(conversation, max_chars, by_model=by_model)
-    return (*system, *desk.messages())
+    system, numbered, _ = _managed(conversation, max_chars, by_model=by_model)
+    return (*system, *numbered.messages())
 
 
 def asks_for_room(conversation: Conversation, max_chars: int) -> str:
@@ -232,14 +232,14 @@ def asks_for_room(conversation: Conversation, max_chars: int) -> str:
     if size <= max_chars or not conversation.answered:
         return ""
     bare = replace(conversation, view=replace(conversation.view, cues=()))
-    _, desk, _ = _managed(bare, max_chars, by_model=True)
+    _, numbered, _ = _managed(bare, max_chars, by_model=True)
     return _prompt(MEMORY_PROMPTS["self_managed"]).write(
         {
             "size": f"{size:,}",
             "limit": f"{max_chars:,}",
             "messages": [
                 {"role": message.role, "text": without_thoughts(message.content)}
-                for message in desk.messages()
+                for message in numbered.messages()
             ],
         }
     )
@@ -247,26 +247,26 @@ def asks_for_room(conversation: Conversation, max_chars: int) -> str:
 
 def _managed(
     conversation: Conversation, max_chars: int, *, by_model: bool
-) -> tuple[tuple[Message, ...], _Desk, int]:
+) -> tuple[tuple[Message, ...], _NumberedSteps, int]:
     """Return the system message, the kept steps, and the total number of characters in both."""
-    desk = _Desk()
+    numbered = _NumberedSteps()
     system = conversation.system()
     length = sum(len(message.content) for message in system)
     for step in range(conversation.answered + 1):
         number = step + 1
-        desk.mark(conversation.notes_at(step))
+        numbered.mark(conversation.notes_at(step))
         text = f"[{number}] {conversation.asked(step)}"
         content = conversation.user(step, text).content
-        size = length + len(content) + desk.size
+        size = length + len(content) + numbered.size
         if size > max_chars and not by_model:
             text += "\n\n" + _make_room(size, max_chars)
             content = conversation.user(step, text).content
-        desk.users[number] = content
+        numbered.users[number] = content
         if step < conversation.answered:
-            desk.answers[number] = conversation.answer_at(step)
+            numbered.answers[number] = conversation.answer_at(step)
             if not by_model:
-                desk.mark(desk.answers[number].content)
-    return system, desk, size
+                numbered.mark(numbered.answers[number].content)
+    return system, numbered, size
 
 
 def without_marks(answer: str) -> str:
@@ -274,7 +274,7 @@ def without_marks(answer: str) -> str:
     return _NOTE.sub("", _DROP.sub("", answer)).strip()
 
 
-class _Desk:
+class _NumberedSteps:
     """The numbered steps in a model's context. Commands in the model's answers edit them."""
 
     def __init__(self) -> None:

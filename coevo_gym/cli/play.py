@@ -47,12 +47,12 @@ def play_in_browser(
         ConfigError: if the port is taken.
     """
     require_server("coevo play --web")
-    from coevo_gym.view.play.desk import Desk
-    from coevo_gym.view.play.server import PlayFace, make_app
+    from coevo_gym.view.play.episodes import EpisodeManager
+    from coevo_gym.view.play.server import PlayRoutes, make_app
 
     _ = source.tasks  # reports a missing package here instead of on a page
     stopping = threading.Event()
-    desk = Desk(source, demonstrations=demonstrations, scores=scores, first=first)
+    manager = EpisodeManager(source, demonstrations=demonstrations, scores=scores, first=first)
 
     def opened(url: str) -> None:
         ready()
@@ -61,11 +61,11 @@ def play_in_browser(
 
     def end() -> None:
         stopping.wait()
-        desk.close()
+        manager.close()
 
     # Engines stop at once instead of finishing an answer that may take a minute.
     threading.Thread(target=end, daemon=True).start()
-    serve(make_app(PlayFace(desk)), port, stopping, opened, browser=browser)
+    serve(make_app(PlayRoutes(manager)), port, stopping, opened, browser=browser)
 
 
 def play(

@@ -49,18 +49,18 @@ def list_runs(
       coevo runs list --json
     """
     from coevo_gym.runs.folders import listing
+    from coevo_gym.view.collection import RunCollection
     from coevo_gym.view.library import Library
     from coevo_gym.view.model.evals import list_evals
     from coevo_gym.view.model.runs import list_runs
-    from coevo_gym.view.shelf import Shelf
 
     if table is not None:
         listing.check_table(table)
-        rows, tables, evaluations = list_runs(Shelf(Library([str(RUNS / table)]))), [], []
+        rows, tables, evaluations = list_runs(RunCollection(Library([str(RUNS / table)]))), [], []
     else:
         alone = [RunFolder(RUNS / name) for name in RunFolder.names()]
-        rows = list_runs(Shelf(Library(alone))) if alone else []
-        tables, evaluations = listing.tables(), list_evals(Shelf(Library()))
+        rows = list_runs(RunCollection(Library(alone))) if alone else []
+        tables, evaluations = listing.tables(), list_evals(RunCollection(Library()))
     if as_json:
         print_json(
             {

@@ -91,8 +91,8 @@ def _serve(library: Library, port: int, *, browser: bool) -> None:
     from coevo_gym.view.shell import require_server, serve
 
     require_server("coevo view")
+    from coevo_gym.view.collection import RunCollection
     from coevo_gym.view.server import make_app
-    from coevo_gym.view.shelf import Shelf
 
     count = len(library.runs()) + len(library.evals())
     if not count:
@@ -104,4 +104,11 @@ def _serve(library: Library, port: int, *, browser: bool) -> None:
         say_aside("reachable from this machine only, read-only · Ctrl-C stops it")
 
     page = f"#/{library.home}" if library.home else ""
-    serve(make_app(Shelf(library), stopping), port, stopping, ready, page=page, browser=browser)
+    serve(
+        make_app(RunCollection(library), stopping),
+        port,
+        stopping,
+        ready,
+        page=page,
+        browser=browser,
+    )

@@ -28,7 +28,7 @@ from coevo_gym.runs.assembly import Assembly, restoring, weights_hash
 from coevo_gym.runs.config import ArmConfig
 from coevo_gym.runs.evals.final import FINAL_SCORE
 from coevo_gym.runs.evolving.answers import answers_of
-from coevo_gym.runs.evolving.rounds import StoredEvolver, StoredLandings, stack
+from coevo_gym.runs.evolving.rounds import StoredEvolver, StoredRoundSteps, stack
 from coevo_gym.runs.manifest import note_interface
 from coevo_gym.runs.progress import ProgressSink
 from coevo_gym.runs.stop import Stopped
@@ -42,7 +42,7 @@ from coevo_gym.trainers.protocols import Events, Metrics, training_success
 from coevo_gym.trainers.rest import ReST
 from coevo_gym.trainers.settings import UpdateConfig
 
-_TOLD = (
+_REPORTED = (
     "step",
     "after_env_steps",
     "success_rate",
@@ -100,12 +100,12 @@ class Arm:
                 shared=method.first_round,
                 on_known=self._count_known,
             )
-        landings = None
+        round_steps = None
         if self.evolver is not None and settings.evolver.overlap:
             mode, models = config.tape.mode, assembly.models
             tape = models.store if self.asked is not None else None
             writes = mode in ("record", "fill")
-            landings = StoredLandings(store, self.name, self.evolver.by, tape, writes=writes)
+            round_steps = StoredRoundSteps(store, self.name, self.evolver.by, tape, writes=writes)
 
         evaluated = assembly.evaluated(self.policy)
 
@@ -129,7 +129,7 @@ class Arm:
             learner=self.learner,
             envs=envs,
             evaluate=evaluate,
-            landings=landings,
+            round_steps=round_steps,
             guiding=Guiding(method.coach, method.studies, method.memories),
             seed=config.seed,
         )
@@ -186,7 +186,7 @@ class Arm:
             "pool_size": int(numbers.get("pool_size", 0)),
             "weights": self.weights_hash(),
             "evaluations": [
-                {name: measures[name] for name in _TOLD if name in measures}
+                {name: measures[name] for name in _REPORTED if name in measures}
                 for measures in self.events.evaluations()
             ],
             "curriculum": numbers,

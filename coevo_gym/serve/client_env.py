@@ -15,7 +15,7 @@ from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.serve.shelf import EnvShelf
+from coevo_gym.serve.env_pools import EnvPools
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +68,12 @@ class ClientEnv:
 
     Args:
         benchmark: benchmark that provides the candidate actions.
-        shelf: shelf to take envs from.
+        env_pools: env_pools to take envs from.
         session: session that provides the tasks of the training split.
     """
 
-    def __init__(self, benchmark: Benchmark, shelf: EnvShelf, session: TaskSession) -> None:
-        self._benchmark, self._shelf, self._session = benchmark, shelf, session
+    def __init__(self, benchmark: Benchmark, env_pools: EnvPools, session: TaskSession) -> None:
+        self._benchmark, self._env_pools, self._session = benchmark, env_pools, session
         self._env: gym.Env[str, str] | None = None
         self._sampler: EvolvingTaskSampler | None = None
         self._order = ResetOrder()
@@ -90,7 +90,7 @@ class ClientEnv:
         self._over = True
         if self._env is None or order.split is not self._order.split:
             self.close()
-            self._env = self._shelf.take(str(order.split))
+            self._env = self._env_pools.take(str(order.split))
             if order.split is Split.TRAIN:
                 self._sampler = EvolvingTaskSampler(
                     self._env, evolve="manual", session=self._session
@@ -154,7 +154,7 @@ class ClientEnv:
                 self._discard()
         env, self._env, self._sampler = self._env, None, None
         if env is not None:
-            self._shelf.put(str(self._order.split), env)
+            self._env_pools.put(str(self._order.split), env)
 
     def _discard(self) -> None:
         """Close an env whose engine has failed, and hand back its ticket."""

@@ -29,9 +29,9 @@ from coevo_gym.core.errors import CoevoError, EnvBackendError, ResetNeeded
 from coevo_gym.core.seams import Later, Ticket
 from coevo_gym.curricula.session.calls import AnswerT, SessionCall, TaskSession
 from coevo_gym.serve.client_env import ActionOrder, ClientEnv, ResetOrder
+from coevo_gym.serve.env_pools import EnvPools
 from coevo_gym.serve.limits import ServerLimits
 from coevo_gym.serve.session import JournaledSession
-from coevo_gym.serve.shelf import EnvShelf
 
 PATIENCE_S = 3600.0
 """Maximum seconds to wait for a ticket while the first evolution round is running."""
@@ -141,12 +141,12 @@ STATE: dict[str, Any] = {
 }
 
 
-class EnvsFace:
+class EnvsAPI:
     """The routes of the envs API, with counters for its clients and steps.
 
     Args:
         benchmark: benchmark of the envs.
-        shelf: shelf to take envs from.
+        env_pools: env_pools to take envs from.
         session: session that provides the tasks of the training split.
         limits: limits on the resources that clients may use.
         about: name, description and version of the server, for ``/metadata``.
@@ -155,12 +155,12 @@ class EnvsFace:
     def __init__(
         self,
         benchmark: Benchmark,
-        shelf: EnvShelf,
+        env_pools: EnvPools,
         session: JournaledSession,
         limits: ServerLimits,
         about: dict[str, str],
     ) -> None:
-        self._benchmark, self._shelf = benchmark, shelf
+        self._benchmark, self._env_pools = benchmark, env_pools
         self._limits, self._about = limits, about
         self._stop = threading.Event()
         self._session = LocalSession(session, self._stop)
@@ -201,7 +201,7 @@ class EnvsFace:
             return
         self.n_sessions += 1
         self._threads = self._threads or CapacityLimiter(most)
-        env = ClientEnv(self._benchmark, self._shelf, self._session)
+        env = ClientEnv(self._benchmark, self._env_pools, self._session)
         try:
             await self._converse(socket, env)
         except (WebSocketDisconnect, RuntimeError) as error:

@@ -21,9 +21,9 @@ from coevo_gym.curricula.pool_curriculum import make_curriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.provision import explaining
+from coevo_gym.serve.env_pools import EnvPools
 from coevo_gym.serve.limits import ServerLimits, connection_bounds
 from coevo_gym.serve.session import JournaledSession
-from coevo_gym.serve.shelf import EnvShelf
 from coevo_gym.serve.tokens import Tokens
 
 NEEDS = ("`coevo serve` needs extra packages: starlette, uvicorn and websockets.", "serve")
@@ -38,9 +38,9 @@ with explaining(*NEEDS):
     from starlette.responses import JSONResponse
     from starlette.types import ASGIApp
 
-    from coevo_gym.serve.envs import EnvsFace
+    from coevo_gym.serve.envs import EnvsAPI
     from coevo_gym.serve.guard import Guard
-    from coevo_gym.serve.tickets import tickets_face
+    from coevo_gym.serve.tickets import ticket_routes
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class ServedCurriculum:
 
 def make_app(
     session: JournaledSession,
-    envs: EnvsFace,
+    envs: EnvsAPI,
     *,
     tokens: Tokens = Tokens(),  # noqa: B008 (frozen)
     hosts: Collection[str] = (),
@@ -158,7 +158,7 @@ def make_app(
             await run_in_threadpool(session.close)
 
     app = Starlette(
-        routes=[*tickets_face(session), *envs.routes],
+        routes=[*ticket_routes(session), *envs.routes],
         lifespan=lifespan,
         exception_handlers={HTTPException: _http_error},
     )
@@ -234,19 +234,19 @@ def serve(
         import websockets  # noqa: F401
 
     opened = practice.open(path, recover=recover)
-    with closing(opened) as session, closing(EnvShelf(practice.make_env)) as shelf:
+    with closing(opened) as session, closing(EnvPools(practice.make_env)) as env_pools:
         about = {
             "name": practice.bench.env_id,
             "description": f"{practice.benchmark}, practised by the curriculum "
             f"{practice.curriculum!r}: a reset on the split train begins a task that it chooses",
             "version": __version__,
         }
-        face = EnvsFace(practice.bench, shelf, session, limits, about)
-        app = make_app(session, face, tokens=tokens, hosts=hosts, limits=limits)
+        api = EnvsAPI(practice.bench, env_pools, session, limits, about)
+        app = make_app(session, api, tokens=tokens, hosts=hosts, limits=limits)
 
         class Server(uvicorn.Server):
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-                face.close()  # before clients are disconnected
+                api.close()  # before clients are disconnected
                 super().handle_exit(sig, frame)
 
         server = Server(uvicorn_config(app, limits))

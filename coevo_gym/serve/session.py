@@ -367,7 +367,7 @@ class JournaledSession(TaskSession):
         pause = 1.0
         while not self._stop.is_set() and self._kept.broken is None and epoch == self._kept.epoch:
             try:
-                self._land(self._evolver.run(round), epoch)
+                self._apply_result(self._evolver.run(round), epoch)
                 return
             except Exception as error:  # reported to clients, and retried
                 self._failures, self._why_failed = self._failures + 1, str(error)
@@ -375,7 +375,7 @@ class JournaledSession(TaskSession):
                 self._stop.wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    def _land(self, result: RoundResult, epoch: str) -> None:
+    def _apply_result(self, result: RoundResult, epoch: str) -> None:
         with self._lock:
             if self._stop.is_set() or self._kept.broken is not None or epoch != self._kept.epoch:
                 return  # due again when the journal is opened, or cancelled by a load

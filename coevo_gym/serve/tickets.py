@@ -58,7 +58,7 @@ class Load(Nothing):
     state: dict[str, Any]
 
 
-def tickets_face(session: JournaledSession) -> list[Route]:
+def ticket_routes(session: JournaledSession) -> list[Route]:
     """Return the routes of the tickets API; see docs/serve.md for its messages."""
 
     def take(call: TakeByName) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 It is written at step boundaries, and by rounds that run alongside training. Each event is one
 transaction, and data is on disk when a method returns. Training never reads from the store, with
 two exceptions: a round with a stored result is not run again (:meth:`RunStore.result`), and is
-applied at the same step as before (:meth:`RunStore.landing`).
+applied at the same step as before (:meth:`RunStore.round_step`).
 """
 
 from __future__ import annotations
@@ -306,12 +306,12 @@ class RunStore(RunReader):
                 verdict = decision.verdict and _pack(decision.verdict.model_dump(mode="json"))
                 self._insert("decisions", None, *decision[:-1], verdict)
 
-    def add_landing(self, arm: str, round: Round, step: int, *, by: str = "") -> None:
+    def add_round_step(self, arm: str, round: Round, step: int, *, by: str = "") -> None:
         """Store the step at which a concurrent round is about to be applied."""
         with self._transaction():
             self._insert("landings", arm, _key(round, by), step)
 
-    def landing(self, arm: str, round: Round, *, by: str = "") -> int | None:
+    def round_step(self, arm: str, round: Round, *, by: str = "") -> int | None:
         """Return the step at which an arm applied a round's result, or None if it is unknown."""
         query = "SELECT step FROM landings WHERE arm = ? AND key = ?"
         rows = self._rows(query, arm, _key(round, by))

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from coevo_gym import __version__
 from coevo_gym.core.kinds import Kind, kinds
+from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun
 from coevo_gym.view.model.comparing import compared
 from coevo_gym.view.model.drafts import draft_detail, draft_page
 from coevo_gym.view.model.evals import (
@@ -31,7 +32,6 @@ from coevo_gym.view.model.trajectory_list import trajectory_page
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import Shape
-from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun
 
 
 class About(Shape):
@@ -56,15 +56,15 @@ class About(Shape):
     home: str = ""
 
 
-Answer = Callable[[Shelf, Query, Mapping[str, str]], Shape]
+Answer = Callable[[RunCollection, Query, Mapping[str, str]], Shape]
 
 
-def about(shelf: Shelf) -> About:
+def about(collection: RunCollection) -> About:
     """Return information about the viewer, such as its version and start page."""
     return About(
         version=__version__,
         kinds=tuple(kinds()),
-        home=shelf.library.home,
+        home=collection.library.home,
     )
 
 
@@ -88,7 +88,7 @@ _PLAIN: Mapping[str, Callable[..., Shape]] = {
     "evals/{eval}": eval_detail,
     "evals/{eval}/episodes/{id}": episode_detail,
 }
-"""Handlers for paths without a query. Their arguments are the run, evaluation or shelf, followed by
+"""Handlers for paths without a query. Their arguments are the run, evaluation or collection, and
 the other parts of the path in order."""
 _QUERIED: Mapping[str, Callable[..., Shape]] = {
     "runs/{run}/arms/{arm}/groups": group_page,
@@ -106,11 +106,11 @@ _PATHS = [
 ]
 
 
-def answer(shelf: Shelf, path: str, query: str = "") -> bytes:
+def answer(collection: RunCollection, path: str, query: str = "") -> bytes:
     """Return the JSON response for a path, with secrets removed.
 
     Args:
-        shelf: the runs and evaluations.
+        collection: the runs and evaluations.
         path: the path after ``/api/``, percent-encoded.
         query: the query string, without the question mark.
 
@@ -120,25 +120,25 @@ def answer(shelf: Shelf, path: str, query: str = "") -> bytes:
         Damaged: if the data behind the path cannot be read.
 
     Example:
-        >>> answer(shelf, "runs/quickstart/trajectories", "success=false")  # doctest: +SKIP
+        >>> answer(collection, "runs/quickstart/trajectories", "success=false")  # doctest: +SKIP
         b'{"rows": [...'
     """
-    page = shape_of(shelf, path, Query.read(query))
-    return shelf.censor.clean(page.model_dump_json()).encode("utf-8", "replace")
+    page = shape_of(collection, path, Query.read(query))
+    return collection.censor.clean(page.model_dump_json()).encode("utf-8", "replace")
 
 
-def shape_of(shelf: Shelf, path: str, query: Query) -> Shape:
+def shape_of(collection: RunCollection, path: str, query: Query) -> Shape:
     """Return the response model for a path; see :func:`answer` for the arguments."""
     for pattern, make, queried in _PATHS:
         if match := pattern.fullmatch(path):
             if not queried:
                 query.check_known(())
-            source: Shelf | ShownRun | ShownEval = shelf
+            source: RunCollection | ShownRun | ShownEval = collection
             parts = {name: unquote(value) for name, value in match.groupdict().items()}
             if "run" in parts:
-                source = shelf.run(parts.pop("run"))
+                source = collection.run(parts.pop("run"))
             elif "eval" in parts:
-                source = shelf.evaluation(parts.pop("eval"))
+                source = collection.evaluation(parts.pop("eval"))
             with source.keep_open() if isinstance(source, ShownRun) else nullcontext():
                 return make(source, *parts.values(), *([query] if queried else []))
     raise NotFound(f"The path /api/{path[:200]} does not exist.")

@@ -27,8 +27,8 @@ from starlette.types import ASGIApp
 
 from coevo_gym.store.progress import PROGRESS
 from coevo_gym.view.api import answer
+from coevo_gym.view.collection import RunCollection, Stamps, stamps
 from coevo_gym.view.refusals import ApiProblem, Refusal
-from coevo_gym.view.shelf import Shelf, Stamps, stamps
 from coevo_gym.view.shell import STATIC, guarded
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ _COMMENT_S = 15.0
 State = Mapping[tuple[str, str], Stamps]
 
 
-def make_app(shelf: Shelf, stopping: threading.Event | None = None) -> ASGIApp:
+def make_app(collection: RunCollection, stopping: threading.Event | None = None) -> ASGIApp:
     """Create the ASGI app that shows runs and evaluations."""
     stop = stopping or threading.Event()
 
@@ -57,7 +57,9 @@ def make_app(shelf: Shelf, stopping: threading.Event | None = None) -> ASGIApp:
         path = raw.decode("latin-1").partition("?")[0].removeprefix(_PREFIX)
         query = request.scope["query_string"].decode("latin-1")
         try:
-            return Response(await run_in_threadpool(answer, shelf, path, query), media_type=_JSON)
+            return Response(
+                await run_in_threadpool(answer, collection, path, query), media_type=_JSON
+            )
         except Refusal as refusal:
             return _problem(refusal.to_problem(), refusal.status)
         except Exception as error:
@@ -66,7 +68,7 @@ def make_app(shelf: Shelf, stopping: threading.Event | None = None) -> ASGIApp:
             return _problem(ApiProblem(error="Failed", message=message), 500)
 
     async def live(_: Request) -> Response:
-        return StreamingResponse(events(shelf, stop), media_type="text/event-stream")
+        return StreamingResponse(events(collection, stop), media_type="text/event-stream")
 
     app = Starlette(
         routes=[
@@ -97,18 +99,18 @@ def _problem(problem: ApiProblem, status: int) -> Response:
     return Response(problem.model_dump_json(), status, media_type=_JSON)
 
 
-def state_of(shelf: Shelf) -> State:
+def state_of(collection: RunCollection) -> State:
     """Return modification times and sizes of run and evaluation files, to detect changes."""
     runs = {
         ("run", id): stamps(
             *(run.metrics, run.database, run.summary, run.path / PROGRESS),
             run.database.with_name(f"{run.database.name}-wal"),
         )
-        for id, run in shelf.library.runs().items()
+        for id, run in collection.library.runs().items()
     }
     evals = {
         ("eval", id): stamps(folder.results, folder.summary)
-        for id, folder in shelf.library.evals().items()
+        for id, folder in collection.library.evals().items()
     }
     return {**runs, **evals}
 
@@ -122,9 +124,9 @@ def changes(before: State, now: State) -> list[dict[str, str]]:
     ]
 
 
-async def events(shelf: Shelf, stopping: threading.Event) -> AsyncIterator[bytes]:
+async def events(collection: RunCollection, stopping: threading.Event) -> AsyncIterator[bytes]:
     """Yield the event stream of ``/api/live`` until ``stopping`` is set."""
-    known = await run_in_threadpool(state_of, shelf)
+    known = await run_in_threadpool(state_of, collection)
     yield b"retry: 2000\n\n"
     last_sent = looked = time.monotonic()
     while not stopping.is_set():
@@ -133,7 +135,7 @@ async def events(shelf: Shelf, stopping: threading.Event) -> AsyncIterator[bytes
         if now - looked < EVERY_S:
             continue
         looked = now
-        state = await run_in_threadpool(state_of, shelf)
+        state = await run_in_threadpool(state_of, collection)
         for change in changes(known, state):
             yield f"data: {json.dumps(change)}\n\n".encode()
             last_sent = now

@@ -15,20 +15,20 @@ from coevo_gym.core.seams import Curriculum, Evolver
 
 
 @dataclass(frozen=True)
-class _Flight:
+class _RunningRound:
     """A round that is running or waiting to be applied.
 
     Attributes:
         round: the planned round.
         beside: True if the round was launched in the background.
-        found: the evolver's result.
-        landed: the result once it has been applied.
+        result: the evolver's result.
+        applied: the result once it has been applied.
     """
 
     round: Round
     beside: bool = False
-    found: Future[RoundResult] = field(default_factory=Future)
-    landed: Future[RoundResult] = field(default_factory=Future)
+    result: Future[RoundResult] = field(default_factory=Future)
+    applied: Future[RoundResult] = field(default_factory=Future)
 
 
 class Rounds:
@@ -48,24 +48,24 @@ class Rounds:
         self._lock = lock
         self._idle = threading.Condition(lock)
         self._planned: Round | None = None
-        self._flight: _Flight | None = None
+        self._running: _RunningRound | None = None
         self._last: tuple[str, RoundResult] | None = None
 
     @property
     def under_way(self) -> Round | None:
         """The round that is running or waiting to be applied."""
-        return None if self._flight is None else self._flight.round
+        return None if self._running is None else self._running.round
 
     def done(self, wait_s: float = 0.0) -> bool:
         """Return True if the current round has ended; the caller must hold the lock."""
-        flight = self._flight
-        return flight is not None and self._idle.wait_for(flight.found.done, wait_s)
+        running = self._running
+        return running is not None and self._idle.wait_for(running.result.done, wait_s)
 
     def plan(self) -> Round | None:
         """Return the round that is running or due, or None if there is no such round."""
         with self._lock:
-            if self._flight is not None:
-                return self._flight.round
+            if self._running is not None:
+                return self._running.round
             if self._planned is None and self.evolver is not None:
                 self._planned = self.curriculum.plan(self.rng)
             return self._planned
@@ -81,34 +81,34 @@ class Rounds:
         """
         evolver = self._evolver()
         with self._lock:
-            self._idle.wait_for(lambda: self._flight is None or self._flight.round.id == round.id)
-            flight, mine = self._flight, self._flight is None
-            if flight is None:
+            self._idle.wait_for(lambda: self._running is None or self._running.round.id == round.id)
+            running, mine = self._running, self._running is None
+            if running is None:
                 if self._last is not None and self._last[0] == round.id:
                     return self._last[1]
-                flight = self._flight = _Flight(round)
+                running = self._running = _RunningRound(round)
         if mine and result is not None:
-            flight.found.set_result(result)
+            running.result.set_result(result)
         elif mine:
-            self._fly(flight, evolver)
-        return self._land(flight)
+            self._run(running, evolver)
+        return self._apply(running)
 
     def launch(self, round: Round) -> None:
         """Start a round in its own thread; see ``CurriculumSession.launch_round``."""
         evolver = self._evolver()
         with self._lock:
-            if self._flight is not None:
-                if self._flight.round.id != round.id:
+            if self._running is not None:
+                if self._running.round.id != round.id:
                     raise ConfigError(
-                        f"Cannot start {round.id} because {self._flight.round.id} is still "
+                        f"Cannot start {round.id} because {self._running.round.id} is still "
                         "running. To wait for it, pass the running round to run_round()."
                     )
                 return
-            flight = self._flight = _Flight(round, beside=True)
+            running = self._running = _RunningRound(round, beside=True)
         here = copy_context()  # observers of this thread's agents also observe the round's agents
         threading.Thread(
             target=here.run,
-            args=(self._fly, flight, evolver),
+            args=(self._run, running, evolver),
             name=f"coevo-{round.id}",
             daemon=True,
         ).start()
@@ -128,50 +128,50 @@ class Rounds:
 
     def _clear(self) -> None:
         self._idle.wait_for(self._nobody_runs)
-        if self._flight is not None:
-            self._flight.landed.set_exception(
-                ConfigError(f"{self._flight.round.id} was cancelled.")
+        if self._running is not None:
+            self._running.applied.set_exception(
+                ConfigError(f"{self._running.round.id} was cancelled.")
             )
-        self._flight = None
+        self._running = None
         self._idle.notify_all()
 
     def _nobody_runs(self) -> bool:
-        flight = self._flight
-        return flight is None or (flight.beside and flight.found.done())
+        running = self._running
+        return running is None or (running.beside and running.result.done())
 
     def _evolver(self) -> Evolver:
         if self.evolver is None:
             raise ConfigError("This session has no evolver. Pass one to run rounds.")
         return self.evolver
 
-    def _fly(self, flight: _Flight, evolver: Evolver) -> None:
+    def _run(self, running: _RunningRound, evolver: Evolver) -> None:
         """Run a round, then wake up waiting callers even if the round failed."""
         try:
-            flight.found.set_result(evolver.run(flight.round))
+            running.result.set_result(evolver.run(running.round))
         except BaseException as error:
-            flight.found.set_exception(error)
+            running.result.set_exception(error)
         with self._lock:
             self._idle.notify_all()
 
-    def _land(self, flight: _Flight) -> RoundResult:
+    def _apply(self, running: _RunningRound) -> RoundResult:
         """Wait for a round and apply its result, unless another caller has already applied it."""
-        error = flight.found.exception()
+        error = running.result.exception()
         with self._lock:
-            if not flight.landed.done():
+            if not running.applied.done():
                 try:
                     if error is not None:
                         raise error
-                    result, round = flight.found.result(), flight.round
+                    result, round = running.result.result(), running.round
                     self.curriculum.apply(result)
                     self._last = (round.id, result)
                     if self._planned is not None and self._planned.id == round.id:
                         self._planned = None
-                    flight.landed.set_result(result)
+                    running.applied.set_result(result)
                 except BaseException as problem:
-                    flight.landed.set_exception(problem)
+                    running.applied.set_exception(problem)
                     raise
                 finally:
-                    if self._flight is flight:
-                        self._flight = None
+                    if self._running is running:
+                        self._running = None
                     self._idle.notify_all()
-        return flight.landed.result()
+        return running.applied.result()

@@ -8,15 +8,17 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from coevo_gym.view.play.desk import Desk
-from coevo_gym.view.play.server import PlayFace, make_app
+from coevo_gym.view.play.episodes import EpisodeManager
+from coevo_gym.view.play.server import PlayRoutes, make_app
 from coevo_gym.view.shell import listen_here
 
 
 @contextmanager
-def serving(desk: Desk) -> Iterator[str]:
-    """Serves a desk; gives the address of its first page. The desk is closed at the end."""
-    config = uvicorn.Config(make_app(PlayFace(desk)), log_level="warning", lifespan="on", ws="none")
+def serving(manager: EpisodeManager) -> Iterator[str]:
+    """Serves a manager; gives the address of its first page. The manager is closed at the end."""
+    config = uvicorn.Config(
+        make_app(PlayRoutes(manager)), log_level="warning", lifespan="on", ws="none"
+    )
     server = uvicorn.Server(config)
     with listen_here(0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

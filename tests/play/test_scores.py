@@ -15,10 +15,10 @@ from coevo_gym.runs.evals.sides import find_sides
 from coevo_gym.runs.progress import SILENT
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json
-from coevo_gym.view.play.desk import NotPossible
+from coevo_gym.view.play.episodes import NotPossible
 from coevo_gym.view.play.game import PlayedGame
 from coevo_gym.view.play.scores import Scores, open_scores
-from tests.play.desks import played, toy_desk
+from tests.play.managers import played, toy_manager
 
 N = 3
 
@@ -108,22 +108,22 @@ def test_it_is_no_evaluation_of_something_else() -> None:
 
 def test_pages_take_its_tasks_in_order(tmp_path: Path) -> None:
     with open_scores("me", "toy", "val") as scores:
-        desk = toy_desk(tmp_path, "val", scores=scores)
+        manager = toy_manager(tmp_path, "val", scores=scores)
         first = scores.next()
         assert first is not None
         with pytest.raises(NotPossible, match="fixed order"):
-            desk.begin(desk.source.tasks[-1].id)
-        other = desk.begin()  # left in mid-episode
-        desk.act(other["id"], first.solution[0], 0)
-        second = desk.begin()
+            manager.begin(manager.source.tasks[-1].id)
+        other = manager.begin()  # left in mid-episode
+        manager.act(other["id"], first.solution[0], 0)
+        second = manager.begin()
         assert other["task"]["id"] == first.id != second["task"]["id"]
-        desk.give_up(second["id"], 0)
-        desk.close()
-        desk = toy_desk(tmp_path, "val", scores=scores)
-        state = played(desk, first)
+        manager.give_up(second["id"], 0)
+        manager.close()
+        manager = toy_manager(tmp_path, "val", scores=scores)
+        state = played(manager, first)
         assert state["score"]["played"] == 2
         assert state["score"]["solved"] == 1
-        desk.close()
+        manager.close()
     assert len(EvalFolder.of("me").lines()) == 2
     assert EvalFolder.of("me").lost.read_text().count("abandoned") == 1
 
@@ -135,14 +135,14 @@ def test_a_disk_that_is_full_is_told_and_keeps_no_engine(
         raise StoreError("The disk is full")
 
     with open_scores("me", "toy", "val") as scores:
-        desk = toy_desk(tmp_path, "val", scores=scores)
-        id = desk.begin()["id"]
+        manager = toy_manager(tmp_path, "val", scores=scores)
+        id = manager.begin()["id"]
         with monkeypatch.context() as patch:
             patch.setattr(Scores, "add", full)
             with pytest.raises(StoreError, match="The disk is full"):
-                desk.give_up(id, 0)
-        state = desk.look(id)
+                manager.give_up(id, 0)
+        state = manager.look(id)
         assert state["grade"] is not None
         assert state["score"]["played"] == 0
-        assert desk._seats[id].env is None
-        desk.close()
+        assert manager._episodes[id].env is None
+        manager.close()

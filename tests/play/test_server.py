@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from coevo_gym.view.play.server import BODY_BYTES, PlayFace, make_app
-from tests.play.desks import TASK, toy_desk
+from coevo_gym.view.play.server import BODY_BYTES, PlayRoutes, make_app
+from tests.play.managers import TASK, toy_manager
 from tests.serve.standing import break_off
 
 HERE = "http://127.0.0.1:8000"
@@ -19,8 +19,8 @@ HERE = "http://127.0.0.1:8000"
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[TestClient]:
-    face = PlayFace(toy_desk(tmp_path))
-    with TestClient(make_app(face), base_url=HERE) as client:
+    routes = PlayRoutes(toy_manager(tmp_path))
+    with TestClient(make_app(routes), base_url=HERE) as client:
         page = client.get("/").text
         match = re.search(r'name="play-token" content="([^"]+)"', page)
         assert match is not None
@@ -141,7 +141,7 @@ def test_every_file_that_the_page_names_is_there(client: TestClient) -> None:
 def test_a_page_that_dies_while_it_sends_is_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    face = PlayFace(toy_desk(tmp_path))
-    headers = {"x_play_token": face.token, "content_type": "application/json"}
-    break_off(make_app(face), "/api/play/games", **headers)
+    routes = PlayRoutes(toy_manager(tmp_path))
+    headers = {"x_play_token": routes.token, "content_type": "application/json"}
+    break_off(make_app(routes), "/api/play/games", **headers)
     assert not caplog.records

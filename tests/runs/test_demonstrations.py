@@ -28,7 +28,7 @@ from coevo_gym.runs.tasks.demonstrations import keep_demonstration, read_demonst
 from coevo_gym.runs.tasks.importing import Importer
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.trainers.demonstrations import demonstrate
-from coevo_gym.view.play.desk import Desk
+from coevo_gym.view.play.episodes import EpisodeManager
 from coevo_gym.view.play.game import PlayedGame
 from coevo_gym.view.play.source import run_source
 from tests import toy
@@ -205,12 +205,12 @@ def test_calls_that_fit_no_function_stay_as_they_are(call: str) -> None:
 
 def test_what_evolved_in_a_run_can_be_played_and_kept(finished: Path, tmp_path: Path) -> None:
     source = run_source(RunFolder(finished))
-    desk = Desk(source, demonstrations=tmp_path / "shown.jsonl")
+    manager = EpisodeManager(source, demonstrations=tmp_path / "shown.jsonl")
     task = source.tasks[0]
-    state = desk.begin(task.id)
+    state = manager.begin(task.id)
     for step, action in enumerate(task.solution):
-        state = desk.act(state["id"], action, step)
+        state = manager.act(state["id"], action, step)
     assert state["grade"]["success"]
-    assert desk.keep(state["id"])["keep"]["kept"]
-    assert read_demonstrations(desk.demonstrations, toy.BENCHMARK)[0].origin == "evolved"
-    desk.close()
+    assert manager.keep(state["id"])["keep"]["kept"]
+    assert read_demonstrations(manager.demonstrations, toy.BENCHMARK)[0].origin == "evolved"
+    manager.close()

@@ -23,10 +23,10 @@ from coevo_gym.runs.table import TableRow
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.store.reader import RunReader
+from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.drafts import draft_rows, story_of
 from coevo_gym.view.model.runs import run_detail
-from coevo_gym.view.shelf import Shelf
 from tests.runs.conftest import TOY
 from tests.toy import BENCHMARK
 
@@ -171,7 +171,7 @@ def test_a_run_whose_tasks_are_tried_and_put_aside(tmp_path: Path) -> None:
     assert tried
     assert tried <= {"solved in 1 of 2 tries", "solved in 2 of 2 tries"}
     assert read_json(folder.summary)["arms"]["coevolve"]["rounds"] >= 2
-    run = Shelf(Library([folder])).runs()[0]
+    run = RunCollection(Library([folder])).runs()[0]
     gates = run_detail(run).gates
     assert sum(n for gate, n in gates.items() if gate != "hold") > 0
     accepted = [row for row in draft_rows(run) if row.accepted]

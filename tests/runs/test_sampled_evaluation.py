@@ -26,11 +26,11 @@ from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.runs.train import RunSummary, train
 from coevo_gym.store.folder import RunFolder, read_lines
 from coevo_gym.store.reader import RunReader
+from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.evals import evaluation_detail
 from coevo_gym.view.model.measures import run_measures
 from coevo_gym.view.model.runs import run_detail
-from coevo_gym.view.shelf import Shelf
 from tests.agents.tiny_llama import make_tiny_llama
 from tests.runs.conftest import TOY
 from tests.toy import PROMPT
@@ -208,7 +208,7 @@ def test_each_sample_is_kept_and_each_task_counts_once(sampled: tuple[Path, RunS
 def test_the_report_and_the_table_count_tasks(sampled: tuple[Path, RunSummary]) -> None:
     folder, summary = sampled
     assert summary.samples == SAMPLES
-    run = Shelf(Library([RunFolder(folder)])).runs()[0]
+    run = RunCollection(Library([RunFolder(folder)])).runs()[0]
     data = run_detail(run)
     assert [row.n_tasks for row in data.arms] == [10, 10, 10, 10]
     assert "The policy acts at temperature 1, in 3 episodes per task." in " ".join(data.notes)
@@ -240,8 +240,8 @@ def test_comparisons_are_over_tasks(sampled: tuple[Path, RunSummary]) -> None:
 
 def test_the_viewer_shows_a_row_per_task(sampled: tuple[Path, RunSummary]) -> None:
     folder, summary = sampled
-    shelf = Shelf(Library([str(folder)]))
-    shelf_run = shelf.run(folder.name)
+    collection = RunCollection(Library([str(folder)]))
+    shelf_run = collection.run(folder.name)
     row = next(row for row in summary.table if row.name == "coevolve")
     detail = evaluation_detail(shelf_run, "coevolve", "4")
     assert len(detail.tasks) == len({task.id for task in detail.tasks}) == 10

@@ -20,11 +20,11 @@ from coevo_gym.runs import train
 from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.trainers.protocols import training_success
+from coevo_gym.view.collection import RunCollection, ShownRun
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.measures import run_measures, task_set
 from coevo_gym.view.model.runs import run_detail
 from coevo_gym.view.model.tasks import task_rows
-from coevo_gym.view.shelf import Shelf, ShownRun
 from tests.runs.conftest import TOY, Child
 from tests.runs.test_folder import full
 
@@ -103,7 +103,7 @@ def test_no_held_out_task_is_ever_practised_or_stored(finished: Path) -> None:
 
 
 def open_run(run: Path) -> ShownRun:
-    return Shelf(Library([RunFolder(run)])).runs()[0]
+    return RunCollection(Library([RunFolder(run)])).runs()[0]
 
 
 def test_the_report_shows_the_run(finished: Path) -> None:

@@ -18,11 +18,11 @@ from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
-from coevo_gym.serve.envs import EnvsFace
+from coevo_gym.serve.env_pools import EnvPools
+from coevo_gym.serve.envs import EnvsAPI
 from coevo_gym.serve.limits import ServerLimits
 from coevo_gym.serve.server import listen, make_app, uvicorn_config
 from coevo_gym.serve.session import JournaledSession
-from coevo_gym.serve.shelf import EnvShelf
 from coevo_gym.serve.tokens import Tokens
 from tests.curricula.episodes import TRAIN
 from tests.toy import BENCHMARK
@@ -85,14 +85,14 @@ class Standing:
     Attributes:
         address: where.
         session: what it serves.
-        face: its envs face.
-        shelf: where its envs are.
+        api: its envs api.
+        env_pools: where its envs are.
     """
 
     address: str
     session: JournaledSession
-    face: EnvsFace
-    shelf: EnvShelf
+    api: EnvsAPI
+    env_pools: EnvPools
 
 
 @contextmanager
@@ -105,22 +105,22 @@ def standing(
     env_id: str = BENCHMARK.env_id,
 ) -> Iterator[Standing]:
     """A server in a thread, until the end of the scope; it closes the session."""
-    shelf = EnvShelf(lambda split: gym.make(env_id, split=split, disable_env_checker=True))
+    env_pools = EnvPools(lambda split: gym.make(env_id, split=split, disable_env_checker=True))
     about = {"name": "toy", "description": "buttons", "version": "0"}
-    face = EnvsFace(BENCHMARK, shelf, session, limits, about)
-    app = make_app(session, face, tokens=tokens, limits=limits)
+    api = EnvsAPI(BENCHMARK, env_pools, session, limits, about)
+    app = make_app(session, api, tokens=tokens, limits=limits)
     server = uvicorn.Server(uvicorn_config(app, limits))
     listening: socket.socket = listen("127.0.0.1", port)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     try:
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        yield Standing(address, session, face, shelf)
+        yield Standing(address, session, api, env_pools)
     finally:
         server.should_exit = True
         thread.join(WAIT_S)
         assert not thread.is_alive()
-        shelf.close()
+        env_pools.close()
         listening.close()
 
 

@@ -22,10 +22,10 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.envs.wrappers import ChooseAction, HashText
 from coevo_gym.remote import RemoteChoiceEnv, RemoteError, RemoteTaskEnv, TicketClient
-from coevo_gym.serve.envs import EnvsFace
+from coevo_gym.serve.env_pools import EnvPools
+from coevo_gym.serve.envs import EnvsAPI
 from coevo_gym.serve.limits import ServerLimits
 from coevo_gym.serve.server import make_app
-from coevo_gym.serve.shelf import EnvShelf
 from coevo_gym.serve.tokens import Tokens
 from tests.curricula.episodes import TRAIN, trajectory
 from tests.faults import break_engines
@@ -266,7 +266,7 @@ def test_a_server_that_stops_ends_no_episode(server: Standing) -> None:
     env = RemoteTaskEnv(server.address)
     env.reset()
     env.step("press red")
-    server.face.close()
+    server.api.close()
     env.close()
     until_true(lambda: not server.session.outstanding)
     assert server.session.counts["given_back"] == 1
@@ -355,7 +355,7 @@ def test_the_number_of_envs_is_bounded(tmp_path: Path) -> None:
         with pytest.raises(RemoteError, match="All 1 envs are in use"):
             second.reset()
         first.close()
-        until_true(lambda: server.face.n_sessions == 0)
+        until_true(lambda: server.api.n_sessions == 0)
         second.reset()
         second.close()
 
@@ -364,7 +364,7 @@ def test_an_env_that_is_left_alone_is_closed(tmp_path: Path) -> None:
     with standing(opened(tmp_path / "a.db"), limits=ServerLimits(idle_s=0.05)) as server:
         env = RemoteTaskEnv(server.address)
         env.reset()
-        until_true(lambda: server.face.n_sessions == 0)
+        until_true(lambda: server.api.n_sessions == 0)
         assert not server.session.outstanding
         _, _, _, truncated, info = env.step("press red")
         assert (truncated, info["end_reason"]) == (True, "worker_lost")
@@ -389,9 +389,7 @@ def test_a_message_is_bounded(tmp_path: Path) -> None:
 
 def test_a_client_that_dies_while_it_sends_is_no_error(tmp_path: Path) -> None:
     with closing(opened(tmp_path / "a.db")) as session:
-        app = make_app(
-            session, EnvsFace(BENCHMARK, EnvShelf(gym.make), session, ServerLimits(), {})
-        )
+        app = make_app(session, EnvsAPI(BENCHMARK, EnvPools(gym.make), session, ServerLimits(), {}))
         break_off(app, "/tickets/report")
 
 

@@ -50,7 +50,7 @@ class Held:
 
 
 class Remembers:
-    """Landings by the round's id."""
+    """RoundSteps by the round's id."""
 
     def __init__(self, **steps: int) -> None:
         self.steps = {name.replace("_", "-"): step for name, step in steps.items()}
@@ -75,7 +75,9 @@ class During(Log):
         self.actions.get(f"step_{step}", lambda: None)()
 
 
-def make(envs: EnvPool, evolver: Held, landings: Remembers, events: Log, **settings: Any) -> Loop:
+def make(
+    envs: EnvPool, evolver: Held, round_steps: Remembers, events: Log, **settings: Any
+) -> Loop:
     defaults = {"max_steps": 5, "groups_per_step": 3, "evaluate_every_steps": 0}
     return Loop(
         LoopConfig(**(defaults | settings)),
@@ -84,7 +86,7 @@ def make(envs: EnvPool, evolver: Held, landings: Remembers, events: Log, **setti
         learner=Counts(),
         envs=envs,
         events=events,
-        landings=landings,
+        round_steps=round_steps,
     )
 
 
@@ -107,8 +109,8 @@ def ends(evolver: Held, loop: Loop) -> Callable[[], None]:
 
 
 def test_the_learner_goes_on_and_the_round_is_applied_after_it_is_done(envs: EnvPool) -> None:
-    evolver, landings, log = Held(), Remembers(), During()
-    loop = past_its_first_step(make(envs, evolver, landings, log))
+    evolver, round_steps, log = Held(), Remembers(), During()
+    loop = past_its_first_step(make(envs, evolver, round_steps, log))
     log.actions = {"step_4": ends(evolver, loop)}
     loop.run()
     assert log.calls == [
@@ -118,7 +120,7 @@ def test_the_learner_goes_on_and_the_round_is_applied_after_it_is_done(envs: Env
         *("groups 3", "round-1", "step 4"),
         *("groups 3", "step 5"),
     ]
-    assert (landings.steps, evolver.ran) == ({"round-1": 4}, 1)
+    assert (round_steps.steps, evolver.ran) == ({"round-1": 4}, 1)
     assert loop.state.env_steps == 5 * 6 * 4 + 7
     assert [m["curriculum.pool_size"] for m in log.metrics] == [5, 5, 5, 6, 6]
     assert log.metrics[-1]["usage.explore.requests"] == 3
@@ -175,12 +177,12 @@ def test_stopped_in_mid_flight_it_flies_again_and_ends_the_same(envs: EnvPool) -
 
 
 def test_at_the_end_it_is_waited_for_and_counted(envs: EnvPool) -> None:
-    evolver, landings, log = Held(), Remembers(), During()
-    loop = past_its_first_step(make(envs, evolver, landings, log, max_steps=3))
+    evolver, round_steps, log = Held(), Remembers(), During()
+    loop = past_its_first_step(make(envs, evolver, round_steps, log, max_steps=3))
     threading.Timer(0, lambda: evolver.begun.wait(WAIT_S) and evolver.may_end.set()).start()
     loop.run()
     assert log.calls.count("round-1") == 1
-    assert landings.steps["round-1"] in (2, 3)
+    assert round_steps.steps["round-1"] in (2, 3)
     assert loop.state.env_steps == 3 * 6 * 4 + 7
 
 
@@ -203,8 +205,8 @@ def test_who_waits_for_a_round_may_be_asked_to_stop(envs: EnvPool) -> None:
         def should_stop(self) -> bool:
             return self.calls[-1] == "step 3"
 
-    log, landings = Impatient(), Remembers()
-    loop = past_its_first_step(make(envs, evolver, landings, log, max_steps=3))
+    log, round_steps = Impatient(), Remembers()
+    loop = past_its_first_step(make(envs, evolver, round_steps, log, max_steps=3))
     loop.run()
     assert loop.over
     assert loop.session.evolving
@@ -213,11 +215,11 @@ def test_who_waits_for_a_round_may_be_asked_to_stop(envs: EnvPool) -> None:
     loop.session.call_off_round()
     again, second = Held(), During()
     again.may_end.set()
-    resumed = make(envs, again, landings, second, max_steps=3)
+    resumed = make(envs, again, round_steps, second, max_steps=3)
     resumed.load_state_dict(state)
     resumed.run()
     assert second.calls == ["round-1"]
-    assert landings.steps == {"round-1": 3}
+    assert round_steps.steps == {"round-1": 3}
 
 
 class TestSession:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
 from coevo_gym.view.server import make_app
-from coevo_gym.view.shelf import Shelf
 from coevo_gym.view.shell import LOOPBACK, listen_here
 
 
@@ -25,7 +25,7 @@ def viewer(names: Sequence[str]) -> Iterator[str]:
             await super().startup(sockets)
             ready.set()
 
-    app = make_app(Shelf(Library(names)), stopping)
+    app = make_app(RunCollection(Library(names)), stopping)
     server = Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3))
     with listen_here(0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

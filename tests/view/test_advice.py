@@ -20,11 +20,11 @@ from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.rows import names_to_row
 from coevo_gym.view.api import answer
+from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.export.gathering import answers, pages
 from coevo_gym.view.library import Library
 from coevo_gym.view.model import notes
 from coevo_gym.view.model.notes import note_views
-from coevo_gym.view.shelf import Shelf
 from tests.view.sample import EVAL, RUN
 
 ARM, SECRET = "coevolve", "sk-abcdefghijklmnop1234"
@@ -32,8 +32,8 @@ PATH = f"runs/{RUN}/arms/{ARM}/notes"
 TEXT = "Compare three pages before buying."
 
 
-def ask(shelf: Shelf, path: str, query: str = "") -> Any:
-    return json.loads(answer(shelf, path, query))
+def ask(collection: RunCollection, path: str, query: str = "") -> Any:
+    return json.loads(answer(collection, path, query))
 
 
 def _tell(database: Path, group: str, position: int, cue: str) -> None:
@@ -92,67 +92,69 @@ def folder(sample_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture
-def shelf(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+def collection(folder: Path, monkeypatch: pytest.MonkeyPatch) -> RunCollection:
     monkeypatch.chdir(folder)
-    return Shelf(Library())
+    return RunCollection(Library())
 
 
-def test_advice_has_its_text_its_origin_and_its_usefulness(shelf: Shelf) -> None:
-    good, new, harmful = ask(shelf, PATH)["rows"]
+def test_advice_has_its_text_its_origin_and_its_usefulness(collection: RunCollection) -> None:
+    good, new, harmful = ask(collection, PATH)["rows"]
     assert good["says"] == [TEXT, "a bag is wanted"]
     assert (good["label"], good["kind"], good["tone"]) == ("good", "experiences", "good")
     assert (good["first"], good["last"], good["value"], good["n"]) == (1, 4, 0.25, 3)
     (episode,) = good["episodes"]
-    assert ask(shelf, f"runs/{RUN}/trajectories/{episode['id']}")["step"] == 1
+    assert ask(collection, f"runs/{RUN}/trajectories/{episode['id']}")["step"] == 1
     assert (new["value"], new["n"], new["why"]) == (None, 0, "")
     assert (harmful["tone"], harmful["why"], harmful["episodes"]) == ("bad", "harmful", [])
     assert SECRET not in json.dumps(harmful)
     assert len(harmful["says"][0]) <= notes.MAX_CHARACTERS + 1
 
 
-def test_of_much_advice_some_is_shown(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_much_advice_some_is_shown(
+    collection: RunCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(notes, "MAX_ROWS", 1)
-    response = ask(shelf, PATH)
+    response = ask(collection, PATH)
     assert ([row["label"] for row in response["rows"]], response["left"]) == (["good"], 2)
 
 
-def test_an_episode_shows_the_advice_that_it_was_told(shelf: Shelf) -> None:
+def test_an_episode_shows_the_advice_that_it_was_told(collection: RunCollection) -> None:
     path = f"runs/{RUN}/trajectories"
-    (row,) = ask(shelf, path, "advice=good")["rows"]
+    (row,) = ask(collection, path, "advice=good")["rows"]
     assert row["advice"] == ["good", "secret", "unknown"]
-    detail = ask(shelf, f"{path}/{row['id']}")
+    detail = ask(collection, f"{path}/{row['id']}")
     assert [(one["id"], one["texts"]["content"]) for one in detail["advice"]] == [("good", TEXT)]
-    assert ask(shelf, path, "advice=any")["total"] == 1
-    assert ask(shelf, path, "advice=none")["total"] == ask(shelf, path)["total"] - 1
-    assert ask(shelf, path, "advice=goo")["total"] == 0
+    assert ask(collection, path, "advice=any")["total"] == 1
+    assert ask(collection, path, "advice=none")["total"] == ask(collection, path)["total"] - 1
+    assert ask(collection, path, "advice=goo")["total"] == 0
 
 
-def test_no_page_of_a_held_out_task_shows_advice(shelf: Shelf) -> None:
+def test_no_page_of_a_held_out_task_shows_advice(collection: RunCollection) -> None:
     """Nor does any page show advice from a held-out task."""
-    assert "LEAKED" not in "".join(json.dumps(reply.value) for reply in answers(shelf))
-    held_out = [one["id"] for one in ask(shelf, f"runs/{RUN}/tasks")["rows"]]
-    for place in pages(shelf, held_out=True):
-        text = json.dumps(ask(shelf, place.path))
+    assert "LEAKED" not in "".join(json.dumps(reply.value) for reply in answers(collection))
+    held_out = [one["id"] for one in ask(collection, f"runs/{RUN}/tasks")["rows"]]
+    for place in pages(collection, held_out=True):
+        text = json.dumps(ask(collection, place.path))
         assert "LEAKED" not in text
         if place.path.startswith(("evals/", f"runs/{RUN}/tasks/")):
             assert TEXT not in text, place.path
     assert held_out
-    run = ask(shelf, f"runs/{RUN}")
+    run = ask(collection, f"runs/{RUN}")
     for point in run["evaluations"]:
         if point["kept"]:
             path = f"runs/{RUN}/evaluations/{point['arm']}/{point['step']}"
-            assert TEXT not in json.dumps(ask(shelf, path))
-    row = ask(shelf, f"evals/{EVAL}/episodes")["rows"][0]
-    assert ask(shelf, f"evals/{EVAL}/episodes/{row['id']}")["advice"] == []
-    reader = shelf.run(RUN).reader
+            assert TEXT not in json.dumps(ask(collection, path))
+    row = ask(collection, f"evals/{EVAL}/episodes")["rows"][0]
+    assert ask(collection, f"evals/{EVAL}/episodes/{row['id']}")["advice"] == []
+    reader = collection.run(RUN).reader
     assert notes.advice_told(reader, ARM, ["exp:good"], "train")
     for split in ("val", "test", "held_out"):
         assert notes.advice_told(reader, ARM, ["exp:good"], split) == ()
-    assert ask(shelf, "search", "q=three+pages+before+buying")["hits"] == []
+    assert ask(collection, "search", "q=three+pages+before+buying")["hits"] == []
 
 
-def test_an_export_holds_the_advice(shelf: Shelf) -> None:
-    contents = {one.path: one.value for one in answers(shelf) if one.path.endswith("/notes")}
+def test_an_export_holds_the_advice(collection: RunCollection) -> None:
+    contents = {one.path: one.value for one in answers(collection) if one.path.endswith("/notes")}
     assert TEXT in contents[PATH]["rows"][0]["says"]
 
 

@@ -16,25 +16,25 @@ from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.progress import PROGRESS, WorkProgress
 from coevo_gym.store.reader import RunReader
 from coevo_gym.view.api import answer
+from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
 from coevo_gym.view.refusals import BadRequest, NotFound, Refusal
-from coevo_gym.view.shelf import Shelf
 from tests.view.sample import EVAL, RUN
 
 ARMS = ("static", "coevolve")
 
 
 @pytest.fixture
-def shelf(beside: Path) -> Shelf:
-    return Shelf(Library())
+def collection(beside: Path) -> RunCollection:
+    return RunCollection(Library())
 
 
-def ask(shelf: Shelf, path: str, query: str = "") -> Any:
-    return json.loads(answer(shelf, path, query))
+def ask(collection: RunCollection, path: str, query: str = "") -> Any:
+    return json.loads(answer(collection, path, query))
 
 
-def rows(shelf: Shelf, path: str, query: str = "per_page=500") -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = ask(shelf, path, query)["rows"]
+def rows(collection: RunCollection, path: str, query: str = "per_page=500") -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = ask(collection, path, query)["rows"]
     return entries
 
 
@@ -43,19 +43,19 @@ def reader(beside: Path) -> RunReader:
     return RunReader(RunFolder(beside / "runs" / RUN).database)
 
 
-def test_the_list_has_runs_and_evaluations(shelf: Shelf) -> None:
-    listing = ask(shelf, "runs")
+def test_the_list_has_runs_and_evaluations(collection: RunCollection) -> None:
+    listing = ask(collection, "runs")
     (run,), (evaluation,) = listing["runs"], listing["evals"]
     assert (run["id"], run["benchmark"], run["arms"]) == (RUN, "webshop", list(ARMS))
     assert run["progress"]["state"] == "finished"
     assert run["trajectories"] == 240
     assert not run["problem"]
     assert (evaluation["id"], evaluation["done"], evaluation["total"]) == (EVAL, 24, 24)
-    assert ask(shelf, "evals")["evals"] == listing["evals"]
+    assert ask(collection, "evals")["evals"] == listing["evals"]
 
 
-def test_a_run_has_its_arms_side_by_side(shelf: Shelf, reader: RunReader) -> None:
-    run = ask(shelf, f"runs/{RUN}")
+def test_a_run_has_its_arms_side_by_side(collection: RunCollection, reader: RunReader) -> None:
+    run = ask(collection, f"runs/{RUN}")
     arms = {arm["name"]: arm for arm in run["arms"]}
     assert list(arms) == ["random", "warm-up", *ARMS]
     summary = json.loads(Path(f"runs/{RUN}/summary.json").read_text())
@@ -74,8 +74,8 @@ def test_a_run_has_its_arms_side_by_side(shelf: Shelf, reader: RunReader) -> Non
     assert [len(series["step"]) for series in run["training"]] == [5, 5]
 
 
-def test_steps_are_columns_of_one_length(shelf: Shelf, reader: RunReader) -> None:
-    table = ask(shelf, f"runs/{RUN}/arms/coevolve/steps")
+def test_steps_are_columns_of_one_length(collection: RunCollection, reader: RunReader) -> None:
+    table = ask(collection, f"runs/{RUN}/arms/coevolve/steps")
     assert table["step"] == [1, 2, 3, 4, 5]
     columns = [table[name] for name in ("env_steps", "groups", "episodes", "successes", "stored")]
     columns += [*table["signals"].values(), *table["series"].values()]
@@ -85,27 +85,27 @@ def test_steps_are_columns_of_one_length(shelf: Shelf, reader: RunReader) -> Non
     assert [row["id"] for row in table["rounds"]] == [r.round.id for r in reader.rounds("coevolve")]
 
 
-def test_groups_lead_to_trajectories_and_to_each_other(shelf: Shelf) -> None:
+def test_groups_lead_to_trajectories_and_to_each_other(collection: RunCollection) -> None:
     path = f"runs/{RUN}/arms/coevolve/groups"
-    groups = rows(shelf, path)
+    groups = rows(collection, path)
     assert len(groups) == 30
     for group in groups:
-        detail = ask(shelf, f"{path}/{group['id']}")
+        detail = ask(collection, f"{path}/{group['id']}")
         assert detail["group"] == group
         assert [one["position"] for one in detail["trajectories"]] == [0, 1, 2, 3]
         assert sum(one["success"] for one in detail["trajectories"]) == group["successes"]
         if detail["before"]:
-            assert ask(shelf, f"{path}/{detail['before']}")["after"] == group["id"]
-    mixed = rows(shelf, path, "outcome=some")
+            assert ask(collection, f"{path}/{detail['before']}")["after"] == group["id"]
+    mixed = rows(collection, path, "outcome=some")
     assert {row["id"] for row in mixed} == {
         row["id"] for row in groups if 0 < row["successes"] < row["episodes"]
     }
 
 
-def test_a_trajectory_is_told_step_by_step(shelf: Shelf, reader: RunReader) -> None:
+def test_a_trajectory_is_told_step_by_step(collection: RunCollection, reader: RunReader) -> None:
     stored = {(t.group_id, t.actions): t for t in reader.trajectories("coevolve")}
-    for row in rows(shelf, f"runs/{RUN}/trajectories", "arm=coevolve&per_page=30"):
-        detail = ask(shelf, f"runs/{RUN}/trajectories/{row['id']}")
+    for row in rows(collection, f"runs/{RUN}/trajectories", "arm=coevolve&per_page=30"):
+        detail = ask(collection, f"runs/{RUN}/trajectories/{row['id']}")
         known = stored[row["group"], tuple(step["action"] for step in detail["steps"])]
         assert [step["observation"] for step in detail["steps"]] == [s.shown for s in known.steps]
         assert detail["last_observation"] == known.last_observation
@@ -120,14 +120,14 @@ def test_a_trajectory_is_told_step_by_step(shelf: Shelf, reader: RunReader) -> N
             assert step["choices"][step["taken"]]["text"] == step["action"]
             assert step["advantage"] is not None
         if detail["after"]:
-            other = ask(shelf, f"runs/{RUN}/trajectories/{detail['after']}")
+            other = ask(collection, f"runs/{RUN}/trajectories/{detail['after']}")
             assert other["before"] == row["id"]
 
 
-def test_the_shops_pages_are_taken_apart(shelf: Shelf) -> None:
+def test_the_shops_pages_are_taken_apart(collection: RunCollection) -> None:
     seen = set()
-    for row in rows(shelf, f"runs/{RUN}/trajectories", "per_page=40"):
-        detail = ask(shelf, f"runs/{RUN}/trajectories/{row['id']}")
+    for row in rows(collection, f"runs/{RUN}/trajectories", "per_page=40"):
+        detail = ask(collection, f"runs/{RUN}/trajectories/{row['id']}")
         for step in detail["steps"]:
             page = step["page"]
             seen.add(page["page"])
@@ -145,11 +145,11 @@ def test_the_shops_pages_are_taken_apart(shelf: Shelf) -> None:
     assert {"search", "results", "item"} <= seen
 
 
-def test_a_task_leads_back_to_where_it_began(shelf: Shelf, reader: RunReader) -> None:
-    tasks = rows(shelf, f"runs/{RUN}/tasks", "origin=evolved&per_page=500")
+def test_a_task_leads_back_to_where_it_began(collection: RunCollection, reader: RunReader) -> None:
+    tasks = rows(collection, f"runs/{RUN}/tasks", "origin=evolved&per_page=500")
     deepest = max(tasks, key=lambda row: row["generation"])
     assert deepest["generation"] >= 2
-    detail = ask(shelf, f"runs/{RUN}/tasks/{deepest['id']}")
+    detail = ask(collection, f"runs/{RUN}/tasks/{deepest['id']}")
     nodes = {node["id"]: node for node in detail["lineage"]["nodes"]}
     ancestors = [node for node in nodes.values() if node["generation"] > 0]
     assert any(node["task"]["first"] for node in ancestors)
@@ -165,12 +165,12 @@ def test_a_task_leads_back_to_where_it_began(shelf: Shelf, reader: RunReader) ->
     assert task is not None
     assert tuple(detail["solution"]) == task.solution
     practised = next(row for row in tasks if row["episodes"])
-    points = ask(shelf, f"runs/{RUN}/tasks/{practised['id']}")["practice"]
+    points = ask(collection, f"runs/{RUN}/tasks/{practised['id']}")["practice"]
     assert sum(point["episodes"] for point in points) == practised["episodes"]
 
 
-def test_drafts_are_counted_by_gate(shelf: Shelf, reader: RunReader) -> None:
-    page = ask(shelf, f"runs/{RUN}/drafts", "per_page=500")
+def test_drafts_are_counted_by_gate(collection: RunCollection, reader: RunReader) -> None:
+    page = ask(collection, f"runs/{RUN}/drafts", "per_page=500")
     first, *later = reader.rounds("coevolve")
     judged = [one for r in (first, *later) for one in r.result.judged]
     rejected = [one.gate for one in judged if not one.accepted]
@@ -178,41 +178,41 @@ def test_drafts_are_counted_by_gate(shelf: Shelf, reader: RunReader) -> None:
     assert page["gates"] == {gate: rejected.count(gate) for gate in page["gates"]}
     assert sum(page["gates"].values()) == len(rejected)
     draft = next(row for row in page["rows"] if not row["accepted"])
-    detail = ask(shelf, f"runs/{RUN}/drafts/{draft['id']}")
+    detail = ask(collection, f"runs/{RUN}/drafts/{draft['id']}")
     assert detail["gates"][-1] == {
         "gate": draft["gate"],
         "passed": False,
         "said": draft["reason"],
     }
-    assert ask(shelf, f"runs/{RUN}/drafts", "arm=static")["total"] == len(first.result.judged)
+    assert ask(collection, f"runs/{RUN}/drafts", "arm=static")["total"] == len(first.result.judged)
     for arm, applied in (("static", first), ("coevolve", later[0])):
-        detail = ask(shelf, f"runs/{RUN}/arms/{arm}/rounds/{applied.round.id}")
+        detail = ask(collection, f"runs/{RUN}/arms/{arm}/rounds/{applied.round.id}")
         assert len(detail["drafts"]) == len(applied.result.judged)
 
 
-def test_evaluations_are_told_task_by_task(shelf: Shelf) -> None:
-    detail = ask(shelf, f"evals/{EVAL}")
+def test_evaluations_are_told_task_by_task(collection: RunCollection) -> None:
+    detail = ask(collection, f"evals/{EVAL}")
     summary = json.loads(Path(f"evals/{EVAL}/summary.json").read_text())
     assert detail["eval"]["success"] == summary["success"]
     assert detail["pass_at"] == summary["pass_at"]
     assert {(t["kind"], t["value"]) for t in detail["types"]} == {
         (kind, value) for kind, values in summary["types"].items() for value in values
     }
-    episodes = rows(shelf, f"evals/{EVAL}/episodes")
+    episodes = rows(collection, f"evals/{EVAL}/episodes")
     assert len(episodes) == 24
-    one = ask(shelf, f"evals/{EVAL}/episodes/{episodes[0]['id']}")
+    one = ask(collection, f"evals/{EVAL}/episodes/{episodes[0]['id']}")
     assert one["of"] == "evaluation"
     assert len(one["siblings"]) == 2
-    points = ask(shelf, f"runs/{RUN}")["evaluations"]
+    points = ask(collection, f"runs/{RUN}")["evaluations"]
     evaluations = [point for point in points if point["kept"]]
     assert {point["arm"] for point in evaluations} == {"random", "warm-up", *ARMS}
     for point in evaluations:
-        evaluation = ask(shelf, f"runs/{RUN}/evaluations/{point['arm']}/{point['step']}")
+        evaluation = ask(collection, f"runs/{RUN}/evaluations/{point['arm']}/{point['step']}")
         assert evaluation["success"] == pytest.approx(point["success"])
 
 
-def test_two_sides_are_compared_as_the_command_does(shelf: Shelf) -> None:
-    response = ask(shelf, "compare", f"a=runs/{RUN}/warm-up&b=evals/{EVAL}")
+def test_two_sides_are_compared_as_the_command_does(collection: RunCollection) -> None:
+    response = ask(collection, "compare", f"a=runs/{RUN}/warm-up&b=evals/{EVAL}")
     comparison = response["found"]
     assert comparison["tasks"] == 12
     assert (
@@ -223,22 +223,22 @@ def test_two_sides_are_compared_as_the_command_does(shelf: Shelf) -> None:
         == 12
     )
     for task in (*comparison["won"], *comparison["lost"]):
-        assert ask(shelf, response["links_b"][task["id"]])["task"]["id"] == task["id"]
+        assert ask(collection, response["links_b"][task["id"]])["task"]["id"] == task["id"]
     assert not response["links_a"]
     assert f"evals/{EVAL}" in response["places"]
     assert "takes several seeds" in response["verdict"]
-    alone = ask(shelf, "compare", f"a=runs/{RUN}/random")
+    alone = ask(collection, "compare", f"a=runs/{RUN}/random")
     assert alone["place_b"] == f"runs/{RUN}/coevolve"
 
 
-def test_a_search_finds_tasks_first(shelf: Shelf) -> None:
-    task = rows(shelf, f"runs/{RUN}/tasks")[0]
+def test_a_search_finds_tasks_first(collection: RunCollection) -> None:
+    task = rows(collection, f"runs/{RUN}/tasks")[0]
     word = task["name"].rpartition("/")[2]
-    hits = ask(shelf, "search", f"q={word.upper()}")["hits"]
+    hits = ask(collection, "search", f"q={word.upper()}")["hits"]
     assert hits[0]["path"] == f"runs/{RUN}/tasks/{task['id']}"
     for hit in hits:
-        ask(shelf, hit["path"])
-    response = ask(shelf, "search", "q=buy+now&limit=200")
+        ask(collection, hit["path"])
+    response = ask(collection, "search", "q=buy+now&limit=200")
     assert response["totals"]["trajectory"] > 200
 
 
@@ -276,16 +276,16 @@ def test_a_search_finds_tasks_first(shelf: Shelf) -> None:
     ],
 )
 def test_what_cannot_be_answered_is_refused(
-    shelf: Shelf, path: str, query: str, kind: type[Refusal]
+    collection: RunCollection, path: str, query: str, kind: type[Refusal]
 ) -> None:
     with pytest.raises(kind) as refused:
-        answer(shelf, path, query)
+        answer(collection, path, query)
     assert str(refused.value)
     assert refused.value.to_problem().message
 
 
-def test_a_page_beyond_the_last_is_the_last(shelf: Shelf) -> None:
-    page = ask(shelf, f"runs/{RUN}/trajectories", "page=999999999&per_page=100")
+def test_a_page_beyond_the_last_is_the_last(collection: RunCollection) -> None:
+    page = ask(collection, f"runs/{RUN}/trajectories", "page=999999999&per_page=100")
     assert (page["page"], page["pages"], len(page["rows"])) == (3, 3, 40)
 
 
@@ -320,7 +320,7 @@ def test_a_run_says_itself_how_far_it_is(
         pid=1,
     )
     (run.path / PROGRESS).write_text(progress.model_dump_json())
-    response = ask(Shelf(Library()), f"runs/{RUN}/progress")
+    response = ask(RunCollection(Library()), f"runs/{RUN}/progress")
     assert (response["state"], response["phase"]) == (expected, "train coevolve")
     assert (response["done"], response["total"], response["unit"]) == (3, 5, "steps")
     assert (response["usd"], response["tokens"], response["elapsed_s"]) == (0.5, 7, 60)
@@ -337,23 +337,26 @@ def test_a_run_that_tells_nothing_is_judged_by_what_it_wrote(
     shutil.copytree(sample_folder / "runs" / RUN, run.path)
     (run.path / PROGRESS).unlink(missing_ok=True)
     monkeypatch.chdir(tmp_path)
-    shelf = Shelf(Library())
-    assert ask(shelf, f"runs/{RUN}/progress")["state"] == "finished"
+    collection = RunCollection(Library())
+    assert ask(collection, f"runs/{RUN}/progress")["state"] == "finished"
     run.summary.unlink()
-    response = ask(shelf, f"runs/{RUN}/progress")
+    response = ask(collection, f"runs/{RUN}/progress")
     assert (response["state"], response["arm"], response["share"]) == ("stopped", "coevolve", 1.0)
     run.metrics.unlink()
-    assert ask(shelf, f"runs/{RUN}/progress")["share"] == 0.0
+    assert ask(collection, f"runs/{RUN}/progress")["share"] == 0.0
 
 
-def test_a_failed_episode_says_why(shelf: Shelf) -> None:
+def test_a_failed_episode_says_why(collection: RunCollection) -> None:
     at = f"runs/{RUN}/trajectories"
-    for row in rows(shelf, at, "success=false&end=failed&per_page=500"):
-        grade = ask(shelf, f"{at}/{row['id']}")["grade"]
+    for row in rows(collection, at, "success=false&end=failed&per_page=500"):
+        grade = ask(collection, f"{at}/{row['id']}")["grade"]
         short = [key for key, value in grade["report"].items() if 0 <= value < 1]
         assert short
         assert grade["why"].count(",") == len(short) - 1
-    assert ask(shelf, f"{at}/{rows(shelf, at, 'success=true')[0]['id']}")["grade"]["why"] == ""
+    assert (
+        ask(collection, f"{at}/{rows(collection, at, 'success=true')[0]['id']}")["grade"]["why"]
+        == ""
+    )
 
 
 def test_a_task_that_evolved_says_in_which_run(

@@ -18,11 +18,11 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Split
 from coevo_gym.view.api import answer
+from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.export import write
 from coevo_gym.view.export.write import DataFile, export_pages, one_file
 from coevo_gym.view.library import Library
 from coevo_gym.view.safe import Censor
-from coevo_gym.view.shelf import Shelf
 from coevo_gym.view.shell import STATIC
 from tests.view.exports import data_in, whole, with_data
 from tests.view.sample import EVAL, RUN
@@ -39,7 +39,7 @@ def page(sample_folder: Path, coevo_home: Path, tmp_path_factory: pytest.TempPat
 
 
 def test_an_export_says_what_the_server_says(page: Path, beside: Path) -> None:
-    data, shelf = data_in(page), Shelf(Library())
+    data, collection = data_in(page), RunCollection(Library())
     kinds = {re.sub(r"[0-9a-f]{16,}|\d+", "*", path) for path in data["answers"]}
     assert len(kinds) > 20
     seen = set()
@@ -49,13 +49,13 @@ def test_an_export_says_what_the_server_says(page: Path, beside: Path) -> None:
             continue
         seen.add(kind)
         is_list = path.rpartition("/")[2] in data["lists"]
-        expected = json.loads(answer(shelf, path, "per_page=500" if is_list else ""))
+        expected = json.loads(answer(collection, path, "per_page=500" if is_list else ""))
         exported = whole(value, data["texts"])
         for one in (expected, exported):
             for paging in ("per_page", "pages"):
                 one.pop(paging, None)
         assert exported == expected, path
-    expected = json.loads(answer(shelf, "compare", f"a=runs/{RUN}/random&b=runs/{RUN}/static"))
+    expected = json.loads(answer(collection, "compare", f"a=runs/{RUN}/random&b=runs/{RUN}/static"))
     comparison = data["answers"][f"compare?a=runs/{RUN}/random&b=runs/{RUN}/static"]
     assert whole(comparison, data["texts"]) == expected
 
@@ -86,7 +86,7 @@ def test_evaluation_episodes_are_left_out_unless_asked_for(
 
 def test_an_export_holds_no_solution_of_a_held_out_task(page: Path, beside: Path) -> None:
     tasks = {task.id: task for task in get_benchmark("webshop").tasks(Split.VAL)}
-    rows = json.loads(answer(Shelf(Library()), f"evals/{EVAL}/episodes"))["rows"]
+    rows = json.loads(answer(RunCollection(Library()), f"evals/{EVAL}/episodes"))["rows"]
     text = json.dumps(data_in(page))
     for row in rows:
         assert json.dumps(row["instruction"])[1:-1] in text  # what they ask for may be looked at
@@ -247,7 +247,7 @@ def test_exported_pages_filter_as_the_server_does(page: Path, beside: Path, tmp_
         ["node", "-e", script], capture_output=True, text=True, cwd=tmp_path, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    shelf = Shelf(Library())
+    collection = RunCollection(Library())
     for (path, query), exported in zip(asked, json.loads(done.stdout), strict=True):
         pairs = [
             f"{name}={one}"
@@ -255,7 +255,7 @@ def test_exported_pages_filter_as_the_server_does(page: Path, beside: Path, tmp_
             for one in (value if isinstance(value, list) else [value])
         ]
         expected = json.loads(
-            answer(shelf, f"runs/{RUN}/{path}", "&".join(pairs).replace(" ", "+"))
+            answer(collection, f"runs/{RUN}/{path}", "&".join(pairs).replace(" ", "+"))
         )
         assert [row["id"] for row in exported["rows"]] == [row["id"] for row in expected["rows"]], (
             query

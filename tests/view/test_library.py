@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
-from coevo_gym.view.shelf import Shelf
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +44,8 @@ def test_a_table_is_shown_with_the_runs_that_come_later(name: str, folder: Path)
 
 
 def test_a_run_of_a_table_is_called_by_both() -> None:
-    shelf = Shelf(Library())
-    assert [run.name for run in map(shelf.run, Library().runs())] == [
+    collection = RunCollection(Library())
+    assert [run.name for run in map(collection.run, Library().runs())] == [
         "first",
         "table/static-1",
         "table/static-2",

@@ -19,6 +19,7 @@ from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.store.database import MAX_WORDS, RunStore
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.view.api import answer
+from coevo_gym.view.collection import RunCollection, ShownRun
 from coevo_gym.view.filters import TRAJECTORIES, select
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.steps import group_rows
@@ -29,7 +30,6 @@ from coevo_gym.view.model.trajectory_list import (
 )
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import Damaged
-from coevo_gym.view.shelf import Shelf, ShownRun
 from tests.toy import BENCHMARK
 from tests.view.sample import EVAL, RUN
 
@@ -238,7 +238,7 @@ def known(sample_folder: Path) -> Iterator[tuple[ShownRun, list[TrajectoryRow]]]
     """The small run, and its rows as an export has them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(sample_folder)
-        view = Shelf(Library([RUN])).run(RUN)
+        view = RunCollection(Library([RUN])).run(RUN)
         yield view, all_trajectories(view)
 
 
@@ -277,12 +277,12 @@ def test_sql_filters_as_the_rows_do(
     assert [row.id for row in page.rows] == [row.id for row in expected.rows]
 
 
-def refusals(shelf: Shelf, *paths: str) -> list[str]:
+def refusals(collection: RunCollection, *paths: str) -> list[str]:
     """What is said of the paths that cannot be read."""
     messages = []
     for path in paths:
         try:
-            answer(shelf, path)
+            answer(collection, path)
         except Damaged as damaged:
             messages.append(str(damaged))
     return messages
@@ -307,8 +307,8 @@ def test_a_run_that_is_damaged_does_not_hide_the_others(
     copy("empty").database.write_bytes(b"")
     copy("begun").database.unlink()
     (tmp_path / "evals" / EVAL / "results.jsonl").open("a").write('{"id": 1}\n')
-    shelf = Shelf(Library())
-    index = json.loads(answer(shelf, "runs"))
+    collection = RunCollection(Library())
+    index = json.loads(answer(collection, "runs"))
     problems = {row["id"]: row["problem"] for row in index["runs"]}
     assert set(problems) == {*("no-manifest", "later", "no-summary", "torn", "empty", "begun", RUN)}
     with_problem = {id for id, problem in problems.items() if problem}
@@ -319,13 +319,13 @@ def test_a_run_that_is_damaged_does_not_hide_the_others(
     )
     assert "an invalid line" in index["evals"][0]["problem"]
     for id in ("no-manifest", "later", "no-summary", "torn", "empty"):
-        assert refusals(shelf, f"runs/{id}", f"runs/{id}/trajectories", f"runs/{id}/tasks")
-    assert json.loads(answer(shelf, "runs/begun"))["stores"]["choices"] is False
-    assert json.loads(answer(shelf, "runs/begun/trajectories"))["total"] == 0
-    assert json.loads(answer(shelf, f"runs/{RUN}"))["id"] == RUN
-    rows = json.loads(answer(shelf, f"runs/{RUN}/trajectories"))["rows"]
-    detail = json.loads(answer(shelf, f"runs/{RUN}/trajectories/{rows[0]['id']}"))
+        assert refusals(collection, f"runs/{id}", f"runs/{id}/trajectories", f"runs/{id}/tasks")
+    assert json.loads(answer(collection, "runs/begun"))["stores"]["choices"] is False
+    assert json.loads(answer(collection, "runs/begun/trajectories"))["total"] == 0
+    assert json.loads(answer(collection, f"runs/{RUN}"))["id"] == RUN
+    rows = json.loads(answer(collection, f"runs/{RUN}/trajectories"))["rows"]
+    detail = json.loads(answer(collection, f"runs/{RUN}/trajectories/{rows[0]['id']}"))
     assert detail["stored"]["choices"]
-    task = json.loads(answer(shelf, f"runs/{RUN}/tasks"))["rows"][-1]["id"]
-    assert json.loads(answer(shelf, f"runs/{RUN}/tasks/{task}"))["story"]
-    assert json.loads(answer(shelf, "search", "q=mice"))["totals"]["task"]
+    task = json.loads(answer(collection, f"runs/{RUN}/tasks"))["rows"][-1]["id"]
+    assert json.loads(answer(collection, f"runs/{RUN}/tasks/{task}"))["story"]
+    assert json.loads(answer(collection, "search", "q=mice"))["totals"]["task"]

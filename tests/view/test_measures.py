@@ -19,11 +19,11 @@ from coevo_gym.runs.table import TableRow
 from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.view.api import answer
+from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.measures import unused_answers, usage_of
 from coevo_gym.view.model.rounds import RoundRow
 from coevo_gym.view.numbers import compact, count, headline, interval, percent, plural
-from coevo_gym.view.shelf import Shelf
 from tests.formulas.coevolve import energy_distance, self_similarity
 from tests.view.sample import RUN
 
@@ -32,7 +32,7 @@ AT = f"runs/{RUN}"
 
 
 def ask(path: str) -> Any:
-    return json.loads(answer(Shelf(Library()), path))
+    return json.loads(answer(RunCollection(Library()), path))
 
 
 def plain(text: str) -> str:

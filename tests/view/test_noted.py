@@ -16,6 +16,7 @@ from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
 from coevo_gym.view.api import answer
+from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.export.gathering import answers
 from coevo_gym.view.library import Library
 from coevo_gym.view.model import notes as notes_model
@@ -24,7 +25,6 @@ from coevo_gym.view.model.notes import note_views
 from coevo_gym.view.model.trajectory_list import TrajectoryRow
 from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import NotFound
-from coevo_gym.view.shelf import Shelf
 from tests.view.sample import EVAL, RUN
 
 ARM, ATTACK = "coevolve", "<script>alert(1)</script>\u202e\x00"
@@ -34,8 +34,8 @@ VERSIONS = {1: 1, 3: 3, 4: 1}
 SECRET = "sk-abcdefghijklmnop1234"
 
 
-def ask(shelf: Shelf, path: str, query: str = "") -> Any:
-    return json.loads(answer(shelf, path, query))
+def ask(collection: RunCollection, path: str, query: str = "") -> Any:
+    return json.loads(answer(collection, path, query))
 
 
 @pytest.fixture(scope="module")
@@ -73,17 +73,19 @@ def folder(sample_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture
-def shelf(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+def collection(folder: Path, monkeypatch: pytest.MonkeyPatch) -> RunCollection:
     monkeypatch.chdir(folder)
-    return Shelf(Library())
+    return RunCollection(Library())
 
 
-def rows_of(shelf: Shelf, kind: str) -> list[dict[str, Any]]:
-    return [row for row in ask(shelf, PATH)["rows"] if row["kind"] == kind]
+def rows_of(collection: RunCollection, kind: str) -> list[dict[str, Any]]:
+    return [row for row in ask(collection, PATH)["rows"] if row["kind"] == kind]
 
 
-def test_labels_are_counted_with_their_share_in_both_halves_of_the_steps(shelf: Shelf) -> None:
-    rows = {row["label"]: row for row in rows_of(shelf, "turn")}
+def test_labels_are_counted_with_their_share_in_both_halves_of_the_steps(
+    collection: RunCollection,
+) -> None:
+    rows = {row["label"]: row for row in rows_of(collection, "turn")}
     assert list(rows) == ["pass", ATTACK, "empty"], "the most frequent one first"
     assert {label: row["n"] for label, row in rows.items()} == {"pass": 60, "empty": 30, ATTACK: 30}
     assert {label: row["tone"] for label, row in rows.items()} == {
@@ -95,12 +97,12 @@ def test_labels_are_counted_with_their_share_in_both_halves_of_the_steps(shelf: 
         assert row["n_tasks"] > 1
         assert [one["step"] for one in row["episodes"]] == [5, 5, 5]
         for one in row["episodes"]:
-            detail = ask(shelf, f"runs/{RUN}/trajectories/{one['id']}")
+            detail = ask(collection, f"runs/{RUN}/trajectories/{one['id']}")
             assert row["label"] in [note["label"] for note in detail["notes"]]
 
 
-def test_an_interface_is_listed_once_with_its_lines(shelf: Shelf) -> None:
-    first, second = rows_of(shelf, "interface")
+def test_an_interface_is_listed_once_with_its_lines(collection: RunCollection) -> None:
+    first, second = rows_of(collection, "interface")
     assert [(one["label"], one["first"], one["last"], one["n"]) for one in (first, second)] == [
         ("v1", 1, 4, 2), ("v3", 3, 3, 1)
     ]  # fmt: skip
@@ -109,24 +111,24 @@ def test_an_interface_is_listed_once_with_its_lines(shelf: Shelf) -> None:
     assert first["says"][1].startswith(ATTACK)
     assert len(first["says"][2]) == 2001
     (episode,) = first["episodes"]
-    assert ask(shelf, f"runs/{RUN}/trajectories/{episode['id']}")["step"] == 1
+    assert ask(collection, f"runs/{RUN}/trajectories/{episode['id']}")["step"] == 1
 
 
 def test_of_many_lines_and_rows_some_are_listed(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    collection: RunCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notes_model, "MAX_LINES", 2)
     monkeypatch.setattr(notes_model, "MAX_ROWS", 1)
-    response = ask(shelf, PATH)
+    response = ask(collection, PATH)
     (only,) = (row for row in response["rows"] if row["kind"] == "interface")
     assert only["says"][2] == "… 1 more lines"
     assert len({row["kind"] for row in response["rows"]}) == len(response["rows"]) == 5
     assert response["left"] == 3, "two labels of turns, and an interface"
 
 
-def test_an_episode_has_the_labels_of_its_turns(shelf: Shelf) -> None:
-    rows = ask(shelf, f"runs/{RUN}/trajectories", f"arm={ARM}&step=1&per_page=4")["rows"]
-    detail = ask(shelf, f"runs/{RUN}/trajectories/{rows[1]['id']}")
+def test_an_episode_has_the_labels_of_its_turns(collection: RunCollection) -> None:
+    rows = ask(collection, f"runs/{RUN}/trajectories", f"arm={ARM}&step=1&per_page=4")["rows"]
+    detail = ask(collection, f"runs/{RUN}/trajectories/{rows[1]['id']}")
     turn, credit, outlook = detail["notes"]
     assert (turn["kind"], turn["label"], turn["turn"], turn["turns"]) == ("turn", "empty", 2, 2)
     assert (turn["failure"], turn["step"], turn["value"]) == (True, None, 0.5)
@@ -143,11 +145,11 @@ def test_an_episode_has_the_labels_of_its_turns(shelf: Shelf) -> None:
     assert (credit["expected"], credit["floor"], credit["says"]) == ([], None, {})
 
 
-def test_notes_without_a_label_have_means(shelf: Shelf) -> None:
-    (credit,), (outlook,) = rows_of(shelf, "credit"), rows_of(shelf, "outlook")
+def test_notes_without_a_label_have_means(collection: RunCollection) -> None:
+    (credit,), (outlook,) = rows_of(collection, "credit"), rows_of(collection, "outlook")
     assert (credit["label"], credit["value"], credit["likeness"]) == ("", -1.0, None)
     assert (credit["early"], credit["late"]) == (None, None)
-    assert outlook["n"] == sum(ask(shelf, f"runs/{RUN}/arms/{ARM}/steps")["episodes"])
+    assert outlook["n"] == sum(ask(collection, f"runs/{RUN}/arms/{ARM}/steps")["episodes"])
     assert (outlook["value"], outlook["floor"]) == (None, 0.5)
     assert outlook["likeness"] == pytest.approx(0.375), "groups of four"
 
@@ -168,8 +170,10 @@ def test_expected_texts_are_stored_with_their_episodes(tmp_path: Path) -> None:
     ]
 
 
-def test_an_interface_is_found_by_the_version_that_an_episode_names(shelf: Shelf) -> None:
-    reader = shelf.run(RUN).reader
+def test_an_interface_is_found_by_the_version_that_an_episode_names(
+    collection: RunCollection,
+) -> None:
+    reader = collection.run(RUN).reader
     for version in ("whole-3", "v3"):
         lines = notes_model.interface_lines(reader, ARM, version)
         assert lines is not None
@@ -179,9 +183,9 @@ def test_an_interface_is_found_by_the_version_that_an_episode_names(shelf: Shelf
 
 
 def test_a_task_links_to_an_episode_before_and_one_after_its_interface_changed(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    collection: RunCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = ask(shelf, f"runs/{RUN}/trajectories", f"arm={ARM}&per_page=200")["rows"]
+    rows = ask(collection, f"runs/{RUN}/trajectories", f"arm={ARM}&per_page=200")["rows"]
     steps: dict[str, set[int]] = {}
     for row in rows:
         steps.setdefault(row["task"]["id"], set()).add(row["step"])
@@ -194,7 +198,7 @@ def test_a_task_links_to_an_episode_before_and_one_after_its_interface_changed(
         return "whole-3" if row.step >= 3 else "whole-1"
 
     monkeypatch.setattr(tasks, "_version", version)
-    (pair,) = ask(shelf, f"runs/{RUN}/tasks/{often}")["interfaces"]
+    (pair,) = ask(collection, f"runs/{RUN}/tasks/{often}")["interfaces"]
     assert (pair["arm"], pair["before_step"], pair["after_step"]) == (
         ARM, min(steps[often]), pair["after_step"]
     )  # fmt: skip
@@ -206,15 +210,15 @@ def test_a_task_links_to_an_episode_before_and_one_after_its_interface_changed(
     assert mine[pair["after"]]["success"] == any(row["success"] for row in late)
     assert len(read) <= 2 * tasks.MAX_READ
     if once:
-        assert ask(shelf, f"runs/{RUN}/tasks/{once}")["interfaces"] == []
+        assert ask(collection, f"runs/{RUN}/tasks/{once}")["interfaces"] == []
     monkeypatch.setattr(tasks, "_with_interfaces", lambda reader: frozenset())
-    shelf.run(RUN)._kept.clear()
-    assert ask(shelf, f"runs/{RUN}/tasks/{often}")["interfaces"] == []
+    collection.run(RUN)._kept.clear()
+    assert ask(collection, f"runs/{RUN}/tasks/{often}")["interfaces"] == []
 
 
-def test_nothing_is_noted_of_held_out_episodes(shelf: Shelf) -> None:
-    row = ask(shelf, f"evals/{EVAL}/episodes")["rows"][0]
-    detail = ask(shelf, f"evals/{EVAL}/episodes/{row['id']}")
+def test_nothing_is_noted_of_held_out_episodes(collection: RunCollection) -> None:
+    row = ask(collection, f"evals/{EVAL}/episodes")["rows"][0]
+    detail = ask(collection, f"evals/{EVAL}/episodes/{row['id']}")
     assert (detail["notes"], detail["shown_by"]) == ([], None)
     note = Note(kind="turn", label="empty", task_id="t", group_id="g", index=0)
     assert note_views([note], "train")
@@ -222,15 +226,15 @@ def test_nothing_is_noted_of_held_out_episodes(shelf: Shelf) -> None:
         assert note_views([note], split) == ()
 
 
-def test_arms_without_notes_have_none_and_others_are_not_there(shelf: Shelf) -> None:
-    empty = ask(shelf, f"runs/{RUN}/arms/static/notes")
+def test_arms_without_notes_have_none_and_others_are_not_there(collection: RunCollection) -> None:
+    empty = ask(collection, f"runs/{RUN}/arms/static/notes")
     assert empty == {"arm": "static", "rows": [], "left": 0}
     with pytest.raises(NotFound, match="no arm"):
-        ask(shelf, f"runs/{RUN}/arms/random/notes")
+        ask(collection, f"runs/{RUN}/arms/random/notes")
 
 
-def test_an_export_holds_what_was_noted(shelf: Shelf) -> None:
-    contents = {one.path: one.value for one in answers(shelf) if one.path.endswith("/notes")}
+def test_an_export_holds_what_was_noted(collection: RunCollection) -> None:
+    contents = {one.path: one.value for one in answers(collection) if one.path.endswith("/notes")}
     assert sorted(contents) == [PATH, f"runs/{RUN}/arms/static/notes"]
     kinds = {row["kind"] for row in contents[PATH]["rows"]}
     assert kinds == {"alike", "credit", "interface", "outlook", "turn"}

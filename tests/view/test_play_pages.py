@@ -18,7 +18,7 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import read_tasks
 from coevo_gym.envs.alfworld.env import ALFWorldEnv
 from coevo_gym.store.eval_folder import EvalFolder
-from coevo_gym.view.play.desk import Desk
+from coevo_gym.view.play.episodes import EpisodeManager
 from coevo_gym.view.play.scores import open_scores
 from coevo_gym.view.play.source import PlaySource, benchmark_source
 from tests import toy
@@ -41,11 +41,11 @@ def visit(chromium: Browser) -> Iterator[Visit]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Callable[..., Desk]]:
-    desks: list[Desk] = []
+def manager(tmp_path: Path) -> Iterator[Callable[..., EpisodeManager]]:
+    desks: list[EpisodeManager] = []
 
-    def make(source: PlaySource, **more: object) -> Desk:
-        desks.append(Desk(source, demonstrations=tmp_path / "shown.jsonl", **more))  # type: ignore[arg-type]
+    def make(source: PlaySource, **more: object) -> EpisodeManager:
+        desks.append(EpisodeManager(source, demonstrations=tmp_path / "shown.jsonl", **more))  # type: ignore[arg-type]
         return desks[-1]
 
     yield make
@@ -74,10 +74,10 @@ def long_task() -> Task:
     return next(task for task in tasks("webshop", "train") if len(task.solution) > 3)
 
 
-def test_an_episode_of_the_shop(desk: Callable[..., Desk], visit: Visit) -> None:
+def test_an_episode_of_the_shop(manager: Callable[..., EpisodeManager], visit: Visit) -> None:
     task, page = long_task(), visit.page
     search, product, *options, _ = task.solution
-    with serving(desk(benchmark_source("webshop"), first=task)) as address:
+    with serving(manager(benchmark_source("webshop"), first=task)) as address:
         begin(page, address)
         expect(page.locator(".asked")).to_contain_text(task.instruction)
         expect(page.get_by_role("textbox")).to_be_focused()
@@ -104,7 +104,7 @@ def test_an_episode_of_the_shop(desk: Callable[..., Desk], visit: Visit) -> None
 
 
 def test_an_episode_of_text_by_keyboard_alone(
-    desk: Callable[..., Desk],
+    manager: Callable[..., EpisodeManager],
     visit: Visit,
     engine: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,
@@ -112,7 +112,7 @@ def test_an_episode_of_text_by_keyboard_alone(
     engine("alfworld")
     monkeypatch.setattr(ALFWorldEnv, "vector_mode", "in_process")  # it starts sooner
     task, page = tasks("alfworld", "train")[0], visit.page
-    play_desk = desk(benchmark_source("alfworld"), first=task)
+    play_desk = manager(benchmark_source("alfworld"), first=task)
     with serving(play_desk) as address:
         page.goto(address)
         page.locator("button.primary.big").press("Enter")
@@ -148,9 +148,11 @@ def hostile_source(size: int) -> PlaySource:
 
 
 @pytest.mark.parametrize("size", [0, 1_000_000])
-def test_hostile_text_does_nothing(desk: Callable[..., Desk], visit: Visit, size: int) -> None:
+def test_hostile_text_does_nothing(
+    manager: Callable[..., EpisodeManager], visit: Visit, size: int
+) -> None:
     page = visit.page
-    with serving(desk(hostile_source(size))) as address:
+    with serving(manager(hostile_source(size))) as address:
         page.goto(address)
         expect(page.locator(".task")).to_contain_text("<script>")
         begin(page, address)
@@ -168,10 +170,10 @@ def test_hostile_text_does_nothing(desk: Callable[..., Desk], visit: Visit, size
 
 
 def test_tabs_play_by_themselves_and_a_tab_that_is_behind_is_told(
-    desk: Callable[..., Desk], visit: Visit
+    manager: Callable[..., EpisodeManager], visit: Visit
 ) -> None:
     one = visit.page
-    with serving(desk(benchmark_source("toy"), first=TOY)) as address:
+    with serving(manager(benchmark_source("toy"), first=TOY)) as address:
         begin(one, address)
         two = one.context.new_page()
         begin(two, address)
@@ -190,11 +192,11 @@ def test_tabs_play_by_themselves_and_a_tab_that_is_behind_is_told(
 
 
 def test_a_fault_is_the_machines_and_one_goes_on_where_one_was(
-    desk: Callable[..., Desk], visit: Visit, monkeypatch: pytest.MonkeyPatch
+    manager: Callable[..., EpisodeManager], visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = visit.page
     first, *rest = TOY.solution
-    with serving(desk(benchmark_source("toy"), first=TOY)) as address:
+    with serving(manager(benchmark_source("toy"), first=TOY)) as address:
         begin(page, address)
         page.get_by_role("button", name=first, exact=True).click()
         at_step(page, 2)
@@ -210,12 +212,15 @@ def test_a_fault_is_the_machines_and_one_goes_on_where_one_was(
 
 
 def test_a_score_goes_on_task_after_task(
-    desk: Callable[..., Desk], visit: Visit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    manager: Callable[..., EpisodeManager],
+    visit: Visit,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     page = visit.page
     with open_scores("me", "toy", "val") as scores:
-        play_desk = desk(benchmark_source("toy", "val"), scores=scores)
+        play_desk = manager(benchmark_source("toy", "val"), scores=scores)
         with serving(play_desk) as address:
             begin(page, address)
             page.get_by_role("button", name="Give up").click()
@@ -236,10 +241,12 @@ def test_a_score_goes_on_task_after_task(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_narrow_pages_fit(desk: Callable[..., Desk], chromium: Browser, scheme: str) -> None:
+def test_narrow_pages_fit(
+    manager: Callable[..., EpisodeManager], chromium: Browser, scheme: str
+) -> None:
     options = {"viewport": {"width": 360, "height": 720}, "color_scheme": scheme}
     with (
-        serving(desk(benchmark_source("webshop"), first=long_task())) as address,
+        serving(manager(benchmark_source("webshop"), first=long_task())) as address,
         browsing.visit(chromium, **options) as visit,
     ):
         page = visit.page
@@ -260,10 +267,12 @@ def test_narrow_pages_fit(desk: Callable[..., Desk], chromium: Browser, scheme: 
 
 
 @pytest.mark.slow
-def test_functions_are_documented_and_called(desk: Callable[..., Desk], visit: Visit) -> None:
+def test_functions_are_documented_and_called(
+    manager: Callable[..., EpisodeManager], visit: Visit
+) -> None:
     page = visit.page
     task = next(t for t in tasks("bfcl", "train") if t.name == "bfcl/multi_turn_base_2")
-    with serving(desk(benchmark_source("bfcl"), first=task)) as address:
+    with serving(manager(benchmark_source("bfcl"), first=task)) as address:
         begin(page, address)
         page.get_by_text("cd(folder)", exact=True).click()
         expect(page.locator(".documents")).to_contain_text("folder: string, needed.")
@@ -300,10 +309,10 @@ def test_functions_are_documented_and_called(desk: Callable[..., Desk], visit: V
 
 @pytest.mark.slow
 def test_code_is_edited_and_run(
-    desk: Callable[..., Desk], visit: Visit, appworld_root: Path
+    manager: Callable[..., EpisodeManager], visit: Visit, appworld_root: Path
 ) -> None:
     page, task = visit.page, tasks("appworld", "train")[0]
-    with serving(desk(benchmark_source("appworld"), first=task)) as address:
+    with serving(manager(benchmark_source("appworld"), first=task)) as address:
         begin(page, address)
         editor = page.locator("textarea[name=action]")
         editor.fill("print(apis.api_docs.show_api_doc(app_name='spotify', api_name='login'))")

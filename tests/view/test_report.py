@@ -19,11 +19,11 @@ import pytest
 from coevo_gym.core.errors import StoreError
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.view.api import answer
+from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.export import write
 from coevo_gym.view.export.gathering import MAX_TASKS, plain_page
 from coevo_gym.view.export.write import write_picture, write_report
 from coevo_gym.view.library import Library
-from coevo_gym.view.shelf import Shelf
 from tests.view.exports import data_in, whole, with_data
 from tests.view.sample import RUN
 
@@ -77,7 +77,7 @@ def page(sample_folder: Path, coevo_home: Path, tmp_path_factory: pytest.TempPat
 def list_tasks() -> list[dict[str, Any]]:
     """All tasks of the run, as the viewer lists them; how many it found depends on its training."""
     rows: list[dict[str, Any]] = json.loads(
-        answer(Shelf(Library([RUN])), f"{AT}/tasks", "per_page=500")
+        answer(RunCollection(Library([RUN])), f"{AT}/tasks", "per_page=500")
     )["rows"]
     return rows
 
@@ -85,7 +85,7 @@ def list_tasks() -> list[dict[str, Any]]:
 def test_a_report_says_what_the_viewer_says_without_episodes_and_walks(
     page: Path, beside: Path
 ) -> None:
-    data, shelf = data_in(page), Shelf(Library([RUN]))
+    data, collection = data_in(page), RunCollection(Library([RUN]))
     paths = list(data["answers"])
     arm = f"{AT}/arms/coevolve"
     assert {AT, f"{AT}/measures", f"{AT}/task-set", f"{AT}/tasks", f"{AT}/drafts", f"{arm}/steps",
@@ -97,7 +97,7 @@ def test_a_report_says_what_the_viewer_says_without_episodes_and_walks(
     assert not [path for path in paths if re.search(r"/trajectories|/evaluations|groups/", path)]
     assert "search" not in paths
     for path in (AT, f"{AT}/measures", f"{AT}/task-set", f"{arm}/steps", f"{arm}/rounds"):
-        expected = json.loads(answer(shelf, path))
+        expected = json.loads(answer(collection, path))
         assert whole(data["answers"][path], data["texts"]) == expected, path
     round_ = whole(data["answers"][f"{arm}/rounds/round-1"], data["texts"])
     assert all(one["evidence"] == one["contrast"] == [] for one in round_["contexts"])
@@ -190,7 +190,7 @@ def test_hostile_texts_are_shown_as_they_are(beside: Path, tmp_path: Path) -> No
     folder = copied(tmp_path)
     with closing(sqlite3.connect(folder.database)) as database, database:
         database.execute("UPDATE tasks SET instruction = ?", (ATTACK,))
-    html = plain_page(Shelf(Library([folder])).runs()[0])
+    html = plain_page(RunCollection(Library([folder])).runs()[0])
     read = Plain(html)
     assert "<script>alert(1)</script> {{ 7 * 7 }} & &amp; [202E][ESC][31m" in read.text
     assert not re.search("[\x1b\u202e]", html)
@@ -202,7 +202,7 @@ def test_of_many_new_tasks_the_latest_are_listed(
 ) -> None:
     assert MAX_TASKS >= 100
     monkeypatch.setattr("coevo_gym.view.export.gathering.MAX_TASKS", 5)
-    html = plain_page(Shelf(Library([RUN])).runs()[0])
+    html = plain_page(RunCollection(Library([RUN])).runs()[0])
     assert html.count("<li><bdi>") == 5
     assert "the latest 5 are listed" in html
 
@@ -286,7 +286,7 @@ def test_a_term_of_a_table_leads_to_its_definition(opened: Any) -> None:
 
 
 def test_signals_are_drawn_by_arm(opened: Any, beside: Path) -> None:
-    arms = json.loads(answer(Shelf(Library([RUN])), AT))["arms"]
+    arms = json.loads(answer(RunCollection(Library([RUN])), AT))["arms"]
     opened.jump(f"#/{AT}")
     chart = opened.page.locator("figure.chart", has_text="Signals by arm")
     chart.locator("summary").click()

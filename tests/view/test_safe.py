@@ -20,10 +20,10 @@ from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, read_json, write_json
 from coevo_gym.store.reader import Evaluated
 from coevo_gym.view.api import answer
+from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.export.write import export_pages
 from coevo_gym.view.library import Library
 from coevo_gym.view.safe import Censor
-from coevo_gym.view.shelf import Shelf
 from tests.view.exports import data_in
 from tests.view.sample import EVAL, RUN
 
@@ -82,23 +82,23 @@ def _task(split: str) -> Task:
     return get_benchmark("webshop").tasks(Split(split))[0]
 
 
-def paths(shelf: Shelf) -> Iterator[str]:
+def paths(collection: RunCollection) -> Iterator[str]:
     yield from ("runs", "evals", f"runs/{RUN}", f"evals/{EVAL}", f"evals/{EVAL}/episodes")
     at = f"runs/{RUN}"
     yield from (f"{at}/trajectories", f"{at}/tasks", f"{at}/drafts", f"{at}/arms/static/steps")
     yield f"{at}/trajectories/static.group-keys.0"
-    for row in json.loads(answer(shelf, f"evals/{EVAL}/episodes"))["rows"]:
+    for row in json.loads(answer(collection, f"evals/{EVAL}/episodes"))["rows"]:
         yield f"evals/{EVAL}/episodes/{row['id']}"
 
 
 def test_no_answer_holds_a_key(planted: Path) -> None:
-    shelf = Shelf(Library())
-    for path in paths(shelf):
-        text = answer(shelf, path).decode()
+    collection = RunCollection(Library())
+    for path in paths(collection):
+        text = answer(collection, path).decode()
         json.loads(text)
         keys = {json.dumps(key)[1:-1]: where for where, key in PLANTED.items()}
         assert not [where for key, where in keys.items() if key in text], path
-    trajectory = json.loads(answer(shelf, f"runs/{RUN}/trajectories/static.group-keys.0"))
+    trajectory = json.loads(answer(collection, f"runs/{RUN}/trajectories/static.group-keys.0"))
     assert trajectory["steps"][0]["said"].count("<redacted>") == 7
     assert trajectory["steps"][0]["said"].endswith("&n=1")
 
@@ -127,12 +127,12 @@ def test_the_ground_truth_of_held_out_tasks_is_withheld(planted: Path, tmp_path:
         body = zlib.compress(task.to_json().encode())
         db.execute("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)", (*row, "x", body))
         db.commit()
-    shelf = Shelf(Library())
-    detail = json.loads(answer(shelf, f"runs/{RUN}/tasks/{task.id}"))
+    collection = RunCollection(Library())
+    detail = json.loads(answer(collection, f"runs/{RUN}/tasks/{task.id}"))
     assert (detail["solution"], detail["verifier"], detail["world"]) == (None, None, None)
     assert "test split" in detail["withheld"]
-    trained = json.loads(answer(shelf, f"runs/{RUN}/tasks", "origin=evolved"))["rows"][0]
-    assert json.loads(answer(shelf, f"runs/{RUN}/tasks/{trained['id']}"))["verifier"]
+    trained = json.loads(answer(collection, f"runs/{RUN}/tasks", "origin=evolved"))["rows"][0]
+    assert json.loads(answer(collection, f"runs/{RUN}/tasks/{trained['id']}"))["verifier"]
 
 
 def test_what_a_grader_writes_of_a_held_out_task_is_withheld(planted: Path) -> None:
@@ -156,7 +156,9 @@ def test_what_a_grader_writes_of_a_held_out_task_is_withheld(planted: Path) -> N
     ended = Evaluated(line["id"], False, 0.5, "failed", 1, line["sample"])
     with closing(RunStore(folder / "trajectories.db")) as store:
         store.add_eval_episode("coevolve", 0, ended, trajectory)
-    text = answer(Shelf(Library()), f"evals/{EVAL}/episodes/{line['id']}.{line['sample']}").decode()
+    text = answer(
+        RunCollection(Library()), f"evals/{EVAL}/episodes/{line['id']}.{line['sample']}"
+    ).decode()
     detail = json.loads(text)
     assert detail["grade"]["report"] == {"share": 0.5}
     assert "Withheld" in detail["grade"]["withheld"]

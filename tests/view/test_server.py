@@ -24,9 +24,9 @@ from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.view import shell
 from coevo_gym.view.api import answer
+from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
 from coevo_gym.view.server import changes, events, make_app, state_of
-from coevo_gym.view.shelf import Shelf
 from tests.runs.conftest import ROOT
 from tests.view.sample import EVAL, RUN
 from tests.view.test_lists import fired, group
@@ -38,7 +38,7 @@ def asked(method: str, path: str, **headers: str) -> httpx.Response:
     """The answer to one request, straight from the app."""
 
     async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(app=make_app(Shelf(Library())))
+        transport = httpx.ASGITransport(app=make_app(RunCollection(Library())))
         async with httpx.AsyncClient(transport=transport, base_url=HERE) as client:
             request = client.build_request(method, HERE, headers=headers)
             request.url = httpx.URL(HERE).copy_with(raw_path=path.encode())
@@ -54,7 +54,9 @@ def test_it_serves_pages_and_their_json(beside: Path) -> None:
         assert asked("GET", f"/{file}").status_code == 200, file
     response = asked("GET", f"/api/runs/{RUN}/trajectories?success=true&per_page=3")
     assert response.headers["content-type"] == "application/json"
-    expected = answer(Shelf(Library()), f"runs/{RUN}/trajectories", "success=true&per_page=3")
+    expected = answer(
+        RunCollection(Library()), f"runs/{RUN}/trajectories", "success=true&per_page=3"
+    )
     assert response.json()["rows"] == json.loads(expected)["rows"]
 
 
@@ -137,11 +139,11 @@ def test_pages_hear_of_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     folder = RunFolder(tmp_path / "runs" / "live")
     folder.path.mkdir(parents=True)
     folder.manifest.write_text("{}")
-    shelf, stop = Shelf(Library()), threading.Event()
+    collection, stop = RunCollection(Library()), threading.Event()
 
     async def listen() -> list[dict[str, str]]:
         heard: list[dict[str, str]] = []
-        stream: AsyncIterator[bytes] = events(shelf, stop)
+        stream: AsyncIterator[bytes] = events(collection, stop)
         assert (await anext(stream)).startswith(b"retry:")
         with closing(RunStore(folder.database, record="all")) as store:
             store.add_groups("a", 1, [group(1)], [fired(1)])
@@ -159,7 +161,7 @@ def test_pages_hear_of_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_has_not_changed_is_no_news(beside: Path) -> None:
-    state = state_of(Shelf(Library()))
+    state = state_of(RunCollection(Library()))
     assert set(state) == {("run", RUN), ("eval", EVAL)}
     assert changes(state, state) == []
     assert changes(state, {}) == [{"run": RUN}, {"eval": EVAL}]

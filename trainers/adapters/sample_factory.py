@@ -57,7 +57,7 @@ _ALWAYS = (
 
 def make_env(name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
     """Create a worker's env. Each reset starts the curriculum's next episode."""
-    return _Told(
+    return _ReportingEnv(
         cfg.coevo_server,
         split=cfg.coevo_split,
         max_choices=cfg.coevo_choices,
@@ -65,7 +65,7 @@ def make_env(name: str, cfg: Any, env_config: Any, render_mode: str | None = Non
     )
 
 
-class _Told(RemoteChoiceEnv):  # type: ignore[misc]
+class _ReportingEnv(RemoteChoiceEnv):  # type: ignore[misc]
     """An env that reports each episode's outcome to Sample Factory."""
 
     def step(self, action: Any) -> Any:

@@ -23,8 +23,8 @@ from coevo_gym.core.errors import EnvBackendError, TaskError
 from coevo_gym.envs.alfworld.engine.translation import fast_downward
 
 LIMIT_S = 60.0
-_TOLD = frozenset({"HOME", "LANG", "PATH", "PYTHONHASHSEED", "TMPDIR", "TZ", "VIRTUAL_ENV"})
-_TOLD_OF, _SETTINGS = ("COEVO_", "LC_", "LD_", "XDG_"), "COEVO_CFG__"
+_ALLOWED = frozenset({"HOME", "LANG", "PATH", "PYTHONHASHSEED", "TMPDIR", "TZ", "VIRTUAL_ENV"})
+_ALLOWED_PREFIXES, _SETTINGS = ("COEVO_", "LC_", "LD_", "XDG_"), "COEVO_CFG__"
 _SERVE = "from coevo_gym.envs.alfworld import engine, trial; trial.serve()"
 
 
@@ -145,7 +145,8 @@ def worker_environment() -> dict[str, str]:
     variables = {
         name: value
         for name, value in os.environ.items()
-        if name in _TOLD or (name.startswith(_TOLD_OF) and not name.startswith(_SETTINGS))
+        if name in _ALLOWED
+        or (name.startswith(_ALLOWED_PREFIXES) and not name.startswith(_SETTINGS))
     }
     return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 

@@ -21,7 +21,7 @@ from coevo_gym.envs.frame import Frame, Grade
 from coevo_gym.envs.workers.serving import Order, Refused, WorkerAnswer, blueprint
 from coevo_gym.envs.workers.worker import Worker
 
-_OWN = ("_worker", "_seat", "_lives_in", "_made", "_past")
+_OWN = ("_worker", "_served_env", "_lives_in", "_made", "_past")
 
 
 class RemoteEnv(TaskEnv):
@@ -35,7 +35,7 @@ class RemoteEnv(TaskEnv):
     begins_alone = False  # each worker runs one order at a time anyway
     _kind: ClassVar[type[TaskEnv]]
     _worker: Worker
-    _seat: int
+    _served_env: int
     _lives_in: int | None
     _make_remote: bytes
     _past: list[tuple[str, tuple[Any, ...], Any]]
@@ -67,7 +67,7 @@ class RemoteEnv(TaskEnv):
             lives, self._lives_in = self._lives_in, None
             if lives is not None and lives == self._worker.running:
                 with suppress(EnvBackendError):  # a lost worker has nothing to release
-                    self._worker.ask(Order(self._seat, "release"), self._what("release"))
+                    self._worker.ask(Order(self._served_env, "release"), self._what("release"))
 
     def _do(self, hook: str, *arguments: Any) -> Any:
         """Run a hook in the worker, after restoring the engine if the worker is new."""
@@ -84,7 +84,7 @@ class RemoteEnv(TaskEnv):
 
     def _ask(self, hook: str, arguments: tuple[Any, ...], now: int) -> WorkerAnswer:
         order = Order(
-            self._seat, hook, arguments, None if self._lives_in == now else self._make_remote
+            self._served_env, hook, arguments, None if self._lives_in == now else self._make_remote
         )
         self._lives_in = None  # after a failure the engine's state is unknown
         reply = self._worker.ask(order, self._what(hook))
@@ -115,11 +115,11 @@ class RemoteEnv(TaskEnv):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the env's state for pickling. Each copy registers itself with the worker."""
-        return {**super().__getstate__(), "_seat": None}
+        return {**super().__getstate__(), "_served_env": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._seat = self._worker.seat()
+        self._served_env = self._worker.served()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _make_remote, (self._kind,), self.__getstate__()
@@ -151,7 +151,7 @@ def put_to_work(env: gym.Env[Any, Any], worker: Worker) -> None:
         )
     bare.__class__ = _remote(kind)
     moved = cast(RemoteEnv, bare)
-    moved._worker, moved._seat = worker, worker.seat()
+    moved._worker, moved._served_env = worker, worker.served()
     moved._lives_in, moved._make_remote, moved._past = None, b"", []
     worker.modules = tuple(dict.fromkeys((*worker.modules, kind.__module__, *kind.engine_modules)))
 

@@ -26,13 +26,13 @@ class Order(NamedTuple):
     """A request to run one hook of one env.
 
     Attributes:
-        seat: number of the env on its worker.
+        served: number of the env on its worker.
         hook: name of the hook without its underscore, such as ``"act"``.
         arguments: arguments of the hook.
         blueprint: data for creating the env, or None if the worker already has the env.
     """
 
-    seat: int
+    served: int
     hook: str
     arguments: tuple[Any, ...] = ()
     blueprint: bytes | None = None
@@ -85,7 +85,7 @@ def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
     return pickle.dumps((kind, {**known, **_AT_HOME}))
 
 
-class Seat:
+class ServedEnv:
     """A worker's copy of an env, created from a :func:`blueprint`. The worker runs its hooks."""
 
     def __init__(self, data: bytes) -> None:
@@ -116,10 +116,10 @@ class Seat:
 
 def serve(wire: Wire) -> None:
     """Process requests until the other end disconnects, then exit the process."""
-    seats: dict[int, Seat] = {}
+    served_envs: dict[int, ServedEnv] = {}
     with suppress(WireClosed):
         while True:
-            reply = _carried_out(seats, wire.receive())
+            reply = _carried_out(served_envs, wire.receive())
             try:
                 wire.send(reply)
             except Exception as error:  # pickling an object can raise anything
@@ -129,35 +129,35 @@ def serve(wire: Wire) -> None:
                 wire.send(reply)
             if isinstance(reply, Broken) and reply.fatal:
                 break
-    for seat in list(seats):
-        _clear(seats, seat)
+    for served in list(served_envs):
+        _clear(served_envs, served)
     atexit._run_exitfuncs()  # for the engines; functions inherited through the fork do no harm
     os._exit(0)
 
 
-def _carried_out(seats: dict[int, Seat], order: Order) -> Reply:
+def _carried_out(served_envs: dict[int, ServedEnv], order: Order) -> Reply:
     try:
         if order.hook == "release" or order.blueprint is not None:
-            _clear(seats, order.seat)
+            _clear(served_envs, order.served)
         if order.hook == "release":
             return WorkerAnswer(None)
         if order.blueprint is not None:
-            seats[order.seat] = Seat(order.blueprint)
-        return seats[order.seat].do(order.hook, order.arguments)
+            served_envs[order.served] = ServedEnv(order.blueprint)
+        return served_envs[order.served].do(order.hook, order.arguments)
     except (CoevoError, Error) as error:
         return _refused(error)
     except BaseException as error:  # also SystemExit: an engine that exits has failed
-        _clear(seats, order.seat)
+        _clear(served_envs, order.served)
         return _broken(error)
 
 
-def _clear(seats: dict[int, Seat], seat: int) -> None:
+def _clear(served_envs: dict[int, ServedEnv], served: int) -> None:
     """Remove an env, if it exists, and release its engine. Errors are only logged."""
-    if (left := seats.pop(seat, None)) is not None:
+    if (left := served_envs.pop(served, None)) is not None:
         try:
             left.release()
         except Exception:  # the engine may be broken and is dropped anyway
-            logger.warning("engine not released seat=%d", seat, exc_info=True)
+            logger.warning("engine not released served=%d", served, exc_info=True)
 
 
 def _refused(error: Exception) -> Reply:

@@ -42,7 +42,7 @@ class Worker:
         self._timeout_s = timeout_s
         self._process: Process | None = None
         self._generation = 0
-        self._seats = itertools.count()
+        self._served = itertools.count()
         self._failures = 0  # in a row, without a success of the same hook
         self._failed_in = ""
 
@@ -63,9 +63,9 @@ class Worker:
         """The process's generation number (see :meth:`generation`), or None if not running."""
         return None if self._process is None else self._generation
 
-    def seat(self) -> int:
+    def served(self) -> int:
         """Return an unused env number for this worker."""
-        return next(self._seats)
+        return next(self._served)
 
     def generation(self, what: str) -> int:
         """Start the process if it is not running, and return its generation number.

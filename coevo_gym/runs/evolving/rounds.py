@@ -58,7 +58,7 @@ def stack(
     return StoredEvolver(evolver, store, by=by, shared=shared, arm=name, on_known=on_known)
 
 
-LANDING = "landing"
+ROUND_STEP = "landing"
 """Prompt name of the tape entries that store the step at which a round was applied."""
 
 
@@ -144,7 +144,7 @@ class DrawnAside:
             return self.inner.run(round)
 
 
-class StoredLandings:
+class StoredRoundSteps:
     """A record of the training step at which each concurrent round was applied.
 
     The run's database stores the steps. If models are queried, the tape stores them as well, so a
@@ -166,7 +166,7 @@ class StoredLandings:
 
     def step_of(self, round: Round) -> int | None:
         """Return the step at which a round was applied, or None if it is unknown."""
-        known = self.store.landing(self.arm, round, by=self.by(round))
+        known = self.store.round_step(self.arm, round, by=self.by(round))
         if known is not None or self._tape is None:
             return known
         key = self._key(round)
@@ -177,11 +177,11 @@ class StoredLandings:
         """Store the step at which a round was applied."""
         if self._tape is not None and self._writes:
             completion = Completion(str(step), None)
-            self._tape.put([StoredAnswer(self._key(round), round.id, LANDING, completion)])
-        self.store.add_landing(self.arm, round, step, by=self.by(round))
+            self._tape.put([StoredAnswer(self._key(round), round.id, ROUND_STEP, completion)])
+        self.store.add_round_step(self.arm, round, step, by=self.by(round))
 
     def _key(self, round: Round) -> str:
-        return digest([LANDING, self.arm, round.model_dump(mode="json")])
+        return digest([ROUND_STEP, self.arm, round.model_dump(mode="json")])
 
 
 def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:

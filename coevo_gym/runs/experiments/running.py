@@ -127,7 +127,7 @@ def run_cells(
         if stop():
             raise Stopped
         state, started = cell.state, monotonic()
-        reporter = _Told(progress, f"[{number}/{len(cells)}] {cell.name}")
+        reporter = _CellProgress(progress, f"[{number}/{len(cells)}] {cell.name}")
         if state != "finished":
             later_s = sum(spent) / len(spent) * (left - 1) if spent else None
             progress.part(number, len(cells), cell.name, later_s if left > 1 else 0.0)
@@ -174,7 +174,7 @@ def _tell(progress: ProgressSink, name: str, spent: Sequence[float], left: int) 
     progress.say(f"{name} took {spent[-1] / 60:.1f} min{later}")
 
 
-class _Told:
+class _CellProgress:
     """A progress display that prefixes all names with the name of an experiment cell."""
 
     def __init__(self, progress: ProgressSink, name: str) -> None:

@@ -16,6 +16,7 @@ from coevo_gym.core.kinds import kind_of
 from coevo_gym.core.spaces import visible
 from coevo_gym.core.task import Split
 from coevo_gym.view.api import shape_of
+from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun
 from coevo_gym.view.export.curve import Line, Point, draw
 from coevo_gym.view.filters import paging_of
 from coevo_gym.view.model.drafts import draft_rows
@@ -36,7 +37,6 @@ from coevo_gym.view.numbers import count, interval, percent
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import Refusal
 from coevo_gym.view.rows import ListRow
-from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun
 
 MAX_COMPARED = 12
 """Maximum number of arms and evaluations that an export compares in pairs."""
@@ -76,40 +76,44 @@ class ExportedPage(NamedTuple):
     kind: str
 
 
-def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Response]:
+def answers(collection: RunCollection, *, episodes: bool = True) -> Iterator[Response]:
     """Yield the API responses that an export includes, such as the list of runs and their data.
 
     Runs that cannot be read are skipped.
 
     Args:
-        shelf: the runs and evaluations.
+        collection: the runs and evaluations.
         episodes: True to include lists of episodes, and the rollouts and walks in rounds.
     """
-    yield _ask(shelf, "runs")
-    yield _ask(shelf, "evals")
+    yield _ask(collection, "runs")
+    yield _ask(collection, "evals")
     if episodes:
-        yield Response("search", {"hits": list(_hits(shelf))})
-    for run in shelf.runs():
+        yield Response("search", {"hits": list(_hits(collection))})
+    for run in collection.runs():
         with suppress(Refusal):
-            yield from list(_of_run(shelf, run, episodes=episodes))
-    for evaluation in shelf.evals():
+            yield from list(_of_run(collection, run, episodes=episodes))
+    for evaluation in collection.evals():
         with suppress(Refusal):
-            yield from list(_of_eval(shelf, evaluation))
-    yield from _comparisons(shelf)
+            yield from list(_of_eval(collection, evaluation))
+    yield from _comparisons(collection)
 
 
-def pages(shelf: Shelf, *, held_out: bool, episodes: bool = True) -> Iterator[ExportedPage]:
+def pages(
+    collection: RunCollection, *, held_out: bool, episodes: bool = True
+) -> Iterator[ExportedPage]:
     """Yield the pages to export, alternating between kinds, with the latest of each kind first.
 
     Args:
-        shelf: the runs and evaluations.
+        collection: the runs and evaluations.
         held_out: True to include the episodes of evaluations on validation and test tasks.
         episodes: False to yield only the pages for tasks.
     """
     of_run = (_groups, _tasks, _drafts, _episodes) if episodes else (_tasks,)
-    parts = [_readable(part(run)) for run in shelf.runs() for part in of_run]
+    parts = [_readable(part(run)) for run in collection.runs() for part in of_run]
     if episodes:
-        parts += [_readable(_eval_episodes(evaluation, held_out)) for evaluation in shelf.evals()]
+        parts += [
+            _readable(_eval_episodes(evaluation, held_out)) for evaluation in collection.evals()
+        ]
     yield from filter(None, chain.from_iterable(zip_longest(*parts)))
 
 
@@ -148,16 +152,16 @@ def _eval_episodes(evaluation: ShownEval, held_out: bool) -> Iterator[ExportedPa
                 yield ExportedPage(path, evaluation.id, "episodes")
 
 
-def page_of(shelf: Shelf, path: str, *, episodes: bool = True) -> Response | None:
+def page_of(collection: RunCollection, path: str, *, episodes: bool = True) -> Response | None:
     """Return the response for a page, or None if its data cannot be read.
 
     Args:
-        shelf: the runs and evaluations.
+        collection: the runs and evaluations.
         path: path of the page.
         episodes: True to include rollouts and walks.
     """
     try:
-        response = _ask(shelf, path)
+        response = _ask(collection, path)
     except Refusal:
         return None
     return response if episodes else _without_walks(response)
@@ -178,77 +182,77 @@ def _without_walks(response: Response) -> Response:
     return Response(response.path, stripped(response.value))
 
 
-def _ask(shelf: Shelf, path: str, query: Query | None = None) -> Response:
-    return Response(path, shape_of(shelf, path, query or Query()).model_dump(mode="json"))
+def _ask(collection: RunCollection, path: str, query: Query | None = None) -> Response:
+    return Response(path, shape_of(collection, path, query or Query()).model_dump(mode="json"))
 
 
-def _of_run(shelf: Shelf, run: ShownRun, *, episodes: bool) -> Iterator[Response]:
+def _of_run(collection: RunCollection, run: ShownRun, *, episodes: bool) -> Iterator[Response]:
     at = f"runs/{run.id}"
-    detail = _ask(shelf, at)
+    detail = _ask(collection, at)
     yield detail
-    yield _ask(shelf, f"{at}/progress")
-    yield _ask(shelf, f"{at}/measures")
-    yield _ask(shelf, f"{at}/task-set")
+    yield _ask(collection, f"{at}/progress")
+    yield _ask(collection, f"{at}/measures")
+    yield _ask(collection, f"{at}/task-set")
     if episodes:
         yield Response(f"{at}/trajectories", _to_json(all_trajectories(run)))
     yield Response(f"{at}/tasks", _to_json(task_rows(run)))
-    rejected = _ask(shelf, f"{at}/drafts").value
+    rejected = _ask(collection, f"{at}/drafts").value
     yield Response(f"{at}/drafts", {**rejected, **_to_json(draft_rows(run))})
     for arm in run.config.arms:
-        yield _ask(shelf, f"{at}/arms/{arm}/steps")
-        yield _ask(shelf, f"{at}/arms/{arm}/notes")
-        rounds = _ask(shelf, f"{at}/arms/{arm}/rounds")
+        yield _ask(collection, f"{at}/arms/{arm}/steps")
+        yield _ask(collection, f"{at}/arms/{arm}/notes")
+        rounds = _ask(collection, f"{at}/arms/{arm}/rounds")
         yield rounds
         for one in rounds.value["rows"]:
-            response = _ask(shelf, f"{at}/arms/{arm}/rounds/{one['id']}")
+            response = _ask(collection, f"{at}/arms/{arm}/rounds/{one['id']}")
             yield response if episodes else _without_walks(response)
         yield Response(f"{at}/arms/{arm}/groups", _to_json(group_rows(run, arm)))
     for point in detail.value["evaluations"] if episodes else ():
         if point["kept"]:
-            yield _ask(shelf, f"{at}/evaluations/{point['arm']}/{point['step']}")
+            yield _ask(collection, f"{at}/evaluations/{point['arm']}/{point['step']}")
 
 
-def _of_eval(shelf: Shelf, evaluation: ShownEval) -> Iterator[Response]:
-    yield _ask(shelf, f"evals/{evaluation.id}")
+def _of_eval(collection: RunCollection, evaluation: ShownEval) -> Iterator[Response]:
+    yield _ask(collection, f"evals/{evaluation.id}")
     yield Response(f"evals/{evaluation.id}/episodes", _to_json(episode_rows(evaluation)))
 
 
-def _comparisons(shelf: Shelf) -> Iterator[Response]:
+def _comparisons(collection: RunCollection) -> Iterator[Response]:
     """Yield comparisons of arms and evaluations that share tasks, up to a limit."""
     places: list[str] = []
-    for run in shelf.runs():
+    for run in collection.runs():
         with suppress(Refusal):
-            points = _ask(shelf, f"runs/{run.id}").value["evaluations"]
+            points = _ask(collection, f"runs/{run.id}").value["evaluations"]
             arms = dict.fromkeys(point["arm"] for point in points if point["kept"])
             places += [f"runs/{run.id}/{arm}" for arm in arms]
-    places += [f"evals/{evaluation.id}" for evaluation in shelf.evals()]
+    places += [f"evals/{evaluation.id}" for evaluation in collection.evals()]
     for a, b in permutations(places[:MAX_COMPARED], 2):
-        comparison = _compared(shelf, a, b)
+        comparison = _compared(collection, a, b)
         if comparison is not None:
             yield Response(f"compare?a={a}&b={b}", comparison)
-    for run in shelf.runs():
-        comparison = _compared(shelf, f"runs/{run.id}", None)
+    for run in collection.runs():
+        comparison = _compared(collection, f"runs/{run.id}", None)
         if comparison is not None:
             yield Response(f"compare?a=runs/{run.id}&b=", comparison)
 
 
-def _compared(shelf: Shelf, a: str, b: str | None) -> Json | None:
+def _compared(collection: RunCollection, a: str, b: str | None) -> Json | None:
     pairs = [("a", a), *([("b", b)] if b else [])]
     try:
-        return _ask(shelf, "compare", Query(pairs)).value
+        return _ask(collection, "compare", Query(pairs)).value
     except Refusal:
         return None  # no common tasks
 
 
-def _hits(shelf: Shelf) -> Iterator[Json]:
+def _hits(collection: RunCollection) -> Iterator[Json]:
     """Yield every possible search result, in display order."""
-    hits = list(list_candidates(shelf))
-    for run in shelf.runs():
+    hits = list(list_candidates(collection))
+    for run in collection.runs():
         with suppress(Refusal):
             hits += task_hits(run)
             hits += [trajectory_hit(run, row) for row in all_trajectories(run)]
             hits += draft_hits(run)
-    for evaluation in shelf.evals():
+    for evaluation in collection.evals():
         with suppress(Refusal):
             hits += episode_hits(evaluation)
     for hit in sorted(hits, key=lambda hit: KINDS.index(hit.what)):
@@ -259,11 +263,11 @@ def _to_json(rows: Sequence[ListRow]) -> Json:
     return {"rows": [row.exported() for row in rows], **paging_of(len(rows), 1, max(1, len(rows)))}
 
 
-def plain_pages(shelf: Shelf) -> Iterator[str]:
+def plain_pages(collection: RunCollection) -> Iterator[str]:
     """Yield plain HTML pages for at most :data:`MAX_RUNS` readable runs."""
-    for run in shelf.runs()[:MAX_RUNS]:
+    for run in collection.runs()[:MAX_RUNS]:
         try:
-            yield shelf.censor.clean(plain_page(run))
+            yield collection.censor.clean(plain_page(run))
         except Refusal:
             continue
 

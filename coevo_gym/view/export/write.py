@@ -29,6 +29,7 @@ from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.store.folder import RunFolder, storing, write_atomic
 from coevo_gym.store.reader import RunReader
 from coevo_gym.view.api import about
+from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.export.curve import picture
 from coevo_gym.view.export.gathering import (
     Response,
@@ -43,7 +44,6 @@ from coevo_gym.view.library import Library
 from coevo_gym.view.model.runs import run_detail
 from coevo_gym.view.refusals import Refusal
 from coevo_gym.view.safe import Censor
-from coevo_gym.view.shelf import Shelf
 from coevo_gym.view.shell import STATIC
 
 _SHORT = 40
@@ -292,10 +292,10 @@ def export_pages(
             "Nothing to export: there are no runs in runs/ and no evaluations in evals/."
         )
     as_file = _is_file(target)
-    shelf = Shelf(library)
-    export = _Export(shelf, held_out=episodes, tell=tell)
+    collection = RunCollection(library)
+    export = _Export(collection, held_out=episodes, tell=tell)
     with ExitStack() as reading:
-        for run in shelf.runs():
+        for run in collection.runs():
             reading.enter_context(run.keep_open())
         return export.to_file(target, most_bytes) if as_file else export.to_folder(target)
 
@@ -309,8 +309,8 @@ def write_report(folder: RunFolder, path: Path | None = None) -> Path:
         StoreError: if one of the run's files is missing or damaged, or writing fails.
     """
     path = path or folder.report
-    with _opened(folder) as shelf:
-        return _Export(shelf, report=True).to_file(path, MAX_BYTES).page
+    with _opened(folder) as collection:
+        return _Export(collection, report=True).to_file(path, MAX_BYTES).page
 
 
 def write_picture(folder: RunFolder, path: Path) -> None:
@@ -319,16 +319,16 @@ def write_picture(folder: RunFolder, path: Path) -> None:
     Raises:
         StoreError: as in :func:`write_report`.
     """
-    with _opened(folder) as shelf:
-        detail = run_detail(shelf.runs()[0])
+    with _opened(folder) as collection:
+        detail = run_detail(collection.runs()[0])
         curve = success_curve(detail, _PICTURE)
         heading = (detail.name, *wrap(detail.headline, 110))
-        text = shelf.censor.clean(picture([curve] if curve else [], heading, _PICTURE))
+        text = collection.censor.clean(picture([curve] if curve else [], heading, _PICTURE))
     write_atomic(path, text.encode("utf-8", "replace"))
 
 
 @contextmanager
-def _opened(folder: RunFolder) -> Iterator[Shelf]:
+def _opened(folder: RunFolder) -> Iterator[RunCollection]:
     """Open a run for a report; raise StoreError if any part of the run is missing or damaged."""
     read_manifest(folder)
     RunReader(folder.database)
@@ -337,11 +337,11 @@ def _opened(folder: RunFolder) -> Iterator[Shelf]:
             f"The run's metrics file {folder.metrics} is missing. Restore it, "
             "or train again with --overwrite."
         )
-    shelf = Shelf(Library([folder]))
+    collection = RunCollection(Library([folder]))
     try:
-        with only_looking(), shelf.runs()[0].keep_open():
-            run_detail(shelf.runs()[0])  # an export would skip a damaged run
-            yield shelf
+        with only_looking(), collection.runs()[0].keep_open():
+            run_detail(collection.runs()[0])  # an export would skip a damaged run
+            yield collection
     except Refusal as refusal:
         raise StoreError(str(refusal)) from refusal
 
@@ -350,7 +350,7 @@ class _Export:
     """A writer for all pages of an export.
 
     Args:
-        shelf: the runs and evaluations.
+        collection: the runs and evaluations.
         held_out: True to include the steps of evaluation episodes on held-out tasks.
         report: True to leave out episodes and walks, and everything else that does not fit.
         tell: callback for progress messages.
@@ -358,22 +358,27 @@ class _Export:
 
     def __init__(
         self,
-        shelf: Shelf,
+        collection: RunCollection,
         *,
         held_out: bool = False,
         report: bool = False,
         tell: Callable[[str], object] = lambda now: None,
     ) -> None:
-        self._shelf, self._held_out, self._report, self._tell = shelf, held_out, report, tell
-        names = [run.name for run in shelf.runs()]
+        self._collection, self._held_out, self._report, self._tell = (
+            collection,
+            held_out,
+            report,
+            tell,
+        )
+        names = [run.name for run in collection.runs()]
         self._page = exported(
             (STATIC / "index.html").read_text(encoding="utf-8"),
             title=names[0] if len(names) == 1 else "coevo view",
-            plain="".join(plain_pages(shelf)),
-            home=shelf.library.home,
+            plain="".join(plain_pages(collection)),
+            home=collection.library.home,
             without=NOT_IN_REPORT if report else (),
         )
-        evals = any(evaluation.folder.results.is_file() for evaluation in shelf.evals())
+        evals = any(evaluation.folder.results.is_file() for evaluation in collection.evals())
         self._left_out = [WITHOUT_EPISODES] if evals and not held_out else []
         if report:
             self._left_out = [f"Reports omit episodes and walks; see `coevo view {names[0]}`."]
@@ -381,10 +386,10 @@ class _Export:
 
     def to_file(self, target: Path, most_bytes: int) -> Written:
         """Write a single file that contains all lists and as many pages as fit in it."""
-        part, folder = DataFile(self._shelf.censor), target.with_suffix("")
+        part, folder = DataFile(self._collection.censor), target.with_suffix("")
         empty = len(one_file(self._page, STATIC, "").encode("utf-8", "replace"))
         room = most_bytes - empty - _RESERVE
-        for response in answers(self._shelf, episodes=not self._report):
+        for response in answers(self._collection, episodes=not self._report):
             if not self._add(part, response, room - part.packed if self._report else math.inf):
                 self._left_out.append(f"{response.path} is too large for this file.")
             if part.packed > room and not self._report:
@@ -397,9 +402,11 @@ class _Export:
             room = REPORT_BYTES - empty - _RESERVE
         most = max(MAX_UNPACKED, part.size + MIN_FOR_PAGES)
         wanted, there, full = Counter[tuple[str, str]](), Counter[tuple[str, str]](), False
-        for page in pages(self._shelf, held_out=self._held_out, episodes=not self._report):
+        for page in pages(self._collection, held_out=self._held_out, episodes=not self._report):
             wanted[page.of, page.kind] += 1
-            if full or not (reply := page_of(self._shelf, page.path, episodes=not self._report)):
+            if full or not (
+                reply := page_of(self._collection, page.path, episodes=not self._report)
+            ):
                 continue
             added = self._add(part, reply, room - part.packed)
             there[page.of, page.kind] += added
@@ -438,7 +445,7 @@ class _Export:
             files |= dict.fromkeys(part.paths, name)
             text = part.to_text()
             _write(folder / "data" / f"{name}.js", f'coevo.takeExport("{name}", "{text}");\n')
-        index = DataFile(self._shelf.censor)
+        index = DataFile(self._collection.censor)
         self._add_about(index)
         text = index.to_text(files=files, lists=lists(), left_out=self._left_out)
         _write(folder / "data" / "index.js", f'window.coevoExport = "{text}";\n')
@@ -447,19 +454,19 @@ class _Export:
         return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
     def _parts(self) -> Iterator[DataFile]:
-        part = DataFile(self._shelf.censor)
+        part = DataFile(self._collection.censor)
         for response in self._all():
             self._add(part, response)
             if part.size > PART_BYTES:
                 yield part
-                part = DataFile(self._shelf.censor)
+                part = DataFile(self._collection.censor)
         if part.paths:
             yield part
 
     def _all(self) -> Iterator[Response]:
-        yield from answers(self._shelf)
-        for page in pages(self._shelf, held_out=self._held_out):
-            if response := page_of(self._shelf, page.path):
+        yield from answers(self._collection)
+        for page in pages(self._collection, held_out=self._held_out):
+            if response := page_of(self._collection, page.path):
                 yield response
 
     def _add(self, part: DataFile, response: Response, room: float = math.inf) -> bool:
@@ -470,7 +477,7 @@ class _Export:
 
     def _add_about(self, part: DataFile) -> None:
         now = None if self._report else datetime.now(UTC).isoformat(timespec="seconds")
-        description = about(self._shelf).model_copy(
+        description = about(self._collection).model_copy(
             update={"exported": True, "made_at": now, "left_out": tuple(self._left_out)}
         )
         part.add("about", description.model_dump(mode="json"))

@@ -10,10 +10,10 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.evals.comparison import ChangedTask, Comparison, compare
 from coevo_gym.runs.evals.sides import find_sides
 from coevo_gym.runs.table import RANDOM, WARMUP
+from coevo_gym.view.collection import RunCollection, report_damage
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import BadRequest, Damaged, NotFound
 from coevo_gym.view.rows import Shape, brief
-from coevo_gym.view.shelf import Shelf, report_damage
 
 
 class Compared(Shape):
@@ -43,7 +43,7 @@ class Compared(Shape):
     places: tuple[str, ...] = ()
 
 
-def compared(shelf: Shelf, query: Query) -> Compared:
+def compared(collection: RunCollection, query: Query) -> Compared:
     """Compare policy B with policy A on the same tasks.
 
     Raises:
@@ -56,8 +56,8 @@ def compared(shelf: Shelf, query: Query) -> Compared:
     if a is None:
         raise BadRequest("Nothing to compare. Set a and b, for example a=runs/RUN, b=evals/NAME.")
     if b is None:
-        a, b = _arms_of(shelf, a)
-    first, second = _Side(shelf, a), _Side(shelf, b)
+        a, b = _arms_of(collection, a)
+    first, second = _Side(collection, a), _Side(collection, b)
     try:
         with report_damage():
             arms = [side.arm for side in (first, second) if side.arm]
@@ -76,23 +76,23 @@ def compared(shelf: Shelf, query: Query) -> Compared:
         place_b=second.place,
         links_a=first.links(changed),
         links_b=second.links(changed),
-        places=tuple(_places(shelf, comparison)),
+        places=tuple(_places(collection, comparison)),
     )
 
 
 class _Side:
     """One side of a comparison, such as ``evals/NAME``. Ids are never used as file paths."""
 
-    def __init__(self, shelf: Shelf, place: str) -> None:
+    def __init__(self, collection: RunCollection, place: str) -> None:
         self.kind, _, rest = place.partition("/")
         self.id, _, self.arm = rest.partition("/")
-        self._shelf = shelf
+        self._collection = collection
         if self.kind == "runs":
-            run = shelf.run(self.id)
+            run = collection.run(self.id)
             self.path = str(run.folder.path)
             self.arm = self.arm or run.config.arms[-1]
         elif self.kind == "evals" and not self.arm:
-            self.path = str(shelf.evaluation(self.id).folder.path)
+            self.path = str(collection.evaluation(self.id).folder.path)
         else:
             raise NotFound(f"{place[:100]!r} cannot be compared. Use runs/RUN/ARM or evals/NAME.")
 
@@ -104,7 +104,7 @@ class _Side:
         """Map tasks to the paths of their first stored episodes. Return {} for a run."""
         if self.kind == "runs":
             return {}
-        evaluation = self._shelf.evaluation(self.id)
+        evaluation = self._collection.evaluation(self.id)
         with report_damage():
             episodes = evaluation.reader.eval_episodes_kept(evaluation.config["policy"])
         first = {task: sample for task, sample in sorted(episodes, reverse=True)}
@@ -115,13 +115,13 @@ class _Side:
         }
 
 
-def _arms_of(shelf: Shelf, place: str) -> tuple[str, str]:
+def _arms_of(collection: RunCollection, place: str) -> tuple[str, str]:
     """Return two arms of a run: the given arm (by default the first) and the last arm."""
     kind, _, rest = place.partition("/")
     id, _, arm = rest.partition("/")
     if kind != "runs":
         raise BadRequest("Nothing to compare the evaluation with. Set b, for example b=evals/NAME.")
-    arms = shelf.run(id).config.arms
+    arms = collection.run(id).config.arms
     return f"runs/{id}/{arm or arms[0]}", f"runs/{id}/{arms[-1]}"
 
 
@@ -129,17 +129,17 @@ def _brief(tasks: Iterable[ChangedTask]) -> tuple[ChangedTask, ...]:
     return tuple(replace(task, instruction=brief(task.instruction)) for task in tasks)
 
 
-def _places(shelf: Shelf, comparison: Comparison) -> list[str]:
+def _places(collection: RunCollection, comparison: Comparison) -> list[str]:
     """Return the arms and evaluations that can be compared with each other."""
     places, wanted = [], (comparison.benchmark, comparison.split)
-    for run in shelf.runs():
+    for run in collection.runs():
         with suppress(Damaged):  # the list of runs shows the problem
             config = run.config
             if (config.benchmark.name, config.evaluation.split) == wanted:
                 reader = run.reader
                 names = (RANDOM, WARMUP, *config.arms)
                 places += [f"runs/{run.id}/{arm}" for arm in names if reader.evaluation_steps(arm)]
-    for evaluation in shelf.evals():
+    for evaluation in collection.evals():
         with suppress(Damaged):
             if (evaluation.config["benchmark"], evaluation.config["split"]) == wanted:
                 places.append(f"evals/{evaluation.id}")

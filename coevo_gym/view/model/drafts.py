@@ -22,11 +22,11 @@ from coevo_gym.core.task import thaw
 from coevo_gym.curricula.signals import UNGUIDED
 from coevo_gym.runs.tasks.story import Story, find_story
 from coevo_gym.store.rows import Decision
+from coevo_gym.view.collection import ShownRun, report_damage
 from coevo_gym.view.filters import DRAFTS, select
 from coevo_gym.view.query import Query, fold
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import ListRow, Paged, Shape, SignalView, TaskBrief, brief
-from coevo_gym.view.shelf import ShownRun, report_damage
 
 
 class DraftRow(ListRow):

@@ -21,6 +21,7 @@ from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.store.folder import in_use, read_lines
 from coevo_gym.store.reader import Evaluated, EvaluatedTask
 from coevo_gym.store.secrets import without_secrets
+from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun, report_damage
 from coevo_gym.view.filters import EPISODES, select
 from coevo_gym.view.grade import why_failed
 from coevo_gym.view.library import name_of
@@ -32,7 +33,6 @@ from coevo_gym.view.query import Query, fold
 from coevo_gym.view.refusals import Damaged, NotFound
 from coevo_gym.view.rows import FolderRow, Paged, Rated, Shape, TaskBrief, brief
 from coevo_gym.view.safe import WITHHELD, notice_of, shares_of
-from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, report_damage
 
 
 class EvalRow(FolderRow):
@@ -195,24 +195,24 @@ class EvaluationDetail(Rated):
     tasks: tuple[TaskOutcome, ...]
 
 
-def eval_list(shelf: Shelf) -> EvalList:
+def eval_list(collection: RunCollection) -> EvalList:
     """Return all evaluations, latest first."""
-    return EvalList(evals=eval_rows(shelf))
+    return EvalList(evals=eval_rows(collection))
 
 
-def eval_rows(shelf: Shelf) -> tuple[EvalRow, ...]:
+def eval_rows(collection: RunCollection) -> tuple[EvalRow, ...]:
     """Return the rows of all evaluations, latest first."""
-    rows = sorted(map(_row, shelf.evals()), key=lambda row: row.updated_at or "", reverse=True)
+    rows = sorted(map(_row, collection.evals()), key=lambda row: row.updated_at or "", reverse=True)
     return tuple(rows)
 
 
-def list_evals(shelf: Shelf) -> list[EvalRow]:
+def list_evals(collection: RunCollection) -> list[EvalRow]:
     """Return the rows of all evaluations for terminal output, sorted by name.
 
     The success rate comes from the summary; it is None until the evaluation is finished.
     """
     rows = []
-    for evaluation in shelf.evals():
+    for evaluation in collection.evals():
         on_disk = evaluation_on_disk(evaluation.folder)
         summary = evaluation.summary if on_disk.state != "damaged" else None
         success = (summary or {}).get("success")

@@ -17,9 +17,9 @@ from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.final import final_scores
 from coevo_gym.runs.evolving.answers import answers_of, warnings
 from coevo_gym.runs.table import RANDOM, WARMUP, final_columns
+from coevo_gym.view.collection import Line, ShownRun, report_damage
 from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
 from coevo_gym.view.rows import Shape
-from coevo_gym.view.shelf import Line, ShownRun, report_damage
 
 
 class ArmMeasures(Shape):

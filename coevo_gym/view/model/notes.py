@@ -15,9 +15,9 @@ from coevo_gym.core.advice import AdviceOrigin, advised
 from coevo_gym.core.notes import EXPECTED, INTERFACE, LABELS, VERDICTS, Note
 from coevo_gym.core.task import Split
 from coevo_gym.envs.diagnosis import NO_FAILURES
+from coevo_gym.view.collection import ShownRun, report_damage
 from coevo_gym.view.reader import NoteGroup, StoredAdvice, ViewReader
 from coevo_gym.view.rows import Shape, cut
-from coevo_gym.view.shelf import ShownRun, report_damage
 
 Tone = Literal["good", "bad", ""]
 

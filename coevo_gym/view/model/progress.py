@@ -11,8 +11,8 @@ from pydantic import Field
 
 from coevo_gym.store.folder import in_use
 from coevo_gym.store.progress import WorkProgress, WorkState, read_progress
+from coevo_gym.view.collection import Line, ShownRun
 from coevo_gym.view.rows import Shape
-from coevo_gym.view.shelf import Line, ShownRun
 
 State = Literal["training", "stopped", "failed", "finished", "damaged"]
 """``training``: a process writes to the run; ``stopped``: the run is unfinished and no process

@@ -10,10 +10,10 @@ from pydantic import Field
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.spend import Usage
+from coevo_gym.view.collection import ShownRun, report_damage
 from coevo_gym.view.model.drafts import ContextView, DraftRow, context_view, drafts_of_round
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import Shape
-from coevo_gym.view.shelf import ShownRun, report_damage
 
 
 class RoundRow(Shape):

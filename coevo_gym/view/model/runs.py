@@ -14,6 +14,7 @@ from coevo_gym.runs.folders.listing import preset_of, run_on_disk
 from coevo_gym.runs.table import RANDOM, WARMUP, TableRow, tasks_of
 from coevo_gym.store.secrets import without_secrets
 from coevo_gym.trainers.protocols import training_success
+from coevo_gym.view.collection import Line, RunCollection, ShownRun, report_damage
 from coevo_gym.view.model.evals import EvalRow, eval_rows
 from coevo_gym.view.model.measures import unused_answers, usage_of
 from coevo_gym.view.model.progress import ProgressView, latest_change, progress_of
@@ -21,7 +22,6 @@ from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
 from coevo_gym.view.numbers import headline
 from coevo_gym.view.refusals import Damaged
 from coevo_gym.view.rows import FolderRow, Rated, Shape
-from coevo_gym.view.shelf import Line, Shelf, ShownRun, report_damage
 
 
 class RunRow(FolderRow):
@@ -168,11 +168,11 @@ class RunDetail(Shape):
     notes: tuple[str, ...] = ()
 
 
-def run_list(shelf: Shelf) -> RunList:
+def run_list(collection: RunCollection) -> RunList:
     """Return all runs and evaluations, latest first."""
-    rows = map(_row, shelf.runs())
+    rows = map(_row, collection.runs())
     runs = sorted(rows, key=lambda row: row.progress.updated_at or "", reverse=True)
-    return RunList(runs=tuple(runs), evals=eval_rows(shelf))
+    return RunList(runs=tuple(runs), evals=eval_rows(collection))
 
 
 def run_detail(run: ShownRun) -> RunDetail:
@@ -210,9 +210,9 @@ def run_detail(run: ShownRun) -> RunDetail:
     )
 
 
-def list_runs(shelf: Shelf) -> list[RunRow]:
+def list_runs(collection: RunCollection) -> list[RunRow]:
     """Return the rows of all runs for terminal output, sorted by name."""
-    rows = [(run.folder, _row(run)) for run in shelf.runs()]
+    rows = [(run.folder, _row(run)) for run in collection.runs()]
     return [
         row.model_copy(update={"on_disk": run_on_disk(folder, row.arms)}) for folder, row in rows
     ]

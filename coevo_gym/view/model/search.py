@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Literal
 
+from coevo_gym.view.collection import RunCollection, ShownEval, ShownRun
 from coevo_gym.view.model.drafts import draft_rows
 from coevo_gym.view.model.evals import episode_rows, eval_rows
 from coevo_gym.view.model.tasks import task_rows
@@ -14,7 +15,6 @@ from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectory_page
 from coevo_gym.view.query import Query, fold
 from coevo_gym.view.refusals import BadRequest, Refusal
 from coevo_gym.view.rows import ListRow, Shape
-from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun
 
 
 class Hit(ListRow):
@@ -59,7 +59,7 @@ KINDS = ("task", "trajectory", "draft", "eval", "episode", "run")
 _MAX_HITS = 200
 
 
-def search(shelf: Shelf, query: Query) -> SearchResult:
+def search(collection: RunCollection, query: Query) -> SearchResult:
     """Return the search results that contain all words in the query. Skip runs that cannot be read.
 
     Raises:
@@ -80,7 +80,7 @@ def search(shelf: Shelf, query: Query) -> SearchResult:
                 totals[hit.what] += 1
                 hits[hit.what].append(hit)
 
-    for run in shelf.runs():
+    for run in collection.runs():
         if wanted and run.id not in wanted:
             continue
         with suppress(Refusal):
@@ -90,11 +90,11 @@ def search(shelf: Shelf, query: Query) -> SearchResult:
             totals["trajectory"] += page.total
             hits["trajectory"] += [trajectory_hit(run, row) for row in page.rows]
             take(draft_hits(run))
-    for evaluation in shelf.evals():
+    for evaluation in collection.evals():
         if not wanted or evaluation.id in wanted:
             with suppress(Refusal):
                 take(episode_hits(evaluation))
-    take(list_candidates(shelf))
+    take(list_candidates(collection))
     return SearchResult(
         q=" ".join(query.all("q")),
         hits=tuple(hit for kind in KINDS for hit in hits[kind][:limit]),
@@ -159,9 +159,9 @@ def episode_hits(evaluation: ShownEval) -> Iterator[Hit]:
         )
 
 
-def list_candidates(shelf: Shelf) -> Iterator[Hit]:
+def list_candidates(collection: RunCollection) -> Iterator[Hit]:
     """Yield every run and every evaluation as a candidate search result."""
-    for run in shelf.runs():
+    for run in collection.runs():
         yield Hit(
             what="run",
             path=f"runs/{run.id}",
@@ -170,7 +170,7 @@ def list_candidates(shelf: Shelf) -> Iterator[Hit]:
             text=str(run.folder.path),
             words=fold(run.id),
         )
-    for row in eval_rows(shelf):
+    for row in eval_rows(collection):
         yield Hit(
             what="eval",
             path=f"evals/{row.id}",

@@ -7,13 +7,13 @@ from typing import Any, Literal
 from pydantic import Field
 
 from coevo_gym.store.rows import names_from_row
+from coevo_gym.view.collection import ShownRun
 from coevo_gym.view.filters import GROUPS, select
 from coevo_gym.view.model.rounds import RoundRow, rounds_of
 from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
 from coevo_gym.view.query import Query, task_words
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import ListRow, Paged, Shape, TaskBrief, brief
-from coevo_gym.view.shelf import ShownRun
 
 
 class StepTable(Shape):

@@ -8,6 +8,7 @@ from typing import Any
 from coevo_gym.core.notes import INTERFACE
 from coevo_gym.core.task import Task
 from coevo_gym.envs.tags import tags_of
+from coevo_gym.view.collection import ShownRun, report_damage
 from coevo_gym.view.filters import TASKS, select
 from coevo_gym.view.model.drafts import DraftDetail, decision_view, draft_rows, story_of
 from coevo_gym.view.model.steps import GroupRow, groups_where
@@ -17,7 +18,6 @@ from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import ListRow, Paged, Shape, TaskBrief, brief
 from coevo_gym.view.safe import withheld
-from coevo_gym.view.shelf import ShownRun, report_damage
 
 
 class TaskPractice(Shape):

@@ -10,6 +10,7 @@ from pydantic import Field
 from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.store.sampled import Sampled, TokensSampled
+from coevo_gym.view.collection import ShownRun, report_damage
 from coevo_gym.view.grade import why_failed
 from coevo_gym.view.model.episodes import Behind, BehindPage, StepView, steps_of, system_text
 from coevo_gym.view.model.notes import (
@@ -24,7 +25,6 @@ from coevo_gym.view.model.trajectory_list import Sibling, trajectories_where
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.rows import Shape, SignalView, TaskBrief
 from coevo_gym.view.safe import notice_of, withheld
-from coevo_gym.view.shelf import ShownRun, report_damage
 
 
 class GradeView(Shape):

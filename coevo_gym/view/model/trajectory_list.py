@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from coevo_gym.store.rows import names_from_row
+from coevo_gym.view.collection import ShownRun
 from coevo_gym.view.filters import TRAJECTORIES, Filter, paging_of
 from coevo_gym.view.query import Query, task_words
 from coevo_gym.view.rows import ListRow, Paged, TaskBrief, brief
-from coevo_gym.view.shelf import ShownRun
 
 
 class Sibling(ListRow):

@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from coevo_gym.core.errors import CoevoError
-from coevo_gym.view.play.desk import MAX_LIVE, Desk, NotPossible
+from coevo_gym.view.play.episodes import MAX_LIVE, EpisodeManager, NotPossible
 from coevo_gym.view.shell import STATIC, guarded
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ ResultT = TypeVar("ResultT")
 Answer = Callable[[Request], Awaitable[Response]]
 
 
-class PlayFace:
+class PlayRoutes:
     """Routes for the pages on which users play episodes.
 
     Every request must contain the token in the page, so only a browser that loaded the page from
@@ -42,15 +42,15 @@ class PlayFace:
     because some engines stop with the thread that started them.
 
     Args:
-        desk: manager of the episodes, closed by :meth:`close`.
+        manager: manager of the episodes, closed by :meth:`close`.
 
     Attributes:
         token: the token in the page.
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, manager: EpisodeManager) -> None:
         self.token = secrets.token_urlsafe(32)
-        self._desk = desk
+        self._manager = manager
         self._threads = ThreadPoolExecutor(MAX_LIVE, thread_name_prefix="play")
 
     @property
@@ -62,18 +62,20 @@ class PlayFace:
             Route("/api/play", self._as_json(self._about)),
             Route("/api/play/tasks", self._as_json(self._tasks)),
             Route("/api/play/games", self._as_json(self._begin), methods=["POST"]),
-            Route(game, self._as_json(self._of_game(self._desk.look))),
+            Route(game, self._as_json(self._of_game(self._manager.look))),
             Route(f"{game}/act", self._as_json(self._act), methods=["POST"]),
             Route(f"{game}/give-up", self._as_json(self._give_up), methods=["POST"]),
             Route(
-                f"{game}/go-on", self._as_json(self._of_game(self._desk.go_on)), methods=["POST"]
+                f"{game}/go-on", self._as_json(self._of_game(self._manager.go_on)), methods=["POST"]
             ),
-            Route(f"{game}/keep", self._as_json(self._of_game(self._desk.keep)), methods=["POST"]),
+            Route(
+                f"{game}/keep", self._as_json(self._of_game(self._manager.keep)), methods=["POST"]
+            ),
         ]
 
     async def close(self) -> None:
         """Close all episodes and stop their threads."""
-        await asyncio.get_running_loop().run_in_executor(self._threads, self._desk.close)
+        await asyncio.get_running_loop().run_in_executor(self._threads, self._manager.close)
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     # Requests
@@ -83,26 +85,26 @@ class PlayFace:
         return HTMLResponse(html.replace("{{ token }}", self.token))
 
     async def _about(self, request: Request) -> Any:
-        return await self._do(self._desk.about)
+        return await self._do(self._manager.about)
 
     async def _tasks(self, request: Request) -> Any:
         search, page = request.query_params.get("q", "")[:500], request.query_params.get("page", "")
         number = int(page) if page.isdecimal() and len(page) < 9 else 0
-        return await self._do(partial(self._desk.list_tasks, search, number))
+        return await self._do(partial(self._manager.list_tasks, search, number))
 
     async def _begin(self, request: Request) -> Any:
         body = await _body(request)
         task = _text(body, "task") if body.get("task") is not None else None
-        return await self._do(partial(self._desk.begin, task))
+        return await self._do(partial(self._manager.begin, task))
 
     async def _act(self, request: Request) -> Any:
         body = await _body(request)
-        act = partial(self._desk.act, request.path_params["id"], _text(body, "action"))
+        act = partial(self._manager.act, request.path_params["id"], _text(body, "action"))
         return await self._do(partial(act, _step(body)))
 
     async def _give_up(self, request: Request) -> Any:
         step = _step(await _body(request))
-        return await self._do(partial(self._desk.give_up, request.path_params["id"], step))
+        return await self._do(partial(self._manager.give_up, request.path_params["id"], step))
 
     def _of_game(self, work: Callable[[str], Any]) -> Callable[[Request], Awaitable[Any]]:
         """Return a request handler that only needs the episode's id."""
@@ -141,7 +143,7 @@ class PlayFace:
         return route
 
 
-def make_app(face: PlayFace) -> ASGIApp:
+def make_app(routes: PlayRoutes) -> ASGIApp:
     """Create the ASGI app that serves the pages behind the request guard."""
 
     @asynccontextmanager
@@ -149,10 +151,10 @@ def make_app(face: PlayFace) -> ASGIApp:
         try:
             yield
         finally:
-            await face.close()
+            await routes.close()
 
     pages = Mount("/static", StaticFiles(directory=STATIC))
-    app = Starlette(routes=[*face.routes, pages], lifespan=lifespan)
+    app = Starlette(routes=[*routes.routes, pages], lifespan=lifespan)
     return guarded(app, body_bytes=BODY_BYTES)
 
 

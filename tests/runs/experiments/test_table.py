@@ -27,9 +27,9 @@ from coevo_gym.runs.experiments.results import compare
 from coevo_gym.runs.experiments.sections import _gain, efficiencies
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.store.progress import read_progress
+from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.measures import task_set
-from coevo_gym.view.shelf import Shelf
 from tests.runs.conftest import Child
 from tests.runs.experiments.conftest import TABLE, Coevo
 
@@ -369,8 +369,8 @@ def test_rounds_and_who_solves_what(finished: Path) -> None:
     assert all(-1 <= one["sr"] <= 1 for one in rounds)
     assert rounds[0]["tasks"] == 8
     assert all(one["ed"] >= 0 for one in rounds[1:])
-    shelf = Shelf(Library([RunFolder(finished / "blind-1")]))
-    (arm,) = task_set(shelf.runs()[0]).arms
+    collection = RunCollection(Library([RunFolder(finished / "blind-1")]))
+    (arm,) = task_set(collection.runs()[0]).arms
     diversity = read_json(finished / "blind-1" / "cell.json")["diversity"]
     assert [one["sr"] for one in diversity] == pytest.approx(arm.self_similarity)
     assert [one["ed"] for one in diversity[1:]] == pytest.approx(arm.distance[1:])

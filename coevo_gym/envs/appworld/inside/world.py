@@ -20,7 +20,7 @@ from appworld.requester import NumRequestsLimitError, _get_api_name_to_doc
 
 from .changes import changes
 from .credentials import Tokens, guard
-from .door import Door, Effort, OutOfTimeError, check_path, limited, size
+from .route_guard import Effort, OutOfTimeError, RouteGuard, check_path, limited, size
 
 ARGUMENT_BYTES = 16 << 20
 """Maximum total size of the arguments of all calls in an episode, as JSON."""
@@ -79,7 +79,7 @@ class World:
     def __init__(self, name: str) -> None:
         self._name = name  # of its output folder
         self._world: Any = None
-        self._door: Any = None
+        self._guard: Any = None
         self._public: dict[str, frozenset[str]] = {}
         self._max_calls = 0
         self._calls: list[str] = []
@@ -110,7 +110,7 @@ class World:
             random_seed=seed,
             max_api_calls_per_interaction=max_calls,
         )
-        self._door = Door(world.requester.client.app)
+        self._guard = RouteGuard(world.requester.client.app)
         self._public = {
             app: frozenset(apis)
             for app, apis in world.apis.items()
@@ -189,8 +189,8 @@ class World:
         arguments = _with_stand_ins(arguments)
         check_path(_get_api_name_to_doc(app, include_private_apis=True)[api]["path"], arguments)
         self._calls.append(f"{app}.{api}")
-        door = self._door.open_to(get_name_to_apis(app)[api])
-        with door, self._effort.limited(self._call_limit_s):
+        guard = self._guard.open_to(get_name_to_apis(app)[api])
+        with guard, self._effort.limited(self._call_limit_s):
             return self._world.apis[app][api](**arguments)
 
     def _room_for(self, arguments: dict[str, Any]) -> int:

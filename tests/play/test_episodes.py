@@ -17,63 +17,63 @@ from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.task import Split
 from coevo_gym.core.task_file import read_tasks
 from coevo_gym.testing.contract import Poison
-from coevo_gym.view.play import desk as room
-from coevo_gym.view.play.desk import Desk, NotPossible
+from coevo_gym.view.play import episodes as room
+from coevo_gym.view.play.episodes import EpisodeManager, NotPossible
 from coevo_gym.view.play.source import benchmark_source
 from tests.faults import break_engines
-from tests.play.desks import HELD_OUT, OTHER, TASK, Clock, played, toy_desk
+from tests.play.managers import HELD_OUT, OTHER, TASK, Clock, played, toy_manager
 from tests.toy import BENCHMARK, COLOURS, ToyEnv
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    new_desk = toy_desk(tmp_path)
+def manager(tmp_path: Path) -> Iterator[EpisodeManager]:
+    new_desk = toy_manager(tmp_path)
     yield new_desk
     new_desk.close()
 
 
-def test_an_episode_from_its_first_page_to_its_grade(desk: Desk) -> None:
-    state = desk.begin(TASK.id)
+def test_an_episode_from_its_first_page_to_its_grade(manager: EpisodeManager) -> None:
+    state = manager.begin(TASK.id)
     assert state["instruction"] == TASK.instruction
     assert state["choices"] == [*(f"press {colour}" for colour in COLOURS), "done"]
     assert state["page"]["kind"] == "text"
     assert (state["step"], state["max_steps"], state["grade"]) == (0, 8, None)
     for step, action in enumerate(TASK.solution):
-        state = desk.act(state["id"], action, step)
+        state = manager.act(state["id"], action, step)
         assert state["from"] == step
         assert [past["action"] for past in state["past"]] == [action]
     assert state["grade"]["success"]
     assert state["grade"]["score"] == state["grade"]["reward"] == 1.0
-    whole = desk.look(state["id"])
+    whole = manager.look(state["id"])
     assert [past["action"] for past in whole["past"]] == list(TASK.solution)
     with pytest.raises(NotPossible, match="The episode is over"):
-        desk.act(state["id"], "done", len(TASK.solution))
+        manager.act(state["id"], "done", len(TASK.solution))
 
 
 def test_a_page_is_told_nothing_that_an_agent_may_not_know(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    manager: EpisodeManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is told does not depend on verifier and solution until it is over; nobody reads them."""
     env = ToyEnv()
     poison = Poison(env)
-    monkeypatch.setattr(desk._shelf, "take", lambda split: env)
+    monkeypatch.setattr(manager._env_pools, "take", lambda split: env)
     poisoned = poison.task(TASK)
-    monkeypatch.setattr(Desk, "_pick", lambda self, wanted: (poisoned, 0))
-    states = [desk.begin()]
-    states.append(desk.act(states[0]["id"], TASK.solution[0], 0))
+    monkeypatch.setattr(EpisodeManager, "_pick", lambda self, wanted: (poisoned, 0))
+    states = [manager.begin()]
+    states.append(manager.act(states[0]["id"], TASK.solution[0], 0))
     assert poison.n_watched == 2
     other = TASK.model_copy(update={"verifier": OTHER.verifier, "solution": ("done",)})
-    monkeypatch.setattr(Desk, "_pick", lambda self, wanted: (other, 0))
-    swapped = [desk.begin()]
-    swapped.append(desk.act(swapped[0]["id"], TASK.solution[0], 0))
+    monkeypatch.setattr(EpisodeManager, "_pick", lambda self, wanted: (other, 0))
+    swapped = [manager.begin()]
+    swapped.append(manager.act(swapped[0]["id"], TASK.solution[0], 0))
     for state in (*states, *swapped):
         del state["id"], state["task"]["id"]  # made up, and a hash
     assert states == swapped
 
 
 def test_a_page_has_the_documents_of_an_agent(tmp_path: Path) -> None:
-    desk = Desk(benchmark_source("bfcl"), demonstrations=tmp_path / "shown.jsonl")
-    state = desk.begin()
+    manager = EpisodeManager(benchmark_source("bfcl"), demonstrations=tmp_path / "shown.jsonl")
+    state = manager.begin()
     (title, prompt), *functions = state["documents"]
     assert "system message" in title.lower()
     assert "calling functions" in prompt
@@ -81,163 +81,165 @@ def test_a_page_has_the_documents_of_an_agent(tmp_path: Path) -> None:
     assert len(names) > 5
     assert all(f'"name":"{name}"' in prompt.replace(" ", "") for name in names)
     assert state["choices"] == ["end"]
-    desk.close()
+    manager.close()
 
 
-def test_a_typo_takes_no_step_and_is_explained(desk: Desk) -> None:
-    state = desk.begin(TASK.id)
-    refused = desk.act(state["id"], "press pink", 0)
+def test_a_typo_takes_no_step_and_is_explained(manager: EpisodeManager) -> None:
+    state = manager.begin(TASK.id)
+    refused = manager.act(state["id"], "press pink", 0)
     assert refused["refusal"]["reason"] == "no_such_button"
     assert refused["step"] == 0
-    assert desk.act(state["id"], TASK.solution[0], 0)["refusal"] is None
+    assert manager.act(state["id"], TASK.solution[0], 0)["refusal"] is None
 
 
-def test_a_page_that_is_behind_does_nothing(desk: Desk) -> None:
-    id = desk.begin(TASK.id)["id"]
-    desk.act(id, "press red", 0)
+def test_a_page_that_is_behind_does_nothing(manager: EpisodeManager) -> None:
+    id = manager.begin(TASK.id)["id"]
+    manager.act(id, "press red", 0)
     with pytest.raises(NotPossible, match="The episode has changed") as error:
-        desk.act(id, "press red", 0)
+        manager.act(id, "press red", 0)
     assert error.value.status == 409
     assert error.value.state is not None
     assert error.value.state["step"] == 1
     with pytest.raises(NotPossible, match="The episode has changed"):
-        desk.give_up(id, 0)
+        manager.give_up(id, 0)
 
 
-def test_episodes_do_not_mix(desk: Desk) -> None:
+def test_episodes_do_not_mix(manager: EpisodeManager) -> None:
     """Eight of them, each played by a thread of its own."""
     tasks = BENCHMARK.tasks(Split.TRAIN)[: room.MAX_LIVE]
     with ThreadPoolExecutor(len(tasks)) as threads:
-        states = list(threads.map(lambda task: played(desk, task), tasks))
+        states = list(threads.map(lambda task: played(manager, task), tasks))
     for task, state in zip(tasks, states, strict=True):
         assert state["grade"]["success"]
         assert state["task"]["id"] == task.id
         assert state["instruction"] == task.instruction
 
 
-def test_one_episode_takes_one_action_at_a_time(desk: Desk) -> None:
-    id = desk.begin(TASK.id)["id"]
+def test_one_episode_takes_one_action_at_a_time(manager: EpisodeManager) -> None:
+    id = manager.begin(TASK.id)["id"]
     gate = threading.Barrier(4)
 
     def act(_: int) -> bool:
         gate.wait()
         try:
-            desk.act(id, "press red", 0)
+            manager.act(id, "press red", 0)
         except NotPossible:
             return False
         return True
 
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(act, range(4))) == 1
-    assert desk.look(id)["step"] == 1
+    assert manager.look(id)["step"] == 1
 
 
 def test_who_is_idle_makes_room_and_who_plays_does_not(tmp_path: Path) -> None:
     clock = Clock()
-    desk = toy_desk(tmp_path, clock=clock)
-    ids = [desk.begin(TASK.id)["id"] for _ in range(room.MAX_LIVE)]
+    manager = toy_manager(tmp_path, clock=clock)
+    ids = [manager.begin(TASK.id)["id"] for _ in range(room.MAX_LIVE)]
     with pytest.raises(NotPossible, match="Finish one of them") as error:
-        desk.begin(TASK.id)
+        manager.begin(TASK.id)
     assert error.value.status == 429
     clock.now = room.IDLE_S + 1
-    desk.act(ids[0], "press red", 0)
-    desk.begin(TASK.id)
-    assert desk.look(ids[0])["step"] == 1
+    manager.act(ids[0], "press red", 0)
+    manager.begin(TASK.id)
+    assert manager.look(ids[0])["step"] == 1
     with pytest.raises(NotPossible, match="no longer exists"):
-        desk.look(ids[1])
-    desk.give_up(ids[0], 1)
-    desk.begin(TASK.id)
-    desk.close()
+        manager.look(ids[1])
+    manager.give_up(ids[0], 1)
+    manager.begin(TASK.id)
+    manager.close()
 
 
-def test_only_so_many_are_remembered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_are_remembered(
+    manager: EpisodeManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(room, "MAX_KEPT", 3)
-    first, *others = [played(desk, TASK)["id"] for _ in range(4)]
+    first, *others = [played(manager, TASK)["id"] for _ in range(4)]
     for id in others:
-        assert desk.look(id)["grade"]["success"]
+        assert manager.look(id)["grade"]["success"]
     with pytest.raises(NotPossible, match="no longer exists"):
-        desk.look(first)
+        manager.look(first)
 
 
-def test_an_engine_that_does_not_start_is_told_and_started_again(desk: Desk) -> None:
+def test_an_engine_that_does_not_start_is_told_and_started_again(manager: EpisodeManager) -> None:
     with pytest.MonkeyPatch.context() as patch:
         break_engines(patch, "_begin", lambda env: True)
         with pytest.raises(EnvBackendError, match="the engine is gone"):
-            desk.begin(TASK.id)
-    assert desk.begin(TASK.id)["step"] == 0
+            manager.begin(TASK.id)
+    assert manager.begin(TASK.id)["step"] == 0
 
 
 @pytest.mark.parametrize("hook", ["_act", "_grade"])
-def test_a_fault_of_the_engine_is_nobodys_failure(desk: Desk, hook: str) -> None:
+def test_a_fault_of_the_engine_is_nobodys_failure(manager: EpisodeManager, hook: str) -> None:
     *before, last = TASK.solution
-    id = desk.begin(TASK.id)["id"]
+    id = manager.begin(TASK.id)["id"]
     for step, action in enumerate(before):
-        desk.act(id, action, step)
+        manager.act(id, action, step)
     with pytest.MonkeyPatch.context() as patch:
         break_engines(patch, hook, lambda env: True)
-        state = desk.act(id, last, len(before))
+        state = manager.act(id, last, len(before))
         assert state["fault"] == "the engine is gone"
         assert state["grade"] is None
         assert state["step"] == len(before)  # what could be seen last
-        assert desk.look(id)["fault"]
+        assert manager.look(id)["fault"]
         with pytest.raises(NotPossible, match="The engine has failed"):
-            desk.act(id, last, len(before))
+            manager.act(id, last, len(before))
         if hook == "_act":
-            assert desk.go_on(id)["fault"]  # it is still broken
-    state = desk.go_on(state["id"])
+            assert manager.go_on(id)["fault"]  # it is still broken
+    state = manager.go_on(state["id"])
     assert not state["fault"]
     assert [past["action"] for past in state["past"]] == before
-    assert desk.act(id, last, len(before))["grade"]["success"]
+    assert manager.act(id, last, len(before))["grade"]["success"]
 
 
-def test_a_solved_training_task_can_be_kept(desk: Desk) -> None:
-    state = played(desk, TASK)
-    assert state["keep"] == {"kept": False, "why_not": "", "file": str(desk.demonstrations)}
-    assert desk.keep(state["id"])["keep"]["kept"]
-    desk.keep(state["id"])
-    (task,) = read_tasks(desk.demonstrations)
+def test_a_solved_training_task_can_be_kept(manager: EpisodeManager) -> None:
+    state = played(manager, TASK)
+    assert state["keep"] == {"kept": False, "why_not": "", "file": str(manager.demonstrations)}
+    assert manager.keep(state["id"])["keep"]["kept"]
+    manager.keep(state["id"])
+    (task,) = read_tasks(manager.demonstrations)
     assert task.id == TASK.id
     assert task.solution == TASK.solution
     assert task.provenance["by"] == "person"
 
 
-def test_what_did_not_solve_its_task_is_not_kept(desk: Desk) -> None:
-    id = desk.begin(TASK.id)["id"]
+def test_what_did_not_solve_its_task_is_not_kept(manager: EpisodeManager) -> None:
+    id = manager.begin(TASK.id)["id"]
     with pytest.raises(NotPossible, match="not over yet"):
-        desk.keep(id)
-    state = desk.give_up(id, 0)
+        manager.keep(id)
+    state = manager.give_up(id, 0)
     assert state["grade"]["end_reason"] == "agent_done"
     with pytest.raises(NotPossible, match="Only an episode that has solved"):
-        desk.keep(id)
+        manager.keep(id)
 
 
 def test_a_held_out_episode_never_becomes_a_demonstration(tmp_path: Path) -> None:
-    desk = toy_desk(tmp_path, "val")
-    state = played(desk, HELD_OUT)
+    manager = toy_manager(tmp_path, "val")
+    state = played(manager, HELD_OUT)
     assert "never become demonstrations" in state["keep"]["why_not"]
     with pytest.raises(NotPossible, match="is a val task"):
-        desk.keep(state["id"])
-    assert not desk.demonstrations.exists()
-    desk.close()
+        manager.keep(state["id"])
+    assert not manager.demonstrations.exists()
+    manager.close()
 
 
 def test_closing_ends_all_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[ToyEnv] = []
     monkeypatch.setattr(ToyEnv, "_release", lambda self: closed.append(self))
-    desk = toy_desk(tmp_path)
+    manager = toy_manager(tmp_path)
     for _ in range(3):
-        desk.begin(TASK.id)
-    played(desk, TASK)
-    desk.close()
+        manager.begin(TASK.id)
+    played(manager, TASK)
+    manager.close()
     assert len({id(env) for env in closed}) == 4
     with pytest.raises(NotPossible, match="is shutting down"):
-        desk.begin(TASK.id)
-    desk.close()
+        manager.begin(TASK.id)
+    manager.close()
 
 
-def test_tasks_are_found_by_their_words(desk: Desk) -> None:
-    listing = desk.list_tasks("RED green")
-    assert 0 < listing["total"] < len(desk.source.tasks)
+def test_tasks_are_found_by_their_words(manager: EpisodeManager) -> None:
+    listing = manager.list_tasks("RED green")
+    assert 0 < listing["total"] < len(manager.source.tasks)
     assert all("red" in row["instruction"].lower() for row in listing["tasks"])
     assert {key for row in listing["tasks"] for key in row} == {
         "id",
@@ -245,14 +247,14 @@ def test_tasks_are_found_by_their_words(desk: Desk) -> None:
         "instruction",
         "family",
     }
-    assert desk.list_tasks("red", page=99)["tasks"] == []
+    assert manager.list_tasks("red", page=99)["tasks"] == []
     with pytest.raises(NotPossible, match="no such task"):
-        desk.begin("0" * 64)
+        manager.begin("0" * 64)
 
 
-def test_what_is_told_is_json(desk: Desk) -> None:
-    id = desk.begin(TASK.id)["id"]
-    state = desk.act(id, "\ud800<script>" + "x" * 30_000, 0)
+def test_what_is_told_is_json(manager: EpisodeManager) -> None:
+    id = manager.begin(TASK.id)["id"]
+    state = manager.act(id, "\ud800<script>" + "x" * 30_000, 0)
     assert state["refusal"]
     json.dumps(state, allow_nan=False).encode()
 
@@ -260,12 +262,12 @@ def test_what_is_told_is_json(desk: Desk) -> None:
 @pytest.mark.slow
 def test_worker_processes_end_with_the_desk(tmp_path: Path, engine: Callable[[str], None]) -> None:
     engine("alfworld")
-    desk = Desk(benchmark_source("alfworld"), demonstrations=tmp_path / "shown.jsonl")
-    desk.begin(desk.source.tasks[0].id)
-    assert desk._shelf.workers is not None
-    pids = [pid for pid in desk._shelf.workers.pids if pid is not None]
+    manager = EpisodeManager(benchmark_source("alfworld"), demonstrations=tmp_path / "shown.jsonl")
+    manager.begin(manager.source.tasks[0].id)
+    assert manager._env_pools.workers is not None
+    pids = [pid for pid in manager._env_pools.workers.pids if pid is not None]
     assert pids
-    desk.close()
+    manager.close()
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -276,25 +278,25 @@ def test_a_killed_engine_is_replaced_where_one_was(
     tmp_path: Path, engine: Callable[[str], None]
 ) -> None:
     engine("alfworld")
-    desk = Desk(benchmark_source("alfworld"), demonstrations=tmp_path / "shown.jsonl")
-    task = desk.source.tasks[0]
+    manager = EpisodeManager(benchmark_source("alfworld"), demonstrations=tmp_path / "shown.jsonl")
+    task = manager.source.tasks[0]
     first, *rest = task.solution
-    state = desk.begin(task.id)
-    state = desk.act(state["id"], first, 0)
+    state = manager.begin(task.id)
+    state = manager.act(state["id"], first, 0)
     seen = state["observation"]
-    assert desk._shelf.workers is not None
-    for pid in desk._shelf.workers.pids:
+    assert manager._env_pools.workers is not None
+    for pid in manager._env_pools.workers.pids:
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
-    state = desk.act(state["id"], rest[0], 1)
+    state = manager.act(state["id"], rest[0], 1)
     if state["fault"]:  # else the worker pool has played it again by itself
-        state = desk.go_on(state["id"])
+        state = manager.go_on(state["id"])
         assert state["observation"] == seen
-        state = desk.act(state["id"], rest[0], 1)
+        state = manager.act(state["id"], rest[0], 1)
     for step, action in enumerate(rest[1:], start=2):
-        state = desk.act(state["id"], action, step)
+        state = manager.act(state["id"], action, step)
     assert state["grade"]["success"]
-    desk.close()
+    manager.close()
 
 
 def test_variants_of_a_task_are_of_one_family(tmp_path: Path) -> None:
@@ -304,8 +306,8 @@ def test_variants_of_a_task_are_of_one_family(tmp_path: Path) -> None:
         for name, where in pairs
     ]
     source = replace(benchmark_source("toy"), find_tasks=lambda: variants)
-    desk = Desk(source, demonstrations=tmp_path / "shown.jsonl")
-    first, second, *others = [row["family"] for row in desk.list_tasks()["tasks"]]
+    manager = EpisodeManager(source, demonstrations=tmp_path / "shown.jsonl")
+    first, second, *others = [row["family"] for row in manager.list_tasks()["tasks"]]
     assert first == second
     assert first not in others
-    desk.close()
+    manager.close()

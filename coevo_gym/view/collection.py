@@ -36,7 +36,7 @@ def stamps(*files: Path) -> Stamps:
     return tuple(file_stamps)
 
 
-class Shelf:
+class RunCollection:
     """A thread-safe collection of the runs and evaluations that the viewer shows.
 
     Args:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym.core.task import Split, Task
-from coevo_gym.view.play.desk import Desk
+from coevo_gym.view.play.episodes import EpisodeManager
 from coevo_gym.view.play.source import benchmark_source
 from tests.toy import BENCHMARK
 
@@ -24,13 +24,15 @@ class Clock:
         return self.now
 
 
-def toy_desk(folder: Path, split: str = "train", **more: Any) -> Desk:
-    return Desk(benchmark_source("toy", split), demonstrations=folder / "shown.jsonl", **more)
+def toy_manager(folder: Path, split: str = "train", **more: Any) -> EpisodeManager:
+    return EpisodeManager(
+        benchmark_source("toy", split), demonstrations=folder / "shown.jsonl", **more
+    )
 
 
-def played(desk: Desk, task: Task) -> dict[str, Any]:
+def played(manager: EpisodeManager, task: Task) -> dict[str, Any]:
     """The state after a task was begun and solved."""
-    state = desk.begin(task.id)
+    state = manager.begin(task.id)
     for step, action in enumerate(task.solution):
-        state = desk.act(state["id"], action, step)
+        state = manager.act(state["id"], action, step)
     return state

@@ -21,7 +21,7 @@ from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.envs.base import ACTION_CAP
 from coevo_gym.prompts.loader import load_prompt
 from coevo_gym.runs.tasks.demonstrations import keep_demonstration, why_not
-from coevo_gym.serve.shelf import EnvShelf
+from coevo_gym.serve.env_pools import EnvPools
 from coevo_gym.view.grade import GradeInWords, grade_of
 from coevo_gym.view.model.episodes import page_behind
 from coevo_gym.view.play.game import PlayedGame, RefusedAction
@@ -59,14 +59,14 @@ class NotPossible(Exception):
 
 
 @dataclass
-class _Seat:
+class _PlayedEpisode:
     """An episode, in progress or finished, with its env.
 
     Attributes:
         id: secret id, known only to the episode's page.
         game: the episode.
         env: the env; None once the episode is over and the env was released.
-        used_at: time of the last use according to the desk's clock.
+        used_at: time of the last use according to the manager's clock.
         refusal: why the last action was refused.
         fault: the engine's error; "" while the engine works.
         shown: the last state that could be read, used if the engine has failed.
@@ -85,7 +85,7 @@ class _Seat:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class Desk:
+class EpisodeManager:
     """A thread-safe manager that starts episodes and runs players' actions.
 
     Args:
@@ -112,8 +112,8 @@ class Desk:
         self.source, self.scores, self.demonstrations = source, scores, demonstrations
         self._first = first
         self._listed = {first.id: first} if first else {}
-        self._shelf = EnvShelf(lambda _: source.make_env())
-        self._seats: dict[str, _Seat] = {}
+        self._env_pools = EnvPools(lambda _: source.make_env())
+        self._episodes: dict[str, _PlayedEpisode] = {}
         self._lock, self._counting, self._clock = threading.Lock(), threading.Lock(), clock
         self._closed = False
 
@@ -149,25 +149,27 @@ class Desk:
         """
         task, seed = self._pick(wanted)
         self._make_room()
-        env = self._shelf.take(self.source.split)
-        seat = _Seat(secrets.token_urlsafe(16), PlayedGame(env, task, seed), env, self._clock())
+        env = self._env_pools.take(self.source.split)
+        episode = _PlayedEpisode(
+            secrets.token_urlsafe(16), PlayedGame(env, task, seed), env, self._clock()
+        )
         with self._lock:
             if self._closed:
                 env.close()
                 raise NotPossible(409, "The server is shutting down.")
-            self._seats[seat.id] = seat
-        with seat.lock:
+            self._episodes[episode.id] = episode
+        with episode.lock:
             try:
-                seat.game.begin()
+                episode.game.begin()
             except CoevoError:  # the task cannot be played, or the engine failed
-                self._remove(seat, "")
+                self._remove(episode, "")
                 raise
-            return self._state(seat)
+            return self._state(episode)
 
     def look(self, id: str, have: int = 0) -> Json:
         """Return the state of an episode."""
-        with self._lock_episode(id) as seat:
-            return self._state(seat, have)
+        with self._lock_episode(id) as episode:
+            return self._state(episode, have)
 
     def act(self, id: str, action: str, step: int) -> Json:
         """Take an action.
@@ -179,30 +181,30 @@ class Desk:
                 page is out of date and no action is taken.
         """
         action = clean_text(action, ACTION_CAP)
-        with self._lock_episode(id) as seat:
-            self._check_under_way(seat, step)
-            self._try(seat, lambda: self._act(seat, action))
-            return self._state(seat, have=step)
+        with self._lock_episode(id) as episode:
+            self._check_under_way(episode, step)
+            self._try(episode, lambda: self._act(episode, action))
+            return self._state(episode, have=step)
 
     def give_up(self, id: str, step: int) -> Json:
         """End an episode in its current state and grade it."""
-        with self._lock_episode(id) as seat:
-            self._check_under_way(seat, step)
-            self._try(seat, lambda: self._end(seat))
-            return self._state(seat, have=step)
+        with self._lock_episode(id) as episode:
+            self._check_under_way(episode, step)
+            self._try(episode, lambda: self._end(episode))
+            return self._state(episode, have=step)
 
     def go_on(self, id: str) -> Json:
         """Resume an episode in a new engine if its engine has failed."""
-        with self._lock_episode(id) as seat:
-            if seat.fault:
-                self._replace_env(seat)
-                self._try(seat, seat.game.begin)
-            return self._state(seat)
+        with self._lock_episode(id) as episode:
+            if episode.fault:
+                self._replace_env(episode)
+                self._try(episode, episode.game.begin)
+            return self._state(episode)
 
     def keep(self, id: str) -> Json:
         """Save an episode that solved a training task as a demonstration."""
-        with self._lock_episode(id) as seat:
-            game = seat.game
+        with self._lock_episode(id) as episode:
+            game = episode.game
             if game.played is None:
                 raise NotPossible(409, "The episode is not over yet.")
             training = game.played.training
@@ -210,20 +212,20 @@ class Desk:
                 raise NotPossible(409, why)
             with self._counting:
                 keep_demonstration(self.demonstrations, game.task, training, self.source.bench)
-            seat.kept = True
-            return self._state(seat)
+            episode.kept = True
+            return self._state(episode)
 
     def close(self) -> None:
         """Close all episodes and their engines; may be called more than once."""
         with self._lock:
             self._closed = True
-            seats = list(self._seats.values())
-        for worker in self._shelf.workers.workers if self._shelf.workers else ():
+            episodes = list(self._episodes.values())
+        for worker in self._env_pools.workers.workers if self._env_pools.workers else ():
             worker.interrupt()  # the engine's response is no longer needed
-        for seat in seats:
-            with seat.lock:
-                self._remove(seat, "the server was closed")
-        self._shelf.close()
+        for episode in episodes:
+            with episode.lock:
+                self._remove(episode, "the server was closed")
+        self._env_pools.close()
 
     # Internals
 
@@ -234,7 +236,7 @@ class Desk:
             task = self._listed.get(wanted) or self.source.by_id.get(wanted)
             return (task, 0) if task else self._missing("There is no such task.")
         with self._lock:
-            playing = {s.game.task.id for s in self._seats.values() if s.game.played is None}
+            playing = {s.game.task.id for s in self._episodes.values() if s.game.played is None}
         with self._counting:
             task = self.scores.next(besides=playing)
         if task is None:
@@ -254,9 +256,9 @@ class Desk:
             NotPossible: if all episodes are in use.
         """
         with self._lock:
-            seats = sorted(self._seats.values(), key=lambda seat: seat.used_at)
-        live = [seat for seat in seats if seat.env is not None]
-        gone = seats[: max(0, len(seats) - MAX_KEPT + 1)]
+            episodes = sorted(self._episodes.values(), key=lambda episode: episode.used_at)
+        live = [episode for episode in episodes if episode.env is not None]
+        gone = episodes[: max(0, len(episodes) - MAX_KEPT + 1)]
         if len(live) >= MAX_LIVE:
             if self._clock() - live[0].used_at < IDLE_S:
                 raise NotPossible(
@@ -264,108 +266,108 @@ class Desk:
                     f"{MAX_LIVE} episodes are being played. Finish one of them, or give it up.",
                 )
             gone = [live[0], *gone]
-        for seat in gone:
-            with seat.lock:
-                self._remove(seat, "it was idle and was replaced by another episode")
+        for episode in gone:
+            with episode.lock:
+                self._remove(episode, "it was idle and was replaced by another episode")
 
     @contextmanager
-    def _lock_episode(self, id: str) -> Iterator[_Seat]:
+    def _lock_episode(self, id: str) -> Iterator[_PlayedEpisode]:
         """Context manager that locks an episode and yields it."""
         with self._lock:
-            seat = self._seats.get(id)
-        if seat is None:
+            episode = self._episodes.get(id)
+        if episode is None:
             self._missing("This episode no longer exists. Start another episode.")
-        with seat.lock:
+        with episode.lock:
             with self._lock:
-                if id not in self._seats:
+                if id not in self._episodes:
                     self._missing("This episode no longer exists. Start another episode.")
-            seat.used_at = self._clock()
-            yield seat
+            episode.used_at = self._clock()
+            yield episode
 
-    def _check_under_way(self, seat: _Seat, step: int) -> None:
-        if seat.fault:
+    def _check_under_way(self, episode: _PlayedEpisode, step: int) -> None:
+        if episode.fault:
             why = "The engine has failed. Continue the episode, or start another one."
-        elif seat.game.played is not None:
+        elif episode.game.played is not None:
             why = "The episode is over."
-        elif step != len(seat.game.taken):
+        elif step != len(episode.game.taken):
             why = "The episode has changed, perhaps in another tab. Check its new state."
         else:
             return
-        raise NotPossible(409, why, self._state(seat))
+        raise NotPossible(409, why, self._state(episode))
 
-    def _act(self, seat: _Seat, action: str) -> None:
-        game = seat.game
+    def _act(self, episode: _PlayedEpisode, action: str) -> None:
+        game = episode.game
         meant = action_of(game.view, action)
-        seat.refusal = meant if isinstance(meant, RefusedAction) else game.act(meant)
-        self._note_end(seat)
+        episode.refusal = meant if isinstance(meant, RefusedAction) else game.act(meant)
+        self._note_end(episode)
 
-    def _end(self, seat: _Seat) -> None:
-        seat.refusal = None
-        seat.game.give_up()
-        self._note_end(seat)
+    def _end(self, episode: _PlayedEpisode) -> None:
+        episode.refusal = None
+        episode.game.give_up()
+        self._note_end(episode)
 
-    def _try(self, seat: _Seat, do: Callable[[], object]) -> None:
+    def _try(self, episode: _PlayedEpisode, do: Callable[[], object]) -> None:
         """Run an operation on an engine. If the engine fails, record the error as a fault."""
         try:
             do()
-            seat.fault = ""
+            episode.fault = ""
         except (EnvBackendError, WorkersFailed) as error:
             if not self._closed:
-                name = seat.game.task.name
+                name = episode.game.task.name
                 logger.warning("engine failed task=%s error=%s", name, error)
-            seat.fault = str(error)
+            episode.fault = str(error)
 
-    def _note_end(self, seat: _Seat) -> None:
+    def _note_end(self, episode: _PlayedEpisode) -> None:
         """Release the env of a finished episode, and count the episode toward the user's score."""
-        game = seat.game
+        game = episode.game
         if game.played is None:
             return
-        seat.shown = _state_of(game)
-        if seat.env is not None:
-            env, seat.env = seat.env, None
-            self._shelf.put(self.source.split, env)
+        episode.shown = _state_of(game)
+        if episode.env is not None:
+            env, episode.env = episode.env, None
+            self._env_pools.put(self.source.split, env)
         if self.scores is not None:
             with self._counting:
                 self.scores.add(game.task, game.played.counted)
 
-    def _replace_env(self, seat: _Seat) -> None:
-        if seat.env is not None:
-            seat.env.close()
-            seat.env = None
-        seat.env = seat.game.env = self._shelf.take(self.source.split)
+    def _replace_env(self, episode: _PlayedEpisode) -> None:
+        if episode.env is not None:
+            episode.env.close()
+            episode.env = None
+        episode.env = episode.game.env = self._env_pools.take(self.source.split)
 
-    def _remove(self, seat: _Seat, why: str) -> None:
+    def _remove(self, episode: _PlayedEpisode, why: str) -> None:
         """Remove an episode and close its engine; the caller must hold the episode's lock."""
         with self._lock:
-            if self._seats.pop(seat.id, None) is None:
+            if self._episodes.pop(episode.id, None) is None:
                 return
-        game = seat.game
+        game = episode.game
         if self.scores is not None and game.played is None and game.taken:
-            reason = EndReason.WORKER_LOST if seat.fault else EndReason.ABANDONED
+            reason = EndReason.WORKER_LOST if episode.fault else EndReason.ABANDONED
             with self._counting:
-                self.scores.lose(game.task, len(game.taken), reason, seat.fault or why)
-        if seat.env is not None:
-            seat.env.close()
-            seat.env = None
+                self.scores.lose(game.task, len(game.taken), reason, episode.fault or why)
+        if episode.env is not None:
+            episode.env.close()
+            episode.env = None
 
-    def _state(self, seat: _Seat, have: int = 0) -> Json:
+    def _state(self, episode: _PlayedEpisode, have: int = 0) -> Json:
         """Return an episode's state for its page; the caller must hold the episode's lock."""
-        game = seat.game
-        if seat.env is not None and not seat.fault:
-            seat.shown = _state_of(game)
-        past = seat.shown["past"]
+        game = episode.game
+        if episode.env is not None and not episode.fault:
+            episode.shown = _state_of(game)
+        past = episode.shown["past"]
         have = have if 0 <= have <= len(past) else 0
         played = game.played
         why = why_not(game.task, played.training) if played else ""
         return {
-            **seat.shown,
-            "id": seat.id,
+            **episode.shown,
+            "id": episode.id,
             "from": have,
             "past": past[have:],
-            "refusal": seat.refusal._asdict() if seat.refusal else None,
-            "fault": seat.fault,
+            "refusal": episode.refusal._asdict() if episode.refusal else None,
+            "fault": episode.fault,
             "grade": _grade_json(grade_of(played.counted, game.task)) if played else None,
-            "keep": {"kept": seat.kept, "why_not": why, "file": str(self.demonstrations)},
+            "keep": {"kept": episode.kept, "why_not": why, "file": str(self.demonstrations)},
             "score": self.scores.to_json() if self.scores else None,
         }
 

@@ -1,7 +1,9 @@
-"""Knock on the door to the apps, with the engine's own Python: ``python door_script.py PACKAGE``.
+"""Send requests past the guard of the apps: ``python route_guard_script.py PACKAGE``.
+
+Run it with the engine's own Python.
 
 Prints a JSON object: which APIs their own address does not lead to, and the status codes of
-addresses by whether the door is open to ``api_docs.show_app_descriptions``. What is let in fails
+addresses by whether the guard is open to ``api_docs.show_app_descriptions``. What is let in fails
 with 500, since there are no databases.
 """
 
@@ -23,7 +25,7 @@ def main() -> None:
     from appworld.apps import build_main_app, get_all_apps
     from appworld.common.utils import get_name_to_apis
     from appworld.requester import _get_api_name_to_doc
-    from inside.door import Door, endpoint
+    from inside.route_guard import RouteGuard, endpoint
     from starlette.testclient import TestClient
 
     apps = build_main_app()
@@ -37,9 +39,9 @@ def main() -> None:
                 astray.append(f"{app}.{name}")
     statuses = {}
     with TestClient(apps, raise_server_exceptions=False) as client:
-        door = Door(apps)
+        guard = RouteGuard(apps)
         statuses["closed"] = [client.get(path).status_code for path in PATHS]
-        with door.open_to(get_name_to_apis("api_docs")["show_app_descriptions"]):
+        with guard.open_to(get_name_to_apis("api_docs")["show_app_descriptions"]):
             statuses["open"] = [client.get(path).status_code for path in PATHS]
         statuses["closed again"] = [client.get(path).status_code for path in PATHS]
     print(json.dumps({"astray": astray, **statuses}))

@@ -1,4 +1,4 @@
-"""The door lets requests in to one API, and every API can be reached through it."""
+"""The guard lets requests in to one API, and every API can be reached through it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.envs.appworld.engine import pool, prefix
-from tests.appworld.door_script import PATHS
+from tests.appworld.route_guard_script import PATHS
 
-SCRIPT = Path(__file__).with_name("door_script.py")
+SCRIPT = Path(__file__).with_name("route_guard_script.py")
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ MakeEnv = Callable[[str], gym.Env[str, str]]
 """Function that creates an env for a split, given the split's name."""
 
 
-class EnvShelf:
+class EnvPools:
     """Thread-safe pools of envs, one per split. Envs are reset instead of being rebuilt.
 
     Engines run in this process. If engines share data while an episode starts, their episodes start

@@ -22,7 +22,7 @@ _FIELD = re.compile(r"{(\w+)}")
 _UNFIT = re.compile(r"[/\\?#%{}\x00-\x1f\x7f]|\A\.{0,2}\Z")
 
 
-class Door:
+class RouteGuard:
     """A guard that rejects a request if it is routed to an API other than the one called.
 
     The stock engine inserts arguments into the address, which may then lead to another API, for

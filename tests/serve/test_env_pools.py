@@ -16,7 +16,7 @@ from coevo_gym.core.task import Split
 from coevo_gym.envs.frame import Frame
 from coevo_gym.envs.workers.starting import can_run
 from coevo_gym.remote import RemoteTaskEnv
-from coevo_gym.serve.shelf import EnvShelf
+from coevo_gym.serve.env_pools import EnvPools
 from tests.serve.standing import opened, standing
 from tests.toy import BENCHMARK, ToyEnv
 from tests.workers import faulty
@@ -35,8 +35,8 @@ def test_a_worker_that_dies_takes_one_episode(
         for env in (first, second):
             env.reset()
             env.step("press red")
-        assert server.shelf.workers is not None
-        assert any(server.shelf.workers.pids)
+        assert server.env_pools.workers is not None
+        assert any(server.env_pools.workers.pids)
         *_, truncated, info = first.step("kill")
         assert (truncated, info["end_reason"]) == (True, "worker_lost")
         assert server.session.counts["given_back"] == 1
@@ -47,7 +47,7 @@ def test_a_worker_that_dies_takes_one_episode(
         assert server.session.counts["reported"] == 2
         for env in (first, second):
             env.close()
-    assert not any(server.shelf.workers.pids)
+    assert not any(server.env_pools.workers.pids)
 
 
 def test_engines_of_one_process_begin_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,15 +61,15 @@ def test_engines_of_one_process_begin_one_at_a_time(monkeypatch: pytest.MonkeyPa
         return begin(*arguments)
 
     monkeypatch.setattr(ToyEnv, "_begin", met)
-    shelf = EnvShelf(lambda split: gym.make(BENCHMARK.env_id, split=split))
-    envs = [shelf.take("train") for _ in range(2)]
+    env_pools = EnvPools(lambda split: gym.make(BENCHMARK.env_id, split=split))
+    envs = [env_pools.take("train") for _ in range(2)]
     with ThreadPoolExecutor(2) as threads:
         for begun in [threads.submit(env.reset) for env in envs]:
             begun.result()
     for env in envs:
-        shelf.put("train", env)
-    assert shelf.workers is None
-    shelf.close()
+        env_pools.put("train", env)
+    assert env_pools.workers is None
+    env_pools.close()
 
 
 @needs_workers
@@ -92,8 +92,8 @@ def test_benchmarks_whose_engines_need_workers_are_served(
         assert [info["success"] for info in infos] == [True, True]
         assert session.counts["reported"] == 2
         assert session.metrics()["groups"] == 1
-        assert server.shelf.workers is not None
-        assert any(server.shelf.workers.pids)
+        assert server.env_pools.workers is not None
+        assert any(server.env_pools.workers.pids)
         held_out = RemoteTaskEnv(server.address, split="val")
         held_out.reset()
         held_out.step("look")
