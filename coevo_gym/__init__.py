@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coevo_gym.api import evaluate as evaluate
+    from coevo_gym.api import resume as resume
     from coevo_gym.api import train as train
     from coevo_gym.curricula.session.sampler import EvolvingTaskSampler as EvolvingTaskSampler
     from coevo_gym.curricula.session.session import CurriculumSession as CurriculumSession
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         EvolvingVectorSampler as EvolvingVectorSampler,
     )
     from coevo_gym.envs.rows import from_rows as from_rows
+    from coevo_gym.runs.evals.judge import judge as judge
 
 __version__ = "0.1.0"
 
@@ -49,7 +51,9 @@ __all__ = [
     "find_task",
     "from_rows",
     "get_benchmark",
+    "judge",
     "register_benchmark",
+    "resume",
     "tasks",
     "train",
 ]
@@ -60,6 +64,8 @@ _LAZY = {
     "EvolvingVectorSampler": "coevo_gym.curricula.session.vector_sampler",
     "evaluate": "coevo_gym.api",
     "from_rows": "coevo_gym.envs.rows",
+    "judge": "coevo_gym.runs.evals.judge",
+    "resume": "coevo_gym.api",
     "train": "coevo_gym.api",
 }
 _WINGS = ("agents", "curricula", "prompts", "trainers")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -76,20 +76,90 @@ def train(
     use_arithmetic(resolved.config.arithmetic)  # before PyTorch is imported
     from coevo_gym.runs.planning.memory import require_memory
     from coevo_gym.runs.train import train as train_run
-    from coevo_gym.view.export.write import write_report
 
     if not ignore_memory:
         require_memory(resolved.config)
     target = RunFolder(Path(folder) if folder is not None else RUNS / resolved.config.name)
-    with _show_progress(progress) as display, StopRequest(at_once=_interrupt) as stop:
+    return _finished(
+        target,
+        progress,
+        lambda display, stop: train_run(
+            target, resolved, display, stop, overwrite=overwrite, agreed=yes
+        ),
+    )
+
+
+def _finished(
+    folder: RunFolder,
+    progress: bool | None,
+    work: Callable[[RunProgress, StopRequest], RunSummary],
+) -> RunSummary:
+    """Execute a run, and write its report."""
+    from coevo_gym.view.export.write import write_report
+
+    with _show_progress(progress) as shown, StopRequest(at_once=_interrupt) as stop:
         try:
-            summary = train_run(target, resolved, display, stop, overwrite=overwrite, agreed=yes)
+            summary = work(shown, stop)
         except Stopped:
             raise KeyboardInterrupt(
-                f"Stopped and saved. Continue with: coevo resume {target.path}"
+                f"Stopped and saved. Continue with: coevo resume {folder.path}"
             ) from None
-    write_report(target)
+    write_report(folder)
     return summary
+
+
+def resume(
+    run: str | Path,
+    *,
+    yes: bool = False,
+    ignore_arithmetic: bool = False,
+    ignore_memory: bool = False,
+    progress: bool | None = None,
+) -> RunSummary:
+    """Continue a stopped run from its last checkpoint, as ``coevo resume`` does.
+
+    If its benchmark was made by ``from_rows`` of rows or functions that only exist in Python, call
+    ``from_rows`` with the same ones and the same name first.
+
+    Args:
+        run: name of the run, or its folder.
+        yes: permit the methods, functions and keys that the run's settings ask for.
+        ignore_arithmetic: continue even if this process rounds differently from the earlier ones.
+        ignore_memory: as for :func:`train`.
+        progress: as for :func:`train`.
+
+    Returns:
+        The results, as :func:`train` returns them. Those of a finished run are only read.
+
+    Raises:
+        ConfigError: if the run does not exist, or cannot be continued in this process.
+        StoreError: if its files are damaged, or its tasks or functions have changed.
+        KeyboardInterrupt: if the run was stopped again; finished work is saved.
+
+    Example:
+        >>> import coevo_gym
+        >>> summary = coevo_gym.resume("quickstart")  # doctest: +SKIP
+    """
+    from coevo_gym.runs.manifest import read_manifest
+
+    folder = RunFolder.of(str(run))
+    config = read_manifest(folder)[1]
+    if yes:
+        approve_settings(config)
+    use_arithmetic(config.arithmetic)  # before PyTorch is imported
+    from coevo_gym.runs.planning.memory import require_memory
+    from coevo_gym.runs.train import RunSummary
+    from coevo_gym.runs.train import resume as resume_run
+
+    if folder.summary.is_file():
+        return RunSummary.read(folder)
+    if not ignore_memory:
+        require_memory(config)
+    return _finished(
+        folder,
+        progress,
+        lambda shown, stop: resume_run(folder, shown, stop, ignore_arithmetic=ignore_arithmetic),
+    )
 
 
 def evaluate(

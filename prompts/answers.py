@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 
-from coevo_gym.core.thoughts import without_thoughts
+from coevo_gym.core.calls import Call, hermes
+from coevo_gym.core.notations import NOTATIONS, calls_in, read_calls
+from coevo_gym.core.thoughts import THOUGHT_CLOSES, without_thoughts
 from coevo_gym.prompts import AnswerForm
 
 _OPEN, _CLOSE = "<action>", "</action>"
@@ -79,11 +81,39 @@ def _complete_part(text: str, form: AnswerForm) -> str:
     return text[: max(text.rfind("\n"), text.rfind("]")) + 1].strip()
 
 
-def answer_of(action: str, form: AnswerForm) -> str:
+def called_in(answer: str, notation: str, tools: str, *, cut: bool = False) -> str:
+    r"""Return the calls in an answer in the env's notation, or the answer if it calls no tool.
+
+    A call that cannot be read is passed on with the reason, as which the env returns it.
+
+    Args:
+        answer: any text without thoughts.
+        notation: a name in :data:`coevo_gym.core.notations.NOTATIONS`.
+        tools: the tools, as the JSON text of a chat request's ``tools``.
+        cut: True if the answer was cut off at the token limit; only complete calls then count.
+
+    Example:
+        >>> called_in("[look(at='mug')]", "pythonic", "[]")
+        '<tool_call>\n{"name": "look", "arguments": {"at": "mug"}}\n</tool_call>'
+    """
+    calls = read_calls(notation, answer, tools or "[]")
+    if not calls:
+        return _complete_part(answer, "text") if cut else answer
+    return hermes(call for call in calls if isinstance(call, Call) or not cut)
+
+
+def answer_of(action: str, form: AnswerForm, notation: str = "", tools: str = "[]") -> str:
     """Return an answer that contains only the given action.
+
+    With a ``notation``, the calls of ``tools`` in the action are written in it.
 
     Example:
         >>> answer_of("look", "action")
         '<action>look</action>'
     """
+    calls = calls_in(action, tools or "[]") if notation else ()
+    if calls and all(isinstance(call, Call) for call in calls):
+        thought, closed, _ = action.rpartition(THOUGHT_CLOSES)
+        written = NOTATIONS[notation].write([call for call in calls if isinstance(call, Call)])
+        return thought + closed + written
     return f"{_OPEN}{action}{_CLOSE}" if form == "action" else action

@@ -16,6 +16,10 @@ Two more blocks are for models that explore. ``explore`` replaces ``system``: it
 actions and the format, without a task to solve. ``tasks`` describes valid tasks in the env without
 using inputs.
 
+If the env's actions are calls of tools, the header names the info key that contains the tools
+(``tools = "bfcl.tools"``), and the block ``native`` replaces ``system`` for models that get the
+tools from their chat template or endpoint. It does not describe the tools or the notation of calls.
+
 Values are inserted unchanged: a task's text is never read as a template, and nothing is escaped.
 """
 
@@ -29,6 +33,7 @@ from typing import Literal
 
 from coevo_gym.core.benchmark import find_spec
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.notations import NOTATIONS
 from coevo_gym.core.trajectory import Cue, View
 from coevo_gym.prompts.template import (
     FOLDER,
@@ -46,12 +51,12 @@ AnswerForm = Literal["action", "text", "code"]
 """Answer forms: the action is between ``<action>`` tags, or the whole text is the action. With
 ``code``, the text is a program, of which no part may run alone if the answer was cut off."""
 
-AnswerStyle = Literal["plain", "react"]
-"""Answer styles: the prompt's usual form, or a ``Thought: …`` line before it (ReAct, Yao et al.,
-arXiv 2210.03629)."""
+AnswerStyle = Literal["plain", "react", "hermes", "qwen3_coder", "llama3", "pythonic", "openai"]
+"""Answer styles: the prompt's usual form, a ``Thought: …`` line before it (ReAct, Yao et al.,
+arXiv 2210.03629), or calls of tools in one of :data:`coevo_gym.core.notations.NOTATIONS`."""
 
 BLOCKS = ("system", "first", "turn")
-EXPLORE, TASKS = "explore", "tasks"
+EXPLORE, TASKS, NATIVE = "explore", "tasks", "native"
 """The optional blocks of a prompt file."""
 INPUTS = {
     "instruction": "the task in words; in a dialogue, the latest request",
@@ -59,7 +64,8 @@ INPUTS = {
     "info": "the public keys of the env's info that came with it",
     "before": "the same of the step before; empty at first",
     "thinking": "whether the model shall think before it answers",
-    "style": "how an answer is to be written: plain, or react (a line with a thought first)",
+    "style": "how an answer is to be written: plain, react (a line with a thought first), or a "
+    "notation of calls",
     "cues": "what the agent is told beyond its task in the system message",
 }
 """The inputs that a prompt file may declare."""
@@ -71,10 +77,13 @@ class Header(PromptHeader):
     Attributes:
         answer: the form of answers.
         inputs: the names in :data:`INPUTS` that the text uses.
+        tools: info key with the tools that the model can call, as the JSON text of a chat
+            request's ``tools``; "" if actions are not calls of tools.
     """
 
     answer: AnswerForm
     inputs: tuple[str, ...]
+    tools: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,8 @@ class PromptTemplate(PromptFile[Header]):
         The cues replace the input ``cues`` if the file declares it, or else are added at the end.
         """
         block = EXPLORE if self.exploring and has_block(self.text, EXPLORE) else "system"
+        if style in NOTATIONS and has_block(self.text, NATIVE):
+            block = NATIVE
         text = self._render(block, view, thinking, style)
         if "cues" in self.header.inputs:
             return text
@@ -179,5 +190,8 @@ def parse_prompt(text: str, *, source: str = "the prompt") -> PromptTemplate:
         ConfigError: if the header, the blocks or the inputs are invalid.
     """
     header = read_header(text, Header, source)
-    check_body(text, header.inputs, BLOCKS, source, optional=(EXPLORE, TASKS), known=INPUTS)
+    optional = (EXPLORE, TASKS, NATIVE)
+    check_body(text, header.inputs, BLOCKS, source, optional=optional, known=INPUTS)
+    if header.tools and not has_block(text, NATIVE):
+        raise ConfigError(f"{source} has the header field tools, so it needs the block {NATIVE}.")
     return PromptTemplate(header, text)

@@ -134,7 +134,7 @@ def test_a_held_out_row_under_another_id_with_other_blanks_or_case_is_not_for_tr
 
 
 def from_rows_read(rows: list[dict[str, Any]]) -> list[Any]:
-    from coevo_gym.envs.rows.benchmark import PromptRow
+    from coevo_gym.envs.rows.row import PromptRow
 
     return [PromptRow.model_validate(row) for row in rows]
 

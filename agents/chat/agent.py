@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from coevo_gym.agents.chat import history
 from coevo_gym.core.errors import BudgetSpent, ConfigError, ModelError
+from coevo_gym.core.notations import NOTATIONS
 from coevo_gym.core.seams import Act, Completion, Finish, Message, Policy, Prompt, Sampling
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import NO_USAGE
@@ -17,7 +18,7 @@ from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.thoughts import read_speech
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
 from coevo_gym.prompts import AnswerStyle, PromptTemplate
-from coevo_gym.prompts.answers import action_of, answer_of, without_thought_line
+from coevo_gym.prompts.answers import action_of, answer_of, called_in, without_thought_line
 
 _MEMORY_CHARS = 4_000
 """Maximum characters of a text that the model writes about earlier steps."""
@@ -49,7 +50,11 @@ class ChatConfig(FrozenModel):
     style: AnswerStyle = "plain"
     """Answer style. With ``react``, the prompt asks for a ``Thought: …`` line before each action.
     Unlike text in ``<think>`` tags, this line stays in the history. ``react`` requires
-    ``thinking = false`` and a prompt file that declares the ``style`` input."""
+    ``thinking = false`` and a prompt file that declares the ``style`` input. The other styles are
+    for envs with tools: the model's own chat template describes the tools, and its answers call
+    them in the notation ``hermes`` (Qwen2.5, Qwen3, Hermes), ``qwen3_coder``, ``llama3`` (3.1) or
+    ``pythonic`` (Llama 3.2 and 4). For an endpoint, ``openai`` sends the tools with each request.
+    They need ``history = "causal"`` or ``"reasoning"``."""
     max_answer_tokens: int = Field(default=512, ge=1)
     """Maximum number of tokens per answer, including thinking tokens."""
     max_episode_tokens: int | None = Field(default=None, ge=1)
@@ -68,6 +73,15 @@ class ChatConfig(FrozenModel):
         return self
 
     @model_validator(mode="after")
+    def _calls_and_results_stay_together(self) -> ChatConfig:
+        if self.style in NOTATIONS and self.history not in ("causal", "reasoning"):
+            raise ValueError(
+                f"style = {self.style!r} needs each call in front of its result, but history = "
+                f"{self.history!r} drops steps. Set history = 'causal' or 'reasoning'."
+            )
+        return self
+
+    @model_validator(mode="after")
     def _something_to_remember(self) -> ChatConfig:
         if self.memory == "model" and self.history not in ("window", "self_managed"):
             raise ValueError(
@@ -81,10 +95,12 @@ class ChatConfig(FrozenModel):
 class Demonstrable(Protocol):
     """A policy that can convert a given answer to a decision to train on."""
 
-    def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
+    def encode_demonstration(
+        self, messages: Sequence[Message], text: str, tools: str = ""
+    ) -> TokenDecision | None:
         """Return a decision that answers ``messages`` with ``text``; None if the chat is too long.
 
-        Its log-probabilities are 0.
+        Its log-probabilities are 0. ``tools`` are those of :class:`Prompt`.
         """
         ...
 
@@ -116,7 +132,14 @@ class ChatAgent:
         self.policy = policy
         self.prompt = prompt
         self.config = config or ChatConfig()
-        if self.config.style != "plain" and "style" not in prompt.header.inputs:
+        self._notation = self.config.style if self.config.style in NOTATIONS else ""
+        if self._notation and not prompt.header.tools:
+            raise ConfigError(
+                f"The prompt {prompt.label} has no tools, so no model can call them in the style "
+                f'{self.config.style!r}. Set policy.chat.style = "plain", or add the header field '
+                "tools and the block native to the prompt's file."
+            )
+        if self.config.style == "react" and "style" not in prompt.header.inputs:
             raise ConfigError(
                 f"The prompt {prompt.label} has no instructions for the answer style "
                 f"{self.config.style!r}. Add the input 'style' to the prompt's file, or set "
@@ -153,7 +176,7 @@ class ChatAgent:
             self._check_stripped(request, completion)
             if self.config.history == "causal":
                 _check_goes_on(views[index], completion)
-            act, memory = self._act(completion), memories[index]
+            act, memory = self._act(completion, request.tools), memories[index]
             if memory.usage is not NO_USAGE:
                 act = act._replace(usage=act.usage + memory.usage)
             acts[index] = act._replace(memory=memory.text)
@@ -233,8 +256,10 @@ class ChatAgent:
                 f"{type(self.policy).__name__} cannot convert actions to tokens, so it cannot "
                 "imitate them. Use a locally trained policy."
             )
-        text = answer_of(action, self.prompt.header.answer)
-        return self.policy.encode_demonstration(self._stripped(view) or self.messages(view), text)
+        tools = self._tools(view)
+        text = answer_of(action, self.prompt.header.answer, self._notation, tools)
+        messages = self._stripped(view) or self.messages(view)
+        return self.policy.encode_demonstration(messages, text, tools)
 
     def _request(self, view: View, max_tokens: int, memory: str) -> Prompt:
         sampling = Sampling(self.config.temperature, max_tokens)
@@ -243,7 +268,20 @@ class ChatAgent:
             sampling,
             trained=self._stripped(view, memory),
             template=self.prompt.label,
+            tools=self._tools(view),
         )
+
+    def _tools(self, view: View) -> str:
+        """Return the tools that the model's chat template describes, or "" if there are none.
+
+        A chat keeps the tools that it began with, because each prompt extends the previous one. An
+        endpoint gets the current ones.
+        """
+        if not self._notation:
+            return ""
+        begun = view.history[0] if view.history and self._notation != "openai" else view
+        tools = str(begun.info.get(self.prompt.header.tools, "[]"))
+        return "" if tools == "[]" else tools
 
     def _stripped(self, view: View, memory: str = "") -> tuple[Message, ...] | None:
         """Return the chat to train on, or None if it is the same as the policy's chat."""
@@ -262,7 +300,7 @@ class ChatAgent:
                 "cues with strip=False."
             )
 
-    def _act(self, completion: Completion) -> Act:
+    def _act(self, completion: Completion, tools: str = "") -> Act:
         if completion.finish is Finish.OVERFLOW:
             return Act("", end=EndReason.CONTEXT_OVERFLOW)
         if completion.finish is Finish.REFUSED:
@@ -278,7 +316,10 @@ class ChatAgent:
             text = history.without_marks(text)
         if self.config.style == "react":
             text = without_thought_line(text)
-        action = action_of(text, self.prompt.header.answer, cut=cut)
+        if self._notation:
+            action = called_in(text, self._notation, tools, cut=cut)
+        else:
+            action = action_of(text, self.prompt.header.answer, cut=cut)
         return Act(action, completion.decision, completion.text, usage=completion.usage, cut=cut)
 
     def _tokens_left(self, view: View) -> int:

@@ -10,6 +10,7 @@ between them, and the unchanged sampled ids.
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
 import re
 import sys
@@ -90,6 +91,7 @@ _ANSWER = "CoevoAnswerSlot"
 _SLOT = re.compile(r"CoevoSlot(\d+)End")
 _PROBE = "You are in a room. What next?"
 _LEFT, _RIGHT = "\n\t", "\t\n"  # around a slot's name, to detect templates that trim contents
+_QUOTED_LEFT, _QUOTED_RIGHT = r"\n\t", r"\t\n"  # in a template that writes contents as JSON
 _MAX_REMEMBERED = 4096  # sequences of roles
 _LIMIT_S = 10.0
 """Maximum seconds for a template, which takes milliseconds if it ends at all."""
@@ -98,15 +100,17 @@ _MAX_BYTES = 2**28
 
 
 class _Slot(NamedTuple):
-    """Position of a message's content in a template."""
+    """Position of a message's content in a template, which may write it as a JSON string."""
 
     place: int
     trim_left: bool
     trim_right: bool
+    quoted: bool = False
 
     def fill(self, content: str) -> str:
         content = content.lstrip() if self.trim_left else content
-        return content.rstrip() if self.trim_right else content
+        content = content.rstrip() if self.trim_right else content
+        return json.dumps(content, ensure_ascii=False)[1:-1] if self.quoted else content
 
 
 _Piece = str | int | _Slot
@@ -196,11 +200,11 @@ class ChatFormat:
         first = () if has_header and others else (self.end_of_turn,)
         return tuple(dict.fromkeys((*first, *others)))
 
-    def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def prompt_ids(self, messages: Sequence[Message], tools: str = "") -> tuple[int, ...]:
         """Return the prompt ids for the next answer.
 
-        An assistant message with ``ids`` is inserted as these ids, with an end of turn if it was
-        truncated; its ``content`` is ignored.
+        ``tools`` are JSON text; the template describes them. An assistant message with ``ids`` is
+        inserted as these ids, with an end of turn if it was truncated; its ``content`` is ignored.
 
         Raises:
             ModelError: if the template rejects this sequence of roles.
@@ -214,7 +218,8 @@ class ChatFormat:
                 continue
             roles = tuple(other.role for other in asked)
             as_text = message is not None and not message.ids
-            pieces = self._bridge(roles, as_text) if answered else self._head(roles, as_text)
+            parts = self._bridge if answered else self._head
+            pieces = parts(roles, as_text, tools)
             if message is None:
                 ids += self._fill(pieces, asked)
             elif as_text:
@@ -224,7 +229,9 @@ class ChatFormat:
             asked, answered = [], True
         return tuple(ids)
 
-    def ids_after(self, decision: TokenDecision, messages: Sequence[Message]) -> tuple[int, ...]:
+    def ids_after(
+        self, decision: TokenDecision, messages: Sequence[Message], tools: str = ""
+    ) -> tuple[int, ...]:
         """Return the token ids of a decision's prompt and answer and of the messages that follow.
 
         The ids start with the decision's ids, which are not tokenised again.
@@ -232,7 +239,7 @@ class ChatFormat:
         Raises:
             ModelError: if the template rejects this sequence of roles.
         """
-        bridge = self._bridge(tuple(message.role for message in messages), False)
+        bridge = self._bridge(tuple(message.role for message in messages), False, tools)
         answer = self._without_end(decision.ids)
         return (*decision.prompt_ids, *answer, *self._fill(bridge, messages))
 
@@ -300,33 +307,37 @@ class ChatFormat:
         )
         return ids
 
-    def _make_head(self, roles: tuple[str, ...], as_text: bool) -> tuple[_Piece, ...]:
+    def _make_head(self, roles: tuple[str, ...], as_text: bool, tools: str) -> tuple[_Piece, ...]:
         """Return the pieces of the chat template that precede the assistant's first answer.
 
         With ``as_text``, the answer has no sampled ids.
         """
         if as_text and self._rewrites:
-            text = self._render((*roles, _ASSISTANT, "user")).partition(_ANSWER)[0]
+            text = self._render((*roles, _ASSISTANT, "user"), tools=tools).partition(_ANSWER)[0]
             return self._pieces(text, len(roles))
-        pieces = self._pieces(self._render(roles), len(roles))
+        pieces = self._pieces(self._render(roles, tools=tools), len(roles))
         return (*pieces, *self._lead) if as_text else pieces
 
-    def _make_bridge(self, roles: tuple[str, ...], as_text: bool) -> tuple[_Piece, ...]:
+    def _make_bridge(self, roles: tuple[str, ...], as_text: bool, tools: str) -> tuple[_Piece, ...]:
         """Return the pieces from the end-of-turn token of an answer to the start of the next."""
         rewrites = as_text and self._rewrites
         after = (_ASSISTANT, "user") if rewrites else ()
-        text = self._render(("user", _ASSISTANT, *roles, *after), first=-2).split(_ANSWER)[1]
+        chat = ("user", _ASSISTANT, *roles, *after)
+        text = self._render(chat, first=-2, tools=tools).split(_ANSWER)[1]
         pieces = self._pieces(text, len(roles))
         pieces = pieces[pieces.index(self.end_of_turn) :]
         return (*pieces, *self._lead) if as_text and not rewrites else pieces
 
-    def _render(self, roles: Sequence[str], *, first: int = 0, prompt: bool = True) -> str:
+    def _render(
+        self, roles: Sequence[str], *, first: int = 0, prompt: bool = True, tools: str = ""
+    ) -> str:
         """Render the chat template with message placeholders, numbered from ``first``."""
         messages = [
             {"role": role, "content": _ANSWER if role == _ASSISTANT else _placeholder(index)}
             for index, role in enumerate(roles, first)
         ]
-        text = self._apply(messages, tokenize=False, add_generation_prompt=prompt)
+        described = json.loads(tools) if tools else None
+        text = self._apply(messages, tokenize=False, add_generation_prompt=prompt, tools=described)
         assert isinstance(text, str)
         if text.count(_ANSWER) != roles.count(_ASSISTANT):
             raise self._cannot("the template leaves out or repeats the assistant's answer")
@@ -445,6 +456,11 @@ def _slots(text: str) -> Iterator[_Piece]:
     position = 0
     for match in _SLOT.finditer(text):
         before, after = text[position : match.start()], text[match.end() :]
+        if before.endswith(_QUOTED_LEFT) and after.startswith(_QUOTED_RIGHT):
+            yield before.removesuffix(_QUOTED_LEFT)
+            yield _Slot(int(match[1]), False, False, quoted=True)
+            position = match.end() + len(_QUOTED_RIGHT)
+            continue
         trim_left, trim_right = not before.endswith(_LEFT), not after.startswith(_RIGHT)
         yield before.removesuffix("\t" if trim_left else _LEFT)
         yield _Slot(int(match[1]), trim_left, trim_right)

@@ -21,6 +21,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from coevo_gym.core.calls import results_of
+from coevo_gym.core.notations import NOTATIONS, calls_in
 from coevo_gym.core.seams import Message
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.thoughts import without_thoughts
@@ -77,11 +79,25 @@ class Conversation:
         before = self._cues("first") if step == 0 else ()
         return Message("user", "\n\n".join([*before, text, *self._cues("turn")]))
 
+    def page(self, step: int) -> tuple[Message, ...]:
+        """Return the messages before the answer of a step: the user's, or results of calls."""
+        text = self.asked(step)
+        n = len(calls_in(self.view.history[step - 1].action)) if step and self._native else 0
+        if not n:
+            return (self.user(step, text),)
+        results, rest = results_of(text, n)
+        messages = tuple(Message("tool", result) for result in results)
+        if rest:
+            return (*messages, self.user(step, rest))
+        last = "\n\n".join([messages[-1].content, *self._cues("turn")])
+        return (*messages[:-1], Message("tool", last))
+
     def answer_at(self, step: int) -> Message:
         """Return the answer that was originally sampled at a past step."""
         turn = self.view.history[step]
         ids = turn.decision.ids if turn.decision is not None else ()
-        text = turn.said or answer_of(turn.action, self.prompt.header.answer)
+        notation, tools = (self.style, self._tools) if self._native else ("", "[]")
+        text = turn.said or answer_of(turn.action, self.prompt.header.answer, notation, tools)
         return Message("assistant", text, ids)
 
     def notes_at(self, step: int) -> str:
@@ -91,6 +107,16 @@ class Conversation:
     def before(self, step: int) -> Conversation:
         """Return the conversation as it was just before the model's answer at a step."""
         return replace(self, view=self._at(step), memory=self.notes_at(step))
+
+    @property
+    def _native(self) -> bool:
+        """True if calls and their results have messages of their own."""
+        return self.style in NOTATIONS
+
+    @property
+    def _tools(self) -> str:
+        """The tools at the start of the episode, as the JSON text of a request's ``tools``."""
+        return str(self._at(0).info.get(self.prompt.header.tools, "[]"))
 
     def _cues(self, place: CuePlace) -> tuple[str, ...]:
         return tuple(cue.text for cue in self.view.cues if cue.place == place)
@@ -340,9 +366,9 @@ def _make_room(size: int, max_chars: int) -> str:
 def _exchanges(conversation: Conversation, steps: Iterable[int]) -> Iterable[Message]:
     """Return the messages and answers of past steps, and the current message."""
     for step in steps:
-        yield conversation.user(step, conversation.asked(step))
+        yield from conversation.page(step)
         yield conversation.answer_at(step)
-    yield conversation.user(conversation.answered, conversation.asked(conversation.answered))
+    yield from conversation.page(conversation.answered)
 
 
 def _thoughtless(answer: Message) -> Message:

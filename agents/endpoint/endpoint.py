@@ -9,13 +9,16 @@ import os
 import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Annotated, Literal, NamedTuple
+from itertools import takewhile, zip_longest
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import proxy_bypass
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from coevo_gym.core.calls import OPEN, Call, Malformed, hermes_of_tool_calls, read_hermes
 from coevo_gym.core.seams import Prompt
+from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import Caps, Cost, Prices, Tokens
 from coevo_gym.core.task import FrozenModel
 
@@ -146,7 +149,7 @@ def most_tokens(prompt: Prompt) -> Tokens:
     prompt_tokens = sum(
         _n_bytes(message.content) + _TOKENS_AROUND_A_MESSAGE for message in prompt.messages
     )
-    return prompt_tokens, prompt.sampling.max_tokens
+    return prompt_tokens + _n_bytes(prompt.tools), prompt.sampling.max_tokens
 
 
 def least_tokens(prompt: Prompt, answer: str = "") -> Tokens:
@@ -175,8 +178,47 @@ def _n_bytes(text: str) -> int:
     return len(text.encode(errors="replace"))
 
 
+def chat_messages(prompt: Prompt, max_chars: int) -> list[dict[str, Any]]:
+    """Return a prompt's messages in the form of a request.
+
+    The calls in an answer, which a policy has written in Hermes notation, are ``tool_calls`` if
+    results follow. Servers accept only JSON objects as arguments, so a call that could not be read
+    has none.
+
+    Args:
+        prompt: the prompt.
+        max_chars: maximum number of characters of a message.
+    """
+    written: list[dict[str, Any]] = []
+    n_calls = 0
+    for place, message in enumerate(prompt.messages):
+        content = clean_text(message.content, max_chars)
+        if message.role == "tool":
+            n_calls += 1
+            written.append({"role": "tool", "tool_call_id": f"call_{n_calls}", "content": content})
+            continue
+        written.append({"role": message.role, "content": content})
+        rest = prompt.messages[place + 1 :]
+        results = [*takewhile(lambda later: later.role == "tool", rest)]
+        if message.role == "assistant" and results:
+            calls = read_hermes(message.content)
+            written[-1]["content"] = content.partition(OPEN)[0].strip()
+            written[-1]["tool_calls"] = [
+                _tool_call(f"call_{n_calls + 1 + k}", call)
+                for k, (call, _) in enumerate(zip_longest(calls[: len(results)], results))
+            ]
+    return written
+
+
+def _tool_call(name: str, call: Call | Malformed | None) -> dict[str, Any]:
+    called = call if isinstance(call, Call) else Call("unreadable", {})
+    function = {"name": called.name, "arguments": json.dumps(called.arguments)}
+    return {"id": name, "type": "function", "function": function}
+
+
 class _Message(BaseModel):
     content: str | None = None
+    tool_calls: Any = None
 
 
 class _Choice(BaseModel):
@@ -204,6 +246,14 @@ class EndpointReply(BaseModel):
         """Text of the answer, or "" if it was filtered or contains only reasoning or tool calls."""
         filtered = self.finish_reason == "content_filter"
         return "" if filtered else self.choices[0].message.content or ""
+
+    @property
+    def called(self) -> str:
+        """The text of the answer, followed by its tool calls in Hermes notation."""
+        calls = self.choices[0].message.tool_calls
+        if not calls or self.finish_reason == "content_filter":
+            return self.text
+        return "\n".join(filter(None, [self.text, hermes_of_tool_calls(calls)]))
 
     @property
     def finish_reason(self) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import socket
@@ -20,6 +21,7 @@ from pydantic import SecretStr
 from coevo_gym.agents.endpoint.endpoint import (
     EndpointConfig,
     EndpointReply,
+    chat_messages,
     is_filtered,
     is_overflow,
     least_tokens,
@@ -68,6 +70,9 @@ class _Fault(NamedTuple):
 
 class OpenAIPolicy:
     """A policy that queries an OpenAI-compatible endpoint and cannot be trained.
+
+    If a prompt has tools, they are sent with it, and the ``tool_calls`` of the answer are appended
+    to its text in Hermes notation. Calls in earlier answers become ``tool_calls`` again.
 
     Requests run concurrently, up to ``max_concurrency`` across calls; answers are returned in the
     order of the requests. Only transport faults, timeouts, 408, 409, 425, 429, 5xx and responses
@@ -411,12 +416,11 @@ class OpenAIPolicy:
         """Send a prompt without retries. Return a fault, as raising it might reveal the API key."""
         body: dict[str, Any] = {
             "model": self.config.model,
-            "messages": [
-                {"role": message.role, "content": clean_text(message.content, _MAX_CHARS)}
-                for message in prompt.messages
-            ],
+            "messages": chat_messages(prompt, _MAX_CHARS),
             self.config.max_tokens_field: prompt.sampling.max_tokens,
         }
+        if prompt.tools:
+            body["tools"] = json.loads(prompt.tools)
         if self.config.send_temperature:
             body["temperature"] = prompt.sampling.temperature
         try:
@@ -504,6 +508,7 @@ class OpenAIPolicy:
     def _count(self, prompt: Prompt, reply: EndpointReply) -> Completion:
         """Count an answer's token usage and convert the answer to a completion."""
         tokens, most = reply.tokens, most_tokens(prompt)
+        said = reply.called if prompt.tools else reply.text
         if tokens is None:
             self.counts["unknown"] += 1
             self._meter.count("", NO_USAGE, self._priced(most))
@@ -512,10 +517,10 @@ class OpenAIPolicy:
                 self.config.model,
             )
         else:
-            least = least_tokens(prompt, reply.text)
+            least = least_tokens(prompt, said)
             capped = max(tokens[0], least[0]), max(tokens[1], least[1])
             self._meter.count("", self._priced(tokens), self._priced(capped))
-        text = clean_text(self._without_key(reply.text), _MAX_CHARS)
+        text = clean_text(self._without_key(said), _MAX_CHARS)
         self.counts["empty"] += not text
         finish = Finish.LENGTH if reply.finish_reason == "length" else Finish.STOP
         self.counts["cut"] += finish is Finish.LENGTH

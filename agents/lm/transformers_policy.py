@@ -95,12 +95,12 @@ class TransformersPolicy(LanguageModel):
         trained: dict[int, tuple[int, ...]] = {}
         for i, prompt in enumerate(prompts):
             if prompt.after is None:
-                ids = self.format.prompt_ids(prompt.messages)
+                ids = self.format.prompt_ids(prompt.messages, prompt.tools)
             else:
-                ids = self.format.ids_after(prompt.after, prompt.messages)
+                ids = self.format.ids_after(prompt.after, prompt.messages, prompt.tools)
             longest = len(ids)
             if prompt.trained is not None:
-                trained[i] = self.format.prompt_ids(prompt.trained)
+                trained[i] = self.format.prompt_ids(prompt.trained, prompt.tools)
                 longest = max(longest, len(trained[i]))
             room = self.max_context - longest
             if room > 0:
@@ -129,12 +129,14 @@ class TransformersPolicy(LanguageModel):
             )
         return completions
 
-    def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
+    def encode_demonstration(
+        self, messages: Sequence[Message], text: str, tools: str = ""
+    ) -> TokenDecision | None:
         """Encode a prompt and a given answer for training, or return None if they are too long.
 
         Its log-probabilities are 0, because the answer was not sampled.
         """
-        prompt_ids, ids = self.format.prompt_ids(messages), self.format.answer_ids(text)
+        prompt_ids, ids = self.format.prompt_ids(messages, tools), self.format.answer_ids(text)
         if len(prompt_ids) + len(ids) > self.max_context:
             return None
         return TokenDecision(prompt_ids, ids, (0.0,) * len(ids))

@@ -22,7 +22,7 @@ from coevo_gym.cli.output import (
     say,
     say_aside,
 )
-from coevo_gym.cli.settings import Sets, Yes
+from coevo_gym.cli.settings import Sets, Tools, Verify, Yes
 from coevo_gym.cli.sources import BenchmarkOrRun
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
 from coevo_gym.core.task import Split
@@ -98,14 +98,8 @@ def evaluate(
         list[str] | None,
         typer.Option("--env", metavar="NAME=VALUE", help="Env argument; may be repeated."),
     ] = None,
-    verify: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE.py:FUNCTION",
-            help="For a JSONL file of rows: the function verify(row, answer) that judges answers.",
-            show_default=False,
-        ),
-    ] = "",
+    verify: Verify = "",
+    tools: Tools = None,
     by: Annotated[
         list[str] | None,
         typer.Option(
@@ -164,6 +158,7 @@ def evaluate(
             sets=sets or (),
             env=env or (),
             verify=verify,
+            tools=tools or (),
         )
         if trials is not None:
             job = replace(job, trials=TrialRules(trials, cut=cut))

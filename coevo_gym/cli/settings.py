@@ -39,6 +39,23 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
 ]
+Verify = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE.py:FUNCTION",
+        help="For a JSONL file of rows: the function verify(row, answer) that judges answers.",
+        show_default=False,
+    ),
+]
+Tools = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tool",
+        metavar="FILE.py:NAME",
+        help="For rows: a function that the agent can call, or a class whose public methods it "
+        "can call. May be repeated.",
+    ),
+]
 
 Card = Annotated[
     str | None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +22,17 @@ from coevo_gym.cli.output import (
     say_aside,
     say_block,
 )
-from coevo_gym.cli.settings import Card, IgnoreMemory, Sets, Yes, plan_of, prepare, print_rows
+from coevo_gym.cli.settings import (
+    Card,
+    IgnoreMemory,
+    Sets,
+    Tools,
+    Verify,
+    Yes,
+    plan_of,
+    prepare,
+    print_rows,
+)
 from coevo_gym.cli.sources import RunName, completing, presets
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
 from coevo_gym.runs.display import RunProgress, telling
@@ -37,13 +47,15 @@ def train(
     source: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PRESET_OR_TOML]",
-            help="Name of a preset (see --list), or a .toml file.",
+            metavar="[PRESET_OR_FILE]",
+            help="Name of a preset (see --list), a .toml file, or a .jsonl file of rows.",
             autocompletion=completing(presets),
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run's folder in runs/.")] = None,
     sets: Sets = None,
+    verify: Verify = "",
+    tools: Tools = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete any existing run with this name.")
     ] = False,
@@ -74,8 +86,10 @@ def train(
       coevo train coevolve_bfcl_qwen3_4b --dry-run --card h100
 
       coevo train webshop_llm --set explorer.model.endpoint.model=gpt-4.1-mini
+
+      coevo train rows.jsonl --verify mine.py:check --set loop.max_steps=20
     """
-    from coevo_gym.runs.config import load_config
+    from coevo_gym.runs.config import approve_settings, load_config
 
     if listing:
         _list_presets(as_json)
@@ -85,10 +99,16 @@ def train(
             "No preset given. `coevo train --list` lists the presets. For your own settings, pass "
             "a path that ends in .toml."
         )
+    if verify or tools or source.endswith(".jsonl"):
+        given: str | dict[str, object] = _of_rows(source, verify, tools or ())
+    else:
+        given = source
     resolved = load_config(
-        source, sets=[*(sets or ()), *([f"name={name}"] if name is not None else ())]
+        given, sets=[*(sets or ()), *([f"name={name}"] if name is not None else ())]
     )
     if dry_run:
+        if yes:  # a plan for rows runs the file with their functions
+            approve_settings(resolved.config)
         planned = plan_of(resolved.config, card)
         if as_json:
             print_json(planned.numbers)
@@ -195,6 +215,12 @@ def report(
     if picture is not None:
         write_picture(folder, picture)
         say(f"Picture: {picture}")
+
+
+def _of_rows(file: str, verify: str, tools: Sequence[str]) -> dict[str, object]:
+    """Return the settings of a run on the rows in a file."""
+    rows = {"file": file, "verify": verify, "tools": list(tools)}
+    return {"name": Path(file).stem, "benchmark": {"rows": rows}}
 
 
 def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], RunSummary]) -> None:

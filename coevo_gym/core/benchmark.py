@@ -103,18 +103,24 @@ class Evidence:
         clues: facts that the text must convey.
         answers: strings that the text must not contain, because repeating them would solve the
             task.
+        extractive: True if the text may contain the reference solution, as it does when an answer
+            is a part of a passage.
     """
 
     said: str
     clues: tuple[Clue, ...]
     answers: tuple[str, ...] = ()
+    extractive: bool = False
 
 
 class Benchmark(Protocol):
     """The benchmark interface for curricula, agents and trainers.
 
-    It may also have a method ``scenarios_of(task)``, see :func:`scenarios_of`, and an attribute
-    ``grows``, see :func:`grows`.
+    It may also have a method ``scenarios_of(task)``, see :func:`scenarios_of`, the attributes
+    ``grows`` and ``starts_full``, see :func:`grows` and :func:`starts_full`, a method
+    ``propose(context, rng)``, see :func:`proposes`, methods ``tools()`` and ``action_of(call)``,
+    see :func:`tools_of`, and an attribute ``min_steps``: the minimum number of actions in the
+    reference of a new task.
     """
 
     name: str
@@ -407,6 +413,16 @@ def operations_of(benchmark: Benchmark, task: Task) -> tuple[str, ...]:
     return names
 
 
+def tools_of(benchmark: Benchmark) -> str:
+    """Return the tools of all of a benchmark's tasks, as the JSON text of a request's ``tools``.
+
+    This is the result of the benchmark's method ``tools()``, or ``"[]"`` without one. A call of a
+    tool is an action in Hermes notation, or the result of the benchmark's method
+    ``action_of(call)``, if it has one.
+    """
+    return str(benchmark.tools()) if hasattr(benchmark, "tools") else "[]"
+
+
 def scenarios_of(benchmark: Benchmark, task: Task) -> frozenset[str]:
     """Return the scenario that a task names, and those that its content belongs to.
 
@@ -424,6 +440,23 @@ def grows(benchmark: Benchmark) -> bool:
     Without growth, curricula practise the benchmark's own training tasks.
     """
     return bool(getattr(benchmark, "grows", True))
+
+
+def starts_full(benchmark: Benchmark) -> bool:
+    """Return True if a pool starts with the benchmark's own training tasks, not with found tasks.
+
+    This is the case if ``starts_full`` is True, or the benchmark does not grow.
+    """
+    return bool(getattr(benchmark, "starts_full", False)) or not grows(benchmark)
+
+
+def proposes(benchmark: Benchmark) -> bool:
+    """Return True if the benchmark itself proposes new tasks, without exploration.
+
+    Its method ``propose(context, rng)`` returns drafts. It raises a ``BuildError`` if it cannot,
+    and the context is then skipped.
+    """
+    return grows(benchmark) and hasattr(benchmark, "propose")
 
 
 def restrictions_of(benchmark: Benchmark, task: Task, walks: Sequence[Walk]) -> tuple[str, ...]:

@@ -88,6 +88,25 @@ class ContextBrief(FrozenModel):
     do_not_repeat: tuple[Text, ...] = ()
 
 
+class Attempt(FrozenModel):
+    """A rollout of a group, as benchmarks that propose tasks themselves see it.
+
+    Attributes:
+        actions: the agent's actions.
+        score: the score in [0, 1].
+        success: True if the task was solved.
+    """
+
+    actions: tuple[Text, ...]
+    score: float
+    success: bool
+
+    @property
+    def answer(self) -> str:
+        """The last action, or ""."""
+        return self.actions[-1] if self.actions else ""
+
+
 class Context(FrozenModel):
     """The information given to an explorer about one weakness or one target.
 
@@ -106,6 +125,7 @@ class Context(FrozenModel):
         target: tags of the wanted task (``envs/tags.py``); () for any task.
         near: tags that an unguided explorer should stay close to; filled in by the evolver.
         usual: the most common behaviours and their counts; set for rare signals only.
+        attempts: all rollouts of the group, if the benchmark proposes new tasks itself.
     """
 
     kind: str = Field(pattern=KIND_NAME)
@@ -121,10 +141,11 @@ class Context(FrozenModel):
     target: tuple[Text, ...] = ()
     near: tuple[Text, ...] = ()
     usual: tuple[Text, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_defaults(dump(self), "target", "near", "usual")
+        return _without_defaults(dump(self), "target", "near", "usual", "attempts")
 
     @property
     def id(self) -> str:

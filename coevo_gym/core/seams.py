@@ -318,7 +318,7 @@ class Message(NamedTuple):
     """One message in a chat.
 
     Attributes:
-        role: ``system``, ``user`` or ``assistant``.
+        role: ``system``, ``user``, ``assistant``, or ``tool`` for the result of a call.
         content: its text.
         ids: sampled token ids of an assistant message; a policy that samples tokens inserts them
             into the prompt and never tokenises ``content`` again. () if unknown.
@@ -342,6 +342,8 @@ class Prompt:
             ``trained_prompt_ids``; others ignore it. None for ``messages``.
         template: name and version of the prompt file, such as ``"webshop@1"``; or "".
         purpose: purpose of the answer, used to group usage; or "".
+        tools: the tools that the model can call, for its chat template or endpoint, as the JSON
+            text of a chat request's ``tools``; "" for none.
         after: the answer that the chat continues, with exactly its prompt ids and sampled ids;
             supported only by policies that sample tokens in this process. None for a new chat.
     """
@@ -351,6 +353,7 @@ class Prompt:
     trained: tuple[Message, ...] | None = None
     template: str = ""
     purpose: str = ""
+    tools: str = ""
     after: TokenDecision | None = None
 
 

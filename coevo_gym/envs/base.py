@@ -388,6 +388,14 @@ class TaskEnv(gym.Env[str, str]):
             )
         return self.__dict__
 
+    @classmethod
+    def in_worker(cls) -> tuple[type[TaskEnv], Mapping[str, Any]]:
+        """Return the class of this env's copies in workers, which must be able to import it.
+
+        The second value contains attributes that only these copies have.
+        """
+        return cls, FrozenDict()
+
     # Task selection. Benchmarks whose tasks need other rules override these methods.
 
     def _select(self, subset: str | None, tasks: Sequence[str] | str | None) -> Sequence[Task]:

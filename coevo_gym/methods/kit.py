@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import gymnasium as gym
 
-from coevo_gym.core.benchmark import Benchmark, grows
+from coevo_gym.core.benchmark import Benchmark, starts_full
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, Verdict
 from coevo_gym.core.inquiry import Advisor, Analyst, Scope, no_scope
@@ -102,7 +102,7 @@ class Kit:
         policy: returns the policy being trained, which the first call creates.
         first_round: returns the round that finds the first ``n`` tasks according to
             ``curriculum.initial``. Arms with the same ``curriculum.initial`` and ``n`` share this
-            round, so they begin with the same tasks. None if the benchmark does not grow.
+            round, so they begin with the same tasks. None if the pool starts with all tasks.
         seed: returns a random seed for the given purpose.
         explorer_settings: settings for the explorer.
         gate_settings: settings for the gates.
@@ -217,8 +217,8 @@ class Kit:
 
     @property
     def first_tasks(self) -> Sequence[Task]:
-        """The tasks that the pool starts with: none, or all if the benchmark does not grow."""
-        return () if grows(self.benchmark) else self.native_tasks
+        """The tasks that the pool starts with: none, or all; see ``starts_full``."""
+        return self.native_tasks if starts_full(self.benchmark) else ()
 
     @cached_property
     def starts(self) -> Sequence[Task]:

@@ -18,7 +18,7 @@ from numpy.random import Generator
 
 from coevo_gym.agents.scripted import RandomAgent
 from coevo_gym.core.arithmetic import use_arithmetic
-from coevo_gym.core.benchmark import Benchmark, grows, proposable
+from coevo_gym.core.benchmark import Benchmark, grows, proposable, starts_full
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import Round, digest
 from coevo_gym.core.inquiry import Analyst
@@ -251,8 +251,8 @@ class Assembly:
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         check_gates(settings, reads=self.config.policy.kind != "tiny")
         prompt = prompt_of(self.config.policy, self.benchmark.name)
-        curriculum, able = settings.curriculum, grows(self.benchmark)
-        if not able:
+        curriculum, full = settings.curriculum, starts_full(self.benchmark)
+        if not grows(self.benchmark):
             curriculum = curriculum.model_copy(update={"growth": NoGrowth()})
         return Kit(
             benchmark=self.benchmark,
@@ -263,7 +263,7 @@ class Assembly:
             learner=settings.learner,
             make_env=self.make_env,
             policy=lambda: self.policy,
-            first_round=lambda n: self.first_round(n, curriculum.initial) if able else None,
+            first_round=lambda n: None if full else self.first_round(n, curriculum.initial),
             seed=self.seed,
             explorer_settings=settings.explorer,
             gate_settings=settings.gates,

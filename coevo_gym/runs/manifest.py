@@ -14,6 +14,7 @@ from typing import Any
 from coevo_gym import __version__
 from coevo_gym.agents.chat.history import MEMORY_PROMPTS
 from coevo_gym.core.arithmetic import Arithmetic, arithmetic_here
+from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import digest
 from coevo_gym.core.task import Task
@@ -55,6 +56,7 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
         "seed": config.seed,
         **({"marks": marks} if marks else {}),
         "plugins": plugin_hashes(config),
+        **({"code": code} if (code := code_hash(config)) else {}),
         "task_sets": {name: task_set_hash(tasks) for name, tasks in task_sets.items()},
         "versions": versions(config),
         "arithmetic": [arithmetic_for(config)._asdict()],
@@ -176,7 +178,8 @@ def check_unchanged(
     """Return one sentence for each relevant change since a run was started.
 
     Raises:
-        StoreError: if the tasks have changed, because the resumed run would be a different run.
+        StoreError: if the tasks or the user's functions that judge them have changed, because the
+            resumed run would be a different run.
     """
     for name, tasks in task_sets.items():
         if manifest["task_sets"].get(name) != task_set_hash(tasks):
@@ -185,6 +188,11 @@ def check_unchanged(
                 "data or a task file named in the settings has changed. Restore the old data (see "
                 "`coevo doctor`), or start a new run."
             )
+    if manifest.get("code", "") != code_hash(config):
+        raise StoreError(
+            f"The functions of {config.benchmark.name} differ from those that this run started "
+            "with. Restore them, or start a new run."
+        )
     now = versions(config)
     harmless = {"python"} if arithmetic_in(manifest).kind == "portable" else {}
     changes = [
@@ -228,6 +236,12 @@ def plugin_hashes(config: RunConfig) -> dict[str, str]:
     """Return the content hashes of user-defined method files, or {} if there are no such files."""
     folder = config.plugins.methods
     return {} if folder is None else folder_hashes(folder)
+
+
+def code_hash(config: RunConfig) -> str:
+    """Return a hash of the functions behind a benchmark of rows, or "" for another benchmark."""
+    code: str = getattr(get_benchmark(config.benchmark.name), "code", "")
+    return digest(code) if code else ""
 
 
 def task_set_hash(tasks: Iterable[Task]) -> str:

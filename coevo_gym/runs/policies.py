@@ -9,6 +9,7 @@ from coevo_gym.agents.chat.agent import ChatAgent
 from coevo_gym.agents.choice import ChoiceAgent
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.notations import NOTATIONS
 from coevo_gym.core.seams import Agent, Policy, Sampling
 from coevo_gym.core.trajectory import Decision, View
 from coevo_gym.prompts import PromptTemplate, load_prompt
@@ -51,8 +52,15 @@ def make_policy(settings: PolicySettings, *, seed: int) -> Policy:
 
     Raises:
         ConfigError: if a file or a run asks to send a key to an endpoint, and the user has not
-            approved this.
+            approved this, or if the answer style does not suit this kind of policy.
     """
+    style = settings.chat.style
+    if style in NOTATIONS and (style == "openai") != (settings.kind == "openai"):
+        raise ConfigError(
+            f"policy.chat.style = {style!r} does not suit policy.kind = {settings.kind!r}. Set "
+            "'openai' for an endpoint, or the notation of the model's chat template for a model on "
+            "this machine."
+        )
     match settings.kind:
         case "tiny":
             from coevo_gym.agents.tiny.policy import TinyPolicy

@@ -6,6 +6,7 @@ An approval that is kept also holds for later commands of this user, such as ``c
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,8 +23,10 @@ class Demand(NamedTuple):
     """Something that settings ask to do with the user's rights.
 
     Attributes:
-        what: a folder whose Python files are run, or the environment variable whose value is sent.
-        host: the server that gets the value, such as ``https://api.openai.com``; "" for a folder.
+        what: a folder whose Python files are run, a Python file or module, or the environment
+            variable whose value is sent.
+        host: the server that gets the value, such as ``https://api.openai.com``; "" for Python
+            files.
     """
 
     what: str
@@ -32,6 +35,8 @@ class Demand(NamedTuple):
     def __str__(self) -> str:
         if self.host:
             return f"send the key in {self.what} to {self.host}"
+        if self.what.endswith(".py") or os.sep not in self.what:
+            return f"run the Python code in {self.what}"
         files = ", ".join(path.name for path in sorted(Path(self.what).glob("*.py")))
         return f"run the Python files in {self.what} ({files or 'none'})"
 

@@ -13,6 +13,7 @@ from functools import partial
 from coevo_gym.core.benchmark import (
     Benchmark,
     Proposable,
+    find_benchmark,
     find_task,
     get_benchmark,
     proposable,
@@ -217,15 +218,19 @@ def check_drafts_from_proposals(name: str) -> None:
 
 
 def check_prompt(name: str) -> None:
-    """Check that the benchmark's prompt renders for the first view of an episode."""
+    """Check that the benchmark's prompt renders for the first view of an episode.
+
+    The prompt has the name of the benchmark, or of the package that contains it.
+    """
     env, prompt = make_env(name), load_prompt(name)
-    assert prompt.header.name == name
+    package = find_benchmark(name).prompt.partition(":")[0]
+    assert prompt.header.name in (name, package.rpartition(".")[2])
     assert isinstance(prompt.tasks, str)
     for thinking in (False, True):
         for words in (prompt, prompt.for_explorers):
             assert words.system(env.view, thinking=thinking) + words.first(env.view)
-    env.step("")
-    assert prompt.turn(env.view)
+    *_, terminated, truncated, _ = env.step("")
+    assert terminated or truncated or prompt.turn(env.view)
     env.close()
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import gymnasium as gym
 from numpy.random import Generator
 from pydantic import Field
 
-from coevo_gym.core.benchmark import Benchmark, proposable
+from coevo_gym.core.benchmark import Benchmark, proposable, proposes
 from coevo_gym.core.errors import BuildError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Explored, Proposal
 from coevo_gym.core.seams import Act
@@ -189,6 +189,9 @@ class ScriptedExplorer:
     towards a target starts from the context's opened task, which has no goal, and prefers choices
     that mention the target (:class:`Aim`).
 
+    A benchmark that proposes tasks itself (:func:`~coevo_gym.core.benchmark.proposes`) is asked for
+    drafts instead, without any walk.
+
     Attributes:
         benchmark: the benchmark whose tasks are explored.
         rounds: walks per context without a target.
@@ -211,6 +214,8 @@ class ScriptedExplorer:
 
     def _explore(self, context: Context, rng: Generator) -> Exploration:
         require_explorable(self.benchmark, context.task)
+        if proposes(self.benchmark):
+            return self._proposed(context, rng)
         drafts: list[Draft] = []
         steps = 0
         task = opened_for(self.benchmark, context)
@@ -228,6 +233,14 @@ class ScriptedExplorer:
                 elif outcome.reason is not EndReason.ABANDONED:
                     raise outcome.error
         return Exploration(tuple(fittest(drafts, context, self.benchmark)), steps)
+
+    def _proposed(self, context: Context, rng: Generator) -> Exploration:
+        proposing: Any = self.benchmark
+        try:
+            drafts = proposing.propose(context, rng)
+        except BuildError as error:
+            return Exploration(skipped=str(error))
+        return Exploration(tuple(fittest(drafts, context, self.benchmark)))
 
     def _walker(self, context: Context, rng: Generator) -> Walker:
         lead = context.actions[: int(rng.integers(len(context.actions) + 1))]

@@ -183,6 +183,8 @@ class PaperGate:
         return "", f"a judge says: {answer.value.reason}"
 
 
+NO_REFERENCE = "has no reference solution; its benchmark has accepted it"
+"""The remark of gates that check the reference on a task without one."""
 BLANK = frozenset({"", "-", "n/a", "na", "nan", "nil", "none", "null", "undefined", "unknown"})
 """Answers without content."""
 _SHOWN = 100
@@ -207,6 +209,8 @@ class SubstanceGate:
         problem = _describe_giveaway(evidence, task.solution) or _unrelated(evidence.clues)
         if problem:
             raise Rejected(problem)
+        if not task.solution:
+            return replace(candidate, said=NO_REFERENCE)
         played, steps = candidate.replay, 0
         if not candidate.minimal or played is None:
             short = minimised(self.benchmark, candidate.the_draft, task)
@@ -228,7 +232,11 @@ def _describe_giveaway(evidence: Evidence, solution: Sequence[str]) -> str:
         if stands_in(evidence.said, answer):
             return f"its answer stands in its own instruction: {_quoted(answer)}"
     actions = [action for action in solution if len(words(action)) > 1]
-    if actions and all(stands_in(evidence.said, action) for action in actions):
+    if (
+        actions
+        and not evidence.extractive
+        and all(stands_in(evidence.said, action) for action in actions)
+    ):
         return f"its instruction recites its own solution: {_quoted(actions[0])}"
     return ""
 
@@ -441,6 +449,8 @@ class PrefixGate:
 
     def check(self, candidate: Candidate) -> Candidate:
         """Check the score after each action of the reference solution; see :class:`Gate`."""
+        if not candidate.the_task.solution:
+            return replace(candidate, said=NO_REFERENCE)
         _, *earlier, last = (0.0, *candidate.the_replay.scores[1:])
         if last < 1.0:
             raise Rejected(f"the reference solution scores {last:.2f} at the end, not 1")
@@ -472,7 +482,7 @@ def default_gates(
     benchmark: Benchmark,
     known: KnownTasks | Iterable[Task] = (),
     *,
-    min_steps: int = MIN_STEPS,
+    min_steps: int | None = None,
     settings: GatesConfig = _SETTINGS,
     solver: Solver | None = None,
     advisor: Advisor | None = None,
@@ -483,7 +493,8 @@ def default_gates(
         benchmark: the benchmark that builds and replays tasks.
         known: known tasks, such as the pool, for the duplicate checks. Pass a :class:`KnownTasks`
             if you want to add tasks as they are accepted.
-        min_steps: minimum number of actions in a reference.
+        min_steps: minimum number of actions in a reference; None for the benchmark's own
+            ``min_steps``, or 3.
         settings: the gates to turn off, the optional gates to add, and the thresholds.
         solver: solver that tries new tasks; required if ``settings`` enables such a gate.
         advisor: model that judges new tasks; required if ``settings`` enables such a gate.
@@ -493,6 +504,8 @@ def default_gates(
             missing.
     """
     known = known if isinstance(known, KnownTasks) else KnownTasks(known)
+    if min_steps is None:
+        min_steps = int(getattr(benchmark, "min_steps", MIN_STEPS))
     if problem := not_optional(settings.off):
         raise ConfigError(problem)
     split_leak = SplitLeakGate(benchmark)

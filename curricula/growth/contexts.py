@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from numpy.random import Generator
 
-from coevo_gym.core.benchmark import get_benchmark
-from coevo_gym.core.evolution import Context, Signal
+from coevo_gym.core.benchmark import get_benchmark, proposes
+from coevo_gym.core.evolution import Attempt, Context, Signal
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, Trajectory
@@ -40,6 +40,7 @@ def context_of(
     *,
     contrast: Sequence[str] = (),
     usual: Sequence[str] = (),
+    group: Group | None = None,
     bare: bool = False,
 ) -> Context:
     """Create a context from a rollout.
@@ -51,13 +52,15 @@ def context_of(
         summary: the weakness, in one sentence.
         contrast: actions of a rollout with the opposite outcome.
         usual: the most common behaviours, as text.
+        group: the rollout's group, for benchmarks that propose new tasks themselves.
         bare: True to omit the evidence, for contexts that will not be explored.
     """
     if bare:
         return Context(
             kind=kind, task=task, actions=last.actions, success=last.success, summary=summary
         )
-    behaviour = sequence_pattern(last, get_benchmark(task.benchmark).symbol)
+    benchmark = get_benchmark(task.benchmark)
+    behaviour = sequence_pattern(last, benchmark.symbol)
     return Context(
         kind=kind,
         task=task,
@@ -69,6 +72,18 @@ def context_of(
         behaviour=() if behaviour == NOTHING else behaviour,
         contrast=tuple(clean_text(action, MAX_TEXT) for action in contrast),
         usual=tuple(usual),
+        attempts=_attempts(group) if group is not None and proposes(benchmark) else (),
+    )
+
+
+def _attempts(group: Group) -> tuple[Attempt, ...]:
+    return tuple(
+        Attempt(
+            actions=tuple(clean_text(action, MAX_TEXT) for action in rollout.actions),
+            score=rollout.score,
+            success=rollout.success,
+        )
+        for rollout in group.trajectories
     )
 
 
@@ -103,6 +118,7 @@ def weaknesses(
                 _summary(signal),
                 contrast=_contrast(rollout, group),
                 usual=usual if signal.kind == RARE else (),
+                group=group,
                 bare=bare,
             )
     return contexts

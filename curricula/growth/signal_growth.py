@@ -331,7 +331,9 @@ class SignalGrowth:
             self._choice.record(groups)
             for group in groups:
                 for last in group.trajectories[-1:]:
-                    self._practised[group.task.id] = context_of(BLIND, group.task, last)
+                    self._practised[group.task.id] = context_of(
+                        BLIND, group.task, last, group=group
+                    )
         if self._when is not None:
             self._when.record(groups)
         return signals

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 import gymnasium as gym
 
-from coevo_gym.core.benchmark import grows
+from coevo_gym.core.benchmark import grows, starts_full
 from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.notes import NO_NOTES, Notes
@@ -332,12 +332,11 @@ def session_of(
     else:
         if isinstance(curriculum, str | None):
             name = METHODS.default if curriculum is None else curriculum
-            able = grows(env.practised)
             curriculum = make_curriculum(
                 name,
-                tasks=() if able else env.tasks,
+                tasks=env.tasks if starts_full(env.practised) else (),
                 native=env.tasks,
-                grows=able,
+                grows=grows(env.practised),
                 growth={"every_groups": evolve_every_groups},
             )
         elif evolve_every_groups != DEFAULT_EVERY:

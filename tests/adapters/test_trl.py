@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
+import multiprocessing
+import pickle
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import pytest
@@ -16,18 +20,24 @@ pytest.importorskip("transformers")
 
 from transformers.utils import get_json_schema
 
+import coevo_gym
 from coevo_gym import CurriculumSession, EvolvingTaskSampler, from_rows
+from coevo_gym.core.benchmark import get_benchmark, starts_full, tools_of
+from coevo_gym.core.calls import Call
 from coevo_gym.core.errors import ConfigError, EnvBackendError, StoreError
 from coevo_gym.core.evolution import Signal
-from coevo_gym.core.task import Split
+from coevo_gym.core.notations import calls_in
+from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.session.stream import scripted_evolver
+from coevo_gym.envs.rows import RowFindings
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.prompts import parse_prompt
+from coevo_gym.testing.models import tiny_chat_model
 from coevo_gym.trainers.adapters.checkpoint import FILE
 from coevo_gym.trainers.adapters.trl import OVER, Environment, TRLPlug, check_chat_template
 from tests import toy
-from tests.adapters.tiny_qwen import HeldToOptions, make_tiny_qwen
+from tests.adapters.tiny_qwen import HEAD, HeldToOptions, make_tiny_qwen
 from tests.agents.tiny_llama import CHATML, make_tiny_tokenizer
 
 K, ROWS = 4, 2
@@ -36,9 +46,9 @@ K, ROWS = 4, 2
 class Watched(CoEvolve):
     """CoEvolve that remembers what it was told."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: Sequence[Task] = ()) -> None:
         super().__init__(
-            CoEvolveConfig(initial_size=4, growth={"every_groups": 4}, detector={"n_min": 4})
+            CoEvolveConfig(initial_size=4, growth={"every_groups": 4}, detector={"n_min": 4}), tasks
         )
         self.groups: list[Group] = []
         self.fired: list[Signal] = []
@@ -50,11 +60,12 @@ class Watched(CoEvolve):
         return fired
 
 
-def make_plug() -> tuple[TRLPlug, Watched]:
-    curriculum = Watched()
-    evolver = scripted_evolver(gym.make("Toy-v0").unwrapped)  # type: ignore[arg-type]
+def make_plug(env_id: str = "Toy-v0") -> tuple[TRLPlug, Watched]:
+    bare: Any = gym.make(env_id).unwrapped
+    curriculum = Watched(bare.tasks if starts_full(bare.practised) else ())
+    evolver = scripted_evolver(bare)
     session = CurriculumSession(curriculum, evolver, group_size=K, groups_per_step=ROWS)
-    return TRLPlug("Toy-v0", session, prompt=parse_prompt(toy.PROMPT)), curriculum
+    return TRLPlug(env_id, session, prompt=parse_prompt(toy.PROMPT)), curriculum
 
 
 def test_the_model_has_one_tool_and_knows_what_it_takes() -> None:
@@ -63,6 +74,158 @@ def test_the_model_has_one_tool_and_knows_what_it_takes() -> None:
     schema = get_json_schema(make_plug()[0].environment().act)["function"]
     assert list(schema["parameters"]["properties"]) == ["action"]
     assert schema["description"]
+
+
+def schemas_of_bfcl() -> str:
+    return tools_of(get_benchmark("bfcl"))
+
+
+def tools_of_trl(plug: TRLPlug) -> dict[str, Any]:
+    """The tools that the trainer finds in an environment, as it describes them to the model."""
+    env = plug.environment()
+    members = inspect.getmembers(type(env), predicate=inspect.isfunction)
+    names = [n for n, _ in members if n not in ("reset", "get_reward") and n[0] != "_"]
+    return {name: get_json_schema(getattr(env, name))["function"] for name in names}
+
+
+def test_functions_of_bfcl_are_typed_tools() -> None:
+    plug = TRLPlug("CoEvolve-BFCL-v0", curriculum="coevolve", group_size=8)
+    tools = tools_of_trl(plug)
+    official = {one["function"]["name"]: one["function"] for one in json.loads(schemas_of_bfcl())}
+    assert tools.keys() == {*official, "answer"}
+    for name, tool in official.items():
+        mine, theirs = tools[name]["parameters"], tool["parameters"]
+        assert mine["properties"].keys() == theirs["properties"].keys()
+        assert sorted(mine.get("required", ())) == sorted(theirs.get("required", ()))
+        for key, schema in theirs["properties"].items():
+            assert mine["properties"][key]["type"] == schema["type"], (name, key)
+            assert schema["description"].split()[0] in mine["properties"][key]["description"]
+
+    env: Any = plug.environment()
+    told = env.reset(**plug.rows(1, split="val")[0])
+    assert "<tool_call>" not in told
+    assert "`answer`" in told
+    offered = json.loads(env._rollout.info["bfcl.tools"])
+    other = next(iter(official.keys() - {tool["function"]["name"] for tool in offered}))
+    assert f"there is no function '{other}'" in getattr(env, other)()
+    assert env.answer(text="Done.")
+    assert env.get_reward() == 0.0
+
+
+def test_a_solution_of_bfcl_by_typed_tools_is_rewarded() -> None:
+    plug = TRLPlug("CoEvolve-BFCL-v0", curriculum="coevolve", group_size=2)
+    env: Any = plug.environment()
+    row = plug.rows(1, split="val")[0]
+    env.reset(**row)
+    task = env._rollout._task
+    for message in task.solution:
+        calls = calls_in(message, schemas_of_bfcl())
+        for call in calls:
+            assert isinstance(call, Call)
+            getattr(env, call.name)(**call.arguments)
+        if not calls:
+            env.answer(text=message)
+    assert env.get_reward() == 1.0
+
+
+@pytest.mark.slow
+def test_appworld_is_played_by_calls_of_its_apis(appworld_root: Path) -> None:
+    plug = TRLPlug("CoEvolve-AppWorld-v0", curriculum="coevolve", group_size=2)
+    assert {*tools_of_trl(plug)} == {"run_code", "call_api", "show_api_doc", "complete_task"}
+    env: Any = plug.environment()
+    env.reset(**plug.rows(1, split="val")[0])
+    assert "login" in env.show_api_doc(app_name="spotify", api_name="login")
+    called = env.call_api(app_name="supervisor", api_name="show_profile", arguments={})
+    assert "first_name" in called
+    assert "Execution failed" in env.call_api(app_name="no app", api_name="x")
+    assert env.run_code(code="x = 2\nprint(x + 1)").startswith("3")
+    assert env.complete_task() == f"Execution successful.\n\n{OVER}"
+    assert env.get_reward() == 0.0
+
+
+ROWS_OF_APPLES = [
+    {"prompt": f"What do {n} apples cost?", "apples": n, "each": 3} for n in range(20)
+]
+
+
+def cost(row: dict[str, Any], fruit: str, kind: Literal["red", "green"] = "red") -> int:
+    """Look up a price.
+
+    Args:
+        fruit: The name of a fruit.
+        kind: Its colour.
+    """
+    return int(row["each"])
+
+
+class Sums:
+    def times(self, numbers: list[int], by: int | None = None) -> list[int]:
+        """Multiply numbers."""
+        return [number * (by or 1) for number in numbers]
+
+
+def right(row: dict[str, Any], answer: str) -> bool:
+    return answer.strip() == str(row["apples"] * row["each"])
+
+
+def test_functions_of_a_users_own_are_typed_tools() -> None:
+    apples = from_rows(ROWS_OF_APPLES, right, tools=[cost, Sums], name="apples")
+    plug = TRLPlug(apples, group_size=2)
+    tools = tools_of_trl(plug)
+    assert tools.keys() == {"cost", "times", "answer"}
+    assert tools["cost"]["description"] == "Look up a price."
+    assert tools["cost"]["parameters"]["required"] == ["fruit"]
+    assert tools["cost"]["parameters"]["properties"]["kind"]["enum"] == ["red", "green"]
+    assert tools["times"]["parameters"]["properties"]["numbers"] == {
+        "type": "array",
+        "items": {"type": "integer"},
+        "description": "numbers",
+    }
+    begin(plug, n_generations=2)
+    first, second = (plug.environment() for _ in range(2))
+    told = [env.reset(**plug.rows(1)[0]) for env in (first, second)]
+    number = int(told[0].rpartition("do ")[2].removesuffix(" apples cost?"))
+    env: Any = first
+    assert env.cost(fruit="apple") == "3"
+    assert env.times(numbers=[number], by=3) == f"[{number * 3}]"
+    assert "valid integer" in env.times(numbers=["x"])
+    assert env.answer(text=str(number * 3)) == OVER
+    assert [env.get_reward() for env in (first, second)] == [1.0, 0.0]
+    assert plug.session.metrics()["groups"] == 1
+
+
+def test_tools_with_the_name_of_a_method_are_refused() -> None:
+    def answer(text: str) -> str:
+        return text
+
+    taken = from_rows(ROWS_OF_APPLES, right, tools=[answer])
+    with pytest.raises(ConfigError, match="must not be called 'answer' here"):
+        TRLPlug(taken)
+
+
+def play_elsewhere(factory: Any, row: dict[str, Any], queue: Any) -> None:
+    """Play a group in another process, as a trainer does that samples there."""
+    envs = [factory() for _ in range(2)]
+    told = [env.reset(**row) for env in envs]
+    queue.put((told[0] == told[1], [env.get_reward() for env in envs]))
+
+
+@pytest.mark.slow
+def test_environments_of_another_process_use_the_session_of_this_one() -> None:
+    session = CurriculumSession(CoEvolve(tasks=coevo_gym.tasks("bfcl", "train")[:4]), group_size=2)
+    plug = TRLPlug("CoEvolve-BFCL-v0", session)
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    factory = pickle.loads(pickle.dumps(plug.environment))
+    assert factory.__self__.session.metrics() == plug.session.metrics()
+    begin(plug, n_generations=2)
+    plug.version = 3
+    child = context.Process(target=play_elsewhere, args=(plug.environment, plug.rows(1)[0], queue))
+    child.start()
+    assert queue.get(timeout=300) == (True, [0.0, 0.0])
+    child.join()
+    assert plug.session.metrics()["groups"] == 1
+    assert not plug.session.outstanding
 
 
 def begin(plug: TRLPlug, *, n_generations: int = K, world_size: int = 1) -> None:
@@ -181,13 +344,15 @@ class Run(NamedTuple):
     before: list[Any]
 
 
-def train(folder: Path, steps: int, *, resume: bool = False, **settings: Any) -> Run:
+def train(
+    folder: Path, steps: int, *, resume: bool = False, env_id: str = "Toy-v0", **settings: Any
+) -> Run:
     pytest.importorskip("trl")
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
     from trl.chat_template_utils import qwen3_chat_template
 
-    plug, curriculum = make_plug()
+    plug, curriculum = make_plug(env_id)
     model, tokenizer = make_tiny_qwen(qwen3_chat_template)
     model.generate = partial(model.generate, prefix_allowed_tokens_fn=HeldToOptions(tokenizer))
     known: dict[str, Any] = {
@@ -264,6 +429,49 @@ def test_it_learns_the_pool_grows_and_evaluation_stays_out(tmp_path: Path) -> No
     )  # those of evaluation are not among them
 
 
+class Pressing:
+    """The toy as a user's env."""
+
+    def reset(self, row: dict[str, Any]) -> str:
+        self.order, self.pressed = row["order"], list[str]()
+        return self.page()
+
+    def page(self) -> str:
+        pressed = " ".join(self.pressed) or "nothing"
+        return f"Press {', '.join(self.order)}. Pressed: {pressed}."
+
+    def step(self, text: str) -> tuple[str, float, bool]:
+        done = text == "done"
+        if not done:
+            self.pressed.append(text.removeprefix("press "))
+        return self.page(), float(done and self.pressed == self.order), done
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_users_env_is_trained_on_grows_and_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    def more(row: dict[str, Any], findings: RowFindings) -> list[dict[str, Any]]:
+        i = findings.seed % 5
+        return [{"order": [toy.COLOURS[i], *row["order"]], "split": "train"}]
+
+    pressing = from_rows(
+        [{"order": [c], "split": "train"} for c in toy.COLOURS]
+        + [{"order": ["x"], "split": "val"}],
+        env=Pressing,
+        propose=more,
+        reference=lambda row: [*(f"press {colour}" for colour in row["order"]), "done"],
+        name="pressing",
+    )
+    train(tmp_path, 2, env_id=pressing.env_id)
+    resumed = train(tmp_path, 4, resume=True, env_id=pressing.env_id)
+    assert len(resumed.curriculum.groups) == 2 * ROWS
+    outcomes = [t.success for group in resumed.curriculum.groups for t in group.trajectories]
+    assert 0 < sum(outcomes) < len(outcomes)
+    assert resumed.plug.session.metrics()["pool_size"] > len(toy.COLOURS)
+    moved = zip(resumed.before, resumed.trainer.model.parameters(), strict=True)
+    assert any((a != b).any() for a, b in moved)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_checkpoint_holds_the_curriculum_and_training_goes_on_from_it(tmp_path: Path) -> None:
@@ -309,3 +517,55 @@ def test_a_rollout_that_a_fault_took_teaches_nothing(
 def test_groups_of_another_size_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Set num_generations=4"):
         train(tmp_path, 1, num_generations=2)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_trainer_describes_typed_tools_and_runs_their_calls(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+    from trl.chat_template_utils import qwen3_chat_template
+
+    apples = from_rows(ROWS_OF_APPLES, right, tools=[cost, Sums], name="apples_of_trl")
+    plug = TRLPlug(apples, curriculum="sec", group_size=2)
+    call = '<tool_call>\n{"name": "cost", "arguments": {"fruit": "apple"}}\n</tool_call><|im_end|>'
+    model, tokenizer = tiny_chat_model(qwen3_chat_template, texts=(call,))
+    ids = tokenizer(call, add_special_tokens=False)["input_ids"]
+    end = tokenizer("Done.<|im_end|>", add_special_tokens=False)["input_ids"]
+
+    def held(_: int, so_far: Any) -> list[int]:
+        """Say the call, and, once it has a result, that it is done."""
+        text = tokenizer.decode(so_far)
+        prompts.append(text)
+        said = tokenizer(text.rpartition(HEAD)[2], add_special_tokens=False)["input_ids"]
+        wanted = end if "<tool_response>" in text else ids
+        return [wanted[len(said)]] if len(said) < len(wanted) else [tokenizer.pad_token_id]
+
+    prompts: list[str] = []
+    model.generate = partial(model.generate, prefix_allowed_tokens_fn=held)
+    trainer = GRPOTrainer(
+        model=model,
+        processing_class=tokenizer,
+        args=GRPOConfig(
+            output_dir=str(tmp_path),
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            report_to=[],
+            disable_tqdm=True,
+            per_device_train_batch_size=2,
+            num_generations=2,
+            max_completion_length=200,
+            max_steps=1,
+            logging_steps=1,
+        ),
+        train_dataset=Dataset.from_list(plug.rows(2)),
+        environment_factory=plug.environment,
+        callbacks=[plug.callback()],
+    )
+    trainer.train()
+    assert '"name": "times"' in prompts[0]
+    assert "<tool_response>\n3\n</tool_response>" in prompts[-1]
+    assert plug.session.metrics()["groups"] == 1
+    assert trainer.state.log_history[0]["tools/failure_frequency"] == 0.0

@@ -296,13 +296,42 @@ def _count_from(low: int) -> Callable[[Any], bool]:
     return lambda value: type(value) is int and value >= low
 
 
+_FIELDS: dict[str, set[str]] = {
+    "system": set(),
+    "user": set(),
+    "assistant": {"tool_calls"},
+    "tool": {"tool_call_id"},
+}
+"""Fields of a message besides role and content."""
+
+
 def _is_message(message: Any) -> bool:
+    if not isinstance(message, dict) or not isinstance(message.get("content"), str):
+        return False
+    more = _FIELDS.get(message.get("role", ""))
+    calls = message.get("tool_calls", [{"function": {"arguments": "{}"}}])
     return (
-        isinstance(message, dict)
-        and set(message) == {"role", "content"}
-        and message["role"] in ("system", "user", "assistant")
-        and isinstance(message["content"], str)
+        more is not None
+        and set(message) - {"role", "content"} <= more
+        and ("tool_call_id" in message) == (message["role"] == "tool")
+        and isinstance(calls, list)
+        and calls != []
+        and all(isinstance(json.loads(call["function"]["arguments"]), dict) for call in calls)
     )
+
+
+def _answers_its_calls(messages: list[dict[str, Any]]) -> bool:
+    """Return True if each call is answered at once, as servers demand."""
+    open_calls: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in open_calls:
+                return False
+            open_calls.remove(message["tool_call_id"])
+        elif open_calls:
+            return False
+        open_calls += [call["id"] for call in message.get("tool_calls", [])]
+    return not open_calls
 
 
 def _is_tool(tool: Any) -> bool:
@@ -318,7 +347,10 @@ def _is_tool(tool: Any) -> bool:
 _SCHEMA: dict[str, Callable[[Any], bool]] = {
     "model": lambda value: isinstance(value, str) and value != "",
     "messages": lambda value: (
-        isinstance(value, list) and value != [] and all(_is_message(each) for each in value)
+        isinstance(value, list)
+        and value != []
+        and all(_is_message(each) for each in value)
+        and _answers_its_calls(value)
     ),
     "temperature": _number(0, 2),
     "max_tokens": _count_from(1),

@@ -77,7 +77,9 @@ class Fixed:
         self.prompts += prompts
         return [Completion(self.answer, sampled(prompt, self.answer)) for prompt in prompts]
 
-    def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision:
+    def encode_demonstration(
+        self, messages: Sequence[Message], text: str, tools: str = ""
+    ) -> TokenDecision:
         return sampled(Prompt(tuple(messages)), text)
 
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from coevo_gym.core.calls import Call
 from coevo_gym.core.task import Task
 from coevo_gym.envs.bfcl.engine import wheel
-from coevo_gym.envs.bfcl.engine.calls import Call, parse_truth
+from coevo_gym.envs.bfcl.engine.calls import parse_truth
 from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, TurnCalls
 from coevo_gym.envs.bfcl.engine.toolbox import MAX_PATHS, Toolbox, bind, failed
 from coevo_gym.envs.bfcl.engine.tools import functions_of

@@ -20,7 +20,7 @@ from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.prompts import PromptTemplate, load_prompt
+from coevo_gym.prompts import AnswerStyle, PromptTemplate, load_prompt
 from coevo_gym.prompts.answers import action_of
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class ChatRollout:
     An engine fault ends an episode without an outcome and sets :attr:`lost`; the trainer must then
     leave the rollout out. A fault is never a reward of 0. Due evolution rounds run before an
     episode starts. ``arguments`` are further arguments for the env, such as ``max_steps``. The
-    default prompt is the benchmark's.
+    default prompt is the benchmark's, in the given style of answers.
 
     Attributes:
         opening: first messages to the model.
@@ -66,8 +66,10 @@ class ChatRollout:
         session: TaskSession,
         *,
         prompt: PromptTemplate | None = None,
+        style: AnswerStyle = "plain",
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
+        self._style = style
         self._env_id, self._arguments = env_id, dict(arguments or {})
         self._sampler = EvolvingTaskSampler(self._make(Split.TRAIN), session=session)
         self._held_out: dict[Split, gym.Env[Any, Any]] = {}
@@ -177,7 +179,9 @@ class ChatRollout:
         self.reward += float(cast(Any, reward))
         self.over = terminated or truncated
         self._faults.clear()
-        return str(observation) if self.over else self._prompt.turn(self._bare.view)
+        return (
+            str(observation) if self.over else self._prompt.turn(self._bare.view, style=self._style)
+        )
 
     def end(self, reason: EndReason = EndReason.AGENT_DONE) -> float | None:
         """End the episode if it is still running, and return its outcome.
@@ -222,7 +226,7 @@ class ChatRollout:
             self._lose(error)
             return ()
         self._task = self._bare.task
-        conversation = Conversation(self._bare.view, self._prompt)
+        conversation = Conversation(self._bare.view, self._prompt, style=self._style)
         self.opening = (*conversation.system(), conversation.user(0, conversation.asked(0)))
         return self.opening
 

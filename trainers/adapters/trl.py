@@ -11,6 +11,9 @@
         callbacks=[plug.callback()],
     )
 
+The tools of BFCL, AppWorld and a user's rows are methods of the environment, with types. In other
+envs, the model has one tool, ``act``.
+
 The trainer samples, parses tool calls and learns; the curriculum selects the tasks. Written for TRL
 1.16, whose ``environment_factory`` is experimental.
 """
@@ -26,6 +29,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from coevo_gym.core.benchmark import Benchmark, get_benchmark, tools_of
+from coevo_gym.core.calls import Call, hermes, results_of
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Curriculum
 from coevo_gym.core.task import Split, parse_split
@@ -36,10 +41,15 @@ from coevo_gym.prompts import PromptTemplate
 from coevo_gym.provision import explaining
 from coevo_gym.trainers.adapters.chat_rollout import ChatRollout
 from coevo_gym.trainers.adapters.checkpoint import load_session, save_session
+from coevo_gym.trainers.adapters.owner import Address, Owner, connect, serve
+from coevo_gym.trainers.adapters.typed_tools import ANSWER, functions_in, methods_of
 
 with explaining("TRL's trainer needs TRL.", "trl"):
     from transformers import TrainerCallback
 
+BY_ANSWER = (
+    "Act by calling tools. Say what you have to say with the tool `answer`: other text is not read."
+)
 OVER = "The episode is over. Nothing you do changes it any more."
 BY_TOOL = (
     "You have one tool, `act`. Give every answer, whole and in the form described above, as its "
@@ -51,13 +61,15 @@ class TRLPlug:
     """An adapter that provides a ``GRPOTrainer`` with environments, dataset rows and a callback.
 
     TRL sends the K copies of a row to K environments, in any process. Each row has its own slot, so
-    its copies receive the same task. The policy version is the trainer's step.
+    its copies receive the same task. The policy version is the trainer's step. If the plug's
+    ``environment`` is sent to a child process, environments there use the session of this process.
 
     Attributes:
         n_environments: number of environments that the trainer has created.
 
     Args:
-        env_id: env id, such as ``"CoEvolve-WebShop-v0"``.
+        env_id: env id, such as ``"CoEvolve-WebShop-v0"``, or a benchmark, such as the result of
+            ``from_rows``.
         session: session to train on; None to create one from the next arguments.
         curriculum: as for :class:`~coevo_gym.EvolvingTaskSampler`.
         group_size: K, which must equal the trainer's ``num_generations``.
@@ -76,7 +88,7 @@ class TRLPlug:
 
     def __init__(
         self,
-        env_id: str,
+        env_id: str | Benchmark,
         session: TaskSession | None = None,
         *,
         curriculum: Curriculum | str | None = None,
@@ -89,9 +101,13 @@ class TRLPlug:
     ) -> None:
         if tokenizer is not None:
             check_chat_template(tokenizer)
-        with closing(gym.make(env_id, **(arguments or {}))) as env:
+        self._source = env_id
+        self._env_id = env_id if isinstance(env_id, str) else env_id.env_id
+        with closing(gym.make(self._env_id, **(arguments or {}))) as env:
+            bare = require_train_env(env.unwrapped)
+            self._kind = environment_of(get_benchmark(bare.benchmark))
             self.session = session_of(
-                require_train_env(env.unwrapped),
+                bare,
                 session,
                 curriculum,
                 group_size=group_size,
@@ -102,7 +118,9 @@ class TRLPlug:
             )
         self.n_environments = 0
         self._version: int | None = None
-        self._env_id, self._prompt, self._arguments = env_id, prompt, arguments
+        self._owned: Callable[[], int] | None = None
+        self._address: Address | None = None
+        self._prompt, self._arguments = prompt, arguments
         self._probe = self._rollout()
 
     @property
@@ -112,6 +130,8 @@ class TRLPlug:
         Raises:
             ConfigError: if training has begun without the callback.
         """
+        if self._owned is not None:
+            return self._owned()
         if self._version is None:
             raise ConfigError(
                 "The trainer does not have the plug's callback, so the curriculum would never see "
@@ -123,10 +143,16 @@ class TRLPlug:
     def version(self, step: int) -> None:
         self._version = step
 
-    def environment(self) -> Environment:
+    def environment(self) -> RolloutEnvironment:
         """Create an environment. Pass this method as ``environment_factory``."""
         self.n_environments += 1
-        return Environment(self._rollout(), lambda: self.version)
+        return self._kind(self._rollout(), lambda: self.version)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A trainer may sample in another process, whose environments use this session.
+        self.n_environments += 1
+        self._address = self._address or serve(Owner(self.session, lambda: self.version))
+        return _elsewhere, (self._source, self._address, self._prompt, self._arguments)
 
     def callback(self) -> Callback:
         """Create a callback that saves the curriculum in checkpoints and restores it from them."""
@@ -149,8 +175,25 @@ class TRLPlug:
 
     def _rollout(self) -> ChatRollout:
         return ChatRollout(
-            self._env_id, self.session, prompt=self._prompt, arguments=self._arguments
+            self._env_id,
+            self.session,
+            prompt=self._prompt,
+            style="plain" if self._kind is Environment else "openai",
+            arguments=self._arguments,
         )
+
+
+def _elsewhere(
+    env_id: str | Benchmark,
+    address: Address,
+    prompt: PromptTemplate | None,
+    arguments: Mapping[str, Any] | None,
+) -> TRLPlug:
+    """Return a plug whose session is in another process."""
+    session, version = connect(address)
+    plug = TRLPlug(env_id, session, prompt=prompt, arguments=arguments)
+    plug._owned = version
+    return plug
 
 
 def check_chat_template(tokenizer: Any) -> None:
@@ -181,11 +224,13 @@ def check_chat_template(tokenizer: Any) -> None:
         ) from error
 
 
-class Environment:
-    """An environment for TRL that runs one rollout at a time, with the single tool ``act``.
+class RolloutEnvironment:
+    """An environment for TRL that runs one rollout at a time; subclasses add tools.
 
-    TRL exposes every public method of this class as a tool, so helpers start with an underscore.
+    TRL exposes every public method of a class as a tool, so helpers start with an underscore.
     """
+
+    _by_tool = ""
 
     def __init__(self, rollout: ChatRollout, version: Callable[[], int]) -> None:
         self._rollout, self._version = rollout, version
@@ -198,7 +243,25 @@ class Environment:
         )
         system = [message.content for message in messages if message.role == "system"]
         user = [message.content for message in messages if message.role != "system"]
-        return "\n\n".join([*system, BY_TOOL, *user])
+        return "\n\n".join(filter(None, [*system, self._by_tool, *user]))
+
+    def get_reward(self) -> float | None:
+        """Return 1.0 for success, 0.0 for failure, or None (ignored by TRL) for a lost episode."""
+        return self._rollout.end()
+
+    def _answer(self, said: str) -> str:
+        if self._rollout.over:
+            return OVER
+        # A fault must not reach the trainer: it would report the fault to the model and score
+        # the rest of the episode. The rollout records the fault instead.
+        (seen, *_), rest = results_of(self._rollout.answer(said), 1)
+        return "\n\n".join(filter(None, [seen, rest, OVER if self._rollout.over else ""]))
+
+
+class Environment(RolloutEnvironment):
+    """An environment with the single tool ``act``."""
+
+    _by_tool = BY_TOOL
 
     def act(self, action: str) -> str:
         """Take an action in the environment, and return the next observation.
@@ -209,16 +272,30 @@ class Environment:
         Returns:
             The next observation.
         """
-        if self._rollout.over:
-            return OVER
-        # A fault must not reach the trainer: it would report the fault to the model and score
-        # the rest of the episode. The rollout records the fault instead.
-        seen = self._rollout.answer(str(action))
-        return "\n\n".join(filter(None, [seen, OVER])) if self._rollout.over else seen
+        return self._answer(str(action))
 
-    def get_reward(self) -> float | None:
-        """Return 1.0 for success, 0.0 for failure, or None (ignored by TRL) for a lost episode."""
-        return self._rollout.end()
+
+def environment_of(benchmark: Benchmark) -> type[RolloutEnvironment]:
+    """Return the class of a benchmark's environments, with its tools as typed methods.
+
+    Raises:
+        ConfigError: if a tool has the name of another method.
+    """
+    tools = functions_in(tools_of(benchmark))
+    if not tools:
+        return Environment
+    write: Callable[[Call], str] = getattr(benchmark, "action_of", lambda call: hermes([call]))
+    if not hasattr(benchmark, "action_of"):
+        tools.append(ANSWER)
+
+    def run(self: RolloutEnvironment, name: str, arguments: Mapping[str, Any]) -> str:
+        if name == ANSWER["name"]:
+            return self._answer(str(arguments.get("text", "")))
+        return self._answer(write(Call(name, arguments)))
+
+    methods = methods_of(tools, run, ("reset", "get_reward"))
+    by_tool = BY_ANSWER if ANSWER in tools else ""
+    return type("Environment", (RolloutEnvironment,), {**methods, "_by_tool": by_tool})
 
 
 class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]

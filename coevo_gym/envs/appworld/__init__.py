@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 
+from coevo_gym.core.calls import Call
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Step
 from coevo_gym.envs.appworld import builder, diagnosis, proposals, tasks
 from coevo_gym.envs.appworld.choices import choices
 from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.appworld.moves import LOOKS
+from coevo_gym.envs.appworld.tools import TOOLS, code_of_call
 from coevo_gym.envs.folder import ProposableFolder
 from coevo_gym.provision import data_folder
 
@@ -43,6 +45,14 @@ class AppWorldBenchmark(ProposableFolder):
             for call in (look.call, *(act.call for act in look.acts))
         )
         return tuple(dict.fromkeys(calls))
+
+    def tools(self) -> str:
+        """Return tools that run code or call an API."""
+        return TOOLS
+
+    def action_of(self, call: Call) -> str:
+        """Return the code that a call of a tool stands for."""
+        return code_of_call(call)
 
 
 def apps_of(action: str) -> list[str]:

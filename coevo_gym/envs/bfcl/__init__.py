@@ -6,7 +6,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.bfcl import builder, proposals, tasks
 from coevo_gym.envs.bfcl.choices import choices, single_calls
-from coevo_gym.envs.bfcl.engine.tools import functions_of
+from coevo_gym.envs.bfcl.engine.tools import functions_of, schemas_text
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES
 from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.diagnosis import (
@@ -45,6 +45,10 @@ class BFCLBenchmark(ProposableFolder):
         """Return the functions that the task's backends provide."""
         assert isinstance(task.world, BFCLWorld)
         return tuple(functions_of(task.world.classes))
+
+    def tools(self) -> str:
+        """Return the functions of all backends; a task's backends provide some of them."""
+        return schemas_text(tuple(functions_of()))
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
         """Label each turn of the conversation, using the judge's report.

@@ -12,6 +12,7 @@ from gymnasium.spaces import Dict
 from gymnasium.spaces import Sequence as SequenceSpace
 from gymnasium.utils import RecordConstructorArgs
 
+from coevo_gym.core.calls import hermes_of_tool_calls
 from coevo_gym.envs.base import ACTION_SPACE
 from coevo_gym.envs.bfcl.env import BFCLEnv
 
@@ -115,16 +116,5 @@ def _text(content: str, calls: Sequence[Mapping[str, Any]]) -> str:
 
     Every call is a separate block, so the env's length limit can only cut off the last calls.
     """
-    blocks = []
-    for call in calls:
-        function = _as_mapping(call.get("function") or {})
-        arguments = function.get("arguments") or "{}"
-        if not isinstance(arguments, str):
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        if arguments.strip() in ("", "null"):  # as some models write a call without arguments
-            arguments = "{}"
-        block = {"name": function.get("name"), "arguments": arguments}
-        # A literal end-of-thought tag would hide the calls before it.
-        code = json.dumps(block, ensure_ascii=False).replace("</think>", "\\u003c/think>")
-        blocks.append(f"<tool_call>\n{code}\n</tool_call>")
-    return "\n".join(blocks) if blocks else content
+    functions = [{"function": _as_mapping(call.get("function") or {})} for call in calls]
+    return hermes_of_tool_calls(functions) if calls else content

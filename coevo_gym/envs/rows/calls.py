@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import runpy
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
-from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from coevo_gym.core.errors import ConfigError, EnvBackendError
-from coevo_gym.core.registry import suggest
+from coevo_gym.core.errors import CoevoError, EnvBackendError
 from coevo_gym.core.task import thaw
 
 Row = Mapping[str, Any]
@@ -30,40 +27,10 @@ message, or None at the end of the conversation."""
 NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 """Types of scores and rewards."""
 _SHOWN = 200
+_HINTS = {
+    "verify": " It must accept any text: for an answer that it cannot read, a verdict is False."
+}
 _Call = tuple[Callable[[], object], "Future[object]"]
-
-
-def load_function(place: str) -> Verify:
-    """Run a Python file and return a function in it.
-
-    Args:
-        place: ``"FILE.py:FUNCTION"``.
-
-    Raises:
-        ConfigError: if the file cannot be run, or has no such function.
-    """
-    file, colon, name = place.rpartition(":")
-    if not colon or not file.endswith(".py"):
-        raise ConfigError(f"--verify must have the form FILE.py:FUNCTION, got {place!r}.")
-    try:
-        namespace = runpy.run_path(file, run_name=Path(file).stem)
-    except Exception as error:
-        raise ConfigError(f"Cannot run {file}: {type(error).__name__}: {error}.") from error
-    if not callable(function := namespace.get(name)):
-        functions = [key for key, value in namespace.items() if inspect.isfunction(value)]
-        raise ConfigError(f"{file} has no function {name!r}. {suggest(name, functions)}")
-    return cast(Verify, function)
-
-
-def source_of(*functions: object) -> str:
-    """Return the source of functions and classes, as far as it is known."""
-    sources = []
-    for function in functions:
-        try:
-            sources.append(inspect.getsource(cast(Any, function)))
-        except (OSError, TypeError):
-            continue
-    return "\n".join(sources)
 
 
 class Caller:
@@ -106,9 +73,9 @@ class Caller:
                     f"{name} did not return within {self._timeout_s:g} s {about}. Raise timeout_s "
                     "of from_rows, or make the function faster."
                 ) from None
+            hint = _HINTS.get(name, "") if not isinstance(error, CoevoError) else ""
             raise EnvBackendError(
-                f"{name} raised {type(error).__name__}: {error} {about}. It must accept any text: "
-                "for an answer that it cannot read, a verdict is False."
+                f"{name} raised {type(error).__name__}: {error} {about}.{hint}"
             ) from error
 
     def close(self) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
 
+from coevo_gym.core.calls import Call, read_hermes, result
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.task import thaw
+from coevo_gym.core.thoughts import without_thoughts
 from coevo_gym.envs.rows.calls import (
     NUMBERS,
     Caller,
@@ -20,6 +22,8 @@ from coevo_gym.envs.rows.calls import (
     about_answer,
     checked,
 )
+from coevo_gym.envs.rows.source import received, sent
+from coevo_gym.envs.rows.tools import OpenTools, ToolSet, error_text
 
 
 class RowEpisode(Protocol):
@@ -27,9 +31,13 @@ class RowEpisode(Protocol):
 
     Attributes:
         caller: calls the user's functions.
+        calls: operations of the latest answer: ``answer``, or the tools that it called.
+        error_kind: kind of the first error in the latest answer, or "".
     """
 
     caller: Caller
+    calls: tuple[str, ...] = ("answer",)
+    error_kind: str = ""
 
     def begin(self) -> str:
         """Return the first observation."""
@@ -53,17 +61,28 @@ class RowRules:
         respond: returns the user's next message; None for one answer per episode.
         env: creates an env or an object with ``reset(row)`` and ``step(text)`` for each episode.
         timeout_s: maximum seconds for each call.
+        tools: the agent's tools; None for none.
     """
 
     verify: Verify | None
     respond: Respond | None = None
     env: Callable[[], Any] | None = None
     timeout_s: float = 60.0
+    tools: ToolSet | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        functions = {name: getattr(self, name) for name in ("verify", "respond", "env")}
+        tools = () if self.tools is None else self.tools.given
+        return _rules, (
+            *(sent(*one) for one in functions.items()),
+            self.timeout_s,
+            tuple(sent("tools", tool) for tool in tools),
+        )
 
     @property
     def one_answer(self) -> bool:
         """True if an episode consists of one answer."""
-        return self.respond is None and self.env is None
+        return self.respond is None and self.env is None and self.tools is None
 
     def converse(self, row: Row, prompt: str) -> RowEpisode:
         """Return a new episode on a row.
@@ -75,7 +94,10 @@ class RowRules:
         if self.env is not None:
             env = caller.call("env", self.env, f"for the row {row.get('id', row)!r}")
             return _Wrapped(env, row, caller)
-        return _Dialogue(self.respond, row, prompt, caller)
+        dialogue = _Dialogue(self.respond, row, prompt, caller)
+        if self.tools is None:
+            return dialogue
+        return _ToolUse(dialogue, self.tools.open(row, caller))
 
     def judge(self, conversation: RowEpisode, row: Row, answer: str) -> float:
         """Return the score of a finished episode in [0, 1].
@@ -84,6 +106,8 @@ class RowRules:
             EnvBackendError: if ``verify`` fails or returns anything else, or the rewards do not sum
                 to a number in [0, 1].
         """
+        if self.tools is not None and read_hermes(without_thoughts(answer)):
+            answer = ""  # calls of tools are no answer
         about, verify = about_answer(row, answer), self.verify
         if verify is None:
             rule = "the rewards of an episode must sum to a number in [0, 1]"
@@ -92,7 +116,15 @@ class RowRules:
         return checked(value, "verify must return a bool or a score in [0, 1]", about)
 
 
-class _Dialogue:
+def _rules(
+    verify: object, respond: object, env: object, timeout_s: float, tools: Sequence[object]
+) -> RowRules:
+    functions = received(verify), received(respond), received(env)
+    given = tuple(received(tool) for tool in tools)
+    return RowRules(*functions, timeout_s, ToolSet(given) if given else None)
+
+
+class _Dialogue(RowEpisode):
     """A conversation with a user, whom ``respond`` plays; without it, one answer."""
 
     def __init__(self, respond: Respond | None, row: Row, prompt: str, caller: Caller) -> None:
@@ -124,7 +156,43 @@ class _Dialogue:
         self.caller.close()
 
 
-class _Wrapped:
+class _ToolUse(RowEpisode):
+    """A conversation in which the agent may call tools before each of its answers."""
+
+    def __init__(self, dialogue: RowEpisode, tools: OpenTools) -> None:
+        self._dialogue, self._tools, self.caller = dialogue, tools, dialogue.caller
+
+    def begin(self) -> str:
+        return self._dialogue.begin()
+
+    def answer(self, text: str) -> tuple[str, bool]:
+        self.calls, self.error_kind = ("answer",), ""
+        items = read_hermes(without_thoughts(text))
+        if not items:
+            return self._dialogue.answer(text)
+        ran, results = [], []
+        for item in items:
+            if isinstance(item, Call):
+                ran.append(item.name)
+                shown, kind = self._tools.run(item)
+            else:
+                shown, kind = error_text(f"a call cannot be read: {item.reason}"), "parse"
+            results.append(result(shown))
+            self.error_kind = self.error_kind or kind
+        self.calls = tuple(ran)
+        return "\n".join(results), False
+
+    def score(self) -> float:
+        return self._dialogue.score()
+
+    def close(self) -> None:
+        try:
+            self._tools.close()
+        finally:
+            self._dialogue.close()
+
+
+class _Wrapped(RowEpisode):
     """A Gymnasium env, or an object with ``reset(row)`` and ``step(text)``."""
 
     def __init__(self, env: Any, row: Row, caller: Caller) -> None:

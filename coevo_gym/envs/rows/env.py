@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from numpy.random import Generator
 
-from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.benchmark import Benchmark, find_spec, get_benchmark
+from coevo_gym.core.registry import load_object
 from coevo_gym.core.task import FrozenDict, Verifier, World
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.frame import Frame, Grade
@@ -25,7 +26,10 @@ class RowsEnv(TaskEnv):
         the end.
 
     Action:
-        The answer: any text.
+        The answer: any text. With tools, an answer may consist of calls in Hermes notation
+        (``<tool_call>{"name": …, "arguments": {…}}</tool_call>``). Their results, or errors, are
+        the next observation, each between ``<tool_response>`` tags. An answer without a call is
+        judged.
 
     Reward:
         In [0, 1], at the end of the episode. ``reward_mode="success"`` gives 1.0 if the function
@@ -45,43 +49,70 @@ class RowsEnv(TaskEnv):
 
     Info keys:
         - ``rows.system``: the system message, or "".
+        - ``rows.tools``: the tools, as the JSON text of a chat request's ``tools``.
+
+        ``error_kind`` is ``parse`` (a call cannot be read), ``unknown_tool``, ``arguments`` or
+        ``call`` (the tool raised an exception).
     """
 
     default_max_steps = 1
     observation_tokens = 512
     begins_alone = False
-    extra_info: ClassVar[Mapping[str, Any]] = FrozenDict({"rows.system": ""})
+    rules: RowRules
+    extra_info: ClassVar[Mapping[str, Any]] = FrozenDict({"rows.system": "", "rows.tools": "[]"})
 
     _talk: RowEpisode | None = None
 
     def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
         assert isinstance(world, RowWorld)
         self._release()
-        self.answer = ""
-        self._talk = self._rules.converse(world.row or {}, instruction)
-        extras = {"rows.system": world.system}
+        self.answer, self.choices = "", world.choices
+        self._talk = self.rules.converse(world.row or {}, instruction)
+        extras = {"rows.system": world.system, **self._tools()}
         return Frame(self._talk.begin(), admissible=world.choices, extras=extras)
 
     def _act(self, action: str) -> Frame:
         assert self._talk is not None
         self.answer = action
         observation, done = self._talk.answer(action)
-        return Frame(observation, done=done, calls=("answer",))
+        kind = self._talk.error_kind
+        return Frame(
+            observation,
+            done=done,
+            admissible=() if done else self.choices,
+            valid=not kind,
+            error_kind=kind,
+            calls=self._talk.calls,
+            extras=self._tools(),
+        )
 
     def _grade(self, verifier: Verifier) -> Grade:
         assert isinstance(verifier, RowVerifier)
         assert self._talk is not None
-        score = self._rules.judge(self._talk, verifier.row, self.answer)
+        score = self.rules.judge(self._talk, verifier.row, self.answer)
         self._release()
         return Grade(score, score >= 1.0)
+
+    def _tools(self) -> dict[str, str]:
+        tools = self.rules.tools
+        return {} if tools is None else {"rows.tools": tools.schemas}
 
     def _release(self) -> None:
         talk, self._talk = self._talk, None
         if talk is not None:
             talk.close()
 
-    @property
-    def _rules(self) -> RowRules:
-        rows: Any = get_benchmark(self.benchmark)  # a RowsBenchmark
-        rules: RowRules = rows.rules
-        return rules
+    @classmethod
+    def in_worker(cls) -> tuple[type[TaskEnv], Mapping[str, Any]]:
+        """Return this class and the user's functions, without the rows."""
+        return RowsEnv, {"rules": cls.rules}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _fresh, (get_benchmark(self.benchmark),), self.__getstate__()
+
+
+def _fresh(benchmark: Benchmark) -> RowsEnv:
+    spec = find_spec(benchmark.name)
+    assert spec is not None
+    kind: type[RowsEnv] = load_object(spec.env)
+    return kind.__new__(kind)

@@ -144,16 +144,19 @@ def put_to_work(env: gym.Env[Any, Any], worker: Worker) -> None:
             f"This {kind.__name__} has already begun an episode or is running in a worker. Pass a "
             "newly created env."
         )
-    if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
+    copied, _ = kind.in_worker()
+    if copied.__module__ == "__main__" or "<locals>" in copied.__qualname__:
         raise ConfigError(
             f"{kind.__name__} is defined in {kind.__module__}, which other processes cannot "
             "import. Move it to a separate module."
         )
+    blueprint(kind, {})  # raises if the attributes of its copies cannot be sent
     bare.__class__ = _remote(kind)
     moved = cast(RemoteEnv, bare)
     moved._worker, moved._served_env = worker, worker.served()
     moved._lives_in, moved._make_remote, moved._past = None, b"", []
-    worker.modules = tuple(dict.fromkeys((*worker.modules, kind.__module__, *kind.engine_modules)))
+    modules = (*worker.modules, copied.__module__, *kind.engine_modules)
+    worker.modules = tuple(dict.fromkeys(modules))
 
 
 _REMOTE: dict[type[TaskEnv], type[RemoteEnv]] = {}

@@ -81,8 +81,9 @@ def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
 
     The tasks that the env picks from are left out, because the worker receives each task it begins.
     """
+    copied, more = kind.in_worker()
     known = {key: item for key, item in state.items() if key not in _TOLD_AT_BEGIN}
-    return pickle.dumps((kind, {**known, **_AT_HOME}))
+    return pickle.dumps((copied, {**known, **more, **_AT_HOME}))
 
 
 class ServedEnv:

@@ -33,6 +33,7 @@ from coevo_gym.runs.config.sections import (
     ArmSettings,
     EvolverSettings,
     ExplorerSettings,
+    rows_demands,
 )
 from coevo_gym.runs.config.tree import RunConfig
 from coevo_gym.store.approvals import Demand, approve, is_approved
@@ -132,9 +133,10 @@ def arm_configs(config: RunConfig) -> dict[str, ArmConfig]:
 
 
 def demands(config: RunConfig) -> list[Demand]:
-    """Return what a run does with the user's rights: run files with methods, and send keys."""
+    """Return what a run does with the user's rights: run Python files, and send keys."""
     folder = config.plugins.methods
     base = [] if folder is None else [Demand(folder)]
+    base += rows_demands(config.benchmark.rows)
     endpoints = [config.policy.endpoint] if config.policy.kind == "openai" else []
     for arm in arm_configs(config).values():
         if arm.explorer.kind == "model" and arm.explorer.model.kind == "openai":

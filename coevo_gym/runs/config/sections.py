@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from coevo_gym.agents.chat.agent import ChatConfig
 from coevo_gym.agents.endpoint.endpoint import EndpointConfig
@@ -12,11 +14,43 @@ from coevo_gym.agents.lm.language_model import LocalModelConfig, ModelConfig
 from coevo_gym.agents.lm.vllm_engine import VLLMConfig
 from coevo_gym.agents.tiny.policy import TinyConfig
 from coevo_gym.core.benchmark import benchmark_specs
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import suggest
 from coevo_gym.core.sections import flat
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject
 from coevo_gym.curricula.explore.explorer import ExplorerConfig
+from coevo_gym.envs.rows.benchmark import RowsBenchmark
+from coevo_gym.envs.rows.registration import (
+    announce,
+    from_rows,
+    may_be_rows,
+    name_of_rows,
+    registered_source,
+)
+from coevo_gym.envs.rows.source import MEMORY, RowsSource
+from coevo_gym.store.approvals import Demand, require
 from coevo_gym.trainers.settings import ImitationConfig
+
+
+def rows_demands(rows: RowsSource) -> list[Demand]:
+    """Return the Python files and modules that are run to make a benchmark of rows."""
+    return [Demand(code) for code in rows.code]
+
+
+def _make_rows(name: str, rows: RowsSource) -> RowsBenchmark:
+    """Make the benchmark of rows that settings describe.
+
+    Raises:
+        ConfigError: if the file or a function cannot be loaded, or the user has not approved it.
+    """
+    if rows.file == MEMORY:
+        raise ConfigError(
+            f"The rows or functions of {name!r} only exist in Python. First call from_rows with "
+            f"the same rows and functions and name={name!r}; then coevo_gym.resume continues a run."
+        )
+    require(*rows_demands(rows))
+    settings = rows.model_dump(include={"max_turns", "timeout_s", "shares"})
+    return from_rows(rows.file, name=name, **rows.functions, **settings)
 
 
 class BenchmarkSettings(FrozenModel):
@@ -31,6 +65,28 @@ class BenchmarkSettings(FrozenModel):
     hash of their names. The run never trains on tasks in this split or explores from them."""
     max_steps: int | None = Field(default=None, ge=1)
     """Maximum steps per episode; none uses the benchmark's default."""
+    rows: RowsSource = RowsSource()
+    """Rows of your own and the functions that judge answers to them, in place of a benchmark that
+    is installed. Without a ``name``, the benchmark has the name of the file."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_rows(cls, data: Any) -> Any:
+        """Register the benchmark of rows, which is made when it is first used."""
+        if not isinstance(data, Mapping):
+            return data
+        try:
+            rows = RowsSource.model_validate(data.get("rows", {}))
+        except ValidationError:
+            return data  # the field's own validation explains the problem
+        if rows.file:
+            name = str(data.get("name", ""))
+            if not may_be_rows(name):  # none, or that of the preset
+                name = name_of_rows(rows.file)
+            announce(name, partial(_make_rows, name, rows))
+            return {**data, "name": name}
+        made = registered_source(str(data.get("name")))
+        return data if made is None else {**data, "rows": made}
 
     @field_validator("name")
     @classmethod

@@ -18,6 +18,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.reading import read_file
 from coevo_gym.core.registry import suggest
 from coevo_gym.core.sections import flat
+from coevo_gym.envs.rows.source import FUNCTIONS, in_folder
 from coevo_gym.runs.config.arms import ArmError, demand_of, demands
 from coevo_gym.runs.config.keys import (
     Setting,
@@ -28,6 +29,7 @@ from coevo_gym.runs.config.keys import (
     problems,
     suggest_key,
 )
+from coevo_gym.runs.config.sections import rows_demands
 from coevo_gym.runs.config.tree import RunConfig
 from coevo_gym.store.approvals import Demand, approve
 from coevo_gym.store.folder import check_name
@@ -38,6 +40,8 @@ ENVIRONMENT = "COEVO_CFG__"
 Sets = Sequence[str] | Mapping[str, Any]
 PATHS = ("plugins.methods", "tape.file", "warmup.demonstrations")
 """Settings that are paths; in a TOML file, a path is relative to that file."""
+ROWS = tuple(f"benchmark.rows.{name}" for name in ("file", *FUNCTIONS, "tools"))
+"""Settings that are paths, or functions in a file; in a TOML file, they are relative to it."""
 PRESETS = Path(__file__).parents[2] / "presets"
 _RUN = "the run"
 """Origin of a value from a run's own settings."""
@@ -127,6 +131,9 @@ def resolve(merged: Mapping[str, Setting]) -> Resolved:
     folder = merged.get("plugins.methods")
     if folder is not None and config.plugins.methods is not None and _by_user(folder.origin):
         approve(Demand(config.plugins.methods))
+    rows = [setting for key, setting in merged.items() if key.startswith("benchmark.rows.")]
+    if all(_by_user(setting.origin) for setting in rows):
+        approve(*rows_demands(config.benchmark.rows))
     try:
         asked = demands(config)
     except ArmError as error:
@@ -195,13 +202,22 @@ def _from_file(source: str) -> dict[str, Setting]:
     data = _read(path)
     origin = str(path) if is_file else f"preset {source}"
     settings = _with_inherited(data, origin)
-    for key in PATHS if is_file else ():
+    for key in (*PATHS, *ROWS) if is_file else ():
         own = settings.get(key)
-        if own and own.origin == origin and own.value is not None:
-            settings[key] = own._replace(value=str(path.parent / Path(own.value).expanduser()))
+        if own and own.origin == origin and own.value:
+            settings[key] = own._replace(value=_beside(path.parent, own.value, key))
     if "name" not in data:
         settings["name"] = Setting(path.stem, origin)
     return settings
+
+
+def _beside(folder: Path, value: Any, key: str) -> Any:
+    """Return a setting in a file of this folder, with its paths relative to the folder."""
+    if isinstance(value, list):
+        return [_beside(folder, one, key) for one in value]
+    if key in ROWS:
+        return in_folder(folder, value)
+    return str(folder / Path(value).expanduser())
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from coevo_gym.core.seams import Policy
 from coevo_gym.core.spend import NO_USAGE, Cost
 from coevo_gym.core.task import Task
 from coevo_gym.envs.rows import from_rows
-from coevo_gym.envs.rows.calls import load_function
+from coevo_gym.envs.rows.source import load_function
 from coevo_gym.episodes.evaluation import Evaluation, Parts, Players
 from coevo_gym.episodes.runner import Admission
 from coevo_gym.runs.assembly import (
@@ -298,6 +298,7 @@ def make_job(
     sets: Sets = (),
     env: Sequence[str] = (),
     verify: str = "",
+    tools: Sequence[str] = (),
 ) -> EvalJob:
     """Create the job that evaluates a policy of a run, or an untrained one on a benchmark.
 
@@ -312,13 +313,17 @@ def make_job(
         sets: for a benchmark: more settings.
         env: for a benchmark: extra arguments for its env, each as ``"name=value"``.
         verify: for rows: the function that judges answers, as ``"FILE.py:FUNCTION"``.
+        tools: for rows: functions and classes that the agent can call, in the same form.
 
     Raises:
         ConfigError: if the source or the policy does not exist, or an option does not fit it.
         TaskError: if the benchmark ``on`` does not exist.
     """
     if verify:
-        source = from_rows(source, load_function(verify)).name
+        called = [load_function(tool) for tool in tools]
+        source = from_rows(source, load_function(verify), tools=called).name
+    elif tools:
+        raise ConfigError("--tool only works with rows. Also pass --verify FILE.py:FUNCTION.")
     elif source.endswith(".jsonl"):
         raise ConfigError(
             f"To evaluate on the rows in {source}, also pass --verify FILE.py:FUNCTION, a function "

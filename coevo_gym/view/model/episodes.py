@@ -256,6 +256,6 @@ def system_text(
             return None
         first = episode.steps[0]
         view = View(instruction, first.shown, FrozenDict(first.extras))
-        return prompt.system(view, thinking=policy.chat.thinking) or None
+        return prompt.system(view, thinking=policy.chat.thinking, style=policy.chat.style) or None
     except (CoevoError, TemplateError, OSError, ValueError, KeyError, AttributeError):
         return None  # the prompt file is missing or needs data that was not stored

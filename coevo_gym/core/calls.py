@@ -1,0 +1,321 @@
+"""Calls of functions that a model writes, in Hermes notation or as a Python list of calls.
+
+Nothing is ever evaluated: JSON is decoded, and Python is parsed and must consist of literals.
+Reading takes time linear in the length of the text. Text that cannot be read is data
+(:class:`Malformed`), never an exception.
+
+The envs read Hermes notation. Agents read the notation of their model
+(``coevo_gym.core.notations``), and write Hermes notation for the env (:func:`hermes`).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, get_args
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+_RESULT_OPENS, _RESULT_CLOSES = "<tool_response>\n", "\n</tool_response>"
+_SHOWN = 80
+MAX_DIGITS = 1_000
+_TOO_LARGE = 10**MAX_DIGITS
+MAX_DEPTH = 100
+_TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
+_TOO_MANY_DIGITS = f"an int has more than {MAX_DIGITS:,} digits"
+
+
+class Call(NamedTuple):
+    """One function call.
+
+    Attributes:
+        name: the function, as the model wrote it.
+        arguments: argument values, by parameter name.
+        positional: positional argument values; only in Python notation.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    positional: tuple[Any, ...] = ()
+
+
+MalformedKind = Literal["block", "call", "tool", "arguments"]
+
+
+class Malformed(NamedTuple):
+    """A call that cannot be read or run as it is written.
+
+    Attributes:
+        kind: ``"block"`` if a block of the text is not in the notation, which leaves the other
+            blocks readable; ``"call"`` if it is, but is not a call; ``"tool"`` if there is no such
+            tool; ``"arguments"`` if the arguments do not fit the tool.
+        reason: description of the error.
+    """
+
+    kind: MalformedKind
+    reason: str
+
+    @property
+    def spoils(self) -> bool:
+        """True if BFCL's official decoder rejects the whole message, not only a block of it."""
+        return self.kind != "block"
+
+
+def parse_python(code: str, names: Mapping[str, Any] | None = None) -> tuple[Call | Malformed, ...]:
+    """Parse a Python list of calls, or return one :class:`Malformed` if any part is invalid.
+
+    ``names`` are values that an argument may refer to by name.
+    """
+    try:
+        # An unknown escape is kept as two characters, without Python's warning.
+        tree = ast.parse(_escape(code), mode="eval").body
+        if not isinstance(tree, ast.List):
+            raise ValueError("not a list of calls")
+        return tuple(_python_call(node, names or {}) for node in tree.elts)
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        return (Malformed("call", f"{brief(code)} is not a list of calls: {brief(str(error))}"),)
+
+
+def literal(code: str) -> Any:
+    """Parse a Python literal.
+
+    Raises:
+        ValueError: if the code is not a literal, or contains an int of more than 1,000 digits.
+    """
+    try:
+        return _literal(ast.parse(code, mode="eval").body)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{brief(code)} is not a literal: {error}") from error
+
+
+def read_hermes(text: str) -> tuple[Call | Malformed, ...]:
+    """Read the calls between ``<tool_call>`` tags, each of which is JSON; other text is ignored."""
+    return tuple(_blocks(Unnumbered(text)))
+
+
+def hermes(calls: Iterable[Call | Malformed]) -> str:
+    """Write calls in Hermes notation, which has no positional arguments.
+
+    The reason of a malformed call is written in its place, so that a reader returns it again.
+
+    Example:
+        >>> print(hermes([Call("cd", {"folder": "a"})]))
+        <tool_call>
+        {"name": "cd", "arguments": {"folder": "a"}}
+        </tool_call>
+    """
+    return _in_blocks(
+        {"error": call.reason, "kind": call.kind}
+        if isinstance(call, Malformed)
+        else {"name": call.name, "arguments": call.arguments}
+        for call in calls
+    )
+
+
+def hermes_of_tool_calls(tool_calls: object) -> str:
+    """Write the ``tool_calls`` of an OpenAI assistant message in Hermes notation.
+
+    Anything may be in them: what is not a call is written as it is, for the reader to reject.
+    Missing arguments are an empty object, as some models call a function without parameters.
+    """
+    blocks = []
+    for call in tool_calls if isinstance(tool_calls, list | tuple) else [tool_calls]:
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping):
+            blocks.append(call)
+            continue
+        arguments = function.get("arguments") or "{}"
+        if isinstance(arguments, str) and arguments.strip() in ("", "null"):
+            arguments = "{}"
+        blocks.append({"name": function.get("name"), "arguments": arguments})
+    return _in_blocks(blocks)
+
+
+def _in_blocks(values: Iterable[object]) -> str:
+    """Write JSON values between tags, without tags of thoughts, which would hide calls."""
+    texts = (json.dumps(value, ensure_ascii=False) for value in values)
+    return "\n".join(f"{OPEN}\n{_THOUGHT.sub(_ESCAPED, text)}\n{CLOSE}" for text in texts)
+
+
+_THOUGHT, _ESCAPED = re.compile(r"<(/?think>)"), r"\\u003c\1"
+
+
+def results_of(text: str, n: int) -> tuple[tuple[str, ...], str]:
+    r"""Split an observation into the results of ``n`` calls and the text that follows them.
+
+    A result is between ``<tool_response>`` tags. If the number of results is another one, because a
+    result contains such a tag, the first result is the whole text, and the others are "".
+
+    Example:
+        >>> results_of("<tool_response>\n3\n</tool_response>\nMore?", 1)
+        (('3',), 'More?')
+    """
+    body, _, rest = text.rpartition(_RESULT_CLOSES)
+    results = body.removeprefix(_RESULT_OPENS).split(f"{_RESULT_CLOSES}\n{_RESULT_OPENS}")
+    if not body.startswith(_RESULT_OPENS) or len(results) != n:
+        return (text, *[""] * (n - 1)), ""
+    return tuple(results), rest.strip()
+
+
+def result(text: str) -> str:
+    """Write the result of a call as it is shown to an agent."""
+    return f"{_RESULT_OPENS}{text}{_RESULT_CLOSES}"
+
+
+class Unnumbered(str):
+    """A ``str`` subclass that skips slow line counting when a JSON error is raised."""
+
+    def count(self, *_: Any) -> int:
+        """Return 0."""
+        return 0
+
+    def rfind(self, *_: Any) -> int:
+        """Return -1."""
+        return -1
+
+
+def _int(digits: str) -> int:
+    """Parse a JSON integer.
+
+    Raises:
+        ValueError: if it has more than 1,000 digits.
+    """
+    if len(digits.removeprefix("-")) > MAX_DIGITS:
+        raise ValueError(_TOO_MANY_DIGITS)
+    return int(digits)
+
+
+class _Decoder(json.JSONDecoder):
+    """A decoder with the same limit on nesting for every version of Python."""
+
+    def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
+        try:
+            value, stop = super().raw_decode(s, idx)
+        except RecursionError:
+            raise ValueError(_TOO_DEEP) from None
+        level = [value]
+        for _ in range(MAX_DEPTH):
+            level = [inner for outer in level for inner in _items(outer)]
+        if level:
+            raise ValueError(_TOO_DEEP)
+        return value, stop
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+DECODER = _Decoder(parse_int=_int)
+"""Decoder of JSON with limits on nesting and on digits, whose errors are ``ValueError``."""
+_SPACE = re.compile(r"\s*")
+
+
+def _blocks(text: str) -> Iterator[Call | Malformed]:
+    """Yield the calls between the tool-call tags in a message.
+
+    A block ends at the first closing tag after its JSON, so a string may contain the tag.
+    """
+    start = text.find(OPEN)
+    while start >= 0:
+        start = skip_blanks(text, start + len(OPEN))
+        try:
+            value, stop = DECODER.raw_decode(text, start)
+            problem = ""
+        except ValueError as error:
+            stop, problem = start, brief(str(error))
+        end = text.find(CLOSE, stop)
+        if not problem and 0 <= end != skip_blanks(text, stop):
+            problem = "text follows it"
+        if end < 0:
+            yield Malformed("block", f"{CLOSE} is missing after {brief(text[start:])}")
+            return
+        if problem:
+            yield Malformed("block", f"{brief(text[start:end])} is not JSON: {problem}")
+        else:
+            yield json_call(value)
+        start = text.find(OPEN, end)
+
+
+def skip_blanks(text: str, start: int) -> int:
+    """Return the place of the first character that is not blank, or the end."""
+    match = _SPACE.match(text, start)
+    return match.end() if match else start
+
+
+def json_call(value: Any, key: str = "arguments") -> Call | Malformed:
+    """Convert the value of a JSON block into a call, whose arguments have the given key."""
+    if not isinstance(value, dict):
+        return Malformed("call", f"{brief(repr(value))} is not an object with name and {key}")
+    if value.keys() == {"error", "kind"} and value["kind"] in get_args(MalformedKind):
+        return Malformed(value["kind"], str(value["error"]))  # as hermes() writes it
+    name, arguments = value.get("name"), value.get(key)
+    if not isinstance(name, str) or not name:
+        return Malformed("call", f"{brief(repr(value))} has no name")
+    if isinstance(arguments, str):
+        try:
+            arguments = DECODER.decode(arguments)
+        except ValueError as error:
+            return Malformed("call", f"the {key} of {brief(repr(name))} are not JSON: {error}")
+    if not isinstance(arguments, dict):
+        return Malformed("call", f"the {key} of {brief(repr(name))} are not an object")
+    return Call(name, arguments)
+
+
+def _python_call(node: ast.expr, known: Mapping[str, Any]) -> Call:
+    """Convert a Python expression to a call.
+
+    Raises:
+        ValueError: if the expression is not a call, or an argument is not a literal.
+    """
+    if not isinstance(node, ast.Call):
+        raise ValueError(f"{brief(ast.unparse(node))} is not a call")
+    positional = tuple(_literal(argument, known) for argument in node.args)
+    arguments = {}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise ValueError("** is not a literal argument")
+        arguments[keyword.arg] = _literal(keyword.value, known)
+    return Call(ast.unparse(node.func), arguments, positional)
+
+
+def _literal(node: ast.expr, known: Mapping[str, Any] | None = None) -> Any:
+    if known:
+        node = _Names(known).visit(node)
+    # Python parses hexadecimal ints of any length, but cannot print more than 4,300 digits.
+    numbers = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
+    if any(type(number) is int and number >= _TOO_LARGE for number in numbers):
+        raise ValueError(_TOO_MANY_DIGITS)
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, OverflowError):
+        raise ValueError(f"{brief(ast.unparse(node))} is not a literal") from None
+
+
+class _Names(ast.NodeTransformer):
+    """A transformer that replaces known names by their values."""
+
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        self._known = known
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(self._known[node.id]) if node.id in self._known else node
+
+
+_RAW_STRING = re.compile(r"\b(?:[bB]?[rR]|[rR][bB])['\"]")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_KNOWN_ESCAPES = frozenset("\\'\"abfnrtvxuUN01234567\n")
+
+
+def _escape(code: str) -> str:
+    """Double the backslashes in unknown escape sequences, unless the code has raw strings."""
+    if _RAW_STRING.search(code):
+        return code
+    return _ESCAPE.sub(lambda m: m[0] if m[1] in _KNOWN_ESCAPES else "\\" + m[0], code)
+
+
+def brief(text: str) -> str:
+    """Shorten text for use in a message."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,0 +1,310 @@
+"""Notations in which models are trained to call tools, with their readers and writers.
+
+Readers are total: what cannot be read is :class:`~coevo_gym.core.calls.Malformed`. They take time
+linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from coevo_gym.core.calls import (
+    CLOSE,
+    DECODER,
+    MAX_DEPTH,
+    MAX_DIGITS,
+    OPEN,
+    Call,
+    Malformed,
+    Unnumbered,
+    brief,
+    hermes,
+    json_call,
+    literal,
+    parse_python,
+    read_hermes,
+    skip_blanks,
+)
+from coevo_gym.core.thoughts import without_thoughts
+
+
+class Notation(NamedTuple):
+    """A notation of calls.
+
+    Attributes:
+        read: returns the calls in an answer, in order; () if it contains none. Its second argument
+            contains the JSON schema of each tool's parameters.
+        write: writes calls as the model would.
+    """
+
+    read: Callable[[str, Mapping[str, Mapping[str, Any]]], tuple[Call | Malformed, ...]]
+    write: Callable[[Sequence[Call]], str]
+
+
+def read_calls(notation: str, answer: str, tools: str) -> tuple[Call | Malformed, ...]:
+    """Read the calls in an answer that contains no thoughts.
+
+    Args:
+        notation: a name in :data:`NOTATIONS`.
+        answer: any text.
+        tools: the tools, as the JSON text of a chat request's ``tools``.
+    """
+    return NOTATIONS[notation].read(answer, schemas_of(tools))
+
+
+def calls_in(action: str, tools: str = "[]") -> tuple[Call | Malformed, ...]:
+    """Read the calls in an env's action: in Hermes notation, or a Python list of calls.
+
+    Args:
+        action: the action; thoughts in it are ignored.
+        tools: the tools, as the JSON text of a chat request's ``tools``.
+    """
+    said = without_thoughts(action)
+    return read_hermes(said) or _read_pythonic(said, schemas_of(tools))
+
+
+@lru_cache(maxsize=256)
+def schemas_of(tools: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return the JSON schema of each tool's parameters, by the tool's name."""
+    functions = (tool["function"] for tool in json.loads(tools))
+    return {function["name"]: function.get("parameters", {}) for function in functions}
+
+
+def _read_qwen3_coder(
+    text: str, schemas: Mapping[str, Mapping[str, Any]]
+) -> tuple[Call | Malformed, ...]:
+    """Read ``<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>``.
+
+    A value is without the line breaks next to its tags, and has the type in the tool's schema; a
+    value that does not fit the type remains text.
+    """
+    items: list[Call | Malformed] = []
+    start = text.find(OPEN)
+    if start < 0 and "<function=" in text:
+        return (Malformed("block", f"{OPEN} is missing before <function=…>"),)
+    while start >= 0:
+        item, stop = _xml_call(text, start + len(OPEN), schemas)
+        items.append(item)
+        start = text.find(OPEN, stop) if stop >= 0 else -1
+    return tuple(items)
+
+
+_FUNCTION = re.compile(r"\s*<function=([^>\n]*)>")
+_PARAMETER = re.compile(r"\s*<parameter=([^>\n]*)>")
+_VALUE_ENDS, _FUNCTION_ENDS = "</parameter>", "</function>"
+
+
+def _xml_call(
+    text: str, start: int, schemas: Mapping[str, Mapping[str, Any]]
+) -> tuple[Call | Malformed, int]:
+    """Read the call at ``start``. Return it and where to go on reading; -1 at the end."""
+
+    def bad(reason: str, place: int) -> tuple[Malformed, int]:
+        stop = text.find(CLOSE, place)
+        return Malformed("block", f"{reason} {brief(text[start : start + 200].strip())}"), stop
+
+    function = _FUNCTION.match(text, start)
+    if function is None:
+        return bad("<function=NAME> is missing in", start)
+    name, place = function[1].strip(), function.end()
+    schema, arguments = schemas.get(name, {}), {}
+    while (parameter := _PARAMETER.match(text, place)) is not None:
+        end = text.find(_VALUE_ENDS, parameter.end())
+        if end < 0:
+            return bad(f"{_VALUE_ENDS} is missing in", len(text))
+        value = text[parameter.end() : end].removeprefix("\n").removesuffix("\n")
+        key, place = parameter[1].strip(), end + len(_VALUE_ENDS)
+        arguments[key] = _typed(value, schema.get("properties", {}).get(key, {}), schema)
+    place = skip_blanks(text, place)
+    if not text.startswith(_FUNCTION_ENDS, place):
+        return bad(f"{_FUNCTION_ENDS} is missing in", place)
+    place = skip_blanks(text, place + len(_FUNCTION_ENDS))
+    if not text.startswith(CLOSE, place):
+        return bad(f"{CLOSE} is missing in", place)
+    if not name:
+        return Malformed("call", "a call has no name"), place
+    return Call(name, arguments), place
+
+
+_INTEGER = re.compile(rf"[-+]?[0-9]{{1,{MAX_DIGITS}}}")
+_TRUTH = {"true": True, "false": False}
+
+
+def _typed(text: str, schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+    """Convert the text of a value to the type in its schema, or return it if it does not fit."""
+    bare = text.strip()
+    for kind in _types(schema, root):
+        if kind == "string":
+            return text
+        if kind == "null" and bare.lower() in ("null", "none"):
+            return None
+        if kind == "boolean" and bare.lower() in _TRUTH:
+            return _TRUTH[bare.lower()]
+        if kind == "integer" and _INTEGER.fullmatch(bare):
+            return int(bare)
+        if kind in ("number", "array", "object"):
+            value = _json_or_python(bare)
+            if isinstance(value, _OF_JSON[kind]) and not isinstance(value, bool):
+                return value
+    known = schema.get("enum", ())
+    return next((value for value in known if json.dumps(value) == bare), text)
+
+
+_OF_JSON: Mapping[str, tuple[type, ...]] = {
+    "number": (int, float),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+def _types(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -> list[str]:
+    """Return the types that a schema accepts, ``null`` first; [] if it names none."""
+    if "$ref" in schema and depth < MAX_DEPTH:
+        name = str(schema["$ref"]).rpartition("/")[2]
+        return _types(root.get("$defs", {}).get(name, {}), root, depth + 1)
+    found = schema.get("type", [])
+    found = list(found) if isinstance(found, list) else [found]
+    for option in schema.get("anyOf", ()):
+        found += _types(option, root, depth + 1) if depth < MAX_DEPTH else []
+    return sorted(found, key=lambda kind: kind != "null")
+
+
+def _json_or_python(text: str) -> Any:
+    """Decode JSON, or else a Python literal; return None if it is neither."""
+    try:
+        return DECODER.decode(Unnumbered(text))
+    except ValueError:
+        pass
+    try:
+        return _as_json(literal(text))
+    except ValueError:
+        return None
+
+
+def _write_qwen3_coder(calls: Sequence[Call]) -> str:
+    blocks = []
+    for call in calls:
+        values = (
+            f"<parameter={key}>\n"
+            f"{value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+            f"\n{_VALUE_ENDS}\n"
+            for key, value in call.arguments.items()
+        )
+        inner = f"<function={call.name}>\n{''.join(values)}{_FUNCTION_ENDS}"
+        blocks.append(f"{OPEN}\n{inner}\n{CLOSE}")
+    return "\n".join(blocks)
+
+
+_TAG = "<|python_tag|>"
+_OBJECT = re.compile(r'^[ \t]*(?=\{\s*"(?:name|type|parameters)"\s*:)', re.MULTILINE)
+_SEPARATOR = re.compile(r"[\s;]*")
+
+
+def _read_llama3(said: str) -> tuple[Call | Malformed, ...]:
+    """Read ``{"name": …, "parameters": {…}}`` objects, separated by semicolons.
+
+    They follow ``<|python_tag|>``, or begin a line with the key ``name``, ``type`` or
+    ``parameters``. The text before and after them is ignored.
+    """
+    text = Unnumbered(said)
+    place = text.find(_TAG)
+    if place < 0:
+        found = _OBJECT.search(text)
+        if found is None:
+            return ()
+        place = found.end()
+    items: list[Call | Malformed] = []
+    while True:
+        tagged = text.startswith(_TAG, place)
+        place = skip_blanks(text, place + len(_TAG)) if tagged else place
+        try:
+            value, place = DECODER.raw_decode(text, place)
+        except ValueError as error:
+            code = brief(text[place:])
+            return (*items, Malformed("block", f"{code} is not JSON: {brief(str(error))}"))
+        key = "arguments" if isinstance(value, dict) and "arguments" in value else "parameters"
+        items.append(json_call(value, key))
+        after = _SEPARATOR.match(text, place)
+        assert after is not None  # it matches the empty text, too
+        place = after.end()
+        if not text.startswith(("{", _TAG), place):
+            return tuple(items)
+
+
+def _write_llama3(calls: Sequence[Call]) -> str:
+    return "; ".join(
+        json.dumps({"name": call.name, "parameters": call.arguments}, ensure_ascii=False)
+        for call in calls
+    )
+
+
+_PYTHON_TAGS = ("<|python_start|>", "<|python_end|>", _TAG)
+_LIST_OF_CALLS = re.compile(r"\[\s*[^\W\d][\w.]*\s*\(")
+_JSON_NAMES = {"true": True, "false": False, "null": None}
+
+
+def _read_pythonic(
+    text: str, schemas: Mapping[str, Mapping[str, Any]]
+) -> tuple[Call | Malformed, ...]:
+    """Read ``[f(a=1), g(b="x")]``, if the whole text is a list that begins with a call.
+
+    ``true``, ``false`` and ``null`` are values, too. Positional values belong to the parameters of
+    the tool in their order.
+    """
+    for tag in _PYTHON_TAGS:
+        text = text.replace(tag, "")
+    code = text.strip()
+    if not _LIST_OF_CALLS.match(code):
+        return ()
+    items = parse_python(code, _JSON_NAMES)
+    return tuple(_named(item, schemas) if isinstance(item, Call) else item for item in items)
+
+
+def _named(call: Call, schemas: Mapping[str, Mapping[str, Any]]) -> Call | Malformed:
+    """Give positional values the names of their parameters, and values the types of JSON."""
+    names = list(schemas.get(call.name, {}).get("properties", {}))
+    if len(call.positional) > len(names):
+        if call.name not in schemas:
+            return Malformed("tool", f"there is no tool {brief(repr(call.name))}")
+        n = len(call.positional)
+        return Malformed("arguments", f"{call.name} takes {len(names)} arguments, got {n}")
+    arguments = {**dict(zip(names, call.positional, strict=False)), **call.arguments}
+    try:
+        return Call(call.name, _as_json(arguments))
+    except ValueError as error:
+        return Malformed("arguments", f"an argument of {brief(call.name)} is not JSON: {error}")
+
+
+def _as_json(value: Any) -> Any:
+    """Return a literal with the types of JSON, so that a tuple becomes a list.
+
+    Raises:
+        ValueError: if JSON has no such value.
+    """
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, RecursionError) as error:
+        raise ValueError(brief(str(error))) from error
+
+
+def _write_pythonic(calls: Sequence[Call]) -> str:
+    def write(call: Call) -> str:
+        return f"{call.name}({', '.join(f'{k}={v!r}' for k, v in call.arguments.items())})"
+
+    return f"[{', '.join(map(write, calls))}]"
+
+
+NOTATIONS: Mapping[str, Notation] = {
+    "hermes": Notation(lambda text, _: read_hermes(text), hermes),
+    "qwen3_coder": Notation(_read_qwen3_coder, _write_qwen3_coder),
+    "llama3": Notation(lambda text, _: _read_llama3(text), _write_llama3),
+    "pythonic": Notation(_read_pythonic, _write_pythonic),
+    "openai": Notation(lambda text, _: read_hermes(text), hermes),
+}
+"""Notations of calls: of Hermes and Qwen2.5 and 3 (JSON between tags), of Qwen3-Coder (XML), of
+Llama 3.1 (JSON) and of Llama 3.2 and 4 (a Python list of calls). With an endpoint of OpenAI's API
+(``openai``), calls are a separate field of the answer, which the policy writes like Hermes."""

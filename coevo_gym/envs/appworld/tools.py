@@ -1,0 +1,80 @@
+"""Tools by which a model that calls functions acts in AppWorld, whose actions are code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from coevo_gym.core.calls import Call
+
+_TEXT = {"type": "string"}
+
+
+def _tool(name: str, description: str, required: int = 0, **parameters: Any) -> dict[str, Any]:
+    """Return a schema, of whose parameters the first ones are required."""
+    schema = {"type": "object", "properties": parameters, "required": [*parameters][:required]}
+    function = {"name": name, "description": description, "parameters": schema}
+    return {"type": "function", "function": function}
+
+
+_APP = {**_TEXT, "description": "Name of the app, such as spotify."}
+_API = {**_TEXT, "description": "Name of the API, such as login."}
+TOOLS = json.dumps(
+    [
+        _tool(
+            "run_code",
+            "Run Python code and return what it prints. Variables live on.",
+            1,
+            code={**_TEXT, "description": "The code."},
+        ),
+        _tool(
+            "call_api",
+            "Call an API of an app and return its result.",
+            2,
+            app_name=_APP,
+            api_name=_API,
+            arguments={"type": "object", "description": "The arguments, by name."},
+        ),
+        _tool("show_api_doc", "Show the document of an API.", 2, app_name=_APP, api_name=_API),
+        _tool(
+            "complete_task",
+            "End the task.",
+            answer={**_TEXT, "description": "The answer, if the task asks for something."},
+        ),
+    ]
+)
+"""The tools, as the JSON text of a chat request's ``tools``."""
+
+
+def code_of_call(call: Call) -> str:
+    """Return the code that a call stands for. Wrong arguments give code that fails.
+
+    Example:
+        >>> code_of_call(Call("call_api", {"app_name": "phone", "api_name": "show_alarms"}))
+        'print(apis.phone.show_alarms())'
+        >>> code_of_call(Call("complete_task", {"answer": "three"}))
+        "apis.supervisor.complete_task(answer='three')"
+    """
+    given = call.arguments
+    match call.name:
+        case "run_code":
+            return str(given.get("code", ""))
+        case "call_api":
+            place = f"{given.get('app_name')}.{given.get('api_name')}"
+            return f"print(apis.{place}({_keywords(given.get('arguments'))}))"
+        case "show_api_doc":
+            named = {key: given.get(key) for key in ("app_name", "api_name")}
+            return f"print(apis.api_docs.show_api_doc({_keywords(named)}))"
+        case "complete_task":
+            return f"apis.supervisor.complete_task({_keywords(given)})"
+    return f"raise NameError('there is no tool ' + {call.name!r})"
+
+
+def _keywords(arguments: object) -> str:
+    """Write arguments as Python keywords, or all of them as ``**`` if a name does not allow it."""
+    if not isinstance(arguments, Mapping):
+        return "" if arguments is None else f"**{arguments!r}"
+    if all(name.isidentifier() for name in arguments):
+        return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return f"**{dict(arguments)!r}"

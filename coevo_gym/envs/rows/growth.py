@@ -1,0 +1,146 @@
+"""New rows: what a user's function learns about a weakness, and how its rows are proven."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from coevo_gym.core.errors import BuildError, ConfigError, EnvBackendError
+from coevo_gym.core.evolution import Attempt, Context
+from coevo_gym.core.task import thaw
+from coevo_gym.envs.rows.calls import Caller, Row
+from coevo_gym.envs.rows.source import MODEL
+
+
+@dataclass(frozen=True)
+class RowFindings:
+    """Findings about a training row where the agent is weak.
+
+    Attributes:
+        kind: the signal: ``forgetting``, ``boundary`` or ``rare``, or another reason to propose
+            rows, such as ``unguided``.
+        summary: the weakness in a sentence, such as "3 of 8 rollouts succeeded."; or "".
+        attempts: the rollouts of the group, each with its ``answer``, ``actions`` (all answers),
+            ``score`` and ``success``; () without a group.
+        known: prompts that have been proposed before from this row.
+        wanted: tags that new rows should have; () for any.
+        seed: a number from the run's seed, for random choices.
+    """
+
+    kind: str
+    summary: str
+    attempts: tuple[Attempt, ...]
+    known: tuple[str, ...]
+    wanted: tuple[str, ...]
+    seed: int
+
+    @classmethod
+    def of(cls, context: Context, seed: int) -> RowFindings:
+        """Return the findings in an explorer's context."""
+        return cls(
+            kind=context.kind,
+            summary=context.summary,
+            attempts=context.attempts,
+            known=context.known,
+            wanted=context.target,
+            seed=seed,
+        )
+
+
+Rows = Iterable[Mapping[str, Any]]
+Propose = Callable[[dict[str, Any], RowFindings], Rows | Awaitable[Rows]]
+"""A function ``propose(row, findings)``, which may be asynchronous. It returns new rows."""
+Solution = str | int | float | Iterable[str] | None
+Reference = Callable[[dict[str, Any]], Solution | Awaitable[Solution]]
+"""A function ``reference(row)``, which may be asynchronous. It returns a correct answer, or a list
+of answers for several turns, or None."""
+Accept = Callable[[dict[str, Any]], bool | str | Awaitable[bool | str]]
+"""A function ``accept(row)``, which may be asynchronous. It returns True, or False or the reason
+why a proposed row is not accepted."""
+
+
+@dataclass(frozen=True)
+class RowGrowth:
+    """The user's functions that propose rows and prove them.
+
+    Attributes:
+        propose: returns new rows; ``"model"`` if an explorer's model proposes them; None for no
+            growth.
+        reference: returns a correct answer to a row.
+        accept: checks a proposed row.
+        timeout_s: maximum seconds for each call.
+    """
+
+    propose: Propose | Literal["model"] | None = None
+    reference: Reference | None = None
+    accept: Accept | None = None
+    timeout_s: float = 60.0
+
+    def proposals(self, row: Row, findings: RowFindings) -> list[object]:
+        """Return the rows that ``propose`` returns, unchecked.
+
+        Raises:
+            BuildError: if ``propose`` fails, or returns anything but rows.
+            ConfigError: if a model should propose rows, but the explorer has none.
+        """
+        propose = self.propose
+        if propose is None or isinstance(propose, str):
+            raise ConfigError(
+                f'With propose="{MODEL}", a language model proposes rows, but the explorer is '
+                'scripted. Set explorer.kind = "model", or pass a function as propose.'
+            )
+        found = self._call("propose", lambda: propose(thaw(row), findings), row)
+        if isinstance(found, Mapping):
+            return [found]
+        if isinstance(found, Iterable) and not isinstance(found, str):
+            return list(found)
+        raise BuildError(f"propose must return rows (mappings), got {found!r:.200}")
+
+    def solution(self, row: Row, *fields: str) -> tuple[str, ...]:
+        """Return a row's reference answers: from ``reference``, or else from the given fields.
+
+        Raises:
+            BuildError: if ``reference`` fails, or returns anything but answers.
+        """
+        reference = self.reference
+        if reference is None:
+            given = (row.get(field) for field in fields)
+            found: object = next((answer for answer in given if answer is not None), None)
+        else:
+            found = self._call("reference", lambda: reference(thaw(row)), row)
+        if found is None:
+            return ()
+        if isinstance(found, (str, int, float)):
+            return (str(found),)
+        if isinstance(found, Iterable):
+            answers = list(found)
+            texts = tuple(answer for answer in answers if isinstance(answer, str))
+            if len(texts) == len(answers):
+                return texts
+        raise BuildError(f"a reference must be a text or a list of texts, got {found!r:.200}")
+
+    def check(self, row: Row) -> None:
+        """Check a proposed row with ``accept``, if there is such a function.
+
+        Raises:
+            BuildError: with the reason, if the row is not accepted.
+        """
+        accept = self.accept
+        if accept is None:
+            return
+        verdict = self._call("accept", lambda: accept(thaw(row)), row)
+        if verdict is True:
+            return
+        if verdict is False or isinstance(verdict, str):
+            raise BuildError(verdict or "accept rejects the row")
+        raise BuildError(f"accept must return True, False or a reason, got {verdict!r:.200}")
+
+    def _call(self, name: str, function: Callable[[], object], row: Row) -> object:
+        about = f"for the row {row.get('id', thaw(row))!r:.300}"
+        with closing(Caller(self.timeout_s)) as caller:
+            try:
+                return caller.call(name, function, about)
+            except EnvBackendError as error:
+                raise BuildError(str(error)) from error

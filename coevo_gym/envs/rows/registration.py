@@ -1,0 +1,288 @@
+"""The function that makes a benchmark of rows, and the registration of such benchmarks.
+
+Their modules exist only in memory, because their rows and functions do.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import hashlib
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from coevo_gym.core.benchmark import BenchmarkSpec, find_spec, register_benchmark
+from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.task import NATIVE_SPLITS, canonical_json
+from coevo_gym.core.task_file import decoded, task_lines
+from coevo_gym.envs.checks import is_positive_int, is_positive_number
+from coevo_gym.envs.rows.benchmark import RowsBenchmark
+from coevo_gym.envs.rows.calls import Respond, Verify
+from coevo_gym.envs.rows.conversations import RowRules
+from coevo_gym.envs.rows.env import RowsEnv
+from coevo_gym.envs.rows.growth import Accept, Propose, Reference, RowGrowth
+from coevo_gym.envs.rows.row import PromptRow, read_row
+from coevo_gym.envs.rows.source import (
+    MODEL,
+    SHARES,
+    RowsSource,
+    code_of,
+    source_of,
+)
+from coevo_gym.envs.rows.tools import Tool, ToolSet
+from coevo_gym.envs.rows.world import RowVerifier, RowWorld
+from coevo_gym.envs.vector import TaskVectorEnv
+
+
+def from_rows(
+    rows: Iterable[Mapping[str, Any]] | str | Path,
+    verify: Verify | None = None,
+    *,
+    respond: Respond | None = None,
+    env: Callable[[], Any] | None = None,
+    tools: Sequence[Tool] = (),
+    propose: Propose | Literal["model"] | None = None,
+    reference: Reference | None = None,
+    accept: Accept | None = None,
+    max_turns: int = 10,
+    name: str = "",
+    shares: Mapping[str, float] = SHARES,
+    timeout_s: float = 60.0,
+) -> RowsBenchmark:
+    """Make a benchmark from prompts and a function that judges answers.
+
+    It works like every other benchmark: ``gymnasium.make(found.env_id)``,
+    :class:`~coevo_gym.EvolvingTaskSampler`, ``coevo_gym.evaluate(found.name, …)``. An episode is
+    one answer, unless ``respond`` or ``env`` is given.
+
+    Args:
+        rows: mappings, or the path to a JSONL file. A row has a ``prompt`` or ``messages``, and may
+            have ``id``, ``tags`` (``"kind:value"``), ``split``, ``choices``, ``answer`` (a correct
+            answer, for demonstrations), and any other fields for the function. Values are JSON.
+        verify: function ``verify(row, answer)`` that returns True or False, or a score in [0, 1];
+            it may be asynchronous. Only a score of 1 is a success. If it raises an error, the
+            episode is lost, and never counts as a failure. With ``respond`` or ``env``, it gets the
+            last answer. None only with ``env``, whose rewards then sum to the score.
+        respond: function ``respond(row, messages)`` that plays the user: it returns the next
+            message, or None at the end. ``messages`` are all messages so far, each with ``role``
+            and ``content``.
+        env: creates an env for each episode: a Gymnasium env, whose ``reset`` gets
+            ``options={"row": row}``, or an object with ``reset(row) -> text`` and ``step(text) ->
+            (text, reward, done)``. Observations are texts. Its rows need no prompt.
+        tools: functions that the agent can call before each answer, and classes whose public
+            methods it can call, with an object for each episode. Annotations and a docstring in
+            Google style describe a tool to the agent. A first parameter ``row`` is hidden from it;
+            a class may take ``row``, too. An exception is shown to the agent as an error, except
+            ``EnvBackendError``, which loses the episode. Not with ``env``.
+        propose: function ``propose(row, findings)`` that returns new rows, for a training row at
+            which the agent is weak (:class:`~coevo_gym.envs.rows.RowFindings`); it may be
+            asynchronous. With ``"model"``, the run's explorer, a language model, proposes rows.
+            None if the rows do not grow. A proposed row is used only if it is new and proven: its
+            answer is correct, the empty answer is not, and ``accept`` accepts it.
+        reference: function ``reference(row)`` that returns a correct answer, or a list of answers
+            for several turns; None to use the row's ``answer``, if it has one.
+        accept: function ``accept(row)`` that returns True, or False or a reason, for a proposed
+            row. With it, a proposed row needs no answer.
+        max_turns: maximum number of answers per episode, with ``respond``, ``env`` or ``tools``,
+            whose calls count as answers.
+        name: name of the benchmark, in lowercase letters, digits and underscores; "" for a name
+            that contains a hash of the rows and of the function's source.
+        shares: shares of the splits, which sum to 1. The split of a row depends on a hash of its
+            prompt, so it stays the same if other rows are added, and rows with the same prompt are
+            never divided. Only if a split would be empty, it gets a prompt of another, which
+            returns once there are more rows. If rows have a ``split``, those without one are
+            training rows, and of two rows with the same prompt, the held-out one counts.
+        timeout_s: maximum seconds for one call of a function.
+
+    Raises:
+        ConfigError: if a row is invalid, there are no rows, another benchmark has the name, or
+            functions are missing or exclude each other, or another argument is invalid.
+
+    Example:
+        >>> from coevo_gym.envs.rows import from_rows
+        >>> rows = [{"prompt": f"{n} + {n} = ?", "sum": 2 * n} for n in range(50)]
+        >>> sums = from_rows(rows, lambda row, answer: answer.strip() == str(row["sum"]))
+        >>> env = sums.make()
+        >>> prompt, info = env.reset(seed=0)
+        >>> observation, reward, terminated, truncated, info = env.step("no idea")
+        >>> reward, terminated
+        (0.0, True)
+    """
+    if respond is not None and env is not None:
+        raise ConfigError(
+            "Pass respond or env to from_rows, not both: an env plays the user itself."
+        )
+    if tools and env is not None:
+        raise ConfigError("Pass tools or env to from_rows, not both: an env has its own actions.")
+    if verify is None and env is None:
+        raise ConfigError("from_rows needs verify, a function verify(row, answer) that judges.")
+    if not is_positive_int(max_turns):
+        raise ConfigError(f"max_turns must be a positive int, got {max_turns!r}.")
+    if not is_positive_number(timeout_s):
+        raise ConfigError(f"timeout_s must be a positive number, got {timeout_s!r}.")
+    if not {*shares} <= {*NATIVE_SPLITS} or min(shares.values(), default=0.0) < 0:
+        raise ConfigError(f"shares must name train, val and test, got {dict(shares)}.")
+    if not math.isclose(sum(shares.values()), 1.0):
+        raise ConfigError(f"shares must sum to 1, got {dict(shares)}.")
+    if isinstance(propose, str) and propose != MODEL:
+        raise ConfigError(f'propose must be a function or "{MODEL}", got {propose!r}.')
+    read = list(_read(rows, prompted=env is None))
+    if not read:
+        raise ConfigError("from_rows needs at least one row, got none.")
+    functions = {
+        "verify": verify,
+        "respond": respond,
+        "env": env,
+        "propose": propose,
+        "reference": reference,
+        "accept": accept,
+    }
+    code = code_of(*functions.values(), *tools)
+    content = hash_of(read)
+    whole = f"{content} {code}"
+    stem = name_of_rows(rows) if isinstance(rows, (str, Path)) else "rows"
+    name = name or f"{stem}_{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
+    rules = RowRules(verify, respond, env, timeout_s, ToolSet(tools) if tools else None)
+    made = RowsBenchmark(
+        name,
+        read,
+        rules,
+        growth=RowGrowth(propose, reference, accept, timeout_s),
+        shares=shares,
+        source=source_of(
+            rows,
+            functions,
+            tools,
+            max_turns=max_turns,
+            timeout_s=timeout_s,
+            shares=dict(shares),
+        ),
+        code=code,
+        content=content,
+        max_steps=1 if rules.one_answer else max_turns,
+    )
+    _register(made)
+    return made
+
+
+def name_of_rows(file: str | Path) -> str:
+    """Return the name of a benchmark of the rows in a file."""
+    stem = re.sub(r"[^a-z0-9]+", "_", Path(file).stem.lower())
+    return stem if stem[:1].isalpha() else f"rows_{stem}"
+
+
+def _read(rows: Iterable[Mapping[str, Any]] | str | Path, *, prompted: bool) -> Iterator[PromptRow]:
+    for number, value in enumerate(_listed(rows), start=1):
+        try:
+            yield read_row(value, prompted=prompted, name=f"Row {number}")
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+
+def _listed(rows: Iterable[Mapping[str, Any]] | str | Path) -> Iterable[object]:
+    if not isinstance(rows, (str, Path)):
+        return rows
+    try:
+        return [json.loads(decoded(line)) for _, line in task_lines(Path(rows))]
+    except (TaskError, ValueError) as error:
+        raise ConfigError(f"{rows} is not a JSONL file of rows: {error}") from error
+
+
+def hash_of(rows: Iterable[PromptRow]) -> str:
+    """Return a hash of rows."""
+    content = hashlib.sha256()
+    for row in rows:
+        content.update(canonical_json(row.model_dump(mode="json")).encode())
+    return content.hexdigest()
+
+
+def _register(made: RowsBenchmark) -> RowsBenchmark:
+    """Register a benchmark and its env. The same rows may be registered again, as in a notebook."""
+    home = _home(made.name)
+    if vars(home).get("CONTENT", made.content) != made.content:
+        raise ConfigError(
+            f"Other rows are already registered as {made.name!r}. Choose another name."
+        )
+    kind = {"benchmark": made.name, "default_max_steps": made.max_steps, "rules": made.rules}
+    env = type("Env", (RowsEnv,), {**kind, "__module__": home.__name__})
+    vars(home).update(
+        CONTENT=made.content,
+        BENCHMARK=made,
+        Env=env,
+        make_vec=functools.partial(TaskVectorEnv, made.env_id),
+    )
+    return made
+
+
+def may_be_rows(name: str) -> bool:
+    """Return True if a benchmark of rows has this name, or may have it."""
+    return bool(name) and find_spec(name) in (None, _spec(name))
+
+
+def _home(name: str) -> ModuleType:
+    """Return the module that contains a benchmark of rows, and register the benchmark."""
+    spec = _spec(name)
+    module = spec.benchmark.partition(":")[0]
+    if module not in sys.modules:
+        if not may_be_rows(name):
+            raise ConfigError(f"There is already a benchmark {name!r}. Choose another name.")
+        sys.modules[module] = ModuleType(module)
+    register_benchmark(spec)
+    return sys.modules[module]
+
+
+def _spec(name: str) -> BenchmarkSpec:
+    module = f"{__name__}_of_{name}"
+    return BenchmarkSpec(
+        name=name,
+        env_id=f"Rows-{name}-v0",
+        benchmark=f"{module}:BENCHMARK",
+        env=f"{module}:Env",
+        world=f"{RowWorld.__module__}:RowWorld",
+        verifier=f"{RowVerifier.__module__}:RowVerifier",
+        title="prompts and a function that judges the answers",
+        prompt="coevo_gym.envs.rows:prompt.j2",
+    )
+
+
+def _received(state: Mapping[str, Any]) -> RowsBenchmark:
+    """Return a pickled benchmark, and register it unless the same rows are registered."""
+    known = vars(_home(state["name"])).get("BENCHMARK")
+    if isinstance(known, RowsBenchmark) and known.content == state["content"]:
+        return known
+    made = RowsBenchmark.__new__(RowsBenchmark)
+    vars(made).update(state)
+    return _register(made)
+
+
+def announce(name: str, make: Callable[[], RowsBenchmark]) -> None:
+    """Register a benchmark of rows that ``make`` makes when it is first used.
+
+    A benchmark of this name that is registered already stays.
+    """
+    home = _home(name)
+
+    def get(attribute: str) -> object:
+        if attribute not in ("BENCHMARK", "Env", "make_vec"):
+            raise AttributeError(f"module {home.__name__!r} has no attribute {attribute!r}")
+        make()
+        return vars(home)[attribute]
+
+    if "BENCHMARK" not in vars(home):
+        vars(home)["__getattr__"] = get
+
+
+def registered_source(name: str) -> RowsSource | None:
+    """Return the source of a benchmark of rows that has been made; None for other names."""
+    module = sys.modules.get(_spec(name).benchmark.partition(":")[0])
+    made = None if module is None else vars(module).get("BENCHMARK")
+    return made.source if isinstance(made, RowsBenchmark) else None
+
+
+copyreg.pickle(RowsBenchmark, lambda made: (_received, (vars(made),)))

@@ -1,0 +1,107 @@
+"""The rows of a user's data: their fields, and the prompt that they stand for."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from coevo_gym.core.task import canonical_json, folded, freeze
+from coevo_gym.envs.tags import TAG
+
+_LABELS = {"id", "split", "tags", "answer"}
+"""Fields of a row that do not describe its task."""
+
+
+class ChatMessage(BaseModel):
+    """A message of a prompt."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: str
+    content: str
+
+
+class PromptRow(BaseModel):
+    """The fields of a row that have a meaning here; it may have any others.
+
+    Attributes:
+        id: the row's name; "" for its number.
+        prompt: the prompt, if there are no ``messages``.
+        messages: the prompt as messages, the last of which is the user's.
+        split: the row's split; None to derive it from the prompt.
+        tags: topics, each as ``kind:value``.
+        choices: the answers to choose from, if the answer is not free text.
+        answer: a correct answer, for demonstrations; only the function sees it otherwise.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str | int = ""
+    prompt: str = ""
+    messages: tuple[ChatMessage, ...] = ()
+    split: Literal["train", "val", "test"] | None = None
+    tags: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    answer: str | int | float | None = None
+
+    @property
+    def system(self) -> str:
+        """The system message, or ""."""
+        return "\n\n".join(one.content for one in self.messages if one.role == "system")
+
+    @property
+    def content(self) -> str:
+        """The fields that describe the task, as JSON: the prompt of a row without one."""
+        return canonical_json(self.model_dump(mode="json", exclude=_LABELS, exclude_unset=True))
+
+    @property
+    def scenario(self) -> str:
+        """The hash of the prompt."""
+        return scenario_of(self.request or self.content, self.system)
+
+    @property
+    def request(self) -> str:
+        """The prompt: the user's message, or a transcript of the conversation up to it."""
+        spoken = [one for one in self.messages if one.role != "system"]
+        if not spoken:
+            return self.prompt
+        if len(spoken) == 1:
+            return spoken[0].content
+        return "\n\n".join(f"{one.role.capitalize()}: {one.content}" for one in spoken)
+
+
+def read_row(value: object, *, prompted: bool, name: str = "The row") -> PromptRow:
+    """Check a row.
+
+    Args:
+        value: the row.
+        prompted: True if it needs a prompt.
+        name: the row's name in messages.
+
+    Raises:
+        ValueError: if the row is invalid.
+    """
+    try:
+        row = PromptRow.model_validate(freeze(value))
+    except ValueError as error:
+        problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise ValueError(f"{name} is invalid: {problem}. Got {str(value)[:200]}.") from error
+    if prompted and not row.request.strip():
+        raise ValueError(f"{name} has neither a prompt nor messages: {str(value)[:200]}.")
+    if row.messages and row.messages[-1].role != "user":
+        raise ValueError(f"{name}: the last message must be from the user.")
+    if wrong := next((tag for tag in row.tags if not TAG.fullmatch(tag)), None):
+        raise ValueError(f"{name}: a tag has the form 'kind:value', got {wrong!r}.")
+    return row
+
+
+def content_of(row: PromptRow) -> dict[str, Any]:
+    """Return the fields of a row that are set, as JSON."""
+    return row.model_dump(mode="json", exclude_unset=True)
+
+
+def scenario_of(request: str, system: str) -> str:
+    """Return the hash of a prompt, without case, blanks and invisible characters."""
+    return hashlib.sha256(canonical_json(folded([system, request])).encode()).hexdigest()

@@ -1,0 +1,254 @@
+"""The origin of a benchmark of rows: a file and functions, from which other processes make it."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, NamedTuple
+
+from pydantic import Field, field_validator
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.registry import suggest
+from coevo_gym.core.task import FrozenDict, FrozenModel
+
+SHARES: Mapping[str, float] = FrozenDict(train=0.8, val=0.1, test=0.1)
+"""Default shares of the splits."""
+MEMORY = ":memory:"
+"""The ``file`` of rows, or of functions, that only exist in the process that made them."""
+FUNCTIONS = ("verify", "respond", "env", "propose", "reference", "accept")
+"""Arguments of ``from_rows`` that are functions."""
+MODEL = "model"
+"""The value of ``propose`` with which a run's explorer, a language model, proposes rows."""
+
+
+def is_path(place: str) -> bool:
+    """Return True if a place is, or begins with, the path of a file."""
+    file, colon, _ = place.rpartition(":")
+    return file.endswith(".py") if colon else place not in ("", MODEL)
+
+
+def in_folder(folder: Path, place: str) -> str:
+    """Return a place whose path, if it has one, is relative to a folder as an absolute path."""
+    return str((folder / Path(place).expanduser()).resolve()) if is_path(place) else place
+
+
+class RowsSource(FrozenModel):
+    """A JSONL file of rows and functions, as the arguments of ``coevo_gym.from_rows``.
+
+    A function is given as ``FILE.py:NAME`` or ``MODULE:NAME``.
+    """
+
+    file: str = ""
+    """JSONL file of rows, which makes the benchmark; "" for a benchmark that is not made of rows.
+    ``:memory:`` if the rows or a function only exist in the process that called ``from_rows``."""
+    verify: str = ""
+    """Function that judges an answer to a row."""
+    respond: str = ""
+    """Function that plays the user in a conversation."""
+    env: str = ""
+    """Class or function that creates an env for each episode."""
+    propose: str = ""
+    """Function that proposes new rows, or ``model`` to let the explorer's model propose them."""
+    reference: str = ""
+    """Function that returns a correct answer to a row."""
+    accept: str = ""
+    """Function that checks a proposed row."""
+    tools: tuple[str, ...] = ()
+    """Functions and classes that the agent can call."""
+    max_turns: int = Field(default=10, ge=1)
+    """Maximum number of answers per episode, with ``respond``, ``env`` or ``tools``."""
+    timeout_s: float = Field(default=60.0, gt=0)
+    """Maximum seconds for one call of a function."""
+    shares: Mapping[str, float] = SHARES
+    """Shares of the splits ``train``, ``val`` and ``test``."""
+
+    @field_validator("file", *FUNCTIONS, "tools")
+    @classmethod
+    def _absolute(cls, place: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        """Make paths absolute, so that a run can be resumed in any folder."""
+        if isinstance(place, tuple):
+            return tuple(in_folder(Path(), one) for one in place)
+        return in_folder(Path(), place)
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The Python files and modules that are run to get the functions."""
+        places = (*(getattr(self, name) for name in FUNCTIONS), *self.tools)
+        return tuple(dict.fromkeys(filter(None, (place.rpartition(":")[0] for place in places))))
+
+    @property
+    def functions(self) -> dict[str, Any]:
+        """The functions, as arguments of ``from_rows``. This runs the files that contain them.
+
+        Raises:
+            ConfigError: if a function cannot be loaded.
+        """
+        places = {name: getattr(self, name) for name in FUNCTIONS}
+        found = {
+            name: place if place == MODEL else load_function(place)
+            for name, place in places.items()
+            if place
+        }
+        return {**found, "tools": tuple(map(load_function, self.tools))}
+
+
+def source_of(
+    file: object, functions: Mapping[str, object], tools: Sequence[object], **settings: Any
+) -> RowsSource:
+    """Return how other processes can make a benchmark, as far as they can."""
+    places = {
+        name: function if isinstance(function, str) else place_of(function)
+        for name, function in functions.items()
+        if function is not None
+    }
+    of_tools = tuple(map(place_of, tools))
+    if not isinstance(file, (str, Path)) or not all((*places.values(), *of_tools)):
+        return RowsSource(file=MEMORY)
+    return RowsSource(file=str(file), tools=of_tools, **places, **settings)
+
+
+def load_function(place: str) -> Callable[..., Any]:
+    """Return a function in a Python file or module, which is run once.
+
+    Args:
+        place: ``"FILE.py:FUNCTION"``, or ``"MODULE:FUNCTION"`` for an installed module.
+
+    Raises:
+        ConfigError: if the file cannot be run, or has no such function.
+    """
+    home, colon, name = place.rpartition(":")
+    if not colon or not home:
+        raise ConfigError(f"A function must have the form FILE.py:FUNCTION, got {place!r}.")
+    try:
+        module = _run(Path(home)) if home.endswith(".py") else import_module(home)
+    except Exception as error:
+        raise ConfigError(f"Cannot run {home}: {type(error).__name__}: {error}.") from error
+    if not callable(function := getattr(module, name, None)):
+        known = [key for key, value in vars(module).items() if inspect.isroutine(value)]
+        raise ConfigError(f"{home} has no function {name!r}. {suggest(name, known)}")
+    found: Callable[..., Any] = function
+    return found
+
+
+_PREFIX = "coevo_gym_rows."
+"""Prefix of the names of modules that are run from a file."""
+
+
+def _run(path: Path) -> ModuleType:
+    """Run a file as a module. An unchanged file is run once, so its functions share their state."""
+    path = path.resolve()
+    content = path.read_bytes()
+    name = f"{_PREFIX}{path.stem}_{hashlib.sha256(bytes(path) + content).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = module_from_spec(spec)
+    if str(path.parent) not in sys.path:  # so that the file can import its neighbours
+        sys.path.append(str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def place_of(function: object) -> str:
+    """Return the place from which other processes can load a function, or "" if there is none."""
+    name = getattr(function, "__qualname__", "")
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    if file is None or getattr(module, name, None) is not function:
+        return ""  # a lambda, a closure, an object, or a function in a notebook
+    assert module is not None
+    alone = not module.__package__ or module.__name__.startswith(_PREFIX)
+    return f"{Path(file).resolve()}:{name}" if alone else f"{module.__name__}:{name}"
+
+
+class _Placed(NamedTuple):
+    """A function that another process loads from its place."""
+
+    place: str
+
+
+def sent(name: str, function: object) -> object:
+    """Return a form of a function that can be sent to other processes; see :func:`received`.
+
+    Raises:
+        ConfigError: if there is no such form.
+    """
+    if function is None or isinstance(function, str):
+        return function
+    if place := place_of(function):
+        return _Placed(place)
+    try:
+        pickle.dumps(function)
+    except Exception as error:  # pickling an object can raise anything
+        shown = getattr(function, "__qualname__", repr(function))
+        raise ConfigError(
+            f"{name} ({shown}) cannot be sent to other processes. Define it at the top level of a "
+            'file, or use mode="in_process".'
+        ) from error
+    return function
+
+
+def received(function: object) -> Any:
+    """Return the function that :func:`sent` converted."""
+    return load_function(function.place) if isinstance(function, _Placed) else function
+
+
+def code_of(*functions: object) -> str:
+    """Return the source of functions and classes, as far as it is known.
+
+    This includes the functions, classes and objects of the same module that they use.
+    """
+    found: dict[int, str] = {}
+    left = list(functions)
+    while left:
+        thing = left.pop()
+        if thing is None or id(thing) in found:
+            continue
+        found[id(thing)] = _source(thing)
+        left += _used_by(thing)
+    return "\n".join(sorted(filter(None, found.values())))
+
+
+def _source(thing: object) -> str:
+    try:
+        return inspect.getsource(thing)  # type: ignore[arg-type]
+    except (OSError, TypeError):
+        return repr(thing) if isinstance(thing, str) or is_dataclass(thing) else ""
+
+
+def _used_by(thing: object) -> Iterator[object]:
+    """Yield the functions, classes and dataclass objects of a function's module that it names."""
+    members = [*vars(thing).values()] if inspect.isclass(thing) else [thing]
+    for member in members:
+        function = inspect.unwrap(member) if callable(member) else member
+        if not inspect.isfunction(function):
+            continue
+        for name in _names(function.__code__):
+            used = function.__globals__.get(name)
+            own = getattr(used, "__module__", None) == function.__module__
+            if (own and (inspect.isfunction(used) or inspect.isclass(used))) or (
+                is_dataclass(used) and not inspect.isclass(used)
+            ):
+                yield used
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)

@@ -1,0 +1,90 @@
+"""Benchmarks of rows keep the contract of all benchmarks, in this process and in others."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+
+import gymnasium as gym
+import pytest
+
+from coevo_gym import EvolvingVectorSampler, from_rows
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.envs.rows import RowsBenchmark
+from coevo_gym.envs.workers.starting import can_run
+from coevo_gym.testing.benchmark import BENCHMARK_CHECKS
+from coevo_gym.testing.contract import CHECKS
+from tests import ten_rows
+
+MADE = (ten_rows.ten, ten_rows.guesses)
+
+
+@pytest.mark.parametrize("make", MADE, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_env_keeps_the_contract(
+    check: Callable[[str], None], make: Callable[[], RowsBenchmark]
+) -> None:
+    check(make().env_id)
+
+
+@pytest.mark.parametrize("make", MADE, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("check", BENCHMARK_CHECKS, ids=lambda check: check.__name__)
+def test_the_benchmark_keeps_the_contract(
+    check: Callable[[str], None], make: Callable[[], RowsBenchmark]
+) -> None:
+    check(make().name)
+
+
+# Other processes.
+
+workers = pytest.mark.skipif(not can_run(), reason="worker processes need Linux")
+
+
+@workers
+def test_worker_processes_judge_as_this_process_does() -> None:
+    ten = ten_rows.ten()
+    results = []
+    for mode in ("in_process", "process"):
+        envs = gym.make_vec(ten.env_id, num_envs=3, mode=mode)
+        tasks = ten.tasks("train")[:3]
+        envs.reset(options={"tasks": tasks})
+        answers = [tasks[0].solution[0], "wrong", ""]
+        results.append([part.tolist() for part in envs.step(answers)[1:3]])
+        envs.close()
+    assert results[0] == results[1] == [[1.0, 0.0, 0.0], [True, True, True]]
+
+
+@workers
+def test_a_sampler_practises_rows_in_workers() -> None:
+    guesses = ten_rows.guesses()
+    envs = EvolvingVectorSampler(gym.make_vec(guesses.env_id, num_envs=2, n_workers=2), "sec")
+    envs.reset()
+    for _ in range(40):
+        *_, terminated, truncated, _ = envs.step(["stop", "4"])
+        envs.reset(options={"reset_mask": terminated | truncated})
+    assert envs.session.metrics()["groups"] >= 1
+    envs.close()
+
+
+@workers
+def test_a_function_that_cannot_be_sent_is_refused_with_its_name() -> None:
+    local = from_rows([{"prompt": "p"}], lambda row, answer: True, name="local")
+    with pytest.raises(
+        ConfigError, match=r"verify \(.*<lambda>\) cannot be sent to other processes"
+    ):
+        gym.make_vec(local.env_id, num_envs=2, mode="process")
+
+
+def test_a_pickled_benchmark_is_registered_where_it_is_unpickled() -> None:
+    ten = ten_rows.ten()
+    assert pickle.loads(pickle.dumps(ten)) is ten
+    code = (
+        "import pickle, sys; ten = pickle.load(sys.stdin.buffer); env = ten.make(); "
+        "env.reset(options={'task_id': 'ten/7'}); print(env.step('10')[1], ten)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=pickle.dumps(ten), capture_output=True, check=True
+    )
+    assert done.stdout.decode().strip() == f"1.0 {ten!r}"

@@ -1,0 +1,129 @@
+"""Methods with typed parameters and docstrings, made from the schemas of tools.
+
+TRL describes the public methods of an environment to the model, by their annotations and
+docstrings.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from types import GenericAlias
+from typing import Any, Literal
+
+from coevo_gym.core.errors import ConfigError
+
+_PLAIN: Mapping[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "object": dict,
+    "null": type(None),
+}
+ANSWER = {
+    "name": "answer",
+    "description": "Give your answer, in words. It ends your turn; if there is a reply, it is the "
+    "result.",
+    "parameters": {
+        "type": "object",
+        "properties": {"text": {"type": "string", "description": "The answer."}},
+        "required": ["text"],
+    },
+}
+"""Schema of the tool by which a model answers, because an environment does not see other text."""
+
+
+def methods_of(
+    tools: Sequence[Mapping[str, Any]],
+    run: Callable[[Any, str, Mapping[str, Any]], str],
+    taken: Sequence[str],
+) -> dict[str, Callable[..., str]]:
+    """Return a method for each tool.
+
+    Args:
+        tools: function schemas: name, description and parameters.
+        run: function that a method calls with ``self``, its name and its arguments.
+        taken: names that methods must not have.
+
+    Raises:
+        ConfigError: if a tool has one of these names, or the name of another tool.
+    """
+    found: dict[str, Callable[..., str]] = {}
+    for tool in tools:
+        name = tool["name"]
+        if name in found or name in taken:
+            raise ConfigError(f"A tool must not be called {name!r} here. Rename the function.")
+        found[name] = _method(tool, run)
+    return found
+
+
+def _method(
+    tool: Mapping[str, Any], run: Callable[[Any, str, Mapping[str, Any]], str]
+) -> Callable[..., str]:
+    name, schema = tool["name"], tool["parameters"]
+
+    def method(self: Any, **arguments: Any) -> str:
+        return run(self, name, arguments)
+
+    required, definitions = schema.get("required", ()), schema.get("$defs", {})
+    parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
+    lines = [_line(tool.get("description", "")) or name]
+    for key, value in schema.get("properties", {}).items():
+        default = inspect.Parameter.empty if key in required else value.get("default")
+        parameters.append(
+            inspect.Parameter(
+                key,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=annotation_of(value, definitions),
+            )
+        )
+        lines += ["Args:"] if len(lines) == 1 else []
+        lines.append(f"    {key}: {_line(value.get('description', '')) or key}")
+    lines += ["Returns:", "    The result."]
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = "\n".join([lines[0], "", *lines[1:]])
+    signature = inspect.Signature(parameters, return_annotation=str)
+    method.__signature__ = signature  # type: ignore[attr-defined]
+    hints = {one.name: one.annotation for one in parameters[1:]}
+    method.__annotations__ = {**hints, "return": str}
+    return method
+
+
+def annotation_of(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:
+    """Return the type that a JSON schema describes; ``Any`` if there is no simple one.
+
+    Example:
+        >>> annotation_of({"type": "array", "items": {"type": "integer"}}, {})
+        list[int]
+    """
+    if "$ref" in schema:
+        name = str(schema["$ref"]).rpartition("/")[2]
+        inner = {key: value for key, value in definitions.items() if key != name}
+        return annotation_of(definitions.get(name, {}), inner)
+    if "enum" in schema:
+        return Literal[tuple(schema["enum"])]
+    if "anyOf" in schema:
+        return reduce(or_, (annotation_of(option, definitions) for option in schema["anyOf"]))
+    kind = schema.get("type")
+    if kind == "array":
+        items = annotation_of(schema.get("items", {}), definitions)
+        return list if items is Any else GenericAlias(list, (items,))
+    return _PLAIN.get(kind, Any) if isinstance(kind, str) else Any
+
+
+def _line(text: str) -> str:
+    """Return a text as one line that contains no heading of a docstring's section."""
+    line = " ".join(text.split())
+    for word in ("Args:", "Returns:", "Raises:"):
+        line = line.replace(word, word[:-1])
+    return line
+
+
+def functions_in(tools: str) -> list[dict[str, Any]]:
+    """Return the function schemas in the JSON text of a chat request's ``tools``."""
+    return [tool["function"] for tool in json.loads(tools)]
