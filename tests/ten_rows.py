@@ -28,6 +28,11 @@ def ten(name: str = "ten") -> RowsBenchmark:
     return from_rows([row(n) for n in range(40)], check, propose=more, name=name)
 
 
+def price(row: dict[str, Any], fruit: str) -> int:
+    """Look up a price."""
+    return len(fruit) * int(row["answer"])
+
+
 class Guessing:
     def reset(self, row: dict[str, Any]) -> str:
         self.number = row["number"]

@@ -77,6 +77,20 @@ def test_a_function_that_cannot_be_sent_is_refused_with_its_name() -> None:
         gym.make_vec(local.env_id, num_envs=2, mode="process")
 
 
+@workers
+def test_tools_run_in_worker_processes() -> None:
+    rows = [ten_rows.row(n) for n in range(9)]
+    shop = from_rows(rows, ten_rows.check, tools=[ten_rows.price], name="shop")
+    envs = gym.make_vec(shop.env_id, num_envs=2, mode="process")
+    tasks = shop.tasks("train")[:2]
+    envs.reset(options={"tasks": tasks})
+    call = '<tool_call>{"name": "price", "arguments": {"fruit": "fig"}}</tool_call>'
+    observations, _, terminated, *_ = envs.step([call, "wrong"])
+    assert f"\n{3 * int(tasks[0].solution[0])}\n" in observations[0]
+    assert terminated.tolist() == [False, True]
+    envs.close()
+
+
 def test_a_pickled_benchmark_is_registered_where_it_is_unpickled() -> None:
     ten = ten_rows.ten()
     assert pickle.loads(pickle.dumps(ten)) is ten

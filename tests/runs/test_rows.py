@@ -36,6 +36,10 @@ def more(row, findings):
     n = int(row["prompt"].split()[2]) + 1_000 + findings.seed % 10_000
     yield {**row, "id": f"new-{n}", "prompt": f"What is {n} + 3?"}
 
+def is_right_tool(row, text: str) -> bool:
+    "Check an answer."
+    return text == row["answer"]
+
 class Twice:
     def reset(self, row):
         self.row, self.n = row, 0
@@ -139,6 +143,22 @@ def test_a_run_from_python_stores_where_its_rows_and_functions_are(here: Path) -
     half_done("mine")
     assert coevo_gym.resume("mine").arms == first.arms
     assert coevo_gym.resume("mine").table == first.table, "a finished run is only read"
+
+
+@pytest.mark.slow
+def test_worker_processes_change_nothing_and_tools_are_found_again(here: Path) -> None:
+    from_rows("rows.jsonl", mine("check"), tools=[mine("is_right_tool")], name="sums")
+    first = train("sums", **{"rollout.workers": 2})
+    tools = read_json(Path("runs/mine/manifest.json"))["config"]["benchmark"]["rows"]["tools"]
+    assert tools == [f"{here}/mine.py:is_right_tool"]
+    half_done("mine")
+    assert coevo_gym.resume("mine").arms == first.arms
+    forget()
+    from_rows("rows.jsonl", mine("check"), tools=[mine("is_right_tool")], name="sums")
+    alone = coevo_gym.train(
+        {"benchmark": "sums", "name": "alone"}, sets={**SETS, "loop.max_steps": 1}
+    )
+    assert alone.arms["coevolve"]["weights"] == first.arms["coevolve"]["weights"]
 
 
 CHANGES: dict[str, tuple[Callable[[], object], str]] = {
