@@ -97,9 +97,9 @@ def _finished(
     """Execute a run, and write its report."""
     from coevo_gym.view.export.write import write_report
 
-    with _show_progress(progress) as shown, StopRequest(at_once=_interrupt) as stop:
+    with _show_progress(progress) as display, StopRequest(at_once=_interrupt) as stop:
         try:
-            summary = work(shown, stop)
+            summary = work(display, stop)
         except Stopped:
             raise KeyboardInterrupt(
                 f"Stopped and saved. Continue with: coevo resume {folder.path}"
@@ -158,7 +158,9 @@ def resume(
     return _finished(
         folder,
         progress,
-        lambda shown, stop: resume_run(folder, shown, stop, ignore_arithmetic=ignore_arithmetic),
+        lambda display, stop: resume_run(
+            folder, display, stop, ignore_arithmetic=ignore_arithmetic
+        ),
     )
 
 

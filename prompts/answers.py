@@ -114,6 +114,6 @@ def answer_of(action: str, form: AnswerForm, notation: str = "", tools: str = "[
     calls = calls_in(action, tools or "[]") if notation else ()
     if calls and all(isinstance(call, Call) for call in calls):
         thought, closed, _ = action.rpartition(THOUGHT_CLOSES)
-        written = NOTATIONS[notation].write([call for call in calls if isinstance(call, Call)])
-        return thought + closed + written
+        calls_text = NOTATIONS[notation].write([call for call in calls if isinstance(call, Call)])
+        return thought + closed + calls_text
     return f"{_OPEN}{action}{_CLOSE}" if form == "action" else action

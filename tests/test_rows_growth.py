@@ -50,9 +50,9 @@ def judged(benchmark: RowsBenchmark) -> list[GateResult]:
     """The verdicts on all that is proposed for the first row."""
     train = benchmark.tasks("train")
     context = Context(kind="boundary", task=train[0])
-    (found,) = ScriptedExplorer(benchmark).explore([context], [np.random.default_rng(0)])
+    (exploration,) = ScriptedExplorer(benchmark).explore([context], [np.random.default_rng(0)])
     gates = default_gates(benchmark, train)
-    return [run_gates(gates, draft, context=context) for draft in found.drafts]
+    return [run_gates(gates, draft, context=context) for draft in exploration.drafts]
 
 
 NEW = {"prompt": "What is 50 + 3?", "answer": 53}
@@ -257,12 +257,14 @@ def test_no_disguise_brings_a_held_out_row_into_training(prompts: list[str], see
         {**row, "id": f"x{n}", "prompt": f" {row['prompt'].upper()}\u200b"}
         for n, row in enumerate(rows)
     ]
-    found = from_rows(rows, check, propose=lambda row, findings: copies)
-    held_out = {task.scenario for split in ("val", "test") for task in found.tasks(split)}
-    train = found.tasks("train")
+    benchmark = from_rows(rows, check, propose=lambda row, findings: copies)
+    held_out = {task.scenario for split in ("val", "test") for task in benchmark.tasks(split)}
+    train = benchmark.tasks("train")
     assume(train)
-    gates = default_gates(found, train)
-    for draft in found.propose(Context(kind="rare", task=train[0]), np.random.default_rng(seed)):
+    gates = default_gates(benchmark, train)
+    for draft in benchmark.propose(
+        Context(kind="rare", task=train[0]), np.random.default_rng(seed)
+    ):
         task = run_gates(gates, draft).task
         assert task is None or task.scenario not in held_out
 

@@ -26,8 +26,8 @@ ROWS = [{"prompt": f"Thank {name}.", "secret": "LEAKED"} for name in ("Ann", "Bo
 
 def polite(messages: tuple[tuple[str, str], ...]) -> Say:
     asked = messages[1][1]
-    said = asked.partition("The answer to judge:\n")[2]
-    return Say(json.dumps({"yes": "thank" in said.lower(), "reason": "It says so."}))
+    answer = asked.partition("The answer to judge:\n")[2]
+    return Say(json.dumps({"yes": "thank" in answer.lower(), "reason": "It says so."}))
 
 
 def forget() -> None:
@@ -39,9 +39,9 @@ def forget() -> None:
 
 @contextmanager
 def serving(answer: Callable[[Any], Any]) -> Iterator[FakeOpenAI]:
-    with FakeOpenAI(answer=answer) as made:
+    with FakeOpenAI(answer=answer) as endpoint:
         try:
-            yield made
+            yield endpoint
         finally:
             forget()
 
@@ -49,8 +49,8 @@ def serving(answer: Callable[[Any], Any]) -> Iterator[FakeOpenAI]:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeOpenAI]:
     monkeypatch.setenv("A_JUDGES_KEY", KEY)
-    with serving(polite) as made:
-        yield made
+    with serving(polite) as endpoint:
+        yield endpoint
 
 
 def asked(server: FakeOpenAI, **more: Any) -> ModelJudge:
@@ -82,22 +82,23 @@ def test_a_model_judges_each_answer_once(server: FakeOpenAI, tmp_path: Path) -> 
     everything = "".join(path.read_text() for path in tmp_path.iterdir())
     assert "verdicts" not in everything
     assert KEY not in everything + repr(thanks.rules.verify)
-    sent = json.dumps(server.bodies)
-    assert "LEAKED" not in sent, "the model sees the fields that it is given"
-    assert "Thank Ann." in sent or "Thank Bob." in sent or "Thank Cy." in sent
+    bodies = json.dumps(server.bodies)
+    assert "LEAKED" not in bodies, "the model sees the fields that it is given"
+    assert "Thank Ann." in bodies or "Thank Bob." in bodies or "Thank Cy." in bodies
     assert server.keys[0] == KEY
 
 
 def test_equal_questions_at_one_time_are_asked_once(server: FakeOpenAI) -> None:
-    one, found = asked(server), list[bool]()
+    one, verdicts = asked(server), list[bool]()
     threads = [
-        threading.Thread(target=lambda: found.append(one(ROWS[0], "Thank you."))) for _ in range(8)
+        threading.Thread(target=lambda: verdicts.append(one(ROWS[0], "Thank you.")))
+        for _ in range(8)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (found, len(server.bodies)) == ([True] * 8, 1)
+    assert (verdicts, len(server.bodies)) == ([True] * 8, 1)
 
 
 @pytest.mark.parametrize(
@@ -136,11 +137,11 @@ def test_a_cap_on_the_cost_loses_the_episode_also_in_the_next_process(
     with pytest.raises(EnvBackendError, match="max_tokens_total"):
         any(play(thanks, f"Thank you {n} times!") < 1 for n in left)
     assert next(left) > 1
-    sent = len(server.bodies)
+    n_requests = len(server.bodies)
     forget()
     with pytest.raises(EnvBackendError, match="max_tokens_total"):
         play(thanks, "Thank you very much!")
-    assert len(server.bodies) == sent
+    assert len(server.bodies) == n_requests
 
 
 def test_a_judge_can_be_sent_to_other_processes_and_names_its_fields(server: FakeOpenAI) -> None:

@@ -230,8 +230,8 @@ def test_results_are_texts_or_json_and_are_cut() -> None:
 
     given_back = from_rows(ROWS, check, tools=[give])
     env, _ = begin(given_back)
-    shown = [env.step(call("give", what=w))[0] for w in ("text", "none", "object", "circle")]
-    assert [text.removeprefix("<tool_response>\n")[:8] for text in shown] == [
+    results = [env.step(call("give", what=w))[0] for w in ("text", "none", "object", "circle")]
+    assert [text.removeprefix("<tool_response>\n")[:8] for text in results] == [
         "a\nb\n</to",
         "null\n</t",
         '["an odd',
@@ -252,8 +252,8 @@ def test_types_are_those_of_the_annotations() -> None:
 
     posted = from_rows(ROWS, check, tools=[send])
     env, _ = begin(posted)
-    shown = env.step(call("send", to={"city": "Ulm"}, copy=[1, 2]))[0]
-    assert "Ulm (1, 2) None" in shown
+    result = env.step(call("send", to={"city": "Ulm"}, copy=[1, 2]))[0]
+    assert "Ulm (1, 2) None" in result
     assert "to.city" in env.step(call("send", to={"city": 3}))[0]
 
 

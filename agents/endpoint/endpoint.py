@@ -189,25 +189,27 @@ def chat_messages(prompt: Prompt, max_chars: int) -> list[dict[str, Any]]:
         prompt: the prompt.
         max_chars: maximum number of characters of a message.
     """
-    written: list[dict[str, Any]] = []
+    messages_out: list[dict[str, Any]] = []
     n_calls = 0
     for place, message in enumerate(prompt.messages):
         content = clean_text(message.content, max_chars)
         if message.role == "tool":
             n_calls += 1
-            written.append({"role": "tool", "tool_call_id": f"call_{n_calls}", "content": content})
+            messages_out.append(
+                {"role": "tool", "tool_call_id": f"call_{n_calls}", "content": content}
+            )
             continue
-        written.append({"role": message.role, "content": content})
+        messages_out.append({"role": message.role, "content": content})
         rest = prompt.messages[place + 1 :]
         results = [*takewhile(lambda later: later.role == "tool", rest)]
         if message.role == "assistant" and results:
             calls = read_hermes(message.content)
-            written[-1]["content"] = content.partition(OPEN)[0].strip()
-            written[-1]["tool_calls"] = [
+            messages_out[-1]["content"] = content.partition(OPEN)[0].strip()
+            messages_out[-1]["tool_calls"] = [
                 _tool_call(f"call_{n_calls + 1 + k}", call)
                 for k, (call, _) in enumerate(zip_longest(calls[: len(results)], results))
             ]
-    return written
+    return messages_out
 
 
 def _tool_call(name: str, call: Call | Malformed | None) -> dict[str, Any]:

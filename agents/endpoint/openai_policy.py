@@ -508,7 +508,7 @@ class OpenAIPolicy:
     def _count(self, prompt: Prompt, reply: EndpointReply) -> Completion:
         """Count an answer's token usage and convert the answer to a completion."""
         tokens, most = reply.tokens, most_tokens(prompt)
-        said = reply.called if prompt.tools else reply.text
+        answer = reply.called if prompt.tools else reply.text
         if tokens is None:
             self.counts["unknown"] += 1
             self._meter.count("", NO_USAGE, self._priced(most))
@@ -517,10 +517,10 @@ class OpenAIPolicy:
                 self.config.model,
             )
         else:
-            least = least_tokens(prompt, said)
+            least = least_tokens(prompt, answer)
             capped = max(tokens[0], least[0]), max(tokens[1], least[1])
             self._meter.count("", self._priced(tokens), self._priced(capped))
-        text = clean_text(self._without_key(said), _MAX_CHARS)
+        text = clean_text(self._without_key(answer), _MAX_CHARS)
         self.counts["empty"] += not text
         finish = Finish.LENGTH if reply.finish_reason == "length" else Finish.STOP
         self.counts["cut"] += finish is Finish.LENGTH

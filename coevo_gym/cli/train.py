@@ -100,11 +100,11 @@ def train(
             "a path that ends in .toml."
         )
     if verify or tools or source.endswith(".jsonl"):
-        given: str | dict[str, object] = _of_rows(source, verify, tools or ())
+        settings: str | dict[str, object] = _of_rows(source, verify, tools or ())
     else:
-        given = source
+        settings = source
     resolved = load_config(
-        given, sets=[*(sets or ()), *([f"name={name}"] if name is not None else ())]
+        settings, sets=[*(sets or ()), *([f"name={name}"] if name is not None else ())]
     )
     if dry_run:
         if yes:  # a plan for rows runs the file with their functions

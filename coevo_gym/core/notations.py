@@ -63,8 +63,8 @@ def calls_in(action: str, tools: str = "[]") -> tuple[Call | Malformed, ...]:
         action: the action; thoughts in it are ignored.
         tools: the tools, as the JSON text of a chat request's ``tools``.
     """
-    said = without_thoughts(action)
-    return read_hermes(said) or _read_pythonic(said, schemas_of(tools))
+    text = without_thoughts(action)
+    return read_hermes(text) or _read_pythonic(text, schemas_of(tools))
 
 
 @lru_cache(maxsize=256)
@@ -166,11 +166,11 @@ def _types(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) -
     if "$ref" in schema and depth < MAX_DEPTH:
         name = str(schema["$ref"]).rpartition("/")[2]
         return _types(root.get("$defs", {}).get(name, {}), root, depth + 1)
-    found = schema.get("type", [])
-    found = list(found) if isinstance(found, list) else [found]
+    types = schema.get("type", [])
+    types = list(types) if isinstance(types, list) else [types]
     for option in schema.get("anyOf", ()):
-        found += _types(option, root, depth + 1) if depth < MAX_DEPTH else []
-    return sorted(found, key=lambda kind: kind != "null")
+        types += _types(option, root, depth + 1) if depth < MAX_DEPTH else []
+    return sorted(types, key=lambda kind: kind != "null")
 
 
 def _json_or_python(text: str) -> Any:
@@ -204,19 +204,19 @@ _OBJECT = re.compile(r'^[ \t]*(?=\{\s*"(?:name|type|parameters)"\s*:)', re.MULTI
 _SEPARATOR = re.compile(r"[\s;]*")
 
 
-def _read_llama3(said: str) -> tuple[Call | Malformed, ...]:
+def _read_llama3(answer: str) -> tuple[Call | Malformed, ...]:
     """Read ``{"name": …, "parameters": {…}}`` objects, separated by semicolons.
 
     They follow ``<|python_tag|>``, or begin a line with the key ``name``, ``type`` or
     ``parameters``. The text before and after them is ignored.
     """
-    text = Unnumbered(said)
+    text = Unnumbered(answer)
     place = text.find(_TAG)
     if place < 0:
-        found = _OBJECT.search(text)
-        if found is None:
+        match = _OBJECT.search(text)
+        if match is None:
             return ()
-        place = found.end()
+        place = match.end()
     items: list[Call | Malformed] = []
     while True:
         tagged = text.startswith(_TAG, place)
@@ -261,10 +261,12 @@ def _read_pythonic(
     if not _LIST_OF_CALLS.match(code):
         return ()
     items = parse_python(code, _JSON_NAMES)
-    return tuple(_named(item, schemas) if isinstance(item, Call) else item for item in items)
+    return tuple(
+        _name_arguments(item, schemas) if isinstance(item, Call) else item for item in items
+    )
 
 
-def _named(call: Call, schemas: Mapping[str, Mapping[str, Any]]) -> Call | Malformed:
+def _name_arguments(call: Call, schemas: Mapping[str, Mapping[str, Any]]) -> Call | Malformed:
     """Give positional values the names of their parameters, and values the types of JSON."""
     names = list(schemas.get(call.name, {}).get("properties", {}))
     if len(call.positional) > len(names):

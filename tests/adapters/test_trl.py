@@ -102,9 +102,9 @@ def test_functions_of_bfcl_are_typed_tools() -> None:
             assert schema["description"].split()[0] in mine["properties"][key]["description"]
 
     env: Any = plug.environment()
-    told = env.reset(**plug.rows(1, split="val")[0])
-    assert "<tool_call>" not in told
-    assert "`answer`" in told
+    prompt = env.reset(**plug.rows(1, split="val")[0])
+    assert "<tool_call>" not in prompt
+    assert "`answer`" in prompt
     offered = json.loads(env._rollout.info["bfcl.tools"])
     other = next(iter(official.keys() - {tool["function"]["name"] for tool in offered}))
     assert f"there is no function '{other}'" in getattr(env, other)()
@@ -183,8 +183,8 @@ def test_functions_of_a_users_own_are_typed_tools() -> None:
     }
     begin(plug, n_generations=2)
     first, second = (plug.environment() for _ in range(2))
-    told = [env.reset(**plug.rows(1)[0]) for env in (first, second)]
-    number = int(told[0].rpartition("do ")[2].removesuffix(" apples cost?"))
+    prompts = [env.reset(**plug.rows(1)[0]) for env in (first, second)]
+    number = int(prompts[0].rpartition("do ")[2].removesuffix(" apples cost?"))
     env: Any = first
     assert env.cost(fruit="apple") == "3"
     assert env.times(numbers=[number], by=3) == f"[{number * 3}]"
@@ -198,16 +198,16 @@ def test_tools_with_the_name_of_a_method_are_refused() -> None:
     def answer(text: str) -> str:
         return text
 
-    taken = from_rows(ROWS_OF_APPLES, right, tools=[answer])
+    benchmark = from_rows(ROWS_OF_APPLES, right, tools=[answer])
     with pytest.raises(ConfigError, match="must not be called 'answer' here"):
-        TRLPlug(taken)
+        TRLPlug(benchmark)
 
 
 def play_elsewhere(factory: Any, row: dict[str, Any], queue: Any) -> None:
     """Play a group in another process, as a trainer does that samples there."""
     envs = [factory() for _ in range(2)]
-    told = [env.reset(**row) for env in envs]
-    queue.put((told[0] == told[1], [env.get_reward() for env in envs]))
+    prompts = [env.reset(**row) for env in envs]
+    queue.put((prompts[0] == prompts[1], [env.get_reward() for env in envs]))
 
 
 @pytest.mark.slow
@@ -534,16 +534,16 @@ def test_the_trainer_describes_typed_tools_and_runs_their_calls(tmp_path: Path) 
     ids = tokenizer(call, add_special_tokens=False)["input_ids"]
     end = tokenizer("Done.<|im_end|>", add_special_tokens=False)["input_ids"]
 
-    def held(_: int, so_far: Any) -> list[int]:
+    def hold(_: int, so_far: Any) -> list[int]:
         """Say the call, and, once it has a result, that it is done."""
         text = tokenizer.decode(so_far)
         prompts.append(text)
-        said = tokenizer(text.rpartition(HEAD)[2], add_special_tokens=False)["input_ids"]
+        answered = tokenizer(text.rpartition(HEAD)[2], add_special_tokens=False)["input_ids"]
         wanted = end if "<tool_response>" in text else ids
-        return [wanted[len(said)]] if len(said) < len(wanted) else [tokenizer.pad_token_id]
+        return [wanted[len(answered)]] if len(answered) < len(wanted) else [tokenizer.pad_token_id]
 
     prompts: list[str] = []
-    model.generate = partial(model.generate, prefix_allowed_tokens_fn=held)
+    model.generate = partial(model.generate, prefix_allowed_tokens_fn=hold)
     trainer = GRPOTrainer(
         model=model,
         processing_class=tokenizer,

@@ -87,12 +87,12 @@ def test_results_are_messages_of_tools_after_the_sampled_ids(name: str) -> None:
     tokenizer = tokenizer_with(name)
     chat_format, tools = ChatFormat(tokenizer), json.dumps(TOOLS)
     asked = [Message("user", "How much is 1 + 1?")]
-    said = "I call it."
+    answer = "I call it."
     before = chat_format.prompt_ids(asked, tools)
-    sampled = (*tokenizer.encode(said), chat_format.end_of_turn)
+    sampled = (*tokenizer.encode(answer), chat_format.end_of_turn)
     content = 'It is "2".\nDone: é'
     results = [Message("tool", content), Message("tool", "3")][: 1 if "llama" in name else 2]
-    chat = [*asked, Message("assistant", said, sampled), *results]
+    chat = [*asked, Message("assistant", answer, sampled), *results]
     ids = chat_format.prompt_ids(chat, tools)
     assert ids[: len(before) + len(sampled)] == (*before, *sampled)
     after = chat_format.ids_after(TokenDecision(before, sampled, (0.0,) * len(sampled)), results)
@@ -130,13 +130,13 @@ def test_a_local_model_acts_in_bfcl_with_the_tools_of_its_template(tmp_path: Pat
     env.reset(options={"task": env.tasks[0]})
     demonstration = env.practised.demonstration(env.tasks[0])[0]
     assert demonstration.endswith("[cd('documents')]")
-    for style, written in styles.items():
+    for style, expected in styles.items():
         config = ChatConfig(style=style, max_answer_tokens=4)
         decision = ChatAgent(policy, load_prompt("bfcl"), config).demonstrate(
             env.view, demonstration
         )
         assert decision is not None
-        assert policy.spell(decision.ids).endswith(f"</think>{written}<|im_end|>")
+        assert policy.spell(decision.ids).endswith(f"</think>{expected}<|im_end|>")
         text = policy.spell(decision.prompt_ids)
         for tool in json.loads(env.view.info["bfcl.tools"]):
             assert f"<name>{tool['function']['name']}</name>" in text

@@ -135,16 +135,16 @@ def reading(notation: str, answer: str) -> list[Any]:
     items = read_calls(notation, answer, TOOLS.schemas)
     # An env reads what an agent has written.
     assert repr(read_hermes(hermes(items))) == repr(items)
-    found: list[Any] = []
+    rows: list[Any] = []
     for item in items:
         checked = TOOLS.check(item) if isinstance(item, Call) else item
         if isinstance(checked, Malformed):
             assert checked.reason
-            found.append(checked.kind)
+            rows.append(checked.kind)
         else:
             assert isinstance(item, Call)
-            found.append([item.name, dict(item.arguments)])
-    return found
+            rows.append([item.name, dict(item.arguments)])
+    return rows
 
 
 def same(one: object, other: object) -> bool:
@@ -157,9 +157,9 @@ def test_the_readings_are_those_of_the_table(notation: str) -> None:
     cases = [*structures(notation), *values(notation)]
     assert len(cases) >= 250
     wrong = [
-        f"{title!r}: {answer!r} is {found}, not {wanted}"
+        f"{title!r}: {answer!r} is {actual}, not {wanted}"
         for title, answer, wanted in cases
-        if not same(found := reading(notation, answer), wanted)
+        if not same(actual := reading(notation, answer), wanted)
     ]
     assert not wrong, "\n".join(wrong)
 

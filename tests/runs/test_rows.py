@@ -104,14 +104,14 @@ def test_a_killed_run_on_a_users_env_grows_and_ends_as_if_nothing_had_happened(
     other.mkdir()
     again = Child(other, "resume", str(here / "runs" / "rows"), module="coevo_gym")
     assert again.end() == 0, again.text
-    found = RunSummary.read(RunFolder(here / "runs" / "rows")).arms["coevolve"]
+    resumed = RunSummary.read(RunFolder(here / "runs" / "rows")).arms["coevolve"]
     rows = {"benchmark.rows.file": "rows.jsonl"}
     whole = coevo_gym.train({"name": "whole"}, sets={**sets, **rows}).arms["coevolve"]
-    assert found["weights"] == whole["weights"]
-    assert found["pool_size"] == whole["pool_size"]
-    assert found["rounds"] >= 1
+    assert resumed["weights"] == whole["weights"]
+    assert resumed["pool_size"] == whole["pool_size"]
+    assert resumed["rounds"] >= 1
     with closing(gym.make("Rows-rows-v0")) as env:
-        assert found["pool_size"] > len(env.unwrapped.tasks)  # type: ignore[attr-defined]
+        assert resumed["pool_size"] > len(env.unwrapped.tasks)  # type: ignore[attr-defined]
 
 
 # In one process: what another process would know is forgotten in between.
@@ -208,10 +208,10 @@ def test_a_comment_elsewhere_in_the_file_changes_nothing(here: Path) -> None:
 
 
 def test_rows_that_only_python_knows_are_made_again_before_the_run_continues(here: Path) -> None:
-    def made(right: str = "b") -> object:
+    def make(right: str = "b") -> object:
         return from_rows(ROWS, lambda row, answer: answer == right, name="memory")
 
-    made()
+    make()
     first = train("memory", arms=["static"])
     folder = half_done("mine")
     for look in (RunReader(folder.database).check, lambda: write_report(folder, Path("r.html"))):
@@ -219,7 +219,7 @@ def test_rows_that_only_python_knows_are_made_again_before_the_run_continues(her
     with pytest.raises(ConfigError, match=r"'memory' only exist in Python\. First call from_rows"):
         coevo_gym.resume("mine")
     forget()
-    made()
+    make()
     assert coevo_gym.resume("mine").arms == first.arms
 
 

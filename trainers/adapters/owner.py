@@ -34,9 +34,9 @@ class Owner(NamedTuple):
         """Return a property of the session."""
         return getattr(self.session, name)
 
-    def call(self, name: str, *arguments: Any, **named: Any) -> Any:
+    def call(self, name: str, *arguments: Any, **keywords: Any) -> Any:
         """Call a method of the session."""
-        return getattr(self.session, name)(*arguments, **named)
+        return getattr(self.session, name)(*arguments, **keywords)
 
     def current_version(self) -> int:
         """Return the policy version."""
@@ -67,8 +67,8 @@ def connect(address: Address) -> tuple[TaskSession, Callable[[], int]]:
 
 def _manager(address: Address | None) -> _Manager:
     kind = type("_Manager", (_Manager,), {})  # with a registry of its own
-    made: _Manager = kind(address=address, authkey=bytes(current_process().authkey))
-    return made
+    manager: _Manager = kind(address=address, authkey=bytes(current_process().authkey))
+    return manager
 
 
 class _OwnedSession:

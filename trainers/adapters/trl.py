@@ -249,12 +249,12 @@ class RolloutEnvironment:
         """Return 1.0 for success, 0.0 for failure, or None (ignored by TRL) for a lost episode."""
         return self._rollout.end()
 
-    def _answer(self, said: str) -> str:
+    def _answer(self, answer: str) -> str:
         if self._rollout.over:
             return OVER
         # A fault must not reach the trainer: it would report the fault to the model and score
         # the rest of the episode. The rollout records the fault instead.
-        (seen, *_), rest = results_of(self._rollout.answer(said), 1)
+        (seen, *_), rest = results_of(self._rollout.answer(answer), 1)
         return "\n\n".join(filter(None, [seen, rest, OVER if self._rollout.over else ""]))
 
 

@@ -40,25 +40,25 @@ ANSWER = {
 def methods_of(
     tools: Sequence[Mapping[str, Any]],
     run: Callable[[Any, str, Mapping[str, Any]], str],
-    taken: Sequence[str],
+    reserved: Sequence[str],
 ) -> dict[str, Callable[..., str]]:
     """Return a method for each tool.
 
     Args:
         tools: function schemas: name, description and parameters.
         run: function that a method calls with ``self``, its name and its arguments.
-        taken: names that methods must not have.
+        reserved: names that methods must not have.
 
     Raises:
         ConfigError: if a tool has one of these names, or the name of another tool.
     """
-    found: dict[str, Callable[..., str]] = {}
+    methods: dict[str, Callable[..., str]] = {}
     for tool in tools:
         name = tool["name"]
-        if name in found or name in taken:
+        if name in methods or name in reserved:
             raise ConfigError(f"A tool must not be called {name!r} here. Rename the function.")
-        found[name] = _method(tool, run)
-    return found
+        methods[name] = _method(tool, run)
+    return methods
 
 
 def _method(

@@ -56,18 +56,18 @@ def code_of_call(call: Call) -> str:
         >>> code_of_call(Call("complete_task", {"answer": "three"}))
         "apis.supervisor.complete_task(answer='three')"
     """
-    given = call.arguments
+    arguments = call.arguments
     match call.name:
         case "run_code":
-            return str(given.get("code", ""))
+            return str(arguments.get("code", ""))
         case "call_api":
-            place = f"{given.get('app_name')}.{given.get('api_name')}"
-            return f"print(apis.{place}({_keywords(given.get('arguments'))}))"
+            place = f"{arguments.get('app_name')}.{arguments.get('api_name')}"
+            return f"print(apis.{place}({_keywords(arguments.get('arguments'))}))"
         case "show_api_doc":
-            named = {key: given.get(key) for key in ("app_name", "api_name")}
-            return f"print(apis.api_docs.show_api_doc({_keywords(named)}))"
+            api = {key: arguments.get(key) for key in ("app_name", "api_name")}
+            return f"print(apis.api_docs.show_api_doc({_keywords(api)}))"
         case "complete_task":
-            return f"apis.supervisor.complete_task({_keywords(given)})"
+            return f"apis.supervisor.complete_task({_keywords(arguments)})"
     return f"raise NameError('there is no tool ' + {call.name!r})"
 
 

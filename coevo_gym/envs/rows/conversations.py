@@ -22,7 +22,7 @@ from coevo_gym.envs.rows.calls import (
     about_answer,
     checked,
 )
-from coevo_gym.envs.rows.source import received, sent
+from coevo_gym.envs.rows.source import pack, received
 from coevo_gym.envs.rows.tools import OpenTools, ToolSet, error_text
 
 
@@ -74,9 +74,9 @@ class RowRules:
         functions = {name: getattr(self, name) for name in ("verify", "respond", "env")}
         tools = () if self.tools is None else self.tools.given
         return _rules, (
-            *(sent(*one) for one in functions.items()),
+            *(pack(*one) for one in functions.items()),
             self.timeout_s,
-            tuple(sent("tools", tool) for tool in tools),
+            tuple(pack("tools", tool) for tool in tools),
         )
 
     @property
@@ -120,8 +120,8 @@ def _rules(
     verify: object, respond: object, env: object, timeout_s: float, tools: Sequence[object]
 ) -> RowRules:
     functions = received(verify), received(respond), received(env)
-    given = tuple(received(tool) for tool in tools)
-    return RowRules(*functions, timeout_s, ToolSet(given) if given else None)
+    definitions = tuple(received(tool) for tool in tools)
+    return RowRules(*functions, timeout_s, ToolSet(definitions) if definitions else None)
 
 
 class _Dialogue(RowEpisode):
@@ -174,10 +174,10 @@ class _ToolUse(RowEpisode):
         for item in items:
             if isinstance(item, Call):
                 ran.append(item.name)
-                shown, kind = self._tools.run(item)
+                output, kind = self._tools.run(item)
             else:
-                shown, kind = error_text(f"a call cannot be read: {item.reason}"), "parse"
-            results.append(result(shown))
+                output, kind = error_text(f"a call cannot be read: {item.reason}"), "parse"
+            results.append(result(output))
             self.error_kind = self.error_kind or kind
         self.calls = tuple(ran)
         return "\n".join(results), False

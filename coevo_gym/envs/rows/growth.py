@@ -91,12 +91,12 @@ class RowGrowth:
                 f'With propose="{MODEL}", a language model proposes rows, but the explorer is '
                 'scripted. Set explorer.kind = "model", or pass a function as propose.'
             )
-        found = self._call("propose", lambda: propose(thaw(row), findings), row)
-        if isinstance(found, Mapping):
-            return [found]
-        if isinstance(found, Iterable) and not isinstance(found, str):
-            return list(found)
-        raise BuildError(f"propose must return rows (mappings), got {found!r:.200}")
+        rows = self._call("propose", lambda: propose(thaw(row), findings), row)
+        if isinstance(rows, Mapping):
+            return [rows]
+        if isinstance(rows, Iterable) and not isinstance(rows, str):
+            return list(rows)
+        raise BuildError(f"propose must return rows (mappings), got {rows!r:.200}")
 
     def solution(self, row: Row, *fields: str) -> tuple[str, ...]:
         """Return a row's reference answers: from ``reference``, or else from the given fields.
@@ -106,20 +106,20 @@ class RowGrowth:
         """
         reference = self.reference
         if reference is None:
-            given = (row.get(field) for field in fields)
-            found: object = next((answer for answer in given if answer is not None), None)
+            values = (row.get(field) for field in fields)
+            known: object = next((answer for answer in values if answer is not None), None)
         else:
-            found = self._call("reference", lambda: reference(thaw(row)), row)
-        if found is None:
+            known = self._call("reference", lambda: reference(thaw(row)), row)
+        if known is None:
             return ()
-        if isinstance(found, (str, int, float)):
-            return (str(found),)
-        if isinstance(found, Iterable):
-            answers = list(found)
+        if isinstance(known, (str, int, float)):
+            return (str(known),)
+        if isinstance(known, Iterable):
+            answers = list(known)
             texts = tuple(answer for answer in answers if isinstance(answer, str))
             if len(texts) == len(answers):
                 return texts
-        raise BuildError(f"a reference must be a text or a list of texts, got {found!r:.200}")
+        raise BuildError(f"a reference must be a text or a list of texts, got {known!r:.200}")
 
     def check(self, row: Row) -> None:
         """Check a proposed row with ``accept``, if there is such a function.

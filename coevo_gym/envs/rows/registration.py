@@ -57,8 +57,8 @@ def from_rows(
 ) -> RowsBenchmark:
     """Make a benchmark from prompts and a function that judges answers.
 
-    It works like every other benchmark: ``gymnasium.make(found.env_id)``,
-    :class:`~coevo_gym.EvolvingTaskSampler`, ``coevo_gym.evaluate(found.name, …)``. An episode is
+    It works like every other benchmark: ``gymnasium.make(benchmark.env_id)``,
+    :class:`~coevo_gym.EvolvingTaskSampler`, ``coevo_gym.evaluate(benchmark.name, …)``. An episode is
     one answer, unless ``respond`` or ``env`` is given.
 
     Args:
@@ -149,7 +149,7 @@ def from_rows(
     stem = name_of_rows(rows) if isinstance(rows, (str, Path)) else "rows"
     name = name or f"{stem}_{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
     rules = RowRules(verify, respond, env, timeout_s, ToolSet(tools) if tools else None)
-    made = RowsBenchmark(
+    benchmark = RowsBenchmark(
         name,
         read,
         rules,
@@ -167,8 +167,8 @@ def from_rows(
         content=content,
         max_steps=1 if rules.one_answer else max_turns,
     )
-    _register(made)
-    return made
+    _register(benchmark)
+    return benchmark
 
 
 def name_of_rows(file: str | Path) -> str:
@@ -178,14 +178,14 @@ def name_of_rows(file: str | Path) -> str:
 
 
 def _read(rows: Iterable[Mapping[str, Any]] | str | Path, *, prompted: bool) -> Iterator[PromptRow]:
-    for number, value in enumerate(_listed(rows), start=1):
+    for number, value in enumerate(_read_rows(rows), start=1):
         try:
             yield read_row(value, prompted=prompted, name=f"Row {number}")
         except ValueError as error:
             raise ConfigError(str(error)) from error
 
 
-def _listed(rows: Iterable[Mapping[str, Any]] | str | Path) -> Iterable[object]:
+def _read_rows(rows: Iterable[Mapping[str, Any]] | str | Path) -> Iterable[object]:
     if not isinstance(rows, (str, Path)):
         return rows
     try:
@@ -202,22 +202,26 @@ def hash_of(rows: Iterable[PromptRow]) -> str:
     return content.hexdigest()
 
 
-def _register(made: RowsBenchmark) -> RowsBenchmark:
+def _register(benchmark: RowsBenchmark) -> RowsBenchmark:
     """Register a benchmark and its env. The same rows may be registered again, as in a notebook."""
-    home = _home(made.name)
-    if vars(home).get("CONTENT", made.content) != made.content:
+    home = _home(benchmark.name)
+    if vars(home).get("CONTENT", benchmark.content) != benchmark.content:
         raise ConfigError(
-            f"Other rows are already registered as {made.name!r}. Choose another name."
+            f"Other rows are already registered as {benchmark.name!r}. Choose another name."
         )
-    kind = {"benchmark": made.name, "default_max_steps": made.max_steps, "rules": made.rules}
+    kind = {
+        "benchmark": benchmark.name,
+        "default_max_steps": benchmark.max_steps,
+        "rules": benchmark.rules,
+    }
     env = type("Env", (RowsEnv,), {**kind, "__module__": home.__name__})
     vars(home).update(
-        CONTENT=made.content,
-        BENCHMARK=made,
+        CONTENT=benchmark.content,
+        BENCHMARK=benchmark,
         Env=env,
-        make_vec=functools.partial(TaskVectorEnv, made.env_id),
+        make_vec=functools.partial(TaskVectorEnv, benchmark.env_id),
     )
-    return made
+    return benchmark
 
 
 def may_be_rows(name: str) -> bool:
@@ -256,9 +260,9 @@ def _received(state: Mapping[str, Any]) -> RowsBenchmark:
     known = vars(_home(state["name"])).get("BENCHMARK")
     if isinstance(known, RowsBenchmark) and known.content == state["content"]:
         return known
-    made = RowsBenchmark.__new__(RowsBenchmark)
-    vars(made).update(state)
-    return _register(made)
+    benchmark = RowsBenchmark.__new__(RowsBenchmark)
+    vars(benchmark).update(state)
+    return _register(benchmark)
 
 
 def announce(name: str, make: Callable[[], RowsBenchmark]) -> None:
@@ -281,8 +285,8 @@ def announce(name: str, make: Callable[[], RowsBenchmark]) -> None:
 def registered_source(name: str) -> RowsSource | None:
     """Return the source of a benchmark of rows that has been made; None for other names."""
     module = sys.modules.get(_spec(name).benchmark.partition(":")[0])
-    made = None if module is None else vars(module).get("BENCHMARK")
-    return made.source if isinstance(made, RowsBenchmark) else None
+    benchmark = None if module is None else vars(module).get("BENCHMARK")
+    return benchmark.source if isinstance(benchmark, RowsBenchmark) else None
 
 
-copyreg.pickle(RowsBenchmark, lambda made: (_received, (vars(made),)))
+copyreg.pickle(RowsBenchmark, lambda benchmark: (_received, (vars(benchmark),)))

@@ -93,12 +93,12 @@ class RowsSource(FrozenModel):
             ConfigError: if a function cannot be loaded.
         """
         places = {name: getattr(self, name) for name in FUNCTIONS}
-        found = {
+        loaded = {
             name: place if place == MODEL else load_function(place)
             for name, place in places.items()
             if place
         }
-        return {**found, "tools": tuple(map(load_function, self.tools))}
+        return {**loaded, "tools": tuple(map(load_function, self.tools))}
 
 
 def source_of(
@@ -135,8 +135,8 @@ def load_function(place: str) -> Callable[..., Any]:
     if not callable(function := getattr(module, name, None)):
         known = [key for key, value in vars(module).items() if inspect.isroutine(value)]
         raise ConfigError(f"{home} has no function {name!r}. {suggest(name, known)}")
-    found: Callable[..., Any] = function
-    return found
+    loaded: Callable[..., Any] = function
+    return loaded
 
 
 _PREFIX = "coevo_gym_rows."
@@ -182,7 +182,7 @@ class _Placed(NamedTuple):
     place: str
 
 
-def sent(name: str, function: object) -> object:
+def pack(name: str, function: object) -> object:
     """Return a form of a function that can be sent to other processes; see :func:`received`.
 
     Raises:
@@ -195,16 +195,16 @@ def sent(name: str, function: object) -> object:
     try:
         pickle.dumps(function)
     except Exception as error:  # pickling an object can raise anything
-        shown = getattr(function, "__qualname__", repr(function))
+        qualname = getattr(function, "__qualname__", repr(function))
         raise ConfigError(
-            f"{name} ({shown}) cannot be sent to other processes. Define it at the top level of a "
-            'file, or use mode="in_process".'
+            f"{name} ({qualname}) cannot be sent to other processes. Define it at the top level of "
+            'a file, or use mode="in_process".'
         ) from error
     return function
 
 
 def received(function: object) -> Any:
-    """Return the function that :func:`sent` converted."""
+    """Return the function that :func:`pack` converted."""
     return load_function(function.place) if isinstance(function, _Placed) else function
 
 
@@ -213,15 +213,15 @@ def code_of(*functions: object) -> str:
 
     This includes the functions, classes and objects of the same module that they use.
     """
-    found: dict[int, str] = {}
+    sources: dict[int, str] = {}
     left = list(functions)
     while left:
         thing = left.pop()
-        if thing is None or id(thing) in found:
+        if thing is None or id(thing) in sources:
             continue
-        found[id(thing)] = _source(thing)
+        sources[id(thing)] = _source(thing)
         left += _used_by(thing)
-    return "\n".join(sorted(filter(None, found.values())))
+    return "\n".join(sorted(filter(None, sources.values())))
 
 
 def _source(thing: object) -> str:

@@ -71,10 +71,10 @@ class ToolSet:
             self._tools[name] = tool
         if not self._tools:
             raise ConfigError(f"tools must contain a function or a class with one, got {tools!r}.")
-        listed = [
+        definitions = [
             {"type": "function", "function": dict(tool.schema)} for tool in self._tools.values()
         ]
-        self.schemas = json.dumps(listed, ensure_ascii=False)
+        self.schemas = json.dumps(definitions, ensure_ascii=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ToolSet, (self.given,)
@@ -90,11 +90,11 @@ class ToolSet:
             reason = f"there is no tool {call.name[:80]!r}. Call one of: {names}."
             return Malformed("tool", reason)
         try:
-            found = tool.arguments.model_validate_json(json.dumps(call.arguments), strict=True)
+            arguments = tool.arguments.model_validate_json(json.dumps(call.arguments), strict=True)
         except ValidationError as error:
             return Malformed("arguments", _problem(call.name, error))
         return {
-            str(field.alias): getattr(found, name)
+            str(field.alias): getattr(arguments, name)
             for name, field in tool.arguments.model_fields.items()
         }
 
@@ -138,18 +138,18 @@ class OpenTools:
         if tool.takes_row:
             before.append(thaw(self._row))
         about = f"for the row {self._row.get('id', thaw(self._row))!r}"
-        found = self._caller.call(
+        value = self._caller.call(
             call.name, lambda: _attempt(lambda: tool.function(*before, **arguments)), about
         )
-        if isinstance(found, _Failure):
-            return error_text(found.text), "call"
-        return _shown(found), ""
+        if isinstance(value, _Failure):
+            return error_text(value.text), "call"
+        return _result_text(value), ""
 
     def close(self) -> None:
         """Close the objects that have a method ``close``."""
-        for made in self._objects.values():
-            if hasattr(made, _CLOSE):
-                self._caller.call(_CLOSE, made.close, "at the end of an episode")
+        for tool in self._objects.values():
+            if hasattr(tool, _CLOSE):
+                self._caller.call(_CLOSE, tool.close, "at the end of an episode")
         self._objects = {}
 
 
@@ -191,20 +191,20 @@ def _make(owner: type, row: Row) -> object:
 
 def _functions(tools: Sequence[Tool]) -> list[tuple[type | None, Callable[..., Any]]]:
     """Return all tools, each with its class or None."""
-    found: list[tuple[type | None, Callable[..., Any]]] = []
+    functions: list[tuple[type | None, Callable[..., Any]]] = []
     for tool in tools:
         if isinstance(tool, type):
             names = dict.fromkeys(name for kind in reversed(tool.__mro__) for name in vars(kind))
             methods = (getattr(tool, name) for name in names if name[0] != "_" and name != _CLOSE)
-            found += [(tool, method) for method in methods if inspect.isfunction(method)]
+            functions += [(tool, method) for method in methods if inspect.isfunction(method)]
         elif inspect.isroutine(tool) and tool.__name__.isidentifier():
-            found.append((None, tool))
+            functions.append((None, tool))
         else:
             raise ConfigError(
                 f"A tool must be a function with a name, or a class, got {tool!r}. For an object, "
                 "pass its methods."
             )
-    return found
+    return functions
 
 
 def _typed(function: Callable[..., Any], owner: type | None) -> TypedTool:
@@ -249,7 +249,7 @@ def _typed(function: Callable[..., Any], owner: type | None) -> TypedTool:
 def _documented(text: str) -> tuple[str, dict[str, str]]:
     """Split a docstring into its description and those of the parameters."""
     description: list[str] = []
-    found: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     section, latest, indent = "", "", 0
     for line in text.splitlines():
         if match := _SECTION.match(line):
@@ -261,10 +261,10 @@ def _documented(text: str) -> tuple[str, dict[str, str]]:
             match = _ARGUMENT.match(line)
             if match and (not latest or margin <= indent):
                 latest, indent = match[1], margin
-                found[latest] = match[2].strip()
+                arguments[latest] = match[2].strip()
             elif latest:
-                found[latest] = f"{found[latest]} {line.strip()}".strip()
-    return "\n".join(description).strip(), found
+                arguments[latest] = f"{arguments[latest]} {line.strip()}".strip()
+    return "\n".join(description).strip(), arguments
 
 
 def _untitled(schema: Any) -> Any:
@@ -292,7 +292,7 @@ def _problem(name: str, error: ValidationError) -> str:
     return f"the argument {place!r} of {name} is invalid: {first['msg']}."
 
 
-def _shown(value: object) -> str:
+def _result_text(value: object) -> str:
     """Return a result as text: JSON, unless it is a text already."""
     text = value
     if not isinstance(text, str):

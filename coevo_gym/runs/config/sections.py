@@ -85,8 +85,8 @@ class BenchmarkSettings(FrozenModel):
                 name = name_of_rows(rows.file)
             announce(name, partial(_make_rows, name, rows))
             return {**data, "name": name}
-        made = registered_source(str(data.get("name")))
-        return data if made is None else {**data, "rows": made}
+        source = registered_source(str(data.get("name")))
+        return data if source is None else {**data, "rows": source}
 
     @field_validator("name")
     @classmethod

@@ -69,8 +69,8 @@ class ModelJudge:
                 f"The judge shows the field {missing[0]!r}, but the row has only "
                 f"{', '.join(row)}. Pass other fields to coevo_gym.judge."
             )
-        shown = [{"name": name, "value": _text(row[name])} for name in self.fields]
-        return _court(self).judge(digest([row, answer]), shown, answer)
+        fields = [{"name": name, "value": _text(row[name])} for name in self.fields]
+        return _court(self).judge(digest([row, answer]), fields, answer)
 
 
 def judge(
@@ -116,8 +116,8 @@ class _Court:
     """A judge's model, and its verdicts so far. Equal questions at one time are asked once."""
 
     def __init__(self, judge: ModelJudge) -> None:
-        named = dict(item.split("=", 1) for item in model_setting(judge.model) or ())
-        config = load_config(None, sets={**named, **judge.settings}, environ={}).config
+        settings = dict(item.split("=", 1) for item in model_setting(judge.model) or ())
+        config = load_config(None, sets={**settings, **judge.settings}, environ={}).config
         self.policy = policy = make_policy(config.policy, seed=0)
         store = AnswerFile(Path(judge.tape)) if judge.tape else None
         if store is not None and isinstance(policy, OpenAIPolicy):
@@ -126,7 +126,7 @@ class _Court:
         self._advisor, self._question = ModelAdvisor(tape), judge.question
         self._lock, self._verdicts = threading.Lock(), dict[str, Future[bool]]()
 
-    def judge(self, key: str, shown: Sequence[Mapping[str, str]], answer: str) -> bool:
+    def judge(self, key: str, fields: Sequence[Mapping[str, str]], answer: str) -> bool:
         """Return the verdict on an answer; ``key`` identifies the row and the answer."""
         with self._lock:
             known = self._verdicts.get(key)
@@ -134,7 +134,7 @@ class _Court:
         if known is not None:
             return known.result()
         try:
-            verdict.set_result(self._ask(shown, answer))
+            verdict.set_result(self._ask(fields, answer))
         except BaseException as error:
             with self._lock:
                 del self._verdicts[key]  # the next episode asks again
@@ -142,13 +142,13 @@ class _Court:
             raise
         return verdict.result()
 
-    def _ask(self, shown: Sequence[Mapping[str, str]], answer: str) -> bool:
-        inputs = {"question": self._question, "shown": shown, "answer": answer}
+    def _ask(self, fields: Sequence[Mapping[str, str]], answer: str) -> bool:
+        inputs = {"question": self._question, "shown": fields, "answer": answer}
         inquiry = Inquiry("rows/judge", AnswerJudgement, inputs, sampling=_SAMPLING)
-        (found,) = self._advisor.ask([inquiry])
-        if found.value is None:
-            raise ModelError(f"the judge gave no verdict ({found.problem})")
-        return found.value.yes
+        (reply,) = self._advisor.ask([inquiry])
+        if reply.value is None:
+            raise ModelError(f"the judge gave no verdict ({reply.problem})")
+        return reply.value.yes
 
 
 _OPENING = threading.Lock()
