@@ -58,8 +58,8 @@ def from_rows(
     """Make a benchmark from prompts and a function that judges answers.
 
     It works like every other benchmark: ``gymnasium.make(benchmark.env_id)``,
-    :class:`~coevo_gym.EvolvingTaskSampler`, ``coevo_gym.evaluate(benchmark.name, …)``. An episode is
-    one answer, unless ``respond`` or ``env`` is given.
+    :class:`~coevo_gym.EvolvingTaskSampler`, ``coevo_gym.evaluate(benchmark.name, …)``. An episode
+    is one answer, unless ``respond`` or ``env`` is given.
 
     Args:
         rows: mappings, or the path to a JSONL file. A row has a ``prompt`` or ``messages``, and may
