@@ -21,8 +21,9 @@ from coevo_gym.core.errors import ConfigError, EnvBackendError, StoreError
 from coevo_gym.core.evolution import Signal
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.growth.signal_growth import GrowthConfig, SignalGrowth
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.prompts import parse_prompt
 from coevo_gym.trainers.adapters.checkpoint import FILE
 from coevo_gym.trainers.adapters.trl import OVER, Environment, TRLPlug, check_chat_template
@@ -33,13 +34,12 @@ from tests.agents.tiny_llama import CHATML, make_tiny_tokenizer
 K, ROWS = 4, 2
 
 
-class Watched(CoEvolve):
-    """CoEvolve that remembers what it was told."""
+class Watched(PoolCurriculum):
+    """A growing curriculum that remembers what it was told."""
 
     def __init__(self) -> None:
-        super().__init__(
-            CoEvolveConfig(initial_size=4, growth={"every_groups": 4}, detector={"n_min": 4})
-        )
+        config = GrowthConfig(initial_size=4, growth={"every_groups": 4}, detector={"n_min": 4})
+        super().__init__(growth=SignalGrowth(config))
         self.groups: list[Group] = []
         self.fired: list[Signal] = []
 
