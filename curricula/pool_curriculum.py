@@ -29,7 +29,12 @@ from coevo_gym.core.seams import Growth, Selector
 from coevo_gym.core.sections import nested, overlay
 from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import Group, Trajectory
-from coevo_gym.curricula.growth.signal_growth import GrowthConfig, NoGrowth, SignalGrowth
+from coevo_gym.curricula.growth.signal_growth import (
+    GrowthConfig,
+    InitialTasks,
+    NoGrowth,
+    SignalGrowth,
+)
 from coevo_gym.curricula.metrics import conversion, shares_of, step_shares
 from coevo_gym.curricula.pool.embed import EMBEDDERS, Embedder, lacks_sentences
 from coevo_gym.curricula.pool.pool import TaskPool, require_practised
@@ -124,7 +129,7 @@ class PoolCurriculum:
     ) -> None:
         self.pool = TaskPool(tasks)
         self.selector: Selector = selector or Uniform()
-        self.growth: Growth = growth or SignalGrowth(GrowthConfig(growth=NoGrowth()))
+        self.growth: Growth = growth or InitialTasks()
         self.selector.added(self.pool.tasks)
         self._outcomes = Outcomes(cap)
         self._outcomes.added(self.pool.tasks)
@@ -346,12 +351,19 @@ class CurriculumConfig(GrowthConfig):
         """Number of visits after which a task is used up. The ``band`` selector can change it."""
         return self.selector.cap if isinstance(self.selector, BandConfig) else CAP
 
+    def make_growth(self, native: Sequence[Task] | None = None) -> Growth:
+        """Create the growth rule. ``native`` is as in :meth:`make`."""
+        if isinstance(self.growth, NoGrowth):
+            return InitialTasks(self, native=native)
+        return SignalGrowth(self, cap=self.cap, native=native)
+
     def make(
         self,
         tasks: Iterable[Task] = (),
         *,
         native: Sequence[Task] | None = None,
         selector: Selector | None = None,
+        growth: Growth | None = None,
     ) -> PoolCurriculum:
         """Create the curriculum.
 
@@ -360,13 +372,17 @@ class CurriculumConfig(GrowthConfig):
             native: training tasks to plan targets from; None for all training tasks of the pool's
                 benchmark once the pool has tasks.
             selector: a method's own selector; None for the selector in the settings.
+            growth: a method's own growth rule; None for the rule in the settings.
 
         Raises:
             SplitLeakError: if a task is not a training task.
         """
-        growth = SignalGrowth(self, cap=self.cap, native=native)
-        selector = self.selector.make() if selector is None else selector
-        return PoolCurriculum(tasks, selector=selector, growth=growth, cap=self.cap)
+        return PoolCurriculum(
+            tasks,
+            selector=self.selector.make() if selector is None else selector,
+            growth=self.make_growth(native) if growth is None else growth,
+            cap=self.cap,
+        )
 
 
 def make_curriculum(

@@ -105,7 +105,8 @@ following settings have other defaults; `coevo config show` prints `policy.kind`
 | `learner.lr` | 1e-6, or 1e-5 with an adapter (`policy.model.lora_rank`) |
 | `learner.epochs` | 1 |
 
-A `rest` learner uses the defaults of `warmup` for `learner.imitation`.
+A `rest` learner uses the defaults of `warmup` for `learner.imitation`. A [learner of your
+own](howto/learner.md) has its own settings.
 """
 
 
@@ -132,6 +133,8 @@ def _section(prefix: str, section: BaseModel) -> Iterator[str]:
         if f"{prefix}{name}.kind" == _GROWTH_KIND:
             yield _GROWTH.format(kinds=" \\| ".join(f"`{kind_of(part)}`" for part in models))
         for part in models:
+            if len(models) > 1 and not kind_of(part):
+                continue  # user-defined
             kind = f", kind `{kind_of(part)}`" if len(models) > 1 else ""
             yield f"##{'#' * prefix.count('.')} `{prefix}{name}`{kind}\n"
             yield f"{_plain(inspect.getdoc(part) or '')}\n"

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from coevo_gym import _check_wings
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.registry import METHODS
+from coevo_gym.core.registry import LEARNERS, METHODS
 from coevo_gym.envs.bfcl.tasks import SCHEMES
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.config.keys import leaves
@@ -181,6 +181,7 @@ def test_neighbours_do_not_know_each_other() -> None:
 def test_a_method_is_named_only_where_it_is_made() -> None:
     """The name of a method elsewhere would be a house that was built around it."""
     words = {*RunConfig.model_fields, *(w for a in leaves(RunConfig).values() for w in literals(a))}
+    words |= {*LEARNERS.built_in}
     words |= {*SCHEMES}  # splits of BFCL, one of which is named for where it was published
     names = set(METHODS.built_in) - words  # some are kinds of a part, too
     assert {"coevolve", "static"} <= names
@@ -317,7 +318,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("missing", "needs", "modules"),
     [
-        ("torch", "Training needs PyTorch", "grpo ppo rest sft learners update adapters.verl.rows"),
+        ("torch", "Training needs PyTorch", "grpo ppo rest sft update adapters.verl.rows"),
         ("torch", "A language model needs PyTorch", "transformers_policy vllm_policy"),
         ("transformers", "A language model needs PyTorch", "transformers_policy vllm_policy"),
         ("peft", "A language model needs PyTorch", "transformers_policy vllm_policy"),

@@ -12,20 +12,20 @@ import pytest
 from coevo_gym import EvolvingTaskSampler
 from coevo_gym.core.evolution import RoundResult, Signal
 from coevo_gym.core.trajectory import EndReason, Group
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
+from coevo_gym.curricula.growth.signal_growth import GrowthConfig, SignalGrowth
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from tests.foreign_trainer import train
 
 K = 4
 ENV_IDS = ["Toy-v0", "CoEvolve-WebShop-v0"]
 
 
-class Watched(CoEvolve):
-    """CoEvolve that remembers what it was told."""
+class Watched(PoolCurriculum):
+    """A growing curriculum that remembers what it was told."""
 
     def __init__(self) -> None:
-        super().__init__(
-            CoEvolveConfig(initial_size=20, growth={"every_groups": 15}, detector={"n_min": 32})
-        )
+        config = GrowthConfig(initial_size=20, growth={"every_groups": 15}, detector={"n_min": 32})
+        super().__init__(growth=SignalGrowth(config))
         self.groups: list[Group] = []
         self.rounds: list[RoundResult] = []
 

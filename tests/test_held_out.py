@@ -21,6 +21,7 @@ from coevo_gym.core.task_file import write_tasks
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.pool.pool import TaskPool
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.bfcl.world import BFCLWorld
@@ -28,7 +29,6 @@ from coevo_gym.envs.held_out import HoldingOut, benchmark_of, is_held_out
 from coevo_gym.episodes import EnvPool
 from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.episodes.evaluation import evaluate
-from coevo_gym.methods.coevolve import CoEvolve
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.tasks.demonstrations import read_demonstrations
@@ -187,7 +187,7 @@ def test_pool_and_session_refuse_it() -> None:
     with pytest.raises(SplitLeakError):
         TaskPool([held_out])
     with pytest.raises(SplitLeakError):
-        CoEvolve(tasks=[held_out])
+        CurriculumConfig().make([held_out])
 
 
 def test_nothing_is_explored_or_drafted_from_it() -> None:

@@ -20,7 +20,8 @@ from coevo_gym.core.evolution import RoundResult, Signal
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
-from coevo_gym.methods.coevolve import CoEvolve
+from coevo_gym.curricula.growth.signal_growth import SignalGrowth
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.methods.contract import assert_method_contract
 from coevo_gym.testing.benchmark import BENCHMARK_CHECKS
 from coevo_gym.testing.contract import CHECKS
@@ -152,11 +153,11 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-class _Broken(CoEvolve):
+class _Broken(PoolCurriculum):
     """Keeps all promises but one."""
 
     def __init__(self, promise: str) -> None:
-        super().__init__(tasks=coevo_gym.tasks("webshop")[:9])
+        super().__init__(coevo_gym.tasks("webshop")[:9], growth=SignalGrowth())
         self.promise = promise
 
     def next(self, n: int, rng: Generator) -> list[Task]:
@@ -166,7 +167,7 @@ class _Broken(CoEvolve):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if self.promise == "state":
-            state = {**state, "pool": CoEvolve(tasks=list(self.pool)[::-1]).state_dict()["pool"]}
+            state = {**state, "pool": PoolCurriculum(list(self.pool)[::-1]).state_dict()["pool"]}
         super().load_state_dict(state)
 
     def metrics(self) -> dict[str, float]:

@@ -26,12 +26,12 @@ from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
 from coevo_gym.curricula.pool.pool import TaskPool
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
 from coevo_gym.curricula.session.groups import GroupLedger
 from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.webshop import WebShopBenchmark, builder, choices, proposals, tasks
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, TrainingEpisode, evaluate, run_one
 from coevo_gym.episodes.episode import eval_trajectory_of, trajectory_of
-from coevo_gym.methods.coevolve import CoEvolve
 from coevo_gym.testing import make_env
 from coevo_gym.testing.benchmark import check_drafts_from_proposals, check_open_tasks
 from tests.curricula.episodes import trajectory
@@ -91,10 +91,10 @@ def test_the_pool_refuses_it() -> None:
         pool.extend([TRAIN[3], FREE])
     assert list(pool) == list(TRAIN[:2])
     with pytest.raises(TaskError, match=REFUSED):
-        CoEvolve(tasks=[FREE])
+        CurriculumConfig().make([FREE])
 
 
-class _Giving(CoEvolve):
+class _Giving(PoolCurriculum):
     """A curriculum that practises what it may not."""
 
     def next(self, n: int, rng: Generator) -> list[Task]:
@@ -102,13 +102,13 @@ class _Giving(CoEvolve):
 
 
 def test_sessions_and_curricula_refuse_it() -> None:
-    ledger = GroupLedger(_Giving(tasks=TRAIN[:2]), group_size=2)
+    ledger = GroupLedger(_Giving(TRAIN[:2]), group_size=2)
     with pytest.raises(TaskError, match=REFUSED):
         ledger.issue()
     with pytest.raises(TaskError, match=REFUSED):
         ledger.open_step(1)
     episode = trajectory(FREE)
-    curriculum = CoEvolve(tasks=TRAIN[:2])
+    curriculum = CurriculumConfig().make(TRAIN[:2])
     with pytest.raises(TaskError, match=REFUSED):
         curriculum.record([Group("group-0", FREE, 1, (episode,))])
 

@@ -70,6 +70,7 @@ class GRPO(SurrogateLearner):
     settings specify the credit assignment. The seed determines the order of minibatches.
     """
 
+    settings = GRPOConfig
     config: GRPOConfig
 
     def __init__(
@@ -133,7 +134,7 @@ class GRPO(SurrogateLearner):
 
         def loss(part: NDArray[np.int64]) -> Terms:
             logp, mask = logprobs(self.policy, batch, part)
-            return surrogate(objective, batch, part, logp, mask, config)
+            return surrogate(objective, batch, part, logp, mask, config, self.loss)
 
         started = perf_counter()
         metrics |= self._take_steps(batch, objective, loss)
@@ -165,7 +166,7 @@ class GRPO(SurrogateLearner):
         Choices are never idle: noise such as dropout is drawn for each choice in turn, so skipping
         a choice would change the noise of later choices.
         """
-        if self.config.kl_coef:
+        if self.config.kl_coef or self.has_own_loss:
             return torch.zeros(len(batch.samples), dtype=torch.bool)
         both = zip(batch.samples, batch.advantage, strict=True)
         return torch.tensor([isinstance(s, Segment) and not bool(a.any()) for s, a in both])

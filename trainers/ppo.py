@@ -137,6 +137,7 @@ class PPO(SurrogateLearner):
     """
 
     policy: Valued
+    settings = PPOConfig
     config: PPOConfig
 
     def __init__(
@@ -185,7 +186,7 @@ class PPO(SurrogateLearner):
             samples = [batch.samples[i] for i in part]
             logp, mask, now = self.policy.logprobs_and_values(samples, self.head)
             check_positions(logp, mask, batch.lengths[part])
-            terms, drift = surrogate(objective, learned, part, logp, mask, config)
+            terms, drift = surrogate(objective, learned, part, logp, mask, config, self.loss)
             error = value_loss(
                 now,
                 padded(values.old, part, now),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
@@ -119,6 +119,36 @@ class Learner(Protocol):
 
     def update(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> Metrics:
         """Learn from groups and return every loss term by name."""
+        ...
+
+
+class TrainedLearner(Learner, Protocol):
+    """A learner that a run creates from settings, saves and restores.
+
+    A learner may also have the attributes ``average`` (averaged weights to evaluate; see
+    :class:`~coevo_gym.trainers.update.optimizer.AveragedWeights`) and ``has_reference`` (True if it
+    compares its policy with the policy that it was created with).
+
+    Attributes:
+        settings: class of its settings, a subclass of
+            :class:`~coevo_gym.trainers.settings.LearnerSettings`.
+    """
+
+    settings: ClassVar[Any]
+
+    def __init__(self, policy: Any, config: Any, *, seed: int) -> None:
+        """Create a learner that trains ``policy``, with ``config`` of the class ``settings``."""
+        ...
+
+    def state_dict(self, *, reference: bool = True) -> dict[str, Any]:
+        """Return the state, without the policy, as numbers, text and tensors.
+
+        Without ``reference``, leave out what depends only on the initial policy.
+        """
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Any:
+        """Restore the state from :meth:`state_dict`. The policy's own state is restored first."""
         ...
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class ReST:
     Attributes:
         spent: spent share of the run's budget; unused by this learner.
     """
+
+    settings: ClassVar[type[RestConfig]] = RestConfig
 
     def __init__(
         self, policy: LearnablePolicy, config: RestConfig | None = None, *, seed: int = 0

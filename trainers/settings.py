@@ -1,6 +1,7 @@
 """Learner settings. Reading them does not require PyTorch.
 
-A ``[learner]`` section has a ``kind`` (``pg``, the default, ``ppo`` or ``rest``) and its keys.
+A ``[learner]`` section has a ``kind`` (``pg``, the default, ``ppo``, ``rest``, or a user-defined
+learner) and its keys.
 """
 
 from __future__ import annotations
@@ -8,14 +9,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializeAsAny,
+    Tag,
+    model_validator,
+)
 
+from coevo_gym.core.own_code import is_import_path
+from coevo_gym.core.registry import LEARNERS
 from coevo_gym.core.task import FrozenModel
 
 
-class UpdateConfig(FrozenModel):
+class LearnerSettings(FrozenModel):
+    """Base class for the settings of a learner."""
+
+    kind: str = ""
+    """Learner: ``pg``, ``ppo``, ``rest``, the name of an installed learner, or your own as
+    ``file.py:Class`` or ``module:Class``."""
+
+
+class UnloadedSettings(LearnerSettings):
+    """Settings of a user-defined learner whose class is not loaded, so their keys are unchecked."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class UpdateConfig(LearnerSettings):
     """Settings for weight updates with a clipped objective. The defaults suit the tiny policy."""
 
+    loss: str | None = None
+    """Your own loss as ``file.py:function`` or ``module:function``; None for the clipped surrogate
+    with a KL penalty."""
     lr: float = Field(default=1e-3, gt=0)
     """AdamW's learning rate after warm-up; constant unless ``lr_decay`` is set."""
     lr_warmup_steps: int = Field(default=0, ge=0)
@@ -57,7 +85,7 @@ class UpdateConfig(FrozenModel):
 class GRPOConfig(UpdateConfig):
     """Settings for GRPO and its variants, which compare the rollouts of a group."""
 
-    kind: Literal["pg"] = "pg"
+    kind: str = "pg"
     advantage: Literal["grpo", "rloo", "gigpo"] = "grpo"
     """Baseline that a rollout is compared with: its group's mean (``grpo``) or the mean of the
     group's other rollouts (``rloo``). ``gigpo`` uses the group's mean and also compares steps taken
@@ -157,7 +185,7 @@ class PPOConfig(UpdateConfig):
     Old log-probabilities are the recorded values, except for tokens sampled with older weights.
     """
 
-    kind: Literal["ppo"] = "ppo"
+    kind: str = "ppo"
     outcome: Literal["success", "score"] = "success"
     """Reward to learn from: binary success or the benchmark's score."""
     level: Literal["turn", "token"] = "turn"
@@ -184,10 +212,10 @@ class ImproveConfig(ImitationConfig):
     """Maximum number of passes over the rollouts."""
 
 
-class RestConfig(FrozenModel):
+class RestConfig(LearnerSettings):
     """Settings for ReST, which imitates the policy's own best rollouts."""
 
-    kind: Literal["rest"] = "rest"
+    kind: str = "rest"
     grow_steps: int = Field(default=4, ge=1)
     """Number of steps that collect rollouts before each policy-improvement phase."""
     thresholds: tuple[Annotated[float, Field(ge=0, lt=1)], ...] = Field(
@@ -209,17 +237,33 @@ class RestConfig(FrozenModel):
         return self
 
 
-def _kind(data: Any) -> str | None:
-    """Return the ``kind`` given in a learner's settings."""
-    if isinstance(data, Mapping):
-        return str(data.get("kind", "pg"))
-    return getattr(data, "kind", None)
+OWN = ":"
+"""Tag of the settings of all user-defined learners."""
+
+
+def is_own_learner(kind: str) -> bool:
+    """Return True for an import path, whether or not it exists, or an installed learner's name."""
+    return is_import_path(kind) or kind in set(LEARNERS.names()) - set(LEARNERS.built_in)
+
+
+def _tag(data: Any) -> str | None:
+    """Return the tag for a learner's settings: its ``kind``, or :data:`OWN`."""
+    kind = data.get("kind", "pg") if isinstance(data, Mapping) else getattr(data, "kind", None)
+    return OWN if kind is not None and is_own_learner(str(kind)) else kind and str(kind)
+
+
+def _unloaded(data: Any) -> Any:
+    return UnloadedSettings(**data) if isinstance(data, Mapping) else data
 
 
 LearnerConfig = Annotated[
     Annotated[GRPOConfig, Tag("pg")]
     | Annotated[PPOConfig, Tag("ppo")]
-    | Annotated[RestConfig, Tag("rest")],
-    Discriminator(_kind),
+    | Annotated[RestConfig, Tag("rest")]
+    | Annotated[SerializeAsAny[LearnerSettings], BeforeValidator(_unloaded), Tag(OWN)],
+    Discriminator(_tag),
 ]
-"""Settings for any learner, discriminated by ``kind`` (default: ``pg``)."""
+"""Settings for any learner, discriminated by ``kind`` (default: ``pg``).
+
+Those of a user-defined learner are :class:`UnloadedSettings` until the learner is loaded.
+"""

@@ -157,15 +157,14 @@ def show(source: Source, sets: Sets = None, as_json: AsJson = False) -> None:
 
     For example: coevo config show quickstart --set seed=1
     """
-    from coevo_gym.runs.config import load_config
+    from coevo_gym.runs.config import load_config, not_loaded
     from coevo_gym.runs.planning.plan import rows_of_arms
-    from coevo_gym.store.approvals import Demand, is_approved
 
     resolved = load_config(source, sets=sets or ())
     blocks = {"": resolved.rows(), **rows_of_arms(resolved.config)}
-    folder = resolved.config.plugins.methods
-    if folder is not None and not is_approved(Demand(folder)):
-        say_aside(f"The methods in {folder} are not loaded.")
+    for origin in not_loaded(resolved.config):
+        kind = "methods" if origin == resolved.config.plugins.methods else "learners or losses"
+        say_aside(f"The {kind} in {origin} are not loaded.")
     if as_json:
         print_json(
             [

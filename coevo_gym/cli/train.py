@@ -63,7 +63,12 @@ def train(
         bool, typer.Option("--dry-run", help="Print what the run would do and require, then exit.")
     ] = False,
     listing: Annotated[
-        bool, typer.Option("--list", help="Only list the presets and the cost of each.")
+        bool,
+        typer.Option(
+            "--list",
+            help="Only list the presets and the cost of each, and your own "
+            "methods and learners in this folder.",
+        ),
     ] = False,
     card: Card = None,
     yes: Yes = False,
@@ -259,15 +264,21 @@ def _end(folder: RunFolder, summary: RunSummary) -> None:
 
 
 def _list_presets(as_json: bool) -> None:
+    """Print the presets, and the methods and learners in the current folder."""
+    from coevo_gym.methods.plugins import own_components
     from coevo_gym.runs.planning.preset_costs import preset_costs
 
-    costs = preset_costs()
+    costs, own = preset_costs(), list(own_components(Path.cwd()))
     if as_json:
-        print_json([{**asdict(cost), "cost": cost.in_words()} for cost in costs])
+        presets = [{"kind": "preset", **asdict(cost), "cost": cost.in_words()} for cost in costs]
+        print_json([*presets, *(one._asdict() for one in own)])
         return
     for cost in costs:
         facts = [("", cost.about), ("arms", ", ".join(cost.arms)), ("cost", cost.in_words())]
         say_block(cost.name, facts)
+    for kind, name, about, sets in own:
+        use = " ".join(["coevo train quickstart", *(f"--set {one}" for one in sets)])
+        say_block(f"your {kind} {name}", [("", about), ("use", use)])
     say_aside(
         "Costs are upper bounds, which assume that every answer has its maximum length. "
         "`coevo train NAME --dry-run` prints the whole plan; --card NAME plans for another GPU."

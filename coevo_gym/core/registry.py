@@ -207,3 +207,10 @@ SINKS = Registry(
     group="coevo_gym.runs.sinks",
 )
 """Sinks that can receive a run's metrics; see ``coevo_gym/runs/sinks.py``."""
+LEARNERS = Registry(
+    "learner",
+    home="coevo_gym.trainers.learners:NAMES",
+    default="coevo_gym.trainers.learners:DEFAULT",
+    group="coevo_gym.learners",
+)
+"""Learners that a run can train its policy with; see ``coevo_gym/trainers/learners.py``."""

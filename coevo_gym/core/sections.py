@@ -25,7 +25,7 @@ def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
 
 def kind_of(model: type[BaseModel]) -> str:
     """Return the value of ``kind`` that selects a settings class."""
-    return str(get_args(model.model_fields["kind"].annotation)[0])
+    return str(model.model_fields["kind"].default)
 
 
 def variant(models: Sequence[type[BaseModel]], kind: Any) -> type[BaseModel] | None:
@@ -60,19 +60,24 @@ def overlay(
     for name, value in changes.items():
         field = model.model_fields.get(name)
         models = variants(field.annotation) if field else ()
-        if not models or not isinstance(value, Mapping):
+        if models and isinstance(value, Mapping):
+            tree[name] = overlay_section(models, tree.get(name, {}), value)
+        else:
             tree[name] = value
-            continue
-        section = dict(tree.get(name, {}))
-        kind = value.get("kind", section.get("kind"))
-        chosen = variant(models, kind)
-        if chosen is None:
-            tree[name] = {**section, **value}
-            continue
-        if kind != section.get("kind"):
-            section = {key: item for key, item in section.items() if key in chosen.model_fields}
-        tree[name] = overlay(chosen, section, value)
     return tree
+
+
+def overlay_section(
+    models: Sequence[type[BaseModel]], base: Mapping[str, Any], changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a section with the given changes applied; ``models`` are the classes of its kinds."""
+    kind = changes.get("kind", base.get("kind"))
+    chosen = variant(models, kind)
+    if chosen is None:
+        return {**base, **changes}
+    if kind != base.get("kind"):
+        base = {key: item for key, item in base.items() if key in chosen.model_fields}
+    return overlay(chosen, base, changes)
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

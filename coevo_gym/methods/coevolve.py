@@ -12,52 +12,16 @@ looks for kinds of tasks that are rare in the pool. Its settings are for groups 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-
 from coevo_gym.core.seams import Selector
-from coevo_gym.core.task import FrozenModel, Task
-from coevo_gym.curricula.growth.signal_growth import SignalGrowth
-from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
+from coevo_gym.core.task import FrozenModel
 from coevo_gym.methods.kit import Kit
-from coevo_gym.methods.method import Method, NoSettings, method
-
-CoEvolveConfig = CurriculumConfig
-PROMPTS = "coevolve"
-"""The folder of the prompt files for a model that explores."""
-
-
-class CoEvolve(PoolCurriculum):
-    """A curriculum that grows its task pool in response to signals.
-
-    With initial tasks, the unguided first round is skipped.
-
-    Raises:
-        SplitLeakError: if a task is not a training task.
-
-    Example:
-        >>> import numpy as np
-        >>> curriculum = CoEvolve(CoEvolveConfig(initial_size=20))
-        >>> curriculum.plan(np.random.default_rng(0)).n_unguided
-        20
-    """
-
-    def __init__(self, config: CoEvolveConfig | None = None, tasks: Iterable[Task] = ()) -> None:
-        self.config = config or CoEvolveConfig()
-        cap, selector = self.config.cap, self.config.selector.make()
-        growth = SignalGrowth(self.config, cap=cap)
-        super().__init__(tasks, selector=selector, growth=growth, cap=cap)
+from coevo_gym.methods.method import Method, method
 
 
 @method("coevolve", curriculum={"growth": {"kind": "signals"}})
 def coevolve(kit: Kit) -> Method:
     """Grow the pool where the agent is weak (arXiv 2604.15840)."""
-    return Method(
-        curriculum=kit.curriculum.make(kit.first_tasks, native=kit.starts),
-        evolver=kit.evolver(kit.explorer(PROMPTS)),
-        first_round=kit.first_round(kit.curriculum.initial_size),
-        learner=kit.learner,
-    )
+    return Method.of(kit, kit.curriculum.make(kit.first_tasks, native=kit.starts))
 
 
 class StaticSettings(FrozenModel):
@@ -82,12 +46,8 @@ def static_tasks(kit: Kit, *, native: bool, selector: Selector | None = None) ->
         selector: draws the tasks; None for the selector in the settings.
     """
     tasks = kit.native_tasks if native else kit.first_tasks
-    base = coevolve(NoSettings(), kit)
-    return replace(
-        base,
-        curriculum=kit.curriculum.make(tasks, native=kit.starts, selector=selector),
-        first_round=None if native else base.first_round,
-    )
+    curriculum = kit.curriculum.make(tasks, native=kit.starts, selector=selector)
+    return Method.of(kit, curriculum, **({"first_round": None} if native else {}))
 
 
 random_append = coevolve.preset(

@@ -1,27 +1,34 @@
-"""A contract check that every training method must pass."""
+"""Contract checks that every training method and every learner must pass."""
 
 from __future__ import annotations
 
+import io
+import math
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
 import gymnasium as gym
-from pydantic import TypeAdapter
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Round, RoundResult
-from coevo_gym.core.seams import Curriculum
+from coevo_gym.core.seams import Curriculum, Ticket
 from coevo_gym.core.sections import nested
 from coevo_gym.core.task import Split
+from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.explore.explorer import ExplorerConfig
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.growth.targets import first_round
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.runner import rollout
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import MethodSpec
 from coevo_gym.testing.curriculum import assert_curriculum_contract
-from coevo_gym.trainers.settings import LearnerConfig
+from coevo_gym.trainers.learners import check_learner, learner_settings
+from coevo_gym.trainers.protocols import TrainedLearner
 
 _TASKS = 6
 _GROUP_SIZE = 4
@@ -75,7 +82,7 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         max_steps=15,
         observation_tokens=TaskEnv.observation_tokens,
         curriculum=curriculum,
-        learner=TypeAdapter(LearnerConfig).validate_python(sections.get("learner", {})),
+        learner=learner_settings(sections.get("learner", {})),
         make_env=lambda: gym.make(source.env_id),
         policy=none_yet,
         first_round=first,
@@ -90,3 +97,66 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         embedder=partial(curriculum.make_embedder, reads=False),
         language_model=False,
     )
+
+
+def assert_learner_contract(learner: type[TrainedLearner], *, benchmark: str = "webshop") -> None:
+    """Check that a learner with its default settings meets the requirements for all learners.
+
+    Its updates must return finite numbers, and change the policy of each of two equal learners to
+    the same weights. A learner that was saved and restored between two updates must continue as if
+    it had not been.
+
+    Args:
+        learner: class of the learner.
+        benchmark: benchmark whose episodes it trains on.
+
+    Raises:
+        AssertionError: at the first check that fails.
+        ConfigError: if the class lacks a method or its settings.
+    """
+    import torch
+
+    from coevo_gym.agents.tiny import TinyPolicy
+
+    settings = check_learner(learner).settings()
+    groups = _practised_groups(benchmark)
+
+    def updated(policy: TinyPolicy, made: TrainedLearner) -> list[torch.Tensor]:
+        metrics = made.update(groups, made.advantages(groups))
+        odd = [name for name, value in metrics.items() if not math.isfinite(value)]
+        assert not odd, f"update() returns values that are not finite: {', '.join(odd)}"
+        return [weight.detach().clone() for weight in policy.parameters()]
+
+    policies = [TinyPolicy(seed=0) for _ in range(3)]
+    first, second, restored = (learner(policy, settings, seed=0) for policy in policies)
+    before = updated(policies[0], first)
+    assert all(map(torch.equal, before, updated(policies[1], second))), (
+        "two identical learners give different weights"
+    )
+    saved = io.BytesIO()
+    torch.save([policies[0].state_dict(), first.state_dict(reference=False)], saved)
+    saved.seek(0)
+    state = torch.load(saved, weights_only=True)
+    policies[2].load_state_dict(state[0])
+    restored.load_state_dict(state[1])
+    assert all(map(torch.equal, updated(policies[0], first), updated(policies[2], restored))), (
+        "a restored learner gives different weights"
+    )
+
+
+def _practised_groups(benchmark: str) -> list[Group]:
+    """Return groups of random episodes, of which every second is labelled a success."""
+    from coevo_gym.agents.choice import ChoiceAgent
+    from coevo_gym.agents.tiny import TinyPolicy
+
+    found = get_benchmark(benchmark)
+    agent = ChoiceAgent(TinyPolicy(seed=0), found.choices)
+    groups = []
+    with closing(EnvPool(lambda: gym.make(found.env_id))) as envs:
+        for place, task in enumerate(found.tasks(Split.TRAIN)[:2]):
+            tickets = [Ticket(f"{place}/{k}", task, str(place), k) for k in range(_GROUP_SIZE)]
+            played = rollout(tickets, agent, envs, policy_version=0).trajectories
+            assert None not in played, "an episode was lost"
+            outcomes = [replace(t, success=k % 2 == 0) for k, t in enumerate(filter(None, played))]
+            groups.append(Group(str(place), task, _GROUP_SIZE, tuple(outcomes)))
+    return groups

@@ -6,10 +6,11 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_type_hints
+from typing import Any, Self, get_type_hints
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import Notes
+from coevo_gym.core.seams import Curriculum
 from coevo_gym.core.sections import flat
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.guiding import MethodParts
@@ -35,6 +36,22 @@ class Method(MethodParts):
 
     learner: LearnerConfig
     credit: Credit | None = None
+
+    @classmethod
+    def of(cls, kit: Kit, curriculum: Curriculum, **parts: Any) -> Self:
+        """Create a method from a curriculum.
+
+        Args:
+            kit: the settings, which determine the learner, the explorer, the gates and the round
+                that finds the initial tasks.
+            curriculum: the curriculum.
+            **parts: other attributes, or replacements for those that the settings determine.
+        """
+        parts.setdefault("learner", kit.learner)
+        parts.setdefault("first_round", kit.first_round(kit.curriculum.initial_size))
+        if "evolver" not in parts:
+            parts["evolver"] = kit.evolver(kit.explorer())
+        return cls(curriculum=curriculum, **parts)
 
 
 class NoSettings(FrozenModel):

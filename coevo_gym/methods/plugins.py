@@ -1,17 +1,19 @@
-"""Functions that load user-defined methods from a folder."""
+"""Functions that load user-defined methods from a folder, and list those of a project."""
 
 from __future__ import annotations
 
-import hashlib
-import sys
-import traceback
-from importlib.util import module_from_spec, spec_from_file_location
+import ast
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from typing import Literal, NamedTuple
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.own_code import file_hash, import_file
 from coevo_gym.core.registry import METHODS
 from coevo_gym.methods.method import MethodSpec
+
+METHODS_FOLDER, LEARNERS_FOLDER = "methods", "learners"
+"""Folders of a project in which ``coevo new`` writes methods and learners."""
 
 _known: dict[str, tuple[Path, dict[str, str]]] = {}
 """The folder whose methods are registered, with its file hashes."""
@@ -60,14 +62,15 @@ def method_files(folder: str | Path) -> list[Path]:
 
 def folder_hashes(folder: str | Path) -> dict[str, str]:
     """Map the name of each file that defines methods to a hash of its content."""
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-        for path in method_files(folder)
-    }
+    return {path.name: file_hash(path) for path in method_files(folder)}
 
 
 def _specs(path: Path) -> list[MethodSpec]:
-    specs = (thing for thing in vars(_import(path)).values() if isinstance(thing, MethodSpec))
+    try:
+        module = import_file(path)
+    except ConfigError as error:
+        raise ConfigError(f"plugins.methods: {error}") from error
+    specs = (thing for thing in vars(module).values() if isinstance(thing, MethodSpec))
     known = METHODS.built_in
     additions = [one for one in specs if one.name not in known or METHODS.load(one.name) is not one]
     if not additions:
@@ -79,31 +82,75 @@ def _specs(path: Path) -> list[MethodSpec]:
     return additions
 
 
-def _import(path: Path) -> ModuleType:
-    """Import a file as a module in the namespace ``coevo_gym_plugins``."""
-    name = f"coevo_gym_plugins.{path.stem}"
-    spec = spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
+class OwnComponent(NamedTuple):
+    """A method or learner in the files of a project.
+
+    Attributes:
+        kind: ``method`` or ``learner``.
+        name: a method's name, or a learner's import path.
+        about: the first line of its docstring.
+        sets: settings that select it.
+    """
+
+    kind: Literal["method", "learner"]
+    name: str
+    about: str
+    sets: tuple[str, ...]
+
+
+def own_components(project: Path) -> Iterator[OwnComponent]:
+    """Yield the methods and learners in a project's own folders, without running their code.
+
+    A file that is not valid Python is skipped; loading it reports the error.
+    """
+    for path in sorted((project / METHODS_FOLDER).glob("*.py")):
+        for name, about in _methods_in(_parsed(path)):
+            sets = (f"plugins.methods={METHODS_FOLDER}", f"arms={name}")
+            yield OwnComponent("method", name, about, sets)
+    for path in sorted((project / LEARNERS_FOLDER).glob("*.py")):
+        for name, about in _learners_in(_parsed(path)):
+            where = f"{path.relative_to(project)}:{name}"
+            yield OwnComponent("learner", where, about, (f"learner={where}",))
+
+
+def _parsed(path: Path) -> list[ast.stmt]:
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # the user's file may raise anything
-        del sys.modules[name]
-        raise ConfigError(
-            f"plugins.methods: {path}{_line(error, path)} cannot be imported: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    return module
+        return ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return []
 
 
-def _line(error: Exception, path: Path) -> str:
-    """Return the error's location in the file as ", line N", or "" if it is unknown."""
-    if isinstance(error, SyntaxError):
-        return f", line {error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-    return f", line {lines[-1]}" if lines else ""
+def _methods_in(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    """Yield the name and description of each method that ``@method`` or ``preset`` creates."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            for decorator in node.decorator_list:
+                if named := _texts(decorator, "method"):
+                    yield named[0], _about(node)
+        elif isinstance(node, ast.Assign) and len(named := _texts(node.value, "preset")) > 1:
+            yield named[0], named[1]
+
+
+def _learners_in(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    """Yield the name and description of each class that names the class of its settings."""
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            targets = [t for one in node.body if isinstance(one, ast.Assign) for t in one.targets]
+            targets += [one.target for one in node.body if isinstance(one, ast.AnnAssign)]
+            if any(isinstance(t, ast.Name) and t.id == "settings" for t in targets):
+                yield node.name, _about(node)
+
+
+def _texts(node: ast.expr, function: str) -> list[str]:
+    """Return the positional arguments of a call to a function that are texts."""
+    if not isinstance(node, ast.Call):
+        return []
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
+    if called != function and not (isinstance(called, ast.Name) and called.id == function):
+        return []
+    values = [one.value for one in node.args if isinstance(one, ast.Constant)]
+    return [value for value in values if isinstance(value, str)]
+
+
+def _about(node: ast.FunctionDef | ast.ClassDef) -> str:
+    return (ast.get_docstring(node) or "").partition("\n")[0]

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from statistics import fmean
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coevo_gym.core.advice import AdviceState
 from coevo_gym.core.errors import StoreError
@@ -39,8 +39,9 @@ from coevo_gym.store.folder import RunFolder, append_line, keep_lines, read_line
 from coevo_gym.trainers.learners import make_learner
 from coevo_gym.trainers.loop import Loop
 from coevo_gym.trainers.protocols import Events, Metrics, training_success
-from coevo_gym.trainers.rest import ReST
-from coevo_gym.trainers.settings import UpdateConfig
+
+if TYPE_CHECKING:
+    from coevo_gym.trainers.update.optimizer import AveragedWeights
 
 _REPORTED = (
     "step",
@@ -85,7 +86,7 @@ class Arm:
         )
         # The reference is the policy that the arm starts from. It is saved once for all arms, so a
         # checkpoint contains only its hash.
-        refers = isinstance(method.learner, UpdateConfig) and method.learner.kl_coef > 0
+        refers = getattr(self.learner, "has_reference", False)
         self.start = weights_hash(self.policy) if refers else ""
         self.first_round = method.first_round
         self.evolver: StoredEvolver | None = None
@@ -136,7 +137,7 @@ class Arm:
 
     def as_evaluated(self) -> AbstractContextManager[None]:
         """Return a context manager that switches to the policy's averaged weights, if any."""
-        average = None if isinstance(self.learner, ReST) else self.learner.average
+        average: AveragedWeights | None = getattr(self.learner, "average", None)
         return average.in_place() if average else nullcontext()
 
     def success_on_trained(self) -> dict[str, float]:

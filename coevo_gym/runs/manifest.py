@@ -17,10 +17,11 @@ from coevo_gym.core.arithmetic import Arithmetic, arithmetic_here
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import digest
+from coevo_gym.core.own_code import origin_hash, origin_of
 from coevo_gym.core.task import Task
 from coevo_gym.methods.plugins import folder_hashes
 from coevo_gym.prompts.template import load_cue
-from coevo_gym.runs.config import ArmConfig, Resolved, RunConfig, arm_configs
+from coevo_gym.runs.config import ArmConfig, Resolved, RunConfig, arm_configs, own_code
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.planning.device import device_here
 from coevo_gym.runs.policies import prompt_of
@@ -204,7 +205,7 @@ def check_unchanged(
         changes.append("The prompt file has changed, so the policy will see a different prompt.")
     before, files = manifest.get("plugins", {}), plugin_hashes(config)
     changes += [
-        f"{config.plugins.methods}/{name} has changed, so its methods may behave differently."
+        f"{Path(config.plugins.methods or '') / name} has changed, so its code may act differently."
         for name in sorted({**before, **files})
         if before.get(name) != files.get(name)
     ]
@@ -233,9 +234,13 @@ def prompt_id(config: RunConfig) -> dict[str, Any]:
 
 
 def plugin_hashes(config: RunConfig) -> dict[str, str]:
-    """Return the content hashes of user-defined method files, or {} if there are no such files."""
+    """Return the content hashes of the user's own code: methods, learners and losses.
+
+    Keys are the names of files with methods, the paths of other files, and the names of modules.
+    """
     folder = config.plugins.methods
-    return {} if folder is None else folder_hashes(folder)
+    methods = {} if folder is None else folder_hashes(folder)
+    return methods | {origin: origin_hash(origin) for origin in map(origin_of, own_code(config))}
 
 
 def code_hash(config: RunConfig) -> str:

@@ -6,13 +6,13 @@ An approval that is kept also holds for later commands of this user, such as ``c
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.own_code import is_file
 from coevo_gym.provision import home
 from coevo_gym.store.folder import append_lines, read_lines
 
@@ -23,10 +23,9 @@ class Demand(NamedTuple):
     """Something that settings ask to do with the user's rights.
 
     Attributes:
-        what: a folder whose Python files are run, a Python file or module, or the environment
-            variable whose value is sent.
-        host: the server that gets the value, such as ``https://api.openai.com``; "" for Python
-            files.
+        what: a folder whose Python files are run, a Python file or a module to run, or the
+            environment variable whose value is sent.
+        host: the server that gets the value, such as ``https://api.openai.com``; "" for code.
     """
 
     what: str
@@ -35,8 +34,10 @@ class Demand(NamedTuple):
     def __str__(self) -> str:
         if self.host:
             return f"send the key in {self.what} to {self.host}"
-        if self.what.endswith(".py") or os.sep not in self.what:
-            return f"run the Python code in {self.what}"
+        if is_file(self.what):
+            return f"run the Python file {self.what}"
+        if not Path(self.what).is_absolute():
+            return f"import the Python module {self.what}"
         files = ", ".join(path.name for path in sorted(Path(self.what).glob("*.py")))
         return f"run the Python files in {self.what} ({files or 'none'})"
 

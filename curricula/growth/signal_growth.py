@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from numpy.random import Generator
 from pydantic import Field, model_validator
 
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Round, RoundResult, Signal
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.sections import with_kinds
@@ -242,7 +243,7 @@ Growths = Annotated[
 
 
 class GrowthConfig(FrozenModel):
-    """Settings for :class:`SignalGrowth`."""
+    """Settings for :class:`InitialTasks` and :class:`SignalGrowth`."""
 
     initial_size: int = Field(default=100, gt=0)
     """Number of tasks to find before training begins (the paper's N)."""
@@ -262,7 +263,69 @@ class GrowthConfig(FrozenModel):
         return with_kinds(cls, data) if isinstance(data, Mapping) else data
 
 
-class SignalGrowth:
+class InitialTasks:
+    """A pool without growth: it detects signals, and finds the first tasks if there are none.
+
+    Args:
+        native: training tasks to plan targets from, for ``initial = "coverage"``.
+
+    Example:
+        >>> import numpy as np
+        >>> first = InitialTasks(GrowthConfig(initial_size=20))
+        >>> first.plan([], np.random.default_rng(0)).n_unguided
+        20
+    """
+
+    def __init__(
+        self, config: GrowthConfig | None = None, *, native: Sequence[Task] | None = None
+    ) -> None:
+        self.config, self.native = config or GrowthConfig(), native
+        self.detector = SignalDetector(self.config.detector)
+
+    def record(self, groups: Sequence[Group]) -> list[Signal]:
+        """Record finished groups and return the signals detected in them."""
+        return self.detector.detect(groups)
+
+    def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
+        """Return the round that finds the first tasks, or None if the pool has tasks.
+
+        Raises:
+            ConfigError: if the round uses targets but there are no native tasks to plan them from.
+        """
+        config = self.config
+        if len(pool):
+            return None
+        return first_round(
+            config.initial_size, config.initial, native=self.native or (), seed=_seed(rng)
+        )
+
+    def apply(self, result: RoundResult) -> None:
+        """Ignore a round's result, because it does not affect later rounds."""
+
+    def note(self, notes: Notes) -> None:
+        """Ignore notes, because signals are only detected in rollouts."""
+
+    def metrics(self) -> dict[str, float]:
+        """Return the numbers of patterns and forgetting signals.
+
+        ``forgetting_by_max`` and ``forgetting_by_mean`` count the episodes in which forgetting
+        would be detected with ``visit="max"`` and with ``visit="mean"``.
+        """
+        return {
+            **{f"forgetting_by_{how}": float(n) for how, n in self.detector.forgotten.items()},
+            "distinct_patterns": float(len(self.detector.patterns)),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as JSON."""
+        return {"detector": self.detector.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state from :meth:`state_dict`."""
+        self.detector.load_state_dict(state["detector"])
+
+
+class SignalGrowth(InitialTasks):
     """A growth rule that starts rounds from detected signals, with variants that serve as controls.
 
     While the pool is empty, the first round is unguided or explores targets. Separate parts decide
@@ -279,16 +342,14 @@ class SignalGrowth:
     contexts, it is unguided.
 
     Args:
+        config: settings, whose kind of growth is not ``none``.
         cap: number of visits after which a task is used up, for ``when="reserve"``; None for no
             limit.
         native: training tasks to plan targets from; None for all training tasks of the pool's
             benchmark once the pool has tasks.
 
-    Example:
-        >>> import numpy as np
-        >>> growth = SignalGrowth(GrowthConfig(initial_size=20))
-        >>> growth.plan([], np.random.default_rng(0)).n_unguided
-        20
+    Raises:
+        ConfigError: if the kind of growth is ``none``.
     """
 
     def __init__(
@@ -298,18 +359,18 @@ class SignalGrowth:
         cap: int | None = CAP,
         native: Sequence[Task] | None = None,
     ) -> None:
-        self.config = config = config or GrowthConfig()
-        self.detector = SignalDetector(config.detector)
-        self.native, growth = native, config.growth
-        self._choice: ContextChoice = ContextChoice()
-        self._when: When | None = None
-        if not isinstance(growth, NoGrowth):
-            places = growth.most_places
-            self._when = (
-                Reserve(growth.every_groups, drafts=growth.drafts, cap=cap)
-                if growth.when == "reserve"
-                else WhenSignalled(growth.every_groups, drafts=growth.drafts, max_places=places)
+        super().__init__(config, native=native)
+        growth = self.config.growth
+        if isinstance(growth, NoGrowth):
+            raise ConfigError("growth.kind = 'none' has no rounds. Use InitialTasks instead.")
+        self._when: When = (
+            Reserve(growth.every_groups, drafts=growth.drafts, cap=cap)
+            if growth.when == "reserve"
+            else WhenSignalled(
+                growth.every_groups, drafts=growth.drafts, max_places=growth.most_places
             )
+        )
+        self._choice: ContextChoice = ContextChoice()
         match growth:
             case CoverageGrowth():
                 self._choice = Coverage(native)
@@ -322,7 +383,7 @@ class SignalGrowth:
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
         """Record finished groups and return the signals detected in them."""
-        signals = self.detector.detect(groups)
+        signals = super().record(groups)
         explored = isinstance(self.config.growth, GuidedGrowth)
         self._pending.update(
             weaknesses(signals, groups, patterns=self.detector.patterns, bare=not explored)
@@ -334,8 +395,7 @@ class SignalGrowth:
                     self._practised[group.task.id] = context_of(
                         BLIND, group.task, last, group=group
                     )
-        if self._when is not None:
-            self._when.record(groups)
+        self._when.record(groups)
         return signals
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
@@ -345,12 +405,9 @@ class SignalGrowth:
             ConfigError: if the first round uses targets but there are no native tasks to plan them
                 from.
         """
-        config = self.config
         if not len(pool):
-            return first_round(
-                config.initial_size, config.initial, native=self.native or (), seed=_seed(rng)
-            )
-        due = None if self._when is None else self._when.due(pool, len(self._pending))
+            return super().plan(pool, rng)
+        due = self._when.due(pool, len(self._pending))
         if due is None:
             return None
         pending, practised = list(self._pending.values()), list(self._practised.values())
@@ -365,43 +422,28 @@ class SignalGrowth:
             seed=_seed(rng),
         )
 
-    def apply(self, result: RoundResult) -> None:
-        """Ignore a round's result, because it does not affect later rounds."""
-
-    def note(self, notes: Notes) -> None:
-        """Ignore notes, because signals are only detected in rollouts."""
-
     def metrics(self) -> dict[str, float]:
-        """Return the numbers of pending contexts, pending patterns and forgetting signals.
-
-        ``forgetting_by_max`` and ``forgetting_by_mean`` count the episodes in which forgetting
-        would be detected with ``visit="max"`` and with ``visit="mean"``.
-        """
-        return {
-            **{f"forgetting_by_{how}": float(n) for how, n in self.detector.forgotten.items()},
-            "pending_contexts": float(len(self._pending)),
-            "distinct_patterns": float(len(self.detector.patterns)),
-        }
+        """Return the metrics of :class:`InitialTasks` and the number of pending contexts."""
+        return {**super().metrics(), "pending_contexts": float(len(self._pending))}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as JSON."""
         return {
-            "detector": self.detector.state_dict(),
+            **super().state_dict(),
             "pending": [_dump(context) for context in self._pending.values()],
             "practised": [_dump(context) for context in self._practised.values()],
-            **(self._when.state_dict() if self._when else {}),
+            **self._when.state_dict(),
             "choice": self._choice.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`."""
-        self.detector.load_state_dict(state["detector"])
+        super().load_state_dict(state)
         pending = [Context.model_validate_json(text) for text in state["pending"]]
         practised = [Context.model_validate_json(text) for text in state["practised"]]
         self._pending = {(context.kind, context.task.id): context for context in pending}
         self._practised = {context.task.id: context for context in practised}
-        if self._when:
-            self._when.load_state_dict(state)
+        self._when.load_state_dict(state)
         self._choice.load_state_dict(state["choice"])
 
 

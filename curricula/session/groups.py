@@ -49,8 +49,9 @@ class GroupLedger:
 
     Example:
         >>> from coevo_gym import tasks
-        >>> from coevo_gym.methods.coevolve import CoEvolve
-        >>> ledger = GroupLedger(CoEvolve(tasks=tasks("webshop", "train")[:9]), group_size=2)
+        >>> from coevo_gym.curricula.pool_curriculum import CurriculumConfig
+        >>> curriculum = CurriculumConfig().make(tasks("webshop", "train")[:9])
+        >>> ledger = GroupLedger(curriculum, group_size=2)
         >>> ledger.open_step(3)
         >>> tickets = [ledger.issue() for _ in range(ledger.n_ready)]
         >>> len(tickets), len({ticket.task.id for ticket in tickets})

@@ -104,8 +104,8 @@ class CurriculumSession(TaskSession):
 
     Example:
         >>> from coevo_gym import tasks
-        >>> from coevo_gym.methods.coevolve import CoEvolve
-        >>> curriculum = CoEvolve(tasks=tasks("webshop", "train")[:9])
+        >>> from coevo_gym.curricula.pool_curriculum import CurriculumConfig
+        >>> curriculum = CurriculumConfig().make(tasks("webshop", "train")[:9])
         >>> session = CurriculumSession(curriculum, group_size=2)
         >>> first, second = session.take(), session.take()
         >>> first.task == second.task, first.group_id == second.group_id

@@ -24,8 +24,9 @@ from coevo_gym import CurriculumSession
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.growth.signal_growth import GrowthConfig, SignalGrowth
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.prompts import parse_prompt
 from coevo_gym.trainers.adapters.checkpoint import load_session, save_session
 from tests import toy
@@ -45,11 +46,10 @@ def recipe(name: str) -> ModuleType:
     return module
 
 
-class Watched(CoEvolve):
+class Watched(PoolCurriculum):
     def __init__(self) -> None:
-        super().__init__(
-            CoEvolveConfig(initial_size=4, growth={"every_groups": 4}, detector={"n_min": 4})
-        )
+        config = GrowthConfig(initial_size=4, growth={"every_groups": 4}, detector={"n_min": 4})
+        super().__init__(growth=SignalGrowth(config))
         self.groups: list[Group] = []
 
     def record(self, groups: Any) -> Any:

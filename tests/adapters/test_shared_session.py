@@ -16,11 +16,11 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Act
 from coevo_gym.core.trajectory import View
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.session import stream
 from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.stream import practise, scripted_evolver
 from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.faults import BreaksOn
 
 
@@ -44,9 +44,9 @@ class Clock:
 
 
 def make_session(clock: Clock | None = None, lease_s: float | None = None) -> CurriculumSession:
-    curriculum = CoEvolve(
-        CoEvolveConfig(initial_size=8, growth={"every_groups": 8}, detector={"n_min": 4})
-    )
+    curriculum = CurriculumConfig(
+        initial_size=8, growth={"every_groups": 8}, detector={"n_min": 4}
+    ).make()
     evolver = scripted_evolver(gym.make("Toy-v0").unwrapped)  # type: ignore[arg-type]
     return CurriculumSession(curriculum, evolver, group_size=2, lease_s=lease_s, clock=clock)
 

@@ -29,9 +29,10 @@ from coevo_gym.core.evolution import Signal
 from coevo_gym.core.notations import calls_in
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.growth.signal_growth import GrowthConfig, SignalGrowth
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.rows import RowFindings
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.prompts import parse_prompt
 from coevo_gym.testing.models import tiny_chat_model
 from coevo_gym.trainers.adapters.checkpoint import FILE
@@ -43,13 +44,12 @@ from tests.agents.tiny_llama import CHATML, make_tiny_tokenizer
 K, ROWS = 4, 2
 
 
-class Watched(CoEvolve):
-    """CoEvolve that remembers what it was told."""
+class Watched(PoolCurriculum):
+    """A growing curriculum that remembers what it was told."""
 
     def __init__(self, tasks: Sequence[Task] = ()) -> None:
-        super().__init__(
-            CoEvolveConfig(initial_size=4, growth={"every_groups": 4}, detector={"n_min": 4}), tasks
-        )
+        config = GrowthConfig(initial_size=4, growth={"every_groups": 4}, detector={"n_min": 4})
+        super().__init__(tasks=tasks, growth=SignalGrowth(config))
         self.groups: list[Group] = []
         self.fired: list[Signal] = []
 
@@ -212,7 +212,7 @@ def play_elsewhere(factory: Any, row: dict[str, Any], queue: Any) -> None:
 
 @pytest.mark.slow
 def test_environments_of_another_process_use_the_session_of_this_one() -> None:
-    session = CurriculumSession(CoEvolve(tasks=coevo_gym.tasks("bfcl", "train")[:4]), group_size=2)
+    session = CurriculumSession(PoolCurriculum(coevo_gym.tasks("bfcl", "train")[:4]), group_size=2)
     plug = TRLPlug("CoEvolve-BFCL-v0", session)
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()

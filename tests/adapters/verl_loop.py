@@ -25,9 +25,9 @@ from coevo_gym.agents.lm.language_model import ModelConfig
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes import EnvPool
-from coevo_gym.methods.coevolve import CoEvolve
 from coevo_gym.prompts import parse_prompt
 from coevo_gym.trainers.adapters.verl.learner import VerlLearner
 from coevo_gym.trainers.adapters.verl.workers import (
@@ -86,7 +86,7 @@ def run(
 ) -> tuple[dict[str, Any], Saving]:
     """Train; returns the weights and what was told on the way."""
     policy = TransformersPolicy(ModelConfig(path=str(model), device="cpu"), seed=1)
-    session = CurriculumSession(CoEvolve(tasks=TRAIN[:4]), group_size=3)
+    session = CurriculumSession(CurriculumConfig().make(TRAIN[:4]), group_size=3)
     events = Saving(save)
     loop = Loop(
         LoopConfig(

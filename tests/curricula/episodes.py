@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from coevo_gym.core.evolution import Signal
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
-from coevo_gym.methods.coevolve import CoEvolve
+from coevo_gym.curricula.growth.signal_growth import SignalGrowth
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from tests.toy import BENCHMARK
 
 TRAIN = BENCHMARK.tasks(Split.TRAIN)
@@ -40,11 +41,11 @@ def group(
     return Group(id, task, size or len(outcomes), episodes)
 
 
-class Recorder(CoEvolve):
+class Recorder(PoolCurriculum):
     """A static curriculum that keeps what it is told."""
 
     def __init__(self, tasks: Sequence[Task] = TRAIN[:10]) -> None:
-        super().__init__(tasks=tasks)
+        super().__init__(tasks, growth=SignalGrowth())
         self.seen: list[Group] = []
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:

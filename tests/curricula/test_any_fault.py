@@ -15,14 +15,15 @@ from coevo_gym import EvolvingTaskSampler
 from coevo_gym.core.errors import CoevoError, EnvBackendError, ModelError, ResetNeeded
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.trajectory import EndReason, Group
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
+from coevo_gym.curricula.growth.signal_growth import SignalGrowth
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
 from tests.curricula.episodes import TRAIN
 from tests.faults import Killed, Seams
 from tests.serve.test_damaged_input import damaged
 from tests.toy import ToyEnv
 
 STEPS = 100
-CONFIG = CoEvolveConfig(initial_size=4, growth={"every_groups": 2}, detector={"n_min": 1000})
+CONFIG = CurriculumConfig(initial_size=4, growth={"every_groups": 2}, detector={"n_min": 1000})
 ERRORS = {
     "engine": (lambda: EnvBackendError("the engine is gone"), Killed),
     "round": (
@@ -33,11 +34,11 @@ ERRORS = {
 }
 
 
-class Witness(CoEvolve):
+class Witness(PoolCurriculum):
     """A curriculum that keeps the groups it is told of."""
 
     def __init__(self) -> None:
-        super().__init__(CONFIG)
+        super().__init__(growth=SignalGrowth(CONFIG))
         self.told: list[Group] = []
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:

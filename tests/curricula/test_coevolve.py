@@ -14,20 +14,23 @@ from hypothesis import strategies as st
 from coevo_gym.core.errors import ConfigError, SplitLeakError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Group
-from coevo_gym.curricula.pool_curriculum import make_curriculum
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum, make_curriculum
 from tests.curricula.episodes import HELD_OUT, TRAIN, group
 
 RNG = np.random.default_rng
 
 
-def curriculum(n_tasks: int = 20, growth: Mapping[str, Any] = {}, **settings: Any) -> CoEvolve:
+def curriculum(
+    n_tasks: int = 20, growth: Mapping[str, Any] = {}, **settings: Any
+) -> PoolCurriculum:
     of_rounds = {} if growth.get("kind") == "none" else {"every_groups": 4}
-    config = CoEvolveConfig(growth={**of_rounds, **growth}, **settings)
-    return CoEvolve(config, TRAIN[:n_tasks])
+    config = CurriculumConfig(growth={**of_rounds, **growth}, **settings)
+    return config.make(TRAIN[:n_tasks])
 
 
-def practise(c: CoEvolve, rounds: int = 4, *, calls: tuple[str, ...] = ("press", "done")) -> None:
+def practise(
+    c: PoolCurriculum, rounds: int = 4, *, calls: tuple[str, ...] = ("press", "done")
+) -> None:
     """Mixed groups on the initial tasks of the pool: each fires a boundary signal."""
     for i in range(rounds):
         c.record([group([1, 0, 0], c.pool[i], calls=calls, id=f"g{i}")])
@@ -39,7 +42,7 @@ def verdict(*, accepted: bool, context_id: str = "c") -> Verdict:
 
 
 def test_the_first_round_is_unguided_and_is_given_until_it_is_applied() -> None:
-    c = CoEvolve(CoEvolveConfig(initial_size=7))
+    c = CurriculumConfig(initial_size=7).make()
     planned = c.plan(RNG(0))
     assert planned is not None
     assert (planned.id, planned.n_unguided, planned.contexts) == ("round-0", 7, ())
@@ -52,7 +55,7 @@ def test_the_first_round_is_unguided_and_is_given_until_it_is_applied() -> None:
 
 
 def test_an_unguided_round_that_finds_nothing_is_tried_again_with_another_seed() -> None:
-    c = CoEvolve()
+    c = CurriculumConfig().make()
     first = c.plan(RNG(0))
     assert first is not None
     c.apply(RoundResult(round_id=first.id))
@@ -67,7 +70,7 @@ def test_an_unguided_round_that_finds_nothing_is_tried_again_with_another_seed()
 def test_given_tasks_need_no_unguided_round() -> None:
     assert curriculum().plan(RNG(0)) is None
     with pytest.raises(SplitLeakError):
-        CoEvolve(tasks=HELD_OUT[:1])
+        CurriculumConfig().make(HELD_OUT[:1])
 
 
 def test_next_is_uniform_over_the_pool_without_repeats_where_possible() -> None:
@@ -238,10 +241,10 @@ def test_a_saved_curriculum_continues_the_same_stream(
     moves: list[str], mode: str, given_tasks: bool, seed: int
 ) -> None:
     growth = {"kind": mode} if mode == "none" else {"kind": mode, "every_groups": 3}
-    config = CoEvolveConfig(growth=growth, detector={"n_min": 8, "window": 2})
+    config = CurriculumConfig(growth=growth, detector={"n_min": 8, "window": 2})
     tasks = TRAIN[:12] if given_tasks else ()
 
-    def live(c: CoEvolve, steps: list[str], rng: np.random.Generator) -> list[object]:
+    def live(c: PoolCurriculum, steps: list[str], rng: np.random.Generator) -> list[object]:
         seen: list[object] = []
         for step in steps:
             planned = c._planned
@@ -257,7 +260,7 @@ def test_a_saved_curriculum_continues_the_same_stream(
                 seen.append(c.record([group(outcomes, task, calls=calls, id=f"g{len(seen)}")]))
         return seen
 
-    original, copy = CoEvolve(config, tasks), CoEvolve(config, tasks)
+    original, copy = config.make(tasks), config.make(tasks)
     live(original, moves, RNG(seed))
     copy.load_state_dict(json.loads(json.dumps(original.state_dict())))
     onwards = [*moves, "plan", "apply", *["record"] * 6, "plan", "apply"]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Signal
 from coevo_gym.core.trajectory import Group, Step
 from coevo_gym.curricula.growth.contexts import context_of, share_out, weaknesses
@@ -20,8 +21,9 @@ from coevo_gym.curricula.growth.evidence import (
     size,
     step_numbers,
 )
-from coevo_gym.curricula.growth.signal_growth import GrowthConfig, SignalGrowth
+from coevo_gym.curricula.growth.signal_growth import SignalGrowth
 from coevo_gym.curricula.pool.known import KnownTasks
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from tests.curricula.episodes import TRAIN, group, trajectory
 
 
@@ -159,12 +161,23 @@ def test_what_is_rare_comes_with_what_is_usual() -> None:
 
 @pytest.mark.parametrize("kind", ["none", "anywhere", "blind", "signals"])
 def test_only_what_may_be_explored_is_kept_at_length(kind: str) -> None:
-    growth = SignalGrowth(GrowthConfig(growth={"kind": kind}))
-    growth.record([group([1, 0], calls=("press", "press", "done"))])
+    growth = CurriculumConfig(growth={"kind": kind}).make_growth()
+    assert growth.record([group([1, 0], calls=("press", "press", "done"))])
     count = str(growth.state_dict()).count("action 2")
-    assert growth.metrics()["pending_contexts"] == 1
+    assert growth.metrics().get("pending_contexts") == (None if kind == "none" else 1)
     # once among its actions, and where the context may be explored in its evidence and contrast
-    assert count == {"none": 1, "anywhere": 1, "blind": 1 + 2, "signals": 3}[kind]
+    assert count == {"none": 0, "anywhere": 1, "blind": 1 + 2, "signals": 3}[kind]
+
+
+def test_a_state_of_a_growth_without_rounds_is_that_of_initial_tasks() -> None:
+    config = CurriculumConfig(growth={"kind": "none"})
+    growth, saved = config.make_growth(), {"pending": [], "practised": [], "choice": {}}
+    growth.record([group([1, 0])])
+    again = config.make_growth()
+    again.load_state_dict({**saved, **growth.state_dict()})  # as earlier versions wrote it
+    assert again.state_dict() == growth.state_dict()
+    with pytest.raises(ConfigError, match="'none' has no rounds"):
+        SignalGrowth(config)
 
 
 def test_tasks_around_a_task_share_its_scenario_or_grew_from_it() -> None:

@@ -28,7 +28,7 @@ from coevo_gym.curricula.explore.explorer import (
 )
 from coevo_gym.curricula.gates.gates import default_gates
 from coevo_gym.curricula.gates.settings import GatesConfig
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from tests.curricula.episodes import HELD_OUT, TRAIN
 from tests.faults import break_engines
 from tests.toy import BENCHMARK, ToyBenchmark
@@ -408,7 +408,7 @@ def test_history_that_were_left_out_are_no_candidates() -> None:
     draft, left_out = (Verdict(draft_id=id, accepted=False, gate="build") for id in ("d", ""))
     result = RoundResult(round_id="round-1", verdicts=(draft, left_out, draft))
     assert result.judged == (draft, draft)
-    curriculum = CoEvolve(CoEvolveConfig(initial_size=2), TRAIN[:2])
+    curriculum = CurriculumConfig(initial_size=2).make(TRAIN[:2])
     outcome = RoundResult(round_id="round-1", accepted=(TRAIN[3],), verdicts=(draft, left_out))
     curriculum.apply(outcome)
     assert curriculum.metrics()["pass_rate"] == 1.0

@@ -27,8 +27,8 @@ from coevo_gym.core.trajectory import (
     View,
 )
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.session.groups import GroupLedger
-from coevo_gym.methods.coevolve import CoEvolve
 from tests.curricula.episodes import HELD_OUT, TRAIN, Recorder, trajectory
 
 
@@ -186,7 +186,7 @@ def test_bad_arguments_and_empty_pools_are_refused() -> None:
         with pytest.raises(ConfigError, match=message):
             GroupLedger(Recorder(), group_size=size)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="pool is empty"):
-        GroupLedger(CoEvolve()).issue()
+        GroupLedger(CurriculumConfig().make()).issue()
     book, _ = ledger(k=3)
     with pytest.raises(ConfigError, match="group_size=3"):
         book.load_state_dict(GroupLedger(Recorder(), group_size=2).state_dict())

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from coevo_gym.core.evolution import RoundResult
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from tests.curricula.episodes import TRAIN, group
 
 BAND = {"kind": "band", "cap": 1, "shuffled": True}
@@ -40,8 +40,8 @@ def test_a_whole_life_without_files_sockets_databases_or_clocks(
 def _live(kind: str, when: str) -> float:
     growth = {"kind": kind, **({} if kind == "none" else {"when": when, "every_groups": 5})}
     settings: dict[str, Any] = {"selector": BAND} if when == "reserve" else {}
-    config = CoEvolveConfig(initial_size=10, growth=growth, **settings)
-    curriculum, rng = CoEvolve(config), np.random.default_rng(0)
+    config = CurriculumConfig(initial_size=10, growth=growth, **settings)
+    curriculum, rng = config.make(), np.random.default_rng(0)
     for i in range(16):
         if planned := curriculum.plan(rng):
             number = int(planned.id.removeprefix("round-"))
@@ -49,7 +49,7 @@ def _live(kind: str, when: str) -> float:
             curriculum.apply(RoundResult(round_id=planned.id, accepted=tasks))
         (task,) = curriculum.next(1, rng)
         curriculum.record([group([1, 0], task, id=f"g{i}")])
-        again = CoEvolve(config)
+        again = config.make()
         again.load_state_dict(json.loads(json.dumps(curriculum.state_dict())))
         assert again.metrics() == curriculum.metrics()
     return curriculum.metrics()["rounds"]

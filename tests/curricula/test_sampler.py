@@ -19,12 +19,11 @@ from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.growth.signal_growth import SignalGrowth
-from coevo_gym.curricula.pool_curriculum import PoolCurriculum, make_curriculum
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum, make_curriculum
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.wrappers import ChooseAction, HashText
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import HELD_OUT, TRAIN, Recorder
 from tests.toy import ToyEnv
 
@@ -192,8 +191,8 @@ def test_bad_arguments() -> None:
 
 
 def test_manual_rounds_are_run_when_asked_for() -> None:
-    config = CoEvolveConfig(initial_size=5)
-    env = EvolvingTaskSampler(gym.make("Toy-v0"), CoEvolve(config), evolve="manual")
+    config = CurriculumConfig(initial_size=5)
+    env = EvolvingTaskSampler(gym.make("Toy-v0"), config.make(), evolve="manual")
     with pytest.raises(ConfigError, match="pool is empty"):
         env.reset()
     result = env.evolve()
@@ -208,7 +207,7 @@ def test_exploration_uses_the_inner_envs_own_settings() -> None:
     names = [TRAIN[3].name, TRAIN[4].name]
     env = EvolvingTaskSampler(
         gym.make("Toy-v0", tasks=names, max_episode_steps=4),
-        CoEvolve(CoEvolveConfig(initial_size=4)),
+        CurriculumConfig(initial_size=4).make(),
     )
     env.reset()
     state = env.curriculum.state_dict()

@@ -17,11 +17,11 @@ from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import ClosedStep, Curriculum, Later, Ticket
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Trajectory
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.session import callers
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.vector_sampler import EvolvingVectorSampler
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import TRAIN, Recorder, trajectory
 
 WAIT_S = 60
@@ -323,10 +323,10 @@ class Threads:
 
 def due(evolver: Held, tasks: bool = True) -> CurriculumSession:
     """A session whose first round is due, with tasks to practise meanwhile or without."""
-    config = CoEvolveConfig(
+    config = CurriculumConfig(
         initial_size=5, growth={"kind": "anywhere", "every_groups": 1}, detector={"n_min": 1}
     )
-    curriculum = CoEvolve(config, TRAIN[10:13] if tasks else ())
+    curriculum = config.make(TRAIN[10:13] if tasks else ())
     practice = CurriculumSession(curriculum, evolver, group_size=2)
     if tasks:
         report(practice, take(practice))
@@ -434,7 +434,7 @@ class TestRounds:
         assert [round.id for round in evolver.rounds] == ["round-0"] * 2
 
     def test_without_an_evolver_none_is_run(self) -> None:
-        practice = CurriculumSession(CoEvolve())
+        practice = CurriculumSession(CurriculumConfig().make())
         assert practice.plan() is None
         assert practice.evolve() is None
         with pytest.raises(ConfigError, match="no evolver"):

@@ -19,11 +19,12 @@ from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.seams import Later, Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group
+from coevo_gym.curricula.growth.signal_growth import SignalGrowth
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
 from coevo_gym.curricula.session.session import CurriculumSession
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from tests.curricula.episodes import TRAIN, trajectory
 
-CONFIG = CoEvolveConfig(initial_size=4, growth={"every_groups": 2}, detector={"n_min": 2})
+CONFIG = CurriculumConfig(initial_size=4, growth={"every_groups": 2}, detector={"n_min": 2})
 LEASE_S = 10.0
 WAIT_S = 60
 
@@ -31,7 +32,7 @@ Event = tuple[str, Any, bool]
 DROPPED = {"reported": "double", "given back": "late", "lapsed": "late"}
 
 
-class Witness(CoEvolve):
+class Witness(PoolCurriculum):
     """A curriculum that writes down what it is asked and told, and whether in a step.
 
     Attributes:
@@ -39,7 +40,7 @@ class Witness(CoEvolve):
     """
 
     def __init__(self, tasks: Sequence[Task], steps: bool, log: Sequence[Event] = ()) -> None:
-        super().__init__(CONFIG, tasks)
+        super().__init__(tasks, growth=SignalGrowth(CONFIG))
         self.steps = steps
         self.log = list(log)
 

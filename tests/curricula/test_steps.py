@@ -18,18 +18,19 @@ from coevo_gym.core.evolution import Signal
 from coevo_gym.core.seams import ClosedStep, Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group
+from coevo_gym.curricula.growth.signal_growth import SignalGrowth
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
 from coevo_gym.curricula.session.groups import GroupLedger
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.curricula.session.vector_sampler import EvolvingVectorSampler
-from coevo_gym.methods.coevolve import CoEvolve
 from tests.curricula.episodes import HELD_OUT, TRAIN, trajectory
 
 
-class Batches(CoEvolve):
+class Batches(PoolCurriculum):
     """A static curriculum that keeps what it is asked, and told in one call."""
 
     def __init__(self, tasks: Sequence[Task] = TRAIN[:10]) -> None:
-        super().__init__(tasks=tasks)
+        super().__init__(tasks, growth=SignalGrowth())
         self.asked: list[int] = []
         self.told: list[list[str]] = []
         self.signals: list[Signal] = []
@@ -171,7 +172,7 @@ def test_what_cannot_be_a_step_begins_nothing() -> None:
 
 def first_batch(*, in_step: bool, seed: int) -> float:
     """Forgetting signals in the first 32 groups of a policy that solves half of all episodes."""
-    curriculum, rng = CoEvolve(tasks=TRAIN[:100]), np.random.default_rng(seed)
+    curriculum, rng = CurriculumConfig().make(TRAIN[:100]), np.random.default_rng(seed)
     book = GroupLedger(curriculum, group_size=8, seed=seed)
     if in_step:
         book.open_step(32)

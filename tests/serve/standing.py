@@ -17,7 +17,7 @@ import uvicorn
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Trajectory
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.serve.env_pools import EnvPools
 from coevo_gym.serve.envs import EnvsAPI
 from coevo_gym.serve.limits import ServerLimits
@@ -27,7 +27,7 @@ from coevo_gym.serve.tokens import Tokens
 from tests.curricula.episodes import TRAIN
 from tests.toy import BENCHMARK
 
-CONFIG = CoEvolveConfig(initial_size=4, growth={"every_groups": 1000}, detector={"n_min": 1000})
+CONFIG = CurriculumConfig(initial_size=4, growth={"every_groups": 1000}, detector={"n_min": 1000})
 WAIT_S = 60
 
 
@@ -75,7 +75,7 @@ class Clock:
 def opened(path: Path, tasks: Sequence[Task] = TRAIN[:8], **fields: Any) -> JournaledSession:
     """A session that is kept in a file, with tasks from the beginning."""
     options = {"group_size": 2, "lease_s": 60.0, **fields}
-    return JournaledSession(lambda: CoEvolve(CONFIG, tasks), FindsTasks(), path, **options)
+    return JournaledSession(lambda: CONFIG.make(tasks), FindsTasks(), path, **options)
 
 
 @dataclass

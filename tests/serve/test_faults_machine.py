@@ -32,7 +32,8 @@ from coevo_gym.core.seams import Later, Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group, Step
 from coevo_gym.core.trajectory_json import trajectory_to_json
-from coevo_gym.methods.coevolve import CoEvolve
+from coevo_gym.curricula.growth.signal_growth import SignalGrowth
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.serve import recorded
 from coevo_gym.serve.journal import Journal
 from coevo_gym.serve.session import JournaledSession
@@ -85,12 +86,12 @@ def check_reason(error: Exception) -> None:
     assert "it was to fail" in str(error)
 
 
-class Witness(CoEvolve):
+class Witness(PoolCurriculum):
     """A curriculum that keeps the groups it is told of, and may fail."""
 
     def __init__(self, groups: list[Group], fault: Fault) -> None:
         self.told, self.fault = groups, fault
-        super().__init__(CONFIG, TRAIN[:6])
+        super().__init__(TRAIN[:6], growth=SignalGrowth(CONFIG))
 
     def next(self, n: int, rng: Generator) -> list[Task]:
         return self.fault.run("next", lambda: super(Witness, self).next(n, rng))

@@ -21,9 +21,10 @@ from coevo_gym.core.seams import Later, Ticket
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_to_json
+from coevo_gym.curricula.growth.signal_growth import SignalGrowth
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.calls import Take
 from coevo_gym.envs.webshop import WebShopBenchmark
-from coevo_gym.methods.coevolve import CoEvolve
 from coevo_gym.serve import recorded
 from coevo_gym.serve.session import JournaledSession
 from tests.curricula.episodes import TRAIN, trajectory
@@ -157,13 +158,11 @@ def test_rounds_are_applied_again_and_not_carried_out_again(tmp_path: Path) -> N
 
     over = threading.Event()
     evolver = Counting()
-    first = JournaledSession(lambda: CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0)
+    first = JournaledSession(CONFIG.make, evolver, tmp_path / "a.db", lease_s=60.0)
     ticket = waiting(first)
     assert over.is_set()
     killed(first)
-    with JournaledSession(
-        lambda: CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0
-    ) as second:
+    with JournaledSession(CONFIG.make, evolver, tmp_path / "a.db", lease_s=60.0) as second:
         assert second.outstanding == (ticket,)
         assert second.metrics()["pool_size"] == 4
         assert evolver.n_runs == 1
@@ -177,7 +176,7 @@ def test_a_round_that_fails_is_tried_again(tmp_path: Path) -> None:
                 raise OSError("no engine")
             return super().run(round)
 
-    session = JournaledSession(lambda: CoEvolve(CONFIG), Fails(), tmp_path / "a.db")
+    session = JournaledSession(CONFIG.make, Fails(), tmp_path / "a.db")
     reasons = set()
     while isinstance(reply := session.take(), Later):
         reasons.add(reply.reason)
@@ -295,7 +294,7 @@ def test_a_file_is_for_one_session_and_one_process(tmp_path: Path) -> None:
         opened(tmp_path / "b.db")
 
 
-class Breaks(CoEvolve):
+class Breaks(PoolCurriculum):
     """A curriculum that breaks as it records a group, as long as it is told to."""
 
     broken = True
@@ -309,7 +308,9 @@ class Breaks(CoEvolve):
 
 
 def breaking(path: Path, **fields: Any) -> JournaledSession:
-    make = partial(Breaks, CONFIG, TRAIN[:8])
+    def make() -> PoolCurriculum:
+        return Breaks(TRAIN[:8], growth=SignalGrowth(CONFIG))
+
     return JournaledSession(make, FindsTasks(), path, group_size=2, lease_s=60.0, **fields)
 
 
@@ -338,7 +339,7 @@ def test_a_call_that_fails_half_way_stops_the_session(
 def test_a_report_that_could_not_be_recorded_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = partial(CoEvolve, CONFIG, get_benchmark("webshop").tasks(Split.TRAIN)[:4])
+    make = partial(CONFIG.make, get_benchmark("webshop").tasks(Split.TRAIN)[:4])
     with JournaledSession(make, FindsTasks(), tmp_path / "a.db", group_size=2) as session:
         for _ in range(2):  # a step without calls is odd, and can be recorded
             ticket = take(session)
@@ -397,7 +398,7 @@ def test_a_call_that_cannot_be_replayed_is_told_and_may_be_left_out(
 
 
 def test_a_refused_draw_leaves_no_trace(tmp_path: Path) -> None:
-    class Draws(CoEvolve):
+    class Draws(PoolCurriculum):
         refuses = False
 
         def next(self, n: int, rng: Generator) -> list[Task]:
@@ -406,9 +407,11 @@ def test_a_refused_draw_leaves_no_trace(tmp_path: Path) -> None:
                 raise ConfigError("There is no task.")
             return tasks
 
+    def make() -> PoolCurriculum:
+        return Draws(TRAIN[:8], growth=SignalGrowth(CONFIG))
+
     streams = []
     for refuses in (False, True):
-        make = partial(Draws, CONFIG, TRAIN[:8])
         with JournaledSession(make, FindsTasks(), tmp_path / f"{refuses}.db") as session:
             session.curriculum.refuses = refuses  # type: ignore[attr-defined]
             if refuses:
@@ -420,19 +423,19 @@ def test_a_refused_draw_leaves_no_trace(tmp_path: Path) -> None:
 
 
 def test_a_round_that_cannot_be_applied_stops_the_session(tmp_path: Path) -> None:
-    class Unable(CoEvolve):
+    class Unable(PoolCurriculum):
         def apply(self, result: RoundResult) -> None:
             super().apply(result)
             raise KeyError("half applied")
 
-    make = partial(Unable, CONFIG)
+    def make() -> PoolCurriculum:
+        return Unable(growth=SignalGrowth(CONFIG))
+
     session = JournaledSession(make, FindsTasks(), tmp_path / "a.db", lease_s=60.0)
     with pytest.raises(StoreError, match=r"has stopped.*'evolve' was not recorded: KeyError"):
         waiting(session)
     session.close()
-    with JournaledSession(
-        partial(CoEvolve, CONFIG), FindsTasks(), tmp_path / "a.db", lease_s=60.0
-    ) as second:
+    with JournaledSession(CONFIG.make, FindsTasks(), tmp_path / "a.db", lease_s=60.0) as second:
         waiting(second)
         assert second.metrics()["pool_size"] == 4
 

@@ -13,7 +13,6 @@ from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.curricula.session.calls import SessionCall
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
-from coevo_gym.methods.coevolve import CoEvolve
 from coevo_gym.serve import envs
 from coevo_gym.serve.envs import LocalSession
 from coevo_gym.serve.session import JournaledSession
@@ -68,9 +67,7 @@ def test_what_it_ran_is_given_back_when_its_process_is_gone(tmp_path: Path) -> N
 def test_it_waits_for_the_first_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evolver, asked = Held(), threading.Event()
     monkeypatch.setattr(envs, "POLL_S", 0.01)
-    with JournaledSession(
-        lambda: CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0
-    ) as session:
+    with JournaledSession(CONFIG.make, evolver, tmp_path / "a.db", lease_s=60.0) as session:
         apply = session.apply
 
         def apply_and_tell(call: SessionCall[Any], **options: bool) -> object:
@@ -93,9 +90,7 @@ def test_a_wait_ends_with_the_server_or_with_its_patience(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evolver, stop = Held(), threading.Event()
-    with JournaledSession(
-        lambda: CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0
-    ) as session:
+    with JournaledSession(CONFIG.make, evolver, tmp_path / "a.db", lease_s=60.0) as session:
         env = sampler(session, stop)
         stop.set()
         with pytest.raises(EnvBackendError, match=r"No episode became available.*looks for tasks"):

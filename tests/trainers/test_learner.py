@@ -14,17 +14,18 @@ from coevo_gym.agents.tiny.policy import TinyConfig, TinyPolicy  # noqa: E402
 from coevo_gym.core.seams import Ticket  # noqa: E402
 from coevo_gym.core.task import Split  # noqa: E402
 from coevo_gym.core.trajectory import Group  # noqa: E402
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig  # noqa: E402
 from coevo_gym.curricula.session.session import CurriculumSession  # noqa: E402
 from coevo_gym.curricula.session.stream import scripted_evolver  # noqa: E402
 from coevo_gym.episodes.evaluation import evaluate  # noqa: E402
 from coevo_gym.episodes.pool import EnvPool  # noqa: E402
 from coevo_gym.episodes.runner import rollout  # noqa: E402
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig  # noqa: E402
 from coevo_gym.trainers.demonstrations import demonstrate  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
-from coevo_gym.trainers.learners import AnyLearner, make_learner  # noqa: E402
+from coevo_gym.trainers.learners import make_learner  # noqa: E402
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig  # noqa: E402
 from coevo_gym.trainers.ppo import PPO  # noqa: E402
+from coevo_gym.trainers.protocols import TrainedLearner  # noqa: E402
 from coevo_gym.trainers.settings import ImproveConfig, LearnerConfig, PPOConfig, RestConfig  # noqa: E402
 from coevo_gym.trainers.sft import ImitationConfig, imitate  # noqa: E402
 from tests.toy import BENCHMARK, ToyEnv  # noqa: E402
@@ -158,13 +159,13 @@ def test_saved_and_loaded_learner_goes_on_as_before(envs: EnvPool) -> None:
 
 def real_loop(
     envs: EnvPool, events: Events, config: LearnerConfig, *, seed: int
-) -> tuple[Loop, AnyLearner, TinyPolicy]:
+) -> tuple[Loop, TrainedLearner, TinyPolicy]:
     policy = TinyPolicy(SMALL, seed=seed)
     learner = make_learner(config, policy, seed=seed)
-    settings = CoEvolveConfig(
+    settings = CurriculumConfig(
         initial_size=6, growth={"every_groups": 4}, detector={"n_min": 1, "theta": 100}
     )
-    curriculum = CoEvolve(settings)
+    curriculum = settings.make()
     agent = ChoiceAgent(policy, BENCHMARK.choices)
     loop = Loop(
         LoopConfig(max_steps=6, groups_per_step=2, evaluate_every_steps=3),

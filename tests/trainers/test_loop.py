@@ -18,11 +18,11 @@ from coevo_gym.core.seams import Act, Ticket
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Group, View
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
 from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig, Metrics
 from coevo_gym.trainers.rollouts import success_of
 from tests.curricula.episodes import trajectory
@@ -413,10 +413,10 @@ def test_a_task_that_cannot_start_costs_its_own_group_only() -> None:
 
 
 def test_the_real_curriculum_finds_its_first_tasks_and_grows(envs: EnvPool) -> None:
-    settings = CoEvolveConfig(
+    settings = CurriculumConfig(
         initial_size=8, growth={"kind": "anywhere", "every_groups": 6, "drafts": 6}
     )
-    curriculum, log = CoEvolve(settings), Log()
+    curriculum, log = settings.make(), Log()
     loop = Loop(
         LoopConfig(max_steps=6, groups_per_step=3, evaluate_every_steps=0),
         session=CurriculumSession(curriculum, scripted_evolver(ToyEnv()), group_size=4),

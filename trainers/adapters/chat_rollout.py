@@ -49,9 +49,9 @@ class ChatRollout:
     Example:
         >>> import coevo_gym
         >>> from coevo_gym import CurriculumSession
-        >>> from coevo_gym.methods.coevolve import CoEvolve
+        >>> from coevo_gym.curricula.pool_curriculum import CurriculumConfig
         >>> tasks = coevo_gym.tasks("webshop", "train")[:8]
-        >>> session = CurriculumSession(CoEvolve(tasks=tasks), group_size=2)
+        >>> session = CurriculumSession(CurriculumConfig().make(tasks), group_size=2)
         >>> rollout = ChatRollout("CoEvolve-WebShop-v0", session)
         >>> [message.role for message in rollout.begin(slot="row 0")]
         ['system', 'user']

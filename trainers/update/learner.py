@@ -7,18 +7,20 @@ epochs, minibatches and microbatches, the optimiser steps, and the state that th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.own_code import load_own
 from coevo_gym.core.seams import TrainablePolicy
 from coevo_gym.trainers.settings import UpdateConfig
 from coevo_gym.trainers.update.batch import Batch, evaluated, padded, parts
 from coevo_gym.trainers.update.importance import importance_of, of_older_weights
-from coevo_gym.trainers.update.loss import LossTerms, grpo_loss
+from coevo_gym.trainers.update.loss import Loss, LossInputs, LossTerms, clipped_surrogate
 from coevo_gym.trainers.update.optimizer import AveragedWeights, decayed, guarded_adamw
 
 
@@ -82,8 +84,9 @@ def surrogate(
     logp: Tensor,
     mask: Tensor,
     config: UpdateConfig,
+    loss: Callable[[LossInputs], Mapping[str, Tensor]],
 ) -> Terms:
-    """Compute the clipped surrogate objective of a microbatch, with its KL term.
+    """Compute the loss of a microbatch, by default the clipped surrogate with its KL term.
 
     Args:
         objective: constant part of the loss.
@@ -91,7 +94,8 @@ def surrogate(
         part: (B,) indices of the microbatch's samples.
         logp: (B, T) log-probabilities under the current weights.
         mask: (B, T) bool, True for positions sampled by the policy.
-        config: settings for clipping, the KL term and importance weights.
+        config: settings for clipping and importance weights.
+        loss: computes the terms.
     """
     reference, corrected = objective.reference, objective.corrected
     old_logp = logp.detach() if objective.old is None else padded(objective.old, part, logp)
@@ -99,33 +103,67 @@ def surrogate(
     if corrected.any():
         cap = config.importance_cap
         importance, drift = importance_of(batch, part, old_logp, mask, corrected=corrected, cap=cap)
-    terms = grpo_loss(
-        logp,
-        old_logp,
-        logp.detach() if reference is None else padded(reference, part, logp),
-        padded(batch.advantage, part, logp),
-        mask,
-        clip_low=config.clip_low,
-        clip_high=config.clip_high if batch.clip_high is None else batch.clip_high[part],
-        kl_coef=config.kl_coef,
-        weight=objective.weight[part].to(logp),
-        total=objective.total,
-        importance=importance,
+    ref_logp = logp.detach() if reference is None else padded(reference, part, logp)
+    terms = loss(
+        LossInputs(
+            logp=logp.masked_fill(~mask, 0.0),
+            old_logp=old_logp.masked_fill(~mask, 0.0),
+            ref_logp=ref_logp.masked_fill(~mask, 0.0),
+            advantage=padded(batch.advantage, part, logp),
+            mask=mask,
+            clip_high=config.clip_high if batch.clip_high is None else batch.clip_high[part],
+            weight=objective.weight[part].to(logp),
+            total=objective.total,
+            importance=torch.ones_like(logp) if importance is None else importance,
+        )
     )
-    return Terms(terms._asdict(), drift)
+    return Terms(dict(terms), drift)
+
+
+def check_terms(terms: Mapping[str, object]) -> None:
+    """Check the result of a loss.
+
+    Raises:
+        ConfigError: if it does not consist of scalars by name, with one named ``loss``.
+    """
+    wrong = [name for name, t in terms.items() if not isinstance(t, Tensor) or t.numel() != 1]
+    if "loss" not in terms or wrong:
+        raise ConfigError(
+            f"The loss returned {sorted(terms)}"
+            + (f", where {', '.join(wrong)} is not a scalar tensor" if wrong else "")
+            + ". Return scalar tensors by name, with the term to minimise as 'loss'."
+        )
+
+
+def load_loss(path: str) -> Loss:
+    """Import and return the loss function that ``learner.loss`` names.
+
+    Raises:
+        ConfigError: if there is no such function.
+    """
+    loss: Loss = load_own(path)
+    if not callable(loss):
+        raise ConfigError(
+            f"{path!r} is {loss!r}, which is not a loss. Name a function that takes LossInputs and "
+            "the learner's settings."
+        )
+    return loss
 
 
 class SurrogateLearner:
     """A policy being trained, with its optimiser, reference model and averaged weights.
 
     ``heads`` are further weights to train, each with its learning rate. The seed determines the
-    order of minibatches.
+    order of minibatches. A subclass may override :meth:`loss`.
 
     Attributes:
+        settings: class of the learner's settings.
         updates: number of updates so far.
         spent: spent share of the run's budget, for learning rate decay.
         average: averaged weights to evaluate instead of the trained weights, or None.
     """
+
+    settings: ClassVar[type[UpdateConfig]] = UpdateConfig
 
     def __init__(
         self,
@@ -135,6 +173,7 @@ class SurrogateLearner:
         seed: int,
     ) -> None:
         self.policy, self.config = policy, config
+        self._loss = load_loss(config.loss) if config.loss else clipped_surrogate
         self.updates, self.spent = 0, 0.0
         self._optimizer = guarded_adamw(config, (list(policy.parameters()), config.lr), *heads)
         self._reference = policy.frozen_copy() if config.kl_coef else None
@@ -145,6 +184,20 @@ class SurrogateLearner:
     def version(self) -> int:
         """Version of the policy being trained."""
         return self.policy.version
+
+    @property
+    def has_reference(self) -> bool:
+        """True if the learner compares its policy with the policy that it was created with."""
+        return self._reference is not None
+
+    @property
+    def has_own_loss(self) -> bool:
+        """True if the settings or a subclass replace the loss."""
+        return bool(self.config.loss) or type(self).loss is not SurrogateLearner.loss
+
+    def loss(self, inputs: LossInputs) -> Mapping[str, Tensor]:
+        """Return the terms of a microbatch's loss by name. The term ``loss`` is minimised."""
+        return self._loss(inputs, self.config)
 
     def _minibatches(self, batch: Batch) -> int:
         return min(self.config.minibatches, len(batch.samples))
@@ -204,12 +257,14 @@ class SurrogateLearner:
         self._optimizer.zero_grad()
         read = rows[~objective.idle[rows].numpy()]
         positions = float(batch.lengths[read].sum())
-        sums = dict.fromkeys(LossTerms._fields, 0.0)
+        sums = dict[str, float]()
         if not len(read):  # still take a step, so that the optimiser's averages are updated
+            sums = dict.fromkeys(LossTerms._fields, 0.0)
             for weight in self.policy.parameters():
                 weight.grad = torch.zeros_like(weight)
         for part in parts(read, batch.tokens, self.config.microbatch_tokens) if len(read) else ():
             terms, drift = loss(part)
+            check_terms(terms)
             terms["loss"].backward()  # type: ignore[no-untyped-call]
             for name, term in terms.items():
                 sums[name] = sums.get(name, 0.0) + term.item()
@@ -217,7 +272,8 @@ class SurrogateLearner:
                 sums[name] = sums.get(name, 0.0) + value / positions
         # Turn the fraction into a share of positions, independent of the loss divisor.
         weighed = float((objective.weight[rows] * batch.lengths[rows]).sum())
-        sums["clip_fraction"] *= objective.total / weighed
+        if "clip_fraction" in sums:
+            sums["clip_fraction"] *= objective.total / weighed
         norm = self._optimizer.step(sums["loss"])
         return {} if norm is None else sums | {"grad_norm": norm, "lr": self._optimizer.lr}
 

@@ -11,10 +11,13 @@ k3 are the same as in verl 0.9. TRL 1.16 has no such bounds, but agrees where no
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from coevo_gym.trainers.settings import UpdateConfig
 
 MAX_LOG_RATIO = 20.0
 """Bound on differences of log-probabilities; exp() of larger values soon overflows fp32."""
@@ -54,6 +57,12 @@ def k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
     """
     gap = (ref_logp - logp).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return (bounded_exp(gap) - gap - 1.0).clamp(max=MAX_KL)
+
+
+def weighted_sum(values: Tensor, mask: Tensor, weight: Tensor | None) -> Tensor:
+    """Return the sum of (B, T) values at unmasked positions, with (B,) weights of the samples."""
+    kept = values.masked_fill(~mask, 0.0)
+    return (kept if weight is None else kept * weight.unsqueeze(1)).sum()
 
 
 def grpo_loss(
@@ -100,9 +109,73 @@ def grpo_loss(
     divergence = k3(logp.masked_fill(~mask, 0.0), ref_logp.masked_fill(~mask, 0.0))
 
     def mean(values: Tensor) -> Tensor:
-        terms = values.masked_fill(~mask, 0.0)
-        return (terms if weight is None else terms * weight.unsqueeze(1)).sum() / count
+        return weighted_sum(values, mask, weight) / count
 
     policy_loss, kl = -mean(surrogate), mean(divergence)
     clip_fraction = mean((clipped * adv < ratio * adv).to(logp.dtype))
     return LossTerms(policy_loss + kl_coef * kl, policy_loss, kl, clip_fraction)
+
+
+class LossInputs(NamedTuple):
+    """The inputs of a loss: B samples with up to T positions, 0 at masked positions.
+
+    Attributes:
+        logp: (B, T) log-probabilities under the current weights, through which gradients flow.
+        old_logp: (B, T) log-probabilities under the weights before the update.
+        ref_logp: (B, T) log-probabilities under the reference; ``logp`` without its gradient if
+            ``kl_coef`` is 0.
+        advantage: (B, T) advantages.
+        mask: (B, T) bool, True for positions sampled by the policy.
+        clip_high: upper clip, one for all samples or (B,) one per sample.
+        weight: (B,) weight of each sample's positions.
+        total: divisor for sums over the positions.
+        importance: (B, T) weights for the surrogate, which correct for a sampler other than the old
+            policy; 1 where no correction is needed.
+    """
+
+    logp: Tensor
+    old_logp: Tensor
+    ref_logp: Tensor
+    advantage: Tensor
+    mask: Tensor
+    clip_high: float | Tensor
+    weight: Tensor
+    total: float
+    importance: Tensor
+
+    @property
+    def ratio(self) -> Tensor:
+        """The (B, T) ratios of new to old probabilities, 1 at masked positions."""
+        return bounded_exp(self.logp - self.old_logp)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Average (B, T) values over the sampled positions, as ``learner.loss_mean`` says.
+
+        The means of a step's microbatches add up to the mean of the step.
+        """
+        return weighted_sum(values, self.mask, self.weight) / self.total
+
+
+Loss = Callable[[LossInputs, Any], Mapping[str, Tensor]]
+"""A loss: takes the inputs and the learner's settings, and returns scalar terms by name.
+
+The term ``loss`` is minimised; all terms are logged.
+"""
+
+
+def clipped_surrogate(inputs: LossInputs, settings: UpdateConfig) -> Mapping[str, Tensor]:
+    """Compute the default loss of :func:`grpo_loss` from the learner's settings."""
+    terms = grpo_loss(
+        inputs.logp,
+        inputs.old_logp,
+        inputs.ref_logp,
+        inputs.advantage,
+        inputs.mask,
+        clip_low=settings.clip_low,
+        clip_high=inputs.clip_high,
+        kl_coef=settings.kl_coef,
+        weight=inputs.weight,
+        total=inputs.total,
+        importance=inputs.importance,
+    )
+    return terms._asdict()

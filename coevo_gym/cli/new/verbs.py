@@ -13,6 +13,7 @@ from coevo_gym.cli.output import say
 from coevo_gym.core.benchmark import find_spec
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
+from coevo_gym.methods.plugins import LEARNERS_FOLDER, METHODS_FOLDER
 from coevo_gym.store.approvals import Demand, approve
 
 _FOLDER = Path(__file__).parent / "skeletons"
@@ -72,15 +73,19 @@ def _write(source: Path, target: Path, kind: str, name: str) -> Path:
 def _renamed(text: str, kind: str, name: str) -> str:
     """Replace all forms of the placeholder name in a template's text."""
     old = _OLD[kind]
-    camel = "".join(word.capitalize() for word in name.split("_"))
     text = text.replace(f"coevo-{old}", f"coevo-{name.replace('_', '-')}")
-    return text.replace(old, name).replace(old.capitalize(), camel)
+    return text.replace(old, name).replace(old.capitalize(), _camel(name))
+
+
+def _camel(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
 
 
 _OLD = {
     "benchmark": "newbench",
     "curriculum": "newcurriculum",
     "gate": "newgate",
+    "learner": "newlearner",
     "method": "newmethod",
 }
 """Placeholder names in the templates."""
@@ -92,7 +97,7 @@ Name = Annotated[
 ]
 Folder = Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Folder to write to.")]
 
-_METHODS = Path("methods")
+_METHODS, _LEARNERS = Path(METHODS_FOLDER), Path(LEARNERS_FOLDER)
 
 app = typer.Typer(help="Write a working template for your own component.", no_args_is_help=True)
 
@@ -149,6 +154,19 @@ def curriculum(name: Name, folder: Folder = _METHODS) -> None:
     For example: coevo new curriculum rare_first
     """
     _write_method("curriculum", name, folder)
+
+
+@app.command()
+def learner(name: Name, folder: Folder = _LEARNERS) -> None:
+    """Write a template file for a learner with its own settings and its own loss.
+
+    For example: coevo new learner steady
+    """
+    file = write_module("learner", name, folder)
+    approve(Demand(str(file.resolve())), keep=True)  # so `coevo train` need not ask
+    say(f"  {file}")
+    say(f"Check that it keeps its contract: python {file}")
+    say(f"Train with it: coevo train quickstart --set learner={file}:{_camel(name)}")
 
 
 def _write_method(kind: str, name: str, folder: Path) -> None:

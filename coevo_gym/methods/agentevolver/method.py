@@ -16,8 +16,6 @@ from pydantic import Field, model_validator
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Study
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.curricula.growth.signal_growth import SignalGrowth
-from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.envs.profile import PreferenceSettings
 from coevo_gym.methods.agentevolver.attribution import (
     Attribution,
@@ -248,18 +246,11 @@ def _questioning(settings: AgentEvolverSettings, kit: Kit) -> Method:
             "method.questioning explores without targets, but curriculum.growth.kind = 'coverage' "
             "needs targets. Choose another growth.kind, or set method.questioning = false."
         )
-    pool = PoolCurriculum(
+    mixture = Mixture(settings.evolved_share, settings.evolved_ratio)
+    pool = curriculum.make(
         kit.native_tasks if settings.native else (),
-        selector=(
-            Mixture(settings.evolved_share, settings.evolved_ratio)
-            if settings.native
-            else curriculum.selector.make()
-        ),
-        growth=Questioning(
-            curriculum.initial_size,
-            SignalGrowth(curriculum, cap=curriculum.cap, native=kit.starts),
-        ),
-        cap=curriculum.cap,
+        selector=mixture if settings.native else None,
+        growth=Questioning(curriculum.initial_size, curriculum.make_growth(kit.starts)),
     )
     explorer = questioning_explorer(
         kit,

@@ -15,6 +15,7 @@ from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.curricula.pool.embed import EMBEDDERS, Embedder, name_embedder
 from coevo_gym.curricula.pool.index import VectorIndex
+from coevo_gym.curricula.saved import Count, Finite, read
 from coevo_gym.methods.agentevolver.experience import (
     DROP_RULE,
     EXPERIENCE,
@@ -228,7 +229,7 @@ class ExperiencePool:
         The pool continues with the embedder that it was saved with, even if another one would now
         be chosen.
         """
-        self.steps = state["steps"]
+        self.steps = read(Count, state["steps"])
         if (name := state["embedder"]) != self.embedder:
             self._embed = EMBEDDERS[name]()
         dropped = [
@@ -236,7 +237,8 @@ class ExperiencePool:
             for one in state["dropped"]
         ]
         self._dropped = {one.experience.id: one for one in dropped}
-        self._counts, self._rates = Counter(state["counts"]), dict(state["rates"])
+        self._counts = Counter(read(dict[str, Count], state["counts"]))
+        self._rates = read(dict[str, Finite], state["rates"])
         saved = [
             (Experience.model_validate(one["experience"]), _read_use(one["use"]))
             for one in state["experiences"]

@@ -13,6 +13,8 @@ from coevo_gym.runs.config.arms import (
     asks_policy,
     demand_of,
     demands,
+    not_loaded,
+    own_code,
 )
 from coevo_gym.runs.config.sources import Resolved, Sets, about_preset, load_config, preset_names
 from coevo_gym.runs.config.tree import RunConfig
@@ -29,5 +31,7 @@ __all__ = [
     "demand_of",
     "demands",
     "load_config",
+    "not_loaded",
+    "own_code",
     "preset_names",
 ]

@@ -10,8 +10,9 @@ from pydantic import SerializeAsAny, ValidationError
 
 from coevo_gym.agents.endpoint.endpoint import EndpointConfig
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.own_code import is_import_path, load_own, origin_of
 from coevo_gym.core.registry import METHODS, suggest
-from coevo_gym.core.sections import overlay
+from coevo_gym.core.sections import flat, overlay, overlay_section
 from coevo_gym.core.spend import Caps
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.gates.settings import GatesConfig
@@ -37,8 +38,9 @@ from coevo_gym.runs.config.sections import (
 )
 from coevo_gym.runs.config.tree import RunConfig
 from coevo_gym.store.approvals import Demand, approve, is_approved
+from coevo_gym.trainers.learners import learner_class
 from coevo_gym.trainers.protocols import LoopConfig
-from coevo_gym.trainers.settings import LearnerConfig
+from coevo_gym.trainers.settings import LearnerConfig, LearnerSettings, is_own_learner
 
 SECTIONS = ("curriculum", "learner", "explorer", "analyst", "evolver", "gates", "advisor")
 """Sections in which arms may differ."""
@@ -113,8 +115,8 @@ class ArmConfig(FrozenModel):
 def arm_configs(config: RunConfig) -> dict[str, ArmConfig]:
     """Return the settings of each arm, in order, keyed by name.
 
-    Methods in a folder that the user has not approved are not loaded. Their arms have the settings
-    of the run and of the arm, without the method's own.
+    Methods, learners and losses that the user has not approved are not loaded. Their arms have the
+    settings of the run and of the arm, without the method's own, and the learner's are unchecked.
 
     Raises:
         ConfigError: if a method does not exist or cannot be loaded, or if an arm sets a key that
@@ -133,9 +135,10 @@ def arm_configs(config: RunConfig) -> dict[str, ArmConfig]:
 
 
 def demands(config: RunConfig) -> list[Demand]:
-    """Return what a run does with the user's rights: run Python files, and send keys."""
+    """Return what a run does with the user's rights: run the user's code, and send keys."""
     folder = config.plugins.methods
     base = [] if folder is None else [Demand(folder)]
+    base += [Demand(origin_of(path)) for path in own_code(config)]
     base += rows_demands(config.benchmark.rows)
     endpoints = [config.policy.endpoint] if config.policy.kind == "openai" else []
     for arm in arm_configs(config).values():
@@ -145,6 +148,20 @@ def demands(config: RunConfig) -> list[Demand]:
             endpoints.append(arm.analyst.model.endpoint)
     keys = (demand_of(endpoint) for endpoint in endpoints)
     return [*dict.fromkeys([*base, *(key for key in keys if key is not None)])]
+
+
+def own_code(config: RunConfig) -> list[str]:
+    """Return the import paths of the user's own learners and losses in a run's arms."""
+    learners = [arm.learner for arm in arm_configs(config).values()]
+    values = [str(getattr(one, name, "")) for one in learners for name in ("kind", "loss")]
+    return [*dict.fromkeys(value for value in values if is_import_path(value))]
+
+
+def not_loaded(config: RunConfig) -> list[str]:
+    """Return the folder of methods, and the files and modules of learners, not yet approved."""
+    folder = config.plugins.methods
+    origins = [*([] if folder is None else [folder]), *map(origin_of, own_code(config))]
+    return [origin for origin in dict.fromkeys(origins) if not is_approved(Demand(origin))]
 
 
 def approve_settings(
@@ -176,26 +193,81 @@ def _arm_config(config: RunConfig, name: str, loads: bool) -> ArmConfig:
     else:
         spec = MethodSpec(method, NoSettings, _not_loaded)
         sets = {key: value for key, value in arm.set.items() if not key.startswith("method.")}
+    kind = str(sets.get("learner.kind", spec.sets.get("learner.kind", config.learner.kind)))
+    where = {**dict.fromkeys(spec.sets, f"the method {spec.name!r}")}
+    where |= {key: f"arm.{name}.set.{key}" for key in sets}
+    learner = _own_settings(kind, where.get("learner.kind", "learner.kind"))
     own: dict[str, Any] = {}
     changes: dict[str, Any] = {}
-    for key, value in spec.sets.items():
-        _check(key, f"the method {spec.name!r}", spec)
-        place(changes, key, value)
-    for key, value in sets.items():
-        _check(key, f"arm.{name}.set.{key}", spec)
+    for key, value in {**spec.sets, **sets}.items():
+        if not (key.startswith("learner.") and is_own_learner(kind)):
+            _check(key, where[key], spec)
         if key.startswith("method."):
             inner = key.removeprefix("method.")
             place(own, inner, parse_text(annotation_of(spec.settings, inner), value))
         else:
             place(changes, key, value)
     base = {section: getattr(config, section).model_dump() for section in (*SECTIONS, "loop")}
-    tree = complete(overlay(ArmConfig, base, changes), config.policy)
+    tree = overlay(ArmConfig, base, changes)
+    if learner is not None:
+        given = config.learner.model_dump(exclude_unset=True)
+        given = overlay_section((learner,), given, changes.get("learner", {}))
+        tree["learner"] = _validated(learner, given, where)
+    tree = complete(tree, config.policy)
     try:
         settings = spec.settings.model_validate(own)
         result = ArmConfig(name=name, method=spec.name, settings=settings, **tree)
     except ValidationError as error:
         raise _explained(error, name, spec, arm) from None
+    _check_loss(result.learner, where)
     return result
+
+
+def _own_settings(kind: str, where: str) -> type[LearnerSettings] | None:
+    """Return the class of a user-defined learner's settings, or None if it may not be loaded."""
+    if not is_own_learner(kind):
+        return None
+    if is_import_path(kind) and not is_approved(Demand(origin_of(kind))):
+        return None
+    try:
+        found: type[LearnerSettings] = learner_class(kind).settings
+    except ConfigError as error:
+        raise ArmError(where, str(error)) from error
+    return found
+
+
+def _validated(
+    model: type[LearnerSettings], given: Mapping[str, Any], where: Mapping[str, str]
+) -> LearnerSettings:
+    """Validate the settings of a user-defined learner; ``where`` has the origin of each key."""
+    values: dict[str, Any] = {}
+    for key, value in flat(given):
+        if key not in leaves(model):
+            full = f"learner.{key}"
+            raise ArmError(
+                where.get(full, full),
+                f"the learner {given['kind']!r} has no setting {key!r}. "
+                f"{suggest(key, list(leaves(model)))}",
+            )
+        place(values, key, parse_text(annotation_of(model, key), value))
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problem = problems(model, error)[0]
+        keys = [f"learner.{key}" for key in problem.keys] or ["learner.kind"]
+        key = next((key for key in keys if key in where), keys[0])
+        raise ArmError(where.get(key, key), problem.message) from None
+
+
+def _check_loss(learner: LearnerSettings, where: Mapping[str, str]) -> None:
+    """Check that a user-defined loss can be loaded, if the user has approved it."""
+    path = getattr(learner, "loss", None)
+    if not isinstance(path, str) or not is_approved(Demand(origin_of(path))):
+        return
+    try:
+        load_own(path)
+    except ConfigError as error:
+        raise ArmError(where.get("learner.loss", "learner.loss"), str(error)) from error
 
 
 def _not_loaded(settings: FrozenModel, kit: Kit) -> Method:
@@ -280,7 +352,8 @@ def _check(key: str, where: str, spec: MethodSpec) -> None:
     elif section not in (*SECTIONS, *_SAME):
         raise ArmError(where, f"{key} is a setting of the whole run, so an arm cannot set it.")
     elif key not in leaves(RunConfig):
-        raise ArmError(where, f"there is no setting {key!r}. {suggest_key(RunConfig, key)}")
+        full = where if where.endswith(key) else key
+        raise ArmError(where, f"there is no setting {full!r}. {suggest_key(RunConfig, full)}")
 
 
 def _explained(error: ValidationError, name: str, spec: MethodSpec, arm: ArmSettings) -> ArmError:

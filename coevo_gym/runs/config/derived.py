@@ -17,7 +17,12 @@ from coevo_gym.core.arithmetic import Kind
 from coevo_gym.core.sections import flat
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.runs.config.sections import PolicySettings, WarmupSettings
-from coevo_gym.trainers.settings import RestConfig
+from coevo_gym.trainers.settings import (
+    RestConfig,
+    UnloadedSettings,
+    UpdateConfig,
+    is_own_learner,
+)
 
 LANGUAGE_MODELS = ("transformers", "vllm")
 """Kinds of policies that are trainable language models."""
@@ -87,17 +92,23 @@ def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
     imitation: dict[str, Any] = dict(_IMITATION)
     if policy.model.device != "cuda":
         imitation["batch_tokens"] = _BATCH_TOKENS
-    if _kind(learner) == "rest":
+    model = _model_of(learner)
+    if issubclass(model, RestConfig):
         return {"warmup": imitation, "learner": {"imitation": imitation}}
+    if not issubclass(model, UpdateConfig):
+        return {"warmup": imitation}
     lr = _LORA_LR if policy.model.lora_rank else _LR
     return {"warmup": imitation, "learner": {"lr": lr, "epochs": 1}}
 
 
-def _kind(learner: Any) -> str:
-    """Return the ``kind`` of the learner settings, given as a mapping or a pydantic model."""
-    if isinstance(learner, Mapping):
-        return str(learner.get("kind", "pg"))
-    return "rest" if isinstance(learner, RestConfig) else ""
+def _model_of(learner: Any) -> type:
+    """Return the class of learner settings, which may be a mapping unless they are user-defined."""
+    if not isinstance(learner, Mapping):
+        return UpdateConfig if learner is None else type(learner)
+    kind = str(learner.get("kind", "pg"))
+    if kind == "rest":
+        return RestConfig
+    return UnloadedSettings if is_own_learner(kind) else UpdateConfig
 
 
 def _completed(section: Any, defaults: Mapping[str, Any]) -> Any:

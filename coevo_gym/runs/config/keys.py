@@ -12,11 +12,14 @@ from typing import Any, NamedTuple, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from coevo_gym.core.registry import suggest
+from coevo_gym.core.registry import LEARNERS, suggest
 from coevo_gym.core.sections import kind_of, variant, variants
 
 ARM_KEY = re.compile(r"arm\.([^.]+)\.(?:method|set\.(.+))")
 """Pattern for an arm's keys. Its groups are the arm's name and the key that the arm sets."""
+
+CODE = ("learner.kind", "learner.loss")
+"""Settings, of a run or an arm, that may be import paths."""
 
 
 class Setting(NamedTuple):
@@ -56,6 +59,17 @@ def annotation_of(model: type[BaseModel], key: str) -> Any | None:
     if inner is None:
         return str
     return Any if inner.startswith("method.") else leaves(model).get(inner)
+
+
+def is_open(key: str) -> bool:
+    """Return True for a key that a user-defined learner may have, which is checked once loaded."""
+    of_arm = ARM_KEY.fullmatch(key)
+    return ((of_arm[2] or "") if of_arm else key).startswith("learner.")
+
+
+def is_code(key: str) -> bool:
+    """Return True for a setting that may be an import path of the user's own code."""
+    return key.endswith(CODE) and is_open(key)
 
 
 def parse_text(annotation: Any, value: Any) -> Any:
@@ -145,7 +159,8 @@ def _problem(model: type[BaseModel], detail: ErrorDetails) -> SettingProblem:
     message = detail["msg"].removeprefix("Value error, ")
     if detail["type"] == "union_tag_invalid" and len(models) > 1:
         parts.append("kind")
-        known = [kind_of(one) for one in models]
+        of_learner = parts[-2:] == ["learner", "kind"]
+        known = LEARNERS.names() if of_learner else [kind_of(one) for one in models]
         message = (
             f"there is no kind {detail['ctx']['tag']!r}. {suggest(detail['ctx']['tag'], known)}"
         )

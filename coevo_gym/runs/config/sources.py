@@ -15,14 +15,18 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.own_code import is_import_path, origin_of, relative_to
 from coevo_gym.core.reading import read_file
-from coevo_gym.core.registry import suggest
+from coevo_gym.core.registry import LEARNERS, suggest
 from coevo_gym.core.sections import flat
 from coevo_gym.envs.rows.source import FUNCTIONS, in_folder
 from coevo_gym.runs.config.arms import ArmError, demand_of, demands
 from coevo_gym.runs.config.keys import (
+    ARM_KEY,
     Setting,
     annotation_of,
+    is_code,
+    is_open,
     leaves,
     parse_text,
     place,
@@ -45,6 +49,7 @@ ROWS = tuple(f"benchmark.rows.{name}" for name in ("file", *FUNCTIONS, "tools"))
 PRESETS = Path(__file__).parents[2] / "presets"
 _RUN = "the run"
 """Origin of a value from a run's own settings."""
+_PG = Setting("pg", "default")
 _OF_A_KEY = ("endpoint.base_url", "endpoint.api_key_env")
 """Ends of the settings that decide which key is sent, and where."""
 
@@ -118,6 +123,16 @@ def resolve(merged: Mapping[str, Setting]) -> Resolved:
     Raises:
         ConfigError: if a setting is invalid; the message has its key and its origin.
     """
+    merged = dict(merged)
+    for key, setting in merged.items():
+        if is_code(key) and is_import_path(setting.value):
+            merged[key] = setting._replace(value=relative_to(Path.cwd(), setting.value))
+            if _by_user(setting.origin):
+                approve(Demand(origin_of(merged[key].value)))
+    if merged.get("learner.kind", _PG).value in LEARNERS.built_in:
+        for key, setting in merged.items():
+            if is_open(key) and not ARM_KEY.fullmatch(key) and key not in leaves(RunConfig):
+                raise _unknown(key, setting.origin)
     tree: dict[str, Any] = {}
     for key, setting in merged.items():
         place(tree, key, setting.value)
@@ -202,6 +217,9 @@ def _from_file(source: str) -> dict[str, Setting]:
     data = _read(path)
     origin = str(path) if is_file else f"preset {source}"
     settings = _with_inherited(data, origin)
+    for key, setting in settings.items() if is_file else ():
+        if is_code(key) and setting.origin == origin and is_import_path(setting.value):
+            settings[key] = setting._replace(value=relative_to(path.parent, setting.value))
     for key in (*PATHS, *ROWS) if is_file else ():
         own = settings.get(key)
         if own and own.origin == origin and own.value:
@@ -303,9 +321,15 @@ def _parse(key: str, value: Any, origin: str) -> Any:
     """Parse a value given as text according to the type of its setting."""
     annotation = annotation_of(RunConfig, key)
     if annotation is None:
-        hint = suggest_key(RunConfig, key)
-        raise ConfigError(f"There is no setting {key!r} (from {origin}). {hint}")
+        if is_open(key):
+            return value
+        raise _unknown(key, origin)
     return parse_text(annotation, value)
+
+
+def _unknown(key: str, origin: str) -> ConfigError:
+    hint = suggest_key(RunConfig, key)
+    return ConfigError(f"There is no setting {key!r} (from {origin}). {hint}")
 
 
 def _typed(key: str, value: Any, origin: str) -> Any:
@@ -313,11 +337,11 @@ def _typed(key: str, value: Any, origin: str) -> Any:
 
     Values from the command line and the environment are always text, so pydantic parses them.
     """
-    if key.endswith(".kind"):
-        return value  # the section's own message lists the kinds
+    annotation: Any = annotation_of(RunConfig, key)
+    if key.endswith(".kind") or annotation is None:
+        return value  # the section's own message lists the kinds, and a learner checks its own keys
     try:
         text = json.dumps(value, default=str)
-        annotation: Any = annotation_of(RunConfig, key)
         TypeAdapter(annotation).validate_json(text, strict=True)
     except ValidationError as error:
         problem = error.errors()[0]["msg"].removeprefix("Value error, ")

@@ -12,7 +12,7 @@ from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.runs.config import RunConfig, arm_configs
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.planning.device import GIB, Device, device_here
-from coevo_gym.trainers.settings import LearnerConfig, UpdateConfig
+from coevo_gym.trainers.settings import LearnerConfig, RestConfig, UpdateConfig
 
 UNKNOWN_CONTEXT = 8192
 """Context length in tokens for estimates, if the settings leave it to the model."""
@@ -160,9 +160,14 @@ def computes_in_half(config: RunConfig, device: Device) -> bool:
 
 
 def updates_of(learner: LearnerConfig) -> UpdateConfig:
-    """Return a learner's update settings. Imitation is assumed to accept all samples."""
+    """Return a learner's update settings.
+
+    Imitation is assumed to accept all samples, and a user-defined learner to update like ``pg``.
+    """
     if isinstance(learner, UpdateConfig):
         return learner
+    if not isinstance(learner, RestConfig):
+        return UpdateConfig()
     settings = learner.imitation
     return UpdateConfig(
         epochs=settings.max_epochs * len(learner.thresholds),
@@ -311,8 +316,10 @@ def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[
     if phase == "sampling" and config.policy.kind == "transformers":
         yield "lower policy.model.prefix_cache_gib"
     if phase == "update":
-        pg = isinstance(learner, UpdateConfig)
-        yield f"lower learner.{'microbatch_tokens' if pg else 'imitation.batch_tokens'}"
+        if isinstance(learner, UpdateConfig):
+            yield "lower learner.microbatch_tokens"
+        elif isinstance(learner, RestConfig):
+            yield "lower learner.imitation.batch_tokens"
     if phase == "warm-up":
         yield "lower warmup.batch_tokens"
     yield f"{'lower' if settings.max_context else 'set'} policy.model.max_context"

@@ -7,7 +7,7 @@ the hours, because none has been checked against measured runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,13 +16,12 @@ from coevo_gym.core.registry import METHODS, load_object
 from coevo_gym.core.sections import flat
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.methods.published import differences, follows_the_paper
-from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
+from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs, not_loaded
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.planning.device import H200, Device
 from coevo_gym.runs.planning.memory import UNKNOWN_CONTEXT
 from coevo_gym.runs.planning.model import ModelPlan, model_rows, plan_model
-from coevo_gym.store.approvals import Demand, is_approved
-from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
+from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig, RestConfig, UpdateConfig
 
 
 @dataclass(frozen=True)
@@ -189,6 +188,16 @@ def _departures(config: RunConfig) -> Iterator[tuple[str, str]]:
         yield "settings that differ from the paper's", text
 
 
+UNPLANNED = "the plan assumes the memory of a learner of kind 'pg' with default settings"
+
+
+def unplanned(arms: Iterable[ArmConfig]) -> list[str]:
+    """Return the kinds of learners whose updates cannot be planned from their settings."""
+    planned = (UpdateConfig, RestConfig)
+    kinds = (arm.learner.kind for arm in arms if not isinstance(arm.learner, planned))
+    return [*dict.fromkeys(kinds)]
+
+
 def initial_tasks(arm: ArmConfig) -> int:
     """Return the number of initial tasks to find, or 0 if the benchmark's own tasks are used."""
     native = getattr(arm.settings, "native", False)
@@ -233,8 +242,13 @@ def _learned(config: RunConfig, episodes: int | None) -> int | None:
 def rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
     """Yield the plan as (name, amount) pairs, with the amounts as text."""
     yield "arms, in order", ", ".join(config.arms)
-    if (folder := config.plugins.methods) is not None and not is_approved(Demand(folder)):
-        yield "methods", f"those in {folder} are not loaded, and the plan lacks their settings"
+    if origins := not_loaded(config):
+        yield (
+            "methods or learners",
+            f"those in {', '.join(origins)} are not loaded, and the plan lacks their settings",
+        )
+    for kind in unplanned(arm_configs(config).values()):
+        yield "learner", f"{kind} is user-defined: {UNPLANNED}"
     if planned.initial_tasks:
         yield "initial tasks, from unguided exploration", f"{planned.initial_tasks}"
     else:

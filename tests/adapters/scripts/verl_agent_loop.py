@@ -24,8 +24,8 @@ from verl.workers.rollout.replica import TokenOutput
 
 from coevo_gym import CurriculumSession
 from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.session.stream import scripted_evolver
-from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.trainers.adapters.checkpoint import load_session, save_session
 from coevo_gym.trainers.adapters.verl.agent_loop import practise
 from tests import toy
@@ -59,9 +59,9 @@ class Script:
 
 
 def make_session() -> CurriculumSession:
-    curriculum = CoEvolve(
-        CoEvolveConfig(initial_size=4, growth={"every_groups": 4}, detector={"n_min": 4})
-    )
+    curriculum = CurriculumConfig(
+        initial_size=4, growth={"every_groups": 4}, detector={"n_min": 4}
+    ).make()
     evolver = scripted_evolver(gym.make("Toy-v0").unwrapped)  # type: ignore[arg-type]
     return CurriculumSession(curriculum, evolver, group_size=K, groups_per_step=ROWS)
 

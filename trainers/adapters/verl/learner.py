@@ -70,6 +70,10 @@ class VerlLearner:
             raise ConfigError(
                 "verl's workers do not support averaged weights. Set learner.average = 0."
             )
+        if config.loss:
+            raise ConfigError(
+                "verl's workers compute the built-in loss. Set learner.loss = 'none'."
+            )
         self.policy, self.config, self._workers = policy, config, workers
         self.credit = credit or credit_of(config)
         self.spent, self.updates = 0.0, 0

@@ -15,8 +15,6 @@ from __future__ import annotations
 from pydantic import Field
 
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.curricula.growth.signal_growth import SignalGrowth
-from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.selectors.learnable import Learnable
 from coevo_gym.methods.contract import assert_method_contract
 from coevo_gym.methods.kit import Kit
@@ -33,14 +31,10 @@ class NewmethodSettings(FrozenModel):
 @method("newmethod", curriculum={"growth": {"kind": "signals"}})
 def newmethod(settings: NewmethodSettings, kit: Kit) -> Method:
     """Prefer tasks with 50% success, in a pool that grows where the agent is weak."""
-    return Method(
-        curriculum=PoolCurriculum(
-            selector=Learnable(settings.memory), growth=SignalGrowth(kit.curriculum)
-        ),
-        evolver=kit.evolver(kit.explorer()),
-        first_round=kit.first_round(kit.curriculum.initial_size),
-        learner=kit.learner,
+    curriculum = kit.curriculum.make(
+        kit.first_tasks, native=kit.starts, selector=Learnable(settings.memory)
     )
+    return Method.of(kit, curriculum)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,142 @@
+"""User-defined code that settings name by its import path.
+
+An import path is ``file.py:object``, relative to the current folder, or ``module:object``, with a
+module that is installed or in the current folder.
+
+    >>> is_import_path("learners/mine.py:Mine"), is_import_path("pg")
+    (True, False)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import traceback
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.registry import suggest
+
+_imported: dict[Path, tuple[str, ModuleType]] = {}
+"""The module of each imported file, with the hash of the file's content at that time."""
+
+
+def is_import_path(value: object) -> bool:
+    """Return True if a setting's value is an import path rather than a name."""
+    return isinstance(value, str) and ":" in value
+
+
+def origin_of(path: str) -> str:
+    """Return the file or module in an import path."""
+    return path.rpartition(":")[0]
+
+
+def is_file(origin: str) -> bool:
+    """Return True for a Python file, False for a module."""
+    return origin.endswith(".py")
+
+
+def relative_to(folder: Path, path: str) -> str:
+    """Return an import path with an absolute file. A relative file is in ``folder``."""
+    origin, _, name = path.rpartition(":")
+    return f"{(folder / Path(origin).expanduser()).resolve()}:{name}" if is_file(origin) else path
+
+
+def load_own(path: str) -> Any:
+    """Import and return the object that an import path names.
+
+    Raises:
+        ConfigError: if it does not exist or cannot be imported.
+    """
+    origin, _, name = path.rpartition(":")
+    module = import_file(Path(origin).resolve()) if is_file(origin) else _import_module(origin)
+    if not hasattr(module, name):
+        known = [known for known, thing in vars(module).items() if _is_defined_in(module, thing)]
+        hint = suggest(name, known) if known else "It defines no class and no function."
+        raise ConfigError(f"{origin} does not define {name!r}. {hint}")
+    return getattr(module, name)
+
+
+def import_file(path: Path) -> ModuleType:
+    """Import a file as a module in the namespace ``coevo_gym_plugins``.
+
+    The file's folder is added to the import path. An unchanged file is imported once.
+
+    Raises:
+        ConfigError: if the file does not exist or cannot be imported; the message has the line.
+    """
+    try:
+        content = file_hash(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be imported: {error.strerror}.") from error
+    if path in _imported and _imported[path][0] == content:
+        return _imported[path][1]
+    name = f"coevo_gym_plugins.{path.stem}"
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    _add_to_import_path(path.parent)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the user's file may raise anything
+        del sys.modules[name]
+        raise ConfigError(
+            f"{path}{_line(error, path)} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    _imported[path] = content, module
+    return module
+
+
+def file_hash(path: Path) -> str:
+    """Return a hash of a file's content.
+
+    Raises:
+        OSError: if the file cannot be read.
+    """
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def origin_hash(origin: str) -> str:
+    """Return a hash of the content of a file or module, or "" if it does not exist."""
+    try:
+        if is_file(origin):
+            return file_hash(Path(origin))
+        spec = find_spec(origin)
+        return file_hash(Path(spec.origin)) if spec is not None and spec.origin else ""
+    except (OSError, ImportError, ValueError):
+        return ""
+
+
+def _import_module(name: str) -> ModuleType:
+    _add_to_import_path(Path.cwd())
+    try:
+        return import_module(name)
+    except Exception as error:  # the user's module may raise anything
+        raise ConfigError(
+            f"The module {name!r} cannot be imported: {type(error).__name__}: {error}. Install it, "
+            "or give the path of a file, as file.py:object."
+        ) from error
+
+
+def _add_to_import_path(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def _is_defined_in(module: ModuleType, thing: object) -> bool:
+    return callable(thing) and getattr(thing, "__module__", None) == module.__name__
+
+
+def _line(error: Exception, path: Path) -> str:
+    """Return the error's location in the file as ", line N", or "" if it is unknown."""
+    if isinstance(error, SyntaxError):
+        return f", line {error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    return f", line {lines[-1]}" if lines else ""
