@@ -132,6 +132,12 @@ def test_a_method_keeps_its_contract_as_written(kind: str, tmp_path: Path) -> No
     assert f"new{kind}" not in text.lower()
 
 
+def test_a_learner_keeps_its_contract_as_written_with_all_threads(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    assert "--set learner=learners/my_way.py:MyWay" in place.coevo("new", "learner", "my_way")
+    assert place.run("learners/my_way.py") == "my_way keeps the contract of a learner.\n"
+
+
 def test_methods_as_written_are_arms_of_a_run(place: Place) -> None:
     place.coevo("new", "method", "my_way")
     place.coevo("new", "curriculum", "rare_first")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -116,10 +117,18 @@ def assert_learner_contract(learner: type[TrainedLearner], *, benchmark: str = "
     """
     import torch
 
-    from coevo_gym.agents.tiny import TinyPolicy
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several threads add numbers in any order
+    try:
+        _check_updates(check_learner(learner), _practised_groups(benchmark))
+    finally:
+        torch.set_num_threads(threads)
 
-    settings = check_learner(learner).settings()
-    groups = _practised_groups(benchmark)
+
+def _check_updates(learner: type[TrainedLearner], groups: Sequence[Group]) -> None:
+    import torch
+
+    from coevo_gym.agents.tiny import TinyPolicy
 
     def updated(policy: TinyPolicy, made: TrainedLearner) -> list[torch.Tensor]:
         metrics = made.update(groups, made.advantages(groups))
@@ -127,7 +136,7 @@ def assert_learner_contract(learner: type[TrainedLearner], *, benchmark: str = "
         assert not odd, f"update() returns values that are not finite: {', '.join(odd)}"
         return [weight.detach().clone() for weight in policy.parameters()]
 
-    policies = [TinyPolicy(seed=0) for _ in range(3)]
+    policies, settings = [TinyPolicy(seed=0) for _ in range(3)], learner.settings()
     first, second, restored = (learner(policy, settings, seed=0) for policy in policies)
     before = updated(policies[0], first)
     assert all(map(torch.equal, before, updated(policies[1], second))), (
