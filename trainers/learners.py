@@ -41,11 +41,11 @@ def learner_class(kind: str) -> type[TrainedLearner]:
     Raises:
         ConfigError: if it does not exist, cannot be imported or is not a learner.
     """
-    found = load_own(kind) if is_import_path(kind) else LEARNERS.load(kind)
-    return check_learner(found, kind)
+    loaded = load_own(kind) if is_import_path(kind) else LEARNERS.load(kind)
+    return check_learner(loaded, kind)
 
 
-def check_learner(found: Any, name: str = "") -> type[TrainedLearner]:
+def check_learner(learner: Any, name: str = "") -> type[TrainedLearner]:
     """Return a class if it is that of a learner.
 
     Args:
@@ -55,21 +55,21 @@ def check_learner(found: Any, name: str = "") -> type[TrainedLearner]:
     Raises:
         ConfigError: if it is not a class, or lacks a method or the class of its settings.
     """
-    if not inspect.isclass(found):
-        raise ConfigError(f"{name!r} is {found!r}, which is not a class. Name a learner's class.")
-    name = name or found.__name__
-    if missing := [method for method in _METHODS if not callable(getattr(found, method, None))]:
+    if not inspect.isclass(learner):
+        raise ConfigError(f"{name!r} is {learner!r}, which is not a class. Name a learner's class.")
+    name = name or learner.__name__
+    if missing := [method for method in _METHODS if not callable(getattr(learner, method, None))]:
         raise ConfigError(
             f"{name!r} is not a learner, because it lacks the method {missing[0]!r}. Subclass GRPO "
             "or implement coevo_gym.trainers.protocols.TrainedLearner."
         )
-    settings = getattr(found, "settings", None)
+    settings = getattr(learner, "settings", None)
     if not (inspect.isclass(settings) and issubclass(settings, LearnerSettings)):
         raise ConfigError(
             f"{name!r} does not name the class of its settings. Set its attribute 'settings' to a "
             "subclass of coevo_gym.trainers.settings.LearnerSettings."
         )
-    return cast("type[TrainedLearner]", found)
+    return cast("type[TrainedLearner]", learner)
 
 
 def learner_settings(values: Mapping[str, Any]) -> LearnerSettings:
@@ -81,8 +81,8 @@ def learner_settings(values: Mapping[str, Any]) -> LearnerSettings:
     """
     kind = str(values.get("kind", DEFAULT))
     model: Any = learner_class(kind).settings if is_own_learner(kind) else LearnerConfig
-    found: LearnerSettings = TypeAdapter(model).validate_python(values)
-    return found
+    settings: LearnerSettings = TypeAdapter(model).validate_python(values)
+    return settings
 
 
 def make_learner(

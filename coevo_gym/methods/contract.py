@@ -130,8 +130,8 @@ def _check_updates(learner: type[TrainedLearner], groups: Sequence[Group]) -> No
 
     from coevo_gym.agents.tiny import TinyPolicy
 
-    def updated(policy: TinyPolicy, made: TrainedLearner) -> list[torch.Tensor]:
-        metrics = made.update(groups, made.advantages(groups))
+    def updated(policy: TinyPolicy, own_learner: TrainedLearner) -> list[torch.Tensor]:
+        metrics = own_learner.update(groups, own_learner.advantages(groups))
         odd = [name for name, value in metrics.items() if not math.isfinite(value)]
         assert not odd, f"update() returns values that are not finite: {', '.join(odd)}"
         return [weight.detach().clone() for weight in policy.parameters()]
@@ -158,11 +158,11 @@ def _practised_groups(benchmark: str) -> list[Group]:
     from coevo_gym.agents.choice import ChoiceAgent
     from coevo_gym.agents.tiny import TinyPolicy
 
-    found = get_benchmark(benchmark)
-    agent = ChoiceAgent(TinyPolicy(seed=0), found.choices)
+    bench = get_benchmark(benchmark)
+    agent = ChoiceAgent(TinyPolicy(seed=0), bench.choices)
     groups = []
-    with closing(EnvPool(lambda: gym.make(found.env_id))) as envs:
-        for place, task in enumerate(found.tasks(Split.TRAIN)[:2]):
+    with closing(EnvPool(lambda: gym.make(bench.env_id))) as envs:
+        for place, task in enumerate(bench.tasks(Split.TRAIN)[:2]):
             tickets = [Ticket(f"{place}/{k}", task, str(place), k) for k in range(_GROUP_SIZE)]
             played = rollout(tickets, agent, envs, policy_version=0).trajectories
             assert None not in played, "an episode was lost"

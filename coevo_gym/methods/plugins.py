@@ -125,10 +125,10 @@ def _methods_in(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
     for node in body:
         if isinstance(node, ast.FunctionDef):
             for decorator in node.decorator_list:
-                if named := _texts(decorator, "method"):
-                    yield named[0], _about(node)
-        elif isinstance(node, ast.Assign) and len(named := _texts(node.value, "preset")) > 1:
-            yield named[0], named[1]
+                if texts := _texts(decorator, "method"):
+                    yield texts[0], _about(node)
+        elif isinstance(node, ast.Assign) and len(texts := _texts(node.value, "preset")) > 1:
+            yield texts[0], texts[1]
 
 
 def _learners_in(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:

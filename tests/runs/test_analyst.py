@@ -95,13 +95,13 @@ def test_killed_between_study_and_update_it_asks_nothing_twice(
         sets = {"arms": ["role_agent"], "loop.max_steps": 6, "store.checkpoint_every_steps": 1}
         sets |= asks(server.url, "role_agent") | {"analyst.model.endpoint.api_key_env": None}
         coevo_gym.train(TOY, sets=sets, folder=folders[0])
-        asked = server.taken()
+        asked = server.take_questions()
         arguments = ["train", TOY, *as_options(sets | {"name": "cut"})]
         running = child(*arguments, module="tests.runs.dies_after_study")
         assert running.end() == -signal.SIGKILL, running.text
         assert 0 < server.questions.total() < asked.total()
         coevo("resume", "cut")
-        assert server.taken() == asked
+        assert server.take_questions() == asked
     theirs, ours = (read_json(folder / "summary.json")["arms"] for folder in folders)
     assert ours == theirs
     answers = ours["role_agent"]["answers"]

@@ -169,10 +169,10 @@ def test_a_language_model_is_trained_at_a_rate_for_language_models(mine: Path) -
 
 
 def test_settings_survive_the_manifest(mine: Path) -> None:
-    found = load_config(TOY, sets=["learner=mine.py:Mine", "learner.power=3"], environ={}).config
-    again = RunConfig.model_validate(json.loads(json.dumps(found.to_json())))
-    assert again == found
-    assert arm_configs(again) == arm_configs(found)
+    config = load_config(TOY, sets=["learner=mine.py:Mine", "learner.power=3"], environ={}).config
+    again = RunConfig.model_validate(json.loads(json.dumps(config.to_json())))
+    assert again == config
+    assert arm_configs(again) == arm_configs(config)
 
 
 @pytest.mark.parametrize(("kind", "learner"), [("pg", GRPO), ("ppo", PPO), ("rest", ReST)])
@@ -210,9 +210,9 @@ def test_a_plan_says_what_it_cannot_know(mine: Path) -> None:
         f"those in {mine} are not loaded, and the plan lacks their settings",
     ) in rows(theirs, plan(theirs))
     config = load_config(TOY, sets=["learner=mine.py:Odd"], environ={}).config
-    told = dict(rows(config, plan(config)))
+    lines = dict(rows(config, plan(config)))
     assert (
-        "is user-defined: the plan assumes the memory of a learner of kind 'pg'" in told["learner"]
+        "is user-defined: the plan assumes the memory of a learner of kind 'pg'" in lines["learner"]
     )
 
 
@@ -292,13 +292,13 @@ def test_a_project_s_methods_and_learners_are_listed_without_running_them(
     Path("methods/broken.py").write_text("def f(:")
     Path("methods/variant.py").write_text('a = static.preset("variant", "A variant.")')
     done = CliRunner().invoke(app, ["train", "--list", "--json"])
-    listed = {row["name"]: row for row in json.loads(done.stdout) if row["kind"] != "preset"}
-    assert list(listed) == [
+    rows_by_name = {row["name"]: row for row in json.loads(done.stdout) if row["kind"] != "preset"}
+    assert list(rows_by_name) == [
         "seldom_first", "unhurried", "variant", "learners/mine.py:Mine", "learners/mine.py:Odd",
         "learners/mine.py:Unset", "learners/my_way.py:MyWay",
     ]  # fmt: skip
-    assert listed["learners/my_way.py:MyWay"]["sets"] == ["learner=learners/my_way.py:MyWay"]
-    assert listed["variant"]["about"] == "A variant."
+    assert rows_by_name["learners/my_way.py:MyWay"]["sets"] == ["learner=learners/my_way.py:MyWay"]
+    assert rows_by_name["variant"]["about"] == "A variant."
     text = " ".join(CliRunner().invoke(app, ["train", "--list"]).stdout.split())
     assert "--set plugins.methods=methods --set arms=unhurried" in text
     assert not list(Path("learners").glob("*.ran"))

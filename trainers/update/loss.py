@@ -61,8 +61,8 @@ def k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
 
 def weighted_sum(values: Tensor, mask: Tensor, weight: Tensor | None) -> Tensor:
     """Return the sum of (B, T) values at unmasked positions, with (B,) weights of the samples."""
-    kept = values.masked_fill(~mask, 0.0)
-    return (kept if weight is None else kept * weight.unsqueeze(1)).sum()
+    sampled = values.masked_fill(~mask, 0.0)
+    return (sampled if weight is None else sampled * weight.unsqueeze(1)).sum()
 
 
 def grpo_loss(

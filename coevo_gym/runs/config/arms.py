@@ -210,9 +210,9 @@ def _arm_config(config: RunConfig, name: str, loads: bool) -> ArmConfig:
     base = {section: getattr(config, section).model_dump() for section in (*SECTIONS, "loop")}
     tree = overlay(ArmConfig, base, changes)
     if learner is not None:
-        given = config.learner.model_dump(exclude_unset=True)
-        given = overlay_section((learner,), given, changes.get("learner", {}))
-        tree["learner"] = _validated(learner, given, where)
+        values = config.learner.model_dump(exclude_unset=True)
+        values = overlay_section((learner,), values, changes.get("learner", {}))
+        tree["learner"] = _validated(learner, values, where)
     tree = complete(tree, config.policy)
     try:
         settings = spec.settings.model_validate(own)
@@ -230,10 +230,10 @@ def _own_settings(kind: str, where: str) -> type[LearnerSettings] | None:
     if is_import_path(kind) and not is_approved(Demand(origin_of(kind))):
         return None
     try:
-        found: type[LearnerSettings] = learner_class(kind).settings
+        settings_class: type[LearnerSettings] = learner_class(kind).settings
     except ConfigError as error:
         raise ArmError(where, str(error)) from error
-    return found
+    return settings_class
 
 
 def _validated(
