@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import coevo_gym
-from coevo_gym.envs.appworld.engine.pool import pool
+from coevo_gym.envs.appworld.engine.engine_pool import pool
+from coevo_gym.envs.appworld.engine.engine_session import WorldSession
 from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_python
-from coevo_gym.envs.appworld.engine.session import WorldSession
 from coevo_gym.envs.appworld.tasks import root_of
 from coevo_gym.envs.appworld.world import AppWorldWorld
 

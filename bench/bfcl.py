@@ -18,7 +18,7 @@ from typing import cast
 import gymnasium as gym
 
 from coevo_gym.core.task import Split, Task
-from coevo_gym.envs.bfcl.engine.calls import Call, parse_truth
+from coevo_gym.envs.bfcl.engine.official_calls import Call, parse_truth
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES, official
 from coevo_gym.envs.bfcl.tasks import native_tasks

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from coevo_gym.core.task import Split, Task
-from coevo_gym.envs.bfcl.engine.calls import parse_truth
+from coevo_gym.envs.bfcl.engine.official_calls import parse_truth
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schemas_text
 from coevo_gym.envs.bfcl.tasks import native_tasks

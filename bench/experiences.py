@@ -25,7 +25,7 @@ import numpy as np
 
 from coevo_gym.curricula.pool.embed import Embedder, HashingEmbedder, SentenceEmbedder, Vectors
 from coevo_gym.methods.agentevolver.experience import UNMEASURED, Experience
-from coevo_gym.methods.agentevolver.pool import ExperiencePool
+from coevo_gym.methods.agentevolver.experience_pool import ExperiencePool
 
 MAX_MS, MIN_RECALL, MAX_MEMORY = 5.0, 0.99, 2.5
 K = 5

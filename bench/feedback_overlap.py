@@ -29,7 +29,7 @@ import numpy as np
 
 import coevo_gym
 from coevo_gym.core.evolution import Round, RoundResult, digest
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.store.folder import read_lines
 
 BOUND = 0.05

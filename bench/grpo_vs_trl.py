@@ -45,7 +45,7 @@ from typing import Any
 
 from grpo_sides import SHAPES, Job, Update, child, make_model, run_ours, run_trl, width_of
 
-from coevo_gym.agents.lm.models import resolve_model
+from coevo_gym.agents.lm.stored_models import resolve_model
 from coevo_gym.core.errors import ModelError
 
 EXAMPLES = """examples:

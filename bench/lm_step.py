@@ -40,7 +40,7 @@ from torch import Tensor
 import coevo_gym
 from coevo_gym.agents.lm import packing
 from coevo_gym.agents.lm.language_model import ModelConfig
-from coevo_gym.agents.lm.models import resolve_model
+from coevo_gym.agents.lm.stored_models import resolve_model
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 from coevo_gym.core.errors import ModelError
 from coevo_gym.core.seams import Message, Prompt, Sampling

@@ -37,7 +37,7 @@ from coevo_gym.core.benchmark import benchmark_specs, get_benchmark
 from coevo_gym.core.seams import Act
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import View
-from coevo_gym.envs.workers.pool import WorkerPool
+from coevo_gym.envs.workers.worker_pool import WorkerPool
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, Runner
 
 STEPS, COPIES, FIRST_S, EACH_S = 10, 8, 1.0, 0.01

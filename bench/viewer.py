@@ -33,7 +33,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Signal
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import ChoiceDecision, EndReason, Group, Step, Trajectory, View
-from coevo_gym.envs.webshop.engine.session import Session
+from coevo_gym.envs.webshop.engine.shop_session import Session
 from coevo_gym.envs.webshop.tasks import open_catalogue
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.manifest import make_manifest

@@ -17,7 +17,7 @@ import coevo_gym
 from coevo_gym.core.task import Task
 from coevo_gym.envs.webshop.builtin import builtin_items
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
-from coevo_gym.envs.webshop.engine.session import Session
+from coevo_gym.envs.webshop.engine.shop_session import Session
 from coevo_gym.envs.webshop.tasks import builtin_catalogue
 
 COUNT = 10_000

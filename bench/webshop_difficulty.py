@@ -20,7 +20,7 @@ from coevo_gym.envs.webshop.engine.goals import ShoppingGoal
 from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE, Page
 from coevo_gym.envs.webshop.engine.product import Product
 from coevo_gym.envs.webshop.engine.reward import score
-from coevo_gym.envs.webshop.engine.session import Session
+from coevo_gym.envs.webshop.engine.shop_session import Session
 from coevo_gym.envs.webshop.judge import judge
 from coevo_gym.envs.webshop.tasks import builtin_catalogue, reference, split_of
 

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from coevo_gym.api import evaluate as evaluate
     from coevo_gym.api import resume as resume
     from coevo_gym.api import train as train
+    from coevo_gym.curricula.session.curriculum_session import (
+        CurriculumSession as CurriculumSession,
+    )
     from coevo_gym.curricula.session.sampler import EvolvingTaskSampler as EvolvingTaskSampler
-    from coevo_gym.curricula.session.session import CurriculumSession as CurriculumSession
     from coevo_gym.curricula.session.vector_sampler import (
         EvolvingVectorSampler as EvolvingVectorSampler,
     )
@@ -59,7 +61,7 @@ __all__ = [
 ]
 
 _LAZY = {
-    "CurriculumSession": "coevo_gym.curricula.session.session",
+    "CurriculumSession": "coevo_gym.curricula.session.curriculum_session",
     "EvolvingTaskSampler": "coevo_gym.curricula.session.sampler",
     "EvolvingVectorSampler": "coevo_gym.curricula.session.vector_sampler",
     "evaluate": "coevo_gym.api",

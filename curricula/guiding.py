@@ -31,7 +31,7 @@ from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.episode import TrainingEpisode
 from coevo_gym.episodes.views import Seen
 
-UNGUIDED = Guidance()
+NO_GUIDANCE = Guidance()
 
 
 class Guiding:
@@ -70,7 +70,7 @@ class Guiding:
             ConfigError: if the coach does not return one guidance per ticket.
         """
         if self.coach is None:
-            return [UNGUIDED] * len(tickets)
+            return [NO_GUIDANCE] * len(tickets)
         began = perf_counter()
         results = list(self.coach.guide(tickets))
         self._spent["guide_s"] += perf_counter() - began

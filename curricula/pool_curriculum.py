@@ -26,7 +26,7 @@ from coevo_gym.core.kinds import kinds
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import Growth, Selector
-from coevo_gym.core.sections import nested, overlay
+from coevo_gym.core.setting_sections import nested, overlay
 from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.growth.signal_growth import (
@@ -37,15 +37,15 @@ from coevo_gym.curricula.growth.signal_growth import (
 )
 from coevo_gym.curricula.metrics import conversion, shares_of, step_shares
 from coevo_gym.curricula.pool.embed import EMBEDDERS, Embedder, lacks_sentences
-from coevo_gym.curricula.pool.pool import TaskPool, require_practised
+from coevo_gym.curricula.pool.task_pool import TaskPool, require_practised
 from coevo_gym.curricula.pool.task_stats import CAP, Outcomes
 from coevo_gym.curricula.saved import Count, read
 from coevo_gym.curricula.selectors.adarft import AdaRFTConfig
 from coevo_gym.curricula.selectors.band import BandConfig
 from coevo_gym.curricula.selectors.base import Uniform, UniformConfig, draw
 from coevo_gym.curricula.selectors.learnable import LearnableConfig
+from coevo_gym.curricula.selectors.learning_progress import ProgressConfig
 from coevo_gym.curricula.selectors.plr import PLRConfig
-from coevo_gym.curricula.selectors.progress import ProgressConfig
 from coevo_gym.curricula.selectors.sec import SECConfig
 from coevo_gym.curricula.selectors.stages import StagesConfig
 from coevo_gym.envs.tags import tags_of

@@ -24,7 +24,7 @@ from typer.main import get_command
 from coevo_gym.cli import app
 from coevo_gym.cli.app import choices_of, metavar_of
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
-from coevo_gym.core.sections import kind_of, variants
+from coevo_gym.core.setting_sections import kind_of, variants
 from coevo_gym.core.waiting import duration
 from coevo_gym.runs.config import RunConfig, load_config
 from coevo_gym.runs.experiments.records import read_records

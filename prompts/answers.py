@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from coevo_gym.core.calls import Call, hermes
 from coevo_gym.core.notations import NOTATIONS, calls_in, read_calls
 from coevo_gym.core.thoughts import THOUGHT_CLOSES, without_thoughts
+from coevo_gym.core.tool_calls import Call, hermes
 from coevo_gym.prompts import AnswerForm
 
 _OPEN, _CLOSE = "<action>", "</action>"

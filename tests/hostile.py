@@ -11,7 +11,7 @@ from numpy.random import Generator
 
 from coevo_gym.core.seams import Completion, Finish, Policy, Prompt, Request
 from coevo_gym.core.spend import Usage
-from coevo_gym.testing.models import _as_prompt, _complete
+from coevo_gym.testing.scripted_models import _as_prompt, _complete
 
 
 class HostilePolicy:

@@ -248,7 +248,7 @@ def test_money_is_counted_in_one_place() -> None:
     assert counting - in_one_place == {
         "coevo_gym.runs.table.TableRow",
         "coevo_gym.store.eval_folder.EvalLine",
-        "coevo_gym.view.model.progress.ProgressView",
+        "coevo_gym.view.model.run_progress.ProgressView",
         "coevo_gym.view.model.rounds.RoundRow",
     }
     tree = ast.parse((PACKAGE / "core" / "spend.py").read_text())

@@ -30,10 +30,10 @@ from coevo_gym.core.task import Split, Task, folded
 from coevo_gym.core.task_file import write_tasks
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer, require_explorable
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
-from coevo_gym.curricula.pool.pool import TaskPool
+from coevo_gym.curricula.pool.task_pool import TaskPool
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
-from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.envs.alfworld.tasks import goal_of
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.webshop import tasks as webshop_tasks

@@ -22,7 +22,7 @@ from typer.main import get_command
 
 from coevo_gym.cli import app
 from coevo_gym.core.registry import METHODS
-from coevo_gym.core.sections import flat, variants
+from coevo_gym.core.setting_sections import flat, variants
 from coevo_gym.runs.config import RunConfig, load_config
 from coevo_gym.runs.config.keys import annotation_of, leaves
 

@@ -20,7 +20,7 @@ from coevo_gym.core.task import NATIVE_SPLITS, Split, Task
 from coevo_gym.core.task_file import write_tasks
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
-from coevo_gym.curricula.pool.pool import TaskPool
+from coevo_gym.curricula.pool.task_pool import TaskPool
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.curricula.session.stream import scripted_evolver

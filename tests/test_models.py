@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.agents.lm import models
-from coevo_gym.agents.lm.models import fetch_model, list_models, resolve_model
+from coevo_gym.agents.lm import stored_models as models
+from coevo_gym.agents.lm.stored_models import fetch_model, list_models, resolve_model
 from coevo_gym.cli import models as cli_models
 from coevo_gym.core.errors import (
     ConfigError,
@@ -211,7 +211,7 @@ def test_a_kill_leaves_nothing_half_done(home: Path, tmp_path: Path) -> None:
     code = f"""
 import os, signal
 from pathlib import Path
-from coevo_gym.agents.lm import models
+from coevo_gym.agents.lm import stored_models as models
 def convert(source, file, target):
     (target / "config.json").write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -25,7 +25,7 @@ from coevo_gym.core.trajectory import EndReason, Group, View
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
-from coevo_gym.curricula.pool.pool import TaskPool
+from coevo_gym.curricula.pool.task_pool import TaskPool
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
 from coevo_gym.curricula.session.groups import GroupLedger
 from coevo_gym.envs.bfcl.world import BFCLWorld

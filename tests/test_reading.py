@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.agents.lm.models import fetch_model
+from coevo_gym.agents.lm.stored_models import fetch_model
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.reading import read_file, read_lines
 from coevo_gym.core.task_file import read_tasks

@@ -16,14 +16,14 @@ from pydantic import BaseModel
 
 from coevo_gym import EvolvingTaskSampler, from_rows
 from coevo_gym.agents.chat import ChatAgent, ChatConfig
-from coevo_gym.core.calls import Call, hermes
 from coevo_gym.core.errors import ConfigError, EnvBackendError
+from coevo_gym.core.tool_calls import Call, hermes
 from coevo_gym.envs.rows.tools import ToolSet
 from coevo_gym.prompts import load_prompt
-from coevo_gym.runs.config.sections import PolicySettings
+from coevo_gym.runs.config.run_sections import PolicySettings
 from coevo_gym.runs.evals.job import make_job
 from coevo_gym.runs.policies import make_policy
-from coevo_gym.testing.models import ScriptedPolicy
+from coevo_gym.testing.scripted_models import ScriptedPolicy
 from tests.agents.fake_openai import FakeOpenAI, Refuse, Say
 
 ROWS = [

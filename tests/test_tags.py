@@ -14,11 +14,11 @@ from coevo_gym.core.evolution import Context
 from coevo_gym.core.task import Split, Task
 from coevo_gym.envs.alfworld.engine import game
 from coevo_gym.envs.alfworld.goals import HEAT, RoomGoal
-from coevo_gym.envs.appworld.engine.session import WorldSession as AppWorldEngine
+from coevo_gym.envs.appworld.engine.engine_session import WorldSession as AppWorldEngine
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox
 from coevo_gym.envs.tags import tags_from, tags_of
 from coevo_gym.envs.webshop import WebShopBenchmark
-from coevo_gym.envs.webshop.engine.session import Session
+from coevo_gym.envs.webshop.engine.shop_session import Session
 from coevo_gym.testing.benchmark import check_tags
 from tests.toy import ToyBenchmark
 

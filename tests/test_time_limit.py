@@ -18,8 +18,8 @@ from coevo_gym.core.seams import Act, Ticket
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.vector import TaskVectorEnv
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.episode import trajectory_of
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import rollout
 from tests.faults import break_engines
 from tests.toy import ToyEnv

@@ -49,7 +49,7 @@ def check_learner(learner: Any, name: str = "") -> type[TrainedLearner]:
     """Return a class if it is that of a learner.
 
     Args:
-        found: the class.
+        learner: the class.
         name: its name in messages; default: its own.
 
     Raises:

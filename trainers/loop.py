@@ -20,9 +20,9 @@ from coevo_gym.core.seams import Agent
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.curricula.saved import all_or_nothing, read
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.evaluation import Evaluation
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.protocols import Events, Learner, LoopConfig, LoopState, Metrics, RoundSteps
 from coevo_gym.trainers.rollouts import Gathered, GroupStream, RolloutParts, gather, success_of
 

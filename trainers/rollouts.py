@@ -15,9 +15,9 @@ from typing import NamedTuple
 from coevo_gym.core.seams import Agent, ClosedStep, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.curricula.guiding import Guiding
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.episode import AnswerCounts, Lost, Outcome, all_lost, episode_of
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed, rollout
 from coevo_gym.episodes.stream import EpisodeStream
 from coevo_gym.trainers.protocols import Learner, LoopConfig, LoopState, Metrics

@@ -21,11 +21,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from coevo_gym.core.calls import results_of
 from coevo_gym.core.notations import NOTATIONS, calls_in
 from coevo_gym.core.seams import Message
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.thoughts import without_thoughts
+from coevo_gym.core.tool_calls import results_of
 from coevo_gym.core.trajectory import CuePlace, View
 from coevo_gym.prompts import AnswerStyle, PromptTemplate
 from coevo_gym.prompts.answers import answer_of

@@ -16,11 +16,11 @@ from urllib.request import proxy_bypass
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from coevo_gym.core.calls import OPEN, Call, Malformed, hermes_of_tool_calls, read_hermes
 from coevo_gym.core.seams import Prompt
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import Caps, Cost, Prices, Tokens
 from coevo_gym.core.task import FrozenModel
+from coevo_gym.core.tool_calls import OPEN, Call, Malformed, hermes_of_tool_calls, read_hermes
 
 _TOKENS_AROUND_A_MESSAGE = 16
 _BYTES_A_TOKEN = 6

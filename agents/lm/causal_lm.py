@@ -23,8 +23,8 @@ from transformers.core_model_loading import revert_weight_conversion
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging as transformers_logging
 
-from coevo_gym.agents.lm.models import resolve_model
 from coevo_gym.agents.lm.packing import packed_hidden
+from coevo_gym.agents.lm.stored_models import resolve_model
 from coevo_gym.core.errors import ConfigError, ModelError
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)

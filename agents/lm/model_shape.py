@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from coevo_gym.agents.lm.models import resolve_model
+from coevo_gym.agents.lm.stored_models import resolve_model
 from coevo_gym.core.errors import ModelError, ModelNotFetched, ModelNotFound
 
 

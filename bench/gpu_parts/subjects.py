@@ -13,7 +13,7 @@ from shapes import QWEN2_5_1_5B, SMOLLM2_135M
 from coevo_gym.agents.chat.format import ChatFormat
 from coevo_gym.agents.lm import language_model
 from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
-from coevo_gym.agents.lm.models import resolve_model
+from coevo_gym.agents.lm.stored_models import resolve_model
 from coevo_gym.core.errors import ModelNotFetched, ModelNotFound
 from coevo_gym.core.seams import Message, Prompt, Sampling
 

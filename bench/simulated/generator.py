@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from coevo_gym.core.evolution import Context, Draft
 from coevo_gym.core.task import Split, Task
 from coevo_gym.curricula.explore.explorer import Exploration
-from coevo_gym.curricula.pool.pool import require_train
+from coevo_gym.curricula.pool.task_pool import require_train
 from coevo_gym.curricula.signals import UNGUIDED
 from simulated.benchmark import (
     NAME,

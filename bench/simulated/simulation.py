@@ -25,7 +25,7 @@ from coevo_gym.curricula.gates.gates import (
 )
 from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from simulated.benchmark import SkillBenchmark, episode, register, world_of
 from simulated.generator import SkillExplorer, held_out
 from simulated.learner import Rollouts, SkillLearner

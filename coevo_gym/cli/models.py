@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from coevo_gym.agents.lm.models import fetch_model, known_model, list_models
+from coevo_gym.agents.lm.stored_models import fetch_model, known_model, list_models
 from coevo_gym.cli.output import AsJson, busy, console, installing, print_json, say
 from coevo_gym.cli.sources import RunName
 from coevo_gym.provision import models_home

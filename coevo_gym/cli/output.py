@@ -21,7 +21,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.spaces import HIDDEN, visible
 from coevo_gym.core.waiting import followed_by
 from coevo_gym.runs.display import PLAIN_LINES, SafeConsole
-from coevo_gym.runs.progress import ProgressFile, ProgressSink
+from coevo_gym.runs.progress_reports import ProgressFile, ProgressSink
 
 if TYPE_CHECKING:
     from coevo_gym.runs.planning.cost import CostEstimate

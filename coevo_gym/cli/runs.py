@@ -14,7 +14,7 @@ from coevo_gym.cli.sources import completing, evaluations, runs
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.waiting import duration
 from coevo_gym.store.folder import RUNS, RunFolder, finite
-from coevo_gym.store.progress import WorkProgress
+from coevo_gym.store.progress_file import WorkProgress
 
 if TYPE_CHECKING:
     from coevo_gym.runs.folders.listing import TableOfRuns

@@ -16,7 +16,7 @@ from coevo_gym.core.errors import StoreError
 from coevo_gym.core.registry import METHODS
 
 if TYPE_CHECKING:
-    from coevo_gym.serve.session import JournaledSession
+    from coevo_gym.serve.journaled_session import JournaledSession
 
 _EVERY_S = 30.0
 

@@ -1,7 +1,7 @@
 """Notations in which models are trained to call tools, with their readers and writers.
 
-Readers are total: what cannot be read is :class:`~coevo_gym.core.calls.Malformed`. They take time
-linear in the length of the text.
+Readers are total: what cannot be read is :class:`~coevo_gym.core.tool_calls.Malformed`. They take
+time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from coevo_gym.core.calls import (
+from coevo_gym.core.thoughts import without_thoughts
+from coevo_gym.core.tool_calls import (
     CLOSE,
     DECODER,
     MAX_DEPTH,
@@ -29,7 +30,6 @@ from coevo_gym.core.calls import (
     read_hermes,
     skip_blanks,
 )
-from coevo_gym.core.thoughts import without_thoughts
 
 
 class Notation(NamedTuple):

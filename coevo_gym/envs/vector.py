@@ -25,8 +25,8 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.checks import check_action, is_positive_int
-from coevo_gym.envs.workers.pool import TIMEOUT_S, WorkerPool, cores
 from coevo_gym.envs.workers.starting import can_run
+from coevo_gym.envs.workers.worker_pool import TIMEOUT_S, WorkerPool, cores
 
 Observations = tuple[str, ...]
 ResultT = TypeVar("ResultT")

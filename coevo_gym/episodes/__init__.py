@@ -1,5 +1,6 @@
 """Tools for running episodes and evaluating agents."""
 
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.episode import (
     EvalEpisode,
     Finished,
@@ -9,7 +10,6 @@ from coevo_gym.episodes.episode import (
     trajectory_of,
 )
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Rollout, Runner, rollout, run_one
 from coevo_gym.episodes.stream import EpisodeStream
 

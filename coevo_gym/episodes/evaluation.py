@@ -21,8 +21,8 @@ from coevo_gym.core.stats import Rate, at_k, success_rate
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.tags import kind_of_tag, tags_from, tags_of, value_of_tag
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.episode import AnswerCounts, EvalEpisode, Finished, Lost, all_lost
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Admission, Mode, Runner, episode_seed
 from coevo_gym.store.eval_folder import EvalLine, Key
 from coevo_gym.store.reader import EvaluatedTask

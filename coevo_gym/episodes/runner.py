@@ -18,6 +18,7 @@ from coevo_gym.core.evolution import digest
 from coevo_gym.core.seams import Agent, Guidance, Ticket
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.trajectory import EndReason, Trajectory
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.episode import (
     AnswerCounts,
     Episode,
@@ -29,7 +30,6 @@ from coevo_gym.episodes.episode import (
     episode_of,
 )
 from coevo_gym.episodes.live import LiveEpisode, ask
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.stream import EpisodeStream
 
 Mode = Literal["lock_step", "async"]

@@ -20,9 +20,9 @@ from typing import Generic, Self, TypeVar
 from coevo_gym.core.seams import Agent
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import EndReason
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.episode import Episode, Lost, Outcome, RecordT
 from coevo_gym.episodes.live import LiveEpisode, ask
-from coevo_gym.episodes.pool import EnvPool
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")

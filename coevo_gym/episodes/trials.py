@@ -20,6 +20,7 @@ from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, View
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.episode import Finished, Lost, clean_cue, eval_trajectory_of
 from coevo_gym.episodes.evaluation import (
     FinishedEpisodes,
@@ -29,7 +30,6 @@ from coevo_gym.episodes.evaluation import (
     require_finished,
     seed_of_sample,
 )
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Admission, Mode, Runner
 from coevo_gym.store.eval_folder import EvalLine, Key
 

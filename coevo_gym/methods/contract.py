@@ -15,7 +15,7 @@ import gymnasium as gym
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.seams import Curriculum, Ticket
-from coevo_gym.core.sections import nested
+from coevo_gym.core.setting_sections import nested
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.explore.explorer import ExplorerConfig
@@ -23,7 +23,7 @@ from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.growth.targets import first_round
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.runner import rollout
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import MethodSpec

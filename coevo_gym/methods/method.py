@@ -11,7 +11,7 @@ from typing import Any, Self, get_type_hints
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Curriculum
-from coevo_gym.core.sections import flat
+from coevo_gym.core.setting_sections import flat
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.guiding import MethodParts
 from coevo_gym.methods.kit import Kit

@@ -20,9 +20,9 @@ from coevo_gym.core.trajectory import Group
 from coevo_gym.core.waiting import duration
 from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
-from coevo_gym.curricula.session.session import CurriculumSession, Seeds
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession, Seeds
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.evaluation import Evaluation
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.methods.kit import OnVerdict
 from coevo_gym.runs.assembly import Assembly, restoring, weights_hash
 from coevo_gym.runs.config import ArmConfig
@@ -30,7 +30,7 @@ from coevo_gym.runs.evals.final import FINAL_SCORE
 from coevo_gym.runs.evolving.answers import answers_of
 from coevo_gym.runs.evolving.rounds import StoredEvolver, StoredRoundSteps, stack
 from coevo_gym.runs.manifest import note_interface
-from coevo_gym.runs.progress import ProgressSink
+from coevo_gym.runs.progress_reports import ProgressSink
 from coevo_gym.runs.stop import Stopped
 from coevo_gym.runs.table import WARMUP
 from coevo_gym.store.checkpoint import Checkpoint, Checkpoints

@@ -30,14 +30,14 @@ from coevo_gym.curricula.growth.signal_growth import NoGrowth
 from coevo_gym.curricula.growth.targets import first_round
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.held_out import benchmark_of
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.evaluation import Evaluation, Parts, Players, evaluate
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.methods.kit import Kit, OnVerdict
 from coevo_gym.methods.method import Method, MethodSpec
 from coevo_gym.prompts import load_prompt
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
-from coevo_gym.runs.evolving.models import Asked, AskedExplorer, Models
+from coevo_gym.runs.evolving.evolver_models import Asked, AskedExplorer, Models
 from coevo_gym.runs.planning.plan import env_class_of
 from coevo_gym.runs.policies import PolicyAgent, make_agent, make_learnable, prompt_of
 from coevo_gym.runs.tasks.demonstrations import read_demonstrations

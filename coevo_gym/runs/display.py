@@ -24,7 +24,7 @@ from coevo_gym.core import waiting
 from coevo_gym.core.spaces import visible
 from coevo_gym.core.spend import Cost
 from coevo_gym.core.waiting import duration
-from coevo_gym.runs.progress import PhasePace
+from coevo_gym.runs.progress_reports import PhasePace
 
 PLAIN_LINES = 10
 """Lines per phase without a terminal."""
@@ -98,7 +98,7 @@ class RunProgress:
         self._tokens = 0
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """Report the start of a phase; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
+        """Report the start of a phase; see ``ProgressSink``."""
         self._name, self._shown = name, done * PLAIN_LINES // max(1, total)
         self._facts = self._expected = ""
         self._pace = PhasePace(total, done)

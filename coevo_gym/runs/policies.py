@@ -14,7 +14,7 @@ from coevo_gym.core.seams import Agent, Policy, Sampling
 from coevo_gym.core.trajectory import Decision, View
 from coevo_gym.prompts import PromptTemplate, load_prompt
 from coevo_gym.runs.config import demand_of
-from coevo_gym.runs.config.sections import PolicySettings
+from coevo_gym.runs.config.run_sections import PolicySettings
 from coevo_gym.store.approvals import require
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from coevo_gym.runs.manifest import (
 )
 from coevo_gym.runs.planning.cost import Spending, estimates, require_consent
 from coevo_gym.runs.planning.memory import memory_warnings
-from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
+from coevo_gym.runs.progress_reports import ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.runs.sinks import ArmSinks, check_sinks
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import (

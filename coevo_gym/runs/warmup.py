@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coevo_gym.agents.tiny.policy import TinyPolicy
 from coevo_gym.runs.assembly import Assembly, restoring
-from coevo_gym.runs.progress import ProgressSink
+from coevo_gym.runs.progress_reports import ProgressSink
 from coevo_gym.runs.stop import Stopped
 from coevo_gym.runs.table import WARMUP
 from coevo_gym.store.checkpoint import Checkpoints

@@ -12,8 +12,8 @@ from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import EnvBackendError, ResetNeeded
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
+from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.serve.env_pools import EnvPools
 

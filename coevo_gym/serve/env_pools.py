@@ -10,8 +10,8 @@ from typing import Any, cast
 import gymnasium as gym
 
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.envs.workers.pool import WorkerPool, cores
 from coevo_gym.envs.workers.starting import can_run
+from coevo_gym.envs.workers.worker_pool import WorkerPool, cores
 
 MakeEnv = Callable[[str], gym.Env[str, str]]
 """Function that creates an env for a split, given the split's name."""

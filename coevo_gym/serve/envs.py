@@ -27,11 +27,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import CoevoError, EnvBackendError, ResetNeeded
 from coevo_gym.core.seams import Later, Ticket
-from coevo_gym.curricula.session.calls import AnswerT, SessionCall, TaskSession
+from coevo_gym.curricula.session.session_calls import AnswerT, SessionCall, TaskSession
 from coevo_gym.serve.client_env import ActionOrder, ClientEnv, ResetOrder
 from coevo_gym.serve.env_pools import EnvPools
+from coevo_gym.serve.journaled_session import JournaledSession
 from coevo_gym.serve.limits import ServerLimits
-from coevo_gym.serve.session import JournaledSession
 
 PATIENCE_S = 3600.0
 """Maximum seconds to wait for a ticket while the first evolution round is running."""

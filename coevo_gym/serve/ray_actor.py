@@ -17,8 +17,8 @@ from typing import Any, cast
 
 from coevo_gym.core.arithmetic import inherited
 from coevo_gym.core.seams import Ticket
-from coevo_gym.curricula.session.calls import AnswerT, SessionCall, TaskSession
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
+from coevo_gym.curricula.session.session_calls import AnswerT, SessionCall, TaskSession
 from coevo_gym.provision import extra_advice
 
 NAME = "coevo-session"

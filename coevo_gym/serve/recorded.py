@@ -16,7 +16,8 @@ from typing import Any, cast
 
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError
 from coevo_gym.core.seams import Ticket
-from coevo_gym.curricula.session.calls import (
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
+from coevo_gym.curricula.session.session_calls import (
     CALLS,
     AnswerT,
     SessionCall,
@@ -24,7 +25,6 @@ from coevo_gym.curricula.session.calls import (
     call_name,
     call_to_json,
 )
-from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.serve.journal import Journal, JournalCall
 
 logger = logging.getLogger(__name__)

@@ -22,8 +22,8 @@ from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.provision import explaining
 from coevo_gym.serve.env_pools import EnvPools
+from coevo_gym.serve.journaled_session import JournaledSession
 from coevo_gym.serve.limits import ServerLimits, connection_bounds
-from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.tokens import Tokens
 
 NEEDS = ("`coevo serve` needs extra packages: starlette, uvicorn and websockets.", "serve")

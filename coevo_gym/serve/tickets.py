@@ -17,8 +17,8 @@ from starlette.routing import Route
 from coevo_gym.core.errors import CoevoError, StoreError
 from coevo_gym.core.seams import Later, Ticket
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.session.calls import GiveBack, Name, Renew, Report, Take
-from coevo_gym.serve.session import JournaledSession
+from coevo_gym.curricula.session.session_calls import GiveBack, Name, Renew, Report, Take
+from coevo_gym.serve.journaled_session import JournaledSession
 
 RETRY_AFTER_S = 0.5
 

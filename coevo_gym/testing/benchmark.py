@@ -25,7 +25,7 @@ from coevo_gym.core.task import NATIVE_SPLITS, FrozenDict, Split, Task
 from coevo_gym.core.trajectory import EndReason, Trajectory, View
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
-from coevo_gym.curricula.pool.pool import TaskPool
+from coevo_gym.curricula.pool.task_pool import TaskPool
 from coevo_gym.envs.diagnosis import NO_FAILURES, diagnosable
 from coevo_gym.envs.tags import TAG, tags_of
 from coevo_gym.episodes.episode import EvalEpisode, trajectory_of

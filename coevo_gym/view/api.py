@@ -21,8 +21,8 @@ from coevo_gym.view.model.evals import (
 )
 from coevo_gym.view.model.measures import run_measures, task_set
 from coevo_gym.view.model.notes import arm_notes
-from coevo_gym.view.model.progress import progress_of
 from coevo_gym.view.model.rounds import round_detail, round_list
+from coevo_gym.view.model.run_progress import progress_of
 from coevo_gym.view.model.runs import run_detail, run_list
 from coevo_gym.view.model.search import search
 from coevo_gym.view.model.steps import group_detail, group_page, step_table

@@ -25,7 +25,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from coevo_gym.store.progress import PROGRESS
+from coevo_gym.store.progress_file import PROGRESS
 from coevo_gym.view.api import answer
 from coevo_gym.view.collection import RunCollection, Stamps, stamps
 from coevo_gym.view.refusals import ApiProblem, Refusal

@@ -21,7 +21,7 @@ from coevo_gym.curricula.explore.explorer import BUDGET, Exploration, Explorer, 
 from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
 from coevo_gym.curricula.pool.known import KnownTasks
-from coevo_gym.curricula.pool.pool import require_trainable
+from coevo_gym.curricula.pool.task_pool import require_trainable
 from coevo_gym.curricula.signals import UNGUIDED
 from coevo_gym.envs.tags import kind_of_tag, tags_from, tags_of
 

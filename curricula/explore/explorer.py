@@ -19,7 +19,7 @@ from coevo_gym.core.task import FrozenModel, Split, Task
 from coevo_gym.core.trajectory import EndReason, View
 from coevo_gym.curricula.explore.guide import Aim, opened_for
 from coevo_gym.curricula.explore.walks import MakeEnv, shortened
-from coevo_gym.curricula.pool.pool import require_trainable
+from coevo_gym.curricula.pool.task_pool import require_trainable
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
 
@@ -137,7 +137,7 @@ def require_explorable(benchmark: Benchmark, task: Task) -> None:
 
     Raises:
         SplitLeakError, TaskError: as
-            :func:`~coevo_gym.curricula.pool.pool.require_trainable`.
+            :func:`~coevo_gym.curricula.pool.task_pool.require_trainable`.
     """
     require_trainable(task, "explore from", benchmark)
 

@@ -15,7 +15,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.curricula.gates.solve import Solver, try_task
-from coevo_gym.curricula.pool.pool import require_train
+from coevo_gym.curricula.pool.task_pool import require_train
 from coevo_gym.curricula.signals import UNPROVEN
 
 TRIES = 8

@@ -19,7 +19,7 @@ from coevo_gym.curricula.pool.embed import HashingEmbedder, normalise
 from coevo_gym.curricula.saved import read
 from coevo_gym.curricula.selectors.base import TableSelector
 from coevo_gym.curricula.selectors.learnable import Learnable
-from coevo_gym.curricula.selectors.progress import ProgressConfig, progress_nearby
+from coevo_gym.curricula.selectors.learning_progress import ProgressConfig, progress_nearby
 from coevo_gym.curricula.signals import COVERAGE, LEARNABLE, PROGRESS
 
 

@@ -15,7 +15,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Round
 from coevo_gym.core.task import Split, Task
 from coevo_gym.curricula.growth.choice import ContextChoice, Offer
-from coevo_gym.curricula.pool.pool import require_train
+from coevo_gym.curricula.pool.task_pool import require_train
 from coevo_gym.curricula.saved import Count, read
 from coevo_gym.curricula.signals import TARGET
 from coevo_gym.envs.tags import kind_of_tag, tags_of, value_of_tag

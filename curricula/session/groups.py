@@ -17,7 +17,7 @@ from numpy.random import Generator
 from coevo_gym.core.errors import CoevoError, ConfigError, SplitLeakError, TaskError
 from coevo_gym.core.seams import ClosedStep, Curriculum, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
-from coevo_gym.curricula.pool.pool import require_practised
+from coevo_gym.curricula.pool.task_pool import require_practised
 from coevo_gym.curricula.session.open_group import GroupPlace, OpenGroup, SavedLedger
 from coevo_gym.envs.checks import is_positive_int
 
@@ -28,7 +28,7 @@ class GroupLedger:
     """The part of a session that issues K tickets per task and collects their episodes.
 
     It is not thread-safe; trainers use
-    :class:`~coevo_gym.curricula.session.session.CurriculumSession`.
+    :class:`~coevo_gym.curricula.session.curriculum_session.CurriculumSession`.
 
     When a learner step opens, its tasks are drawn at once; when it closes, its groups are recorded
     as one batch, so that episodes under one policy version are not compared with themselves.
@@ -122,8 +122,7 @@ class GroupLedger:
     def open_step(self, n_groups: int) -> None:
         """Open a learner step and draw its tasks. If a step is open already, add tasks to it.
 
-        See :meth:`~coevo_gym.curricula.session.session.CurriculumSession.open_step`. If it raises
-        an error, the ledger is unchanged.
+        See ``CurriculumSession.open_step``. If it raises an error, the ledger is unchanged.
         """
         if n_groups < 1:
             raise ConfigError(f"n_groups must be at least 1, got {n_groups}.")
@@ -133,7 +132,7 @@ class GroupLedger:
     def close_step(self, *, policy_version: int = 0) -> ClosedStep:
         """Record the closed groups as one batch.
 
-        See :meth:`~coevo_gym.curricula.session.session.CurriculumSession.close_step`.
+        See :meth:`~coevo_gym.curricula.session.curriculum_session.CurriculumSession.close_step`.
         """
         if not self.in_step:
             return ClosedStep((), ())
@@ -197,8 +196,7 @@ class GroupLedger:
     def give_back(self, ticket: Ticket, reason: EndReason, *, lost: bool = True) -> Group | None:
         """Give back a ticket whose episode will not finish. This does not count as a failure.
 
-        See :meth:`~coevo_gym.curricula.session.session.CurriculumSession.give_back`; too many
-        losses break the group.
+        See ``CurriculumSession.give_back``; too many losses break the group.
 
         Raises:
             TaskError: if the ticket is unknown, finished or already given back.

@@ -13,7 +13,7 @@ from coevo_gym.core.seams import Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
-from coevo_gym.curricula.pool.pool import require_practised
+from coevo_gym.curricula.pool.task_pool import require_practised
 from coevo_gym.curricula.saved import Count, Version, read
 
 

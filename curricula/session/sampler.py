@@ -15,8 +15,8 @@ from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.seams import Curriculum, Evolver, Ticket
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.guiding import GuidedEpisode, MethodParts
-from coevo_gym.curricula.session.calls import TaskSession
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
+from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.curricula.session.stream import (
     DEFAULT_EVERY,
     EvolveMode,

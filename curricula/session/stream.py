@@ -25,11 +25,11 @@ from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.guiding import GroupStudies, GuidedEpisode, Guiding, MethodParts
 from coevo_gym.curricula.pool_curriculum import make_curriculum
 from coevo_gym.curricula.saved import all_or_nothing, read
-from coevo_gym.curricula.session.calls import TaskSession
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
+from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.episode import Finished, TrainingEpisode, episode_of, trajectory_of
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Mode, Runner
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
-from coevo_gym.testing.models import tiny_chat_model
+from coevo_gym.testing.scripted_models import tiny_chat_model
 from coevo_gym.trainers.adapters.trl import TRLPlug
 
 parser = argparse.ArgumentParser()

@@ -10,7 +10,7 @@ import gymnasium as gym
 import pytest
 
 from coevo_gym.core.errors import ConfigError, SplitLeakError
-from coevo_gym.curricula.session.calls import TaskSession
+from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.envs.wrappers import ChooseAction, HashText
 from coevo_gym.trainers.adapters.sb3 import make_envs, with_curriculum
 

@@ -18,9 +18,9 @@ from coevo_gym.core.seams import Act
 from coevo_gym.core.trajectory import View
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.session import stream
-from coevo_gym.curricula.session.calls import TaskSession
+from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.curricula.session.stream import practise, scripted_evolver
-from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.env_pool import EnvPool
 from tests.faults import BreaksOn
 
 

@@ -23,18 +23,18 @@ from transformers.utils import get_json_schema
 import coevo_gym
 from coevo_gym import CurriculumSession, EvolvingTaskSampler, from_rows
 from coevo_gym.core.benchmark import get_benchmark, starts_full, tools_of
-from coevo_gym.core.calls import Call
 from coevo_gym.core.errors import ConfigError, EnvBackendError, StoreError
 from coevo_gym.core.evolution import Signal
 from coevo_gym.core.notations import calls_in
 from coevo_gym.core.task import Split, Task
+from coevo_gym.core.tool_calls import Call
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.signal_growth import GrowthConfig, SignalGrowth
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.rows import RowFindings
 from coevo_gym.prompts import parse_prompt
-from coevo_gym.testing.models import tiny_chat_model
+from coevo_gym.testing.scripted_models import tiny_chat_model
 from coevo_gym.trainers.adapters.checkpoint import FILE
 from coevo_gym.trainers.adapters.trl import OVER, Environment, TRLPlug, check_chat_template
 from tests import toy

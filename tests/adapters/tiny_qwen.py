@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from coevo_gym.testing.models import tiny_chat_model
+from coevo_gym.testing.scripted_models import tiny_chat_model
 from tests import toy
 
 HEAD = "<|im_start|>assistant\n"

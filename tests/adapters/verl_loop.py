@@ -26,7 +26,7 @@ from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.episodes import EnvPool
 from coevo_gym.prompts import parse_prompt
 from coevo_gym.trainers.adapters.verl.learner import VerlLearner

@@ -17,7 +17,7 @@ from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EndReason, PastStep, TokenDecision, Trajectory, View
 from coevo_gym.episodes import Finished, TrainingEpisode, run_one
-from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.runner import Rollout, rollout
 from coevo_gym.prompts import load_prompt, parse_prompt
 from tests.toy import BENCHMARK, PROMPT

@@ -14,9 +14,9 @@ from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 from coevo_gym.core.seams import Completion, Finish, Message, Prompt, Request, Sampling
 from coevo_gym.core.trajectory import TokenDecision, View
 from coevo_gym.envs.appworld.env import code_of
-from coevo_gym.envs.bfcl.engine.calls import parse_message
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message
 from coevo_gym.prompts import load_prompt
-from coevo_gym.testing.models import tiny_chat_model
+from coevo_gym.testing.scripted_models import tiny_chat_model
 from tests.agents.test_chat_format import CHANNELS, OPENS, OPENS_ALL, OPENS_LAST
 
 INFO = {"bfcl.tools": "[]", "admissible": (), "webshop.reason": "", "alfworld.task_type": ""}

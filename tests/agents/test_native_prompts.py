@@ -18,7 +18,7 @@ from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 from coevo_gym.core.seams import Message
 from coevo_gym.core.trajectory import TokenDecision
 from coevo_gym.prompts import load_prompt
-from coevo_gym.testing.models import tiny_chat_model
+from coevo_gym.testing.scripted_models import tiny_chat_model
 from tests.agents.tiny_llama import make_tiny_tokenizer
 
 TOOLS = [

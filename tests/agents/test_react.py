@@ -15,7 +15,7 @@ from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Completion, Message, Prompt, Request, Ticket
 from coevo_gym.core.trajectory import View
-from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.runner import rollout
 from coevo_gym.prompts import load_prompt, parse_prompt
 from coevo_gym.prompts.answers import action_of, without_thought_line

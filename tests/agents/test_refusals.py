@@ -18,7 +18,7 @@ from coevo_gym.core.seams import Finish, Message, Prompt, Sampling
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.episodes import EvalEpisode, Finished, Lost, Runner
-from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.prompts import parse_prompt
 from tests.agents.fake_openai import Behaviour, FakeOpenAI, Raw, Refuse, Say
 from tests.toy import BENCHMARK, PROMPT

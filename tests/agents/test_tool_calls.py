@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from coevo_gym.agents.endpoint.endpoint import read_reply
-from coevo_gym.core.calls import Call, Malformed, hermes, read_hermes
 from coevo_gym.core.notations import NOTATIONS, read_calls
+from coevo_gym.core.tool_calls import Call, Malformed, hermes, read_hermes
 from coevo_gym.envs.rows.tools import ToolSet
 
 FOLDER = Path(__file__).parent / "tool_calls"

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.envs.appworld.engine import pool, prefix
-from coevo_gym.envs.appworld.engine.session import WorldSession
+from coevo_gym.envs.appworld.engine import engine_pool as pool
+from coevo_gym.envs.appworld.engine import prefix
+from coevo_gym.envs.appworld.engine.engine_session import WorldSession
 
 STOCK = Path(__file__).with_name("stock.py")
 

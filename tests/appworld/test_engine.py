@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, EnvBackendError, ResetNeeded
-from coevo_gym.envs.appworld.engine import pool as pool_module
-from coevo_gym.envs.appworld.engine import session as engine_module
-from coevo_gym.envs.appworld.engine.pool import Engine, Pool, pool
-from coevo_gym.envs.appworld.engine.session import Diff, ErrorKind, WorldSession
+from coevo_gym.envs.appworld.engine import engine_pool as pool_module
+from coevo_gym.envs.appworld.engine import engine_session as engine_module
+from coevo_gym.envs.appworld.engine.engine_pool import Engine, Pool, pool
+from coevo_gym.envs.appworld.engine.engine_session import Diff, ErrorKind, WorldSession
 from coevo_gym.envs.appworld.inside.changes import Model, Row, new_names
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from tests.appworld.conftest import Stock
@@ -758,7 +758,7 @@ class TestDeath:
         code = (
             "import os, signal, sys\n"
             "from pathlib import Path\n"
-            "from coevo_gym.envs.appworld.engine.session import WorldSession\n"
+            "from coevo_gym.envs.appworld.engine.engine_session import WorldSession\n"
             f"world = WorldSession(Path({str(root)!r}))\n"
             f"world.begin({task_id!r})\n"
             "pool = world._pool\n"

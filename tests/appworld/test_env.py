@@ -16,7 +16,7 @@ import coevo_gym
 from coevo_gym.core.errors import ConfigError, ResetNeeded
 from coevo_gym.core.task import NATIVE_SPLITS, Task
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.envs.appworld.engine.session import STEP_LIMIT_S
+from coevo_gym.envs.appworld.engine.engine_session import STEP_LIMIT_S
 from coevo_gym.envs.appworld.env import AppWorldEnv
 from tests.appworld.test_executor import LOGIN
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from coevo_gym.envs.appworld.engine.engine_session import ErrorKind, WorldSession
 from coevo_gym.envs.appworld.engine.prefix import code_packages
-from coevo_gym.envs.appworld.engine.session import ErrorKind, WorldSession
 from coevo_gym.sandbox import cgroup
 from tests import needs
 from tests.appworld.conftest import Stock

@@ -16,11 +16,11 @@ import pytest
 import coevo_gym
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.errors import EnvBackendError, ResetNeeded
+from coevo_gym.envs.appworld.engine import engine_pool as pool_module
+from coevo_gym.envs.appworld.engine import engine_session as engine_module
 from coevo_gym.envs.appworld.engine import executor as executor_module
-from coevo_gym.envs.appworld.engine import pool as pool_module
-from coevo_gym.envs.appworld.engine import session as engine_module
-from coevo_gym.envs.appworld.engine.pool import Engine, Pool
-from coevo_gym.envs.appworld.engine.session import ErrorKind, WorldSession
+from coevo_gym.envs.appworld.engine.engine_pool import Engine, Pool
+from coevo_gym.envs.appworld.engine.engine_session import ErrorKind, WorldSession
 from coevo_gym.episodes import EnvPool, EpisodeStream, EvalEpisode, Finished
 from tests.appworld.test_engine import wait_for_end
 from tests.appworld.test_executor import ALIVE

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.envs.appworld.engine.session import TaskTest as Check
+from coevo_gym.envs.appworld.engine.engine_session import TaskTest as Check
 from coevo_gym.envs.appworld.judge import EARNED, KEPT, JudgedTests, compared, plain
 from coevo_gym.envs.appworld.world import AppWorldVerifier
 

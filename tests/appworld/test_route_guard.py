@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.envs.appworld.engine import pool, prefix
+from coevo_gym.envs.appworld.engine import engine_pool as pool
+from coevo_gym.envs.appworld.engine import prefix
 from tests.appworld.route_guard_script import PATHS
 
 SCRIPT = Path(__file__).with_name("route_guard_script.py")

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from coevo_gym.core.calls import Call
+from coevo_gym.core.tool_calls import Call
 from tests.bfcl.official import Entry, entries
 
 Calls = list[list[Call]]

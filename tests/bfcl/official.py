@@ -15,10 +15,10 @@ from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
 
-from coevo_gym.core.calls import Call
 from coevo_gym.core.task import Split, Task
+from coevo_gym.core.tool_calls import Call
 from coevo_gym.envs.bfcl.engine import wheel
-from coevo_gym.envs.bfcl.engine.calls import parse_truth, python
+from coevo_gym.envs.bfcl.engine.official_calls import parse_truth, python
 from coevo_gym.envs.bfcl.engine.toolbox import bind
 from coevo_gym.envs.bfcl.tasks import native_tasks
 from coevo_gym.envs.bfcl.world import BFCLWorld

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from coevo_gym.core.benchmark import get_benchmark
-from coevo_gym.core.calls import Call, hermes
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft
 from coevo_gym.core.task import NATIVE_SPLITS, Split, Task, UnknownWorld, thaw
+from coevo_gym.core.tool_calls import Call, hermes
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.bfcl import builder
-from coevo_gym.envs.bfcl.engine.calls import parse_message, parse_truth, python
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message, parse_truth, python
 from coevo_gym.envs.bfcl.engine.toolbox import bind, failed
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.tasks import native_tasks

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.core.calls import Call, Malformed, Unnumbered, hermes
 from coevo_gym.core.errors import TaskError
-from coevo_gym.envs.bfcl.engine.calls import parse_message, parse_truth, python
+from coevo_gym.core.tool_calls import Call, Malformed, Unnumbered, hermes
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message, parse_truth, python
 
 LS = Call("ls", {})
 CD = Call("cd", {"folder": "a"})
@@ -306,7 +306,7 @@ def work(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
         called += 1
 
     with monkeypatch.context() as patch:
-        patch.setattr("coevo_gym.core.calls.Unnumbered", Fed)
+        patch.setattr("coevo_gym.core.tool_calls.Unnumbered", Fed)
         sys.setprofile(count)
         try:
             parse_message(text)

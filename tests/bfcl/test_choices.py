@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from coevo_gym.core.benchmark import get_benchmark
-from coevo_gym.core.calls import Call
 from coevo_gym.core.evolution import Context
 from coevo_gym.core.task import FrozenDict, Split, Task
+from coevo_gym.core.tool_calls import Call
 from coevo_gym.core.trajectory import PastStep, View
 from coevo_gym.envs.bfcl.choices import MAX_CHOICES, single_calls
-from coevo_gym.envs.bfcl.engine.calls import parse_message
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message
 from coevo_gym.envs.bfcl.engine.tools import schemas_text
 from coevo_gym.envs.bfcl.env import BFCLEnv
 from coevo_gym.envs.bfcl.tasks import CLOSING, native_tasks

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.core.calls import Call
 from coevo_gym.core.task import Task
+from coevo_gym.core.tool_calls import Call
 from coevo_gym.envs.bfcl.engine import wheel
-from coevo_gym.envs.bfcl.engine.calls import parse_truth
 from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, TurnCalls
+from coevo_gym.envs.bfcl.engine.official_calls import parse_truth
 from coevo_gym.envs.bfcl.engine.toolbox import MAX_PATHS, Toolbox, bind, failed
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.judge import Judge
@@ -427,7 +427,7 @@ def test_the_long_texts_of_the_module_stay_as_they_are() -> None:
 
 
 UNORDERED = """
-from coevo_gym.envs.bfcl.engine.calls import parse_truth
+from coevo_gym.envs.bfcl.engine.official_calls import parse_truth
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox
 from coevo_gym.envs.bfcl.world import BFCLWorld
 card = {"credit_card_list": {"1": {"balance": 9}}, "access_token": "t", "token_expires_in": 9}

@@ -16,15 +16,15 @@ import pytest
 
 import coevo_gym
 from coevo_gym.core.benchmark import find_task, get_benchmark
-from coevo_gym.core.calls import hermes
 from coevo_gym.core.errors import CoevoError, ConfigError, ResetNeeded, SplitLeakError, TaskError
 from coevo_gym.core.task import Split, Task, thaw
 from coevo_gym.core.task_file import read_tasks
+from coevo_gym.core.tool_calls import hermes
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.bfcl.engine import wheel
-from coevo_gym.envs.bfcl.engine.calls import parse_truth, python
 from coevo_gym.envs.bfcl.engine.dialogue import END, MAX_CALLS, RESULT_CAP
+from coevo_gym.envs.bfcl.engine.official_calls import parse_truth, python
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schema
 from coevo_gym.envs.bfcl.env import BFCLEnv
 from coevo_gym.envs.bfcl.tasks import split_of

@@ -9,9 +9,9 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from coevo_gym.core.calls import Call
 from coevo_gym.core.task import Task
-from coevo_gym.envs.bfcl.engine.calls import parse_message
+from coevo_gym.core.tool_calls import Call
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message
 from coevo_gym.envs.bfcl.openai_wrapper import OpenAIToolCalls
 
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 
 from coevo_gym.core.benchmark import get_benchmark, proposable
-from coevo_gym.core.calls import Call
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Proposal
 from coevo_gym.core.task import Split, Task
+from coevo_gym.core.tool_calls import Call
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
-from coevo_gym.envs.bfcl.engine.calls import parse_message
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message
 from coevo_gym.envs.bfcl.tasks import CLOSING
 from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.testing import replay

@@ -12,12 +12,12 @@ from typing import Any, cast
 import gymnasium as gym
 import pytest
 
-from coevo_gym.core.calls import Call, hermes
 from coevo_gym.core.task import Task
+from coevo_gym.core.tool_calls import Call, hermes
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.bfcl.engine import wheel
-from coevo_gym.envs.bfcl.engine.calls import python
 from coevo_gym.envs.bfcl.engine.dialogue import max_steps_of_a_turn
+from coevo_gym.envs.bfcl.engine.official_calls import python
 from coevo_gym.envs.bfcl.tasks import CLOSING
 from coevo_gym.episodes.episode import eval_trajectory_of
 from tests.bfcl.families import FAMILIES

@@ -18,7 +18,7 @@ from coevo_gym.core.spend import Caps, Meter
 from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.prompts.loader import parse_prompt
-from coevo_gym.testing.models import ScriptedPolicy
+from coevo_gym.testing.scripted_models import ScriptedPolicy
 from tests.agents.advice.test_budget import Memory
 from tests.curricula.asking import toy_solver
 from tests.curricula.episodes import TRAIN

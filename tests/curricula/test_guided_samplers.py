@@ -17,8 +17,8 @@ from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Guidance, Ticket
 from coevo_gym.core.trajectory import Cue, EndReason, Group, Trajectory, View
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
-from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.vector_sampler import EvolvingVectorSampler
 from coevo_gym.envs.vector import TaskVectorEnv
 from coevo_gym.envs.wrappers import HashText

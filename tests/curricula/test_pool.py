@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevo_gym.core.errors import SplitLeakError, TaskError
-from coevo_gym.curricula.pool.pool import TaskPool
+from coevo_gym.curricula.pool.task_pool import TaskPool
 from tests.curricula.episodes import HELD_OUT, TRAIN
 
 

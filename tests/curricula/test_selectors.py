@@ -22,14 +22,14 @@ from coevo_gym.curricula.pool_curriculum import PoolCurriculum, SelectorConfig
 from coevo_gym.curricula.selectors.adarft import AdaRFTConfig, nearest_to, next_target
 from coevo_gym.curricula.selectors.base import draw
 from coevo_gym.curricula.selectors.learnable import Learnable, learnability
-from coevo_gym.curricula.selectors.plr import PLRConfig, replay_probabilities
-from coevo_gym.curricula.selectors.progress import (
+from coevo_gym.curricula.selectors.learning_progress import (
     Averages,
     ProgressConfig,
     learning_progress,
     moved,
     progress_nearby,
 )
+from coevo_gym.curricula.selectors.plr import PLRConfig, replay_probabilities
 from coevo_gym.curricula.selectors.sec import (
     SECConfig,
     arm_probabilities,

@@ -19,8 +19,8 @@ from coevo_gym.core.seams import ClosedStep, Curriculum, Later, Ticket
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Trajectory
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.session import callers
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
-from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.vector_sampler import EvolvingVectorSampler
 from tests.curricula.episodes import TRAIN, Recorder, trajectory
 

@@ -21,7 +21,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group
 from coevo_gym.curricula.growth.signal_growth import SignalGrowth
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from tests.curricula.episodes import TRAIN, trajectory
 
 CONFIG = CurriculumConfig(initial_size=4, growth={"every_groups": 2}, detector={"n_min": 2})

@@ -13,8 +13,8 @@ from coevo_gym.core.seams import Act
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EvalTrajectory, View
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.evaluation import evaluate, seed_of_sample
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed
 from tests.faults import BreaksOn, NoAnswer
 from tests.toy import BENCHMARK

@@ -11,7 +11,7 @@ from coevo_gym.core.errors import ConfigError, ModelError, SplitLeakError
 from coevo_gym.core.seams import Choice, Completion, Request, Ticket
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import ChoiceDecision
-from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.runner import rollout
 from tests.faults import BreaksOn, NoAnswer
 from tests.toy import BENCHMARK

@@ -10,9 +10,9 @@ import numpy as np
 from coevo_gym.methods.agentevolver.coach import places
 from coevo_gym.methods.agentevolver.credit import allocated, attributed
 from coevo_gym.methods.agentevolver.experience import DROP_RULE, DropRule, Experience, Usefulness
+from coevo_gym.methods.agentevolver.experience_pool import ExperiencePool
 from coevo_gym.methods.agentevolver.experience_studies import difference
 from coevo_gym.methods.agentevolver.judge import judge_score
-from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.questioning import mixture
 from coevo_gym.methods.agentevolver.replays import eliminated
 

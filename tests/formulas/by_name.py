@@ -40,8 +40,8 @@ from coevo_gym.curricula.growth.contexts import share_out
 from coevo_gym.curricula.growth.evidence import evidence_cut
 from coevo_gym.curricula.selectors.adarft import nearest_to, next_target
 from coevo_gym.curricula.selectors.learnable import learnability
+from coevo_gym.curricula.selectors.learning_progress import Averages, moved, progress_nearby
 from coevo_gym.curricula.selectors.plr import replay_probabilities
-from coevo_gym.curricula.selectors.progress import Averages, moved, progress_nearby
 from coevo_gym.curricula.selectors.stages import stage_members
 from coevo_gym.curricula.signals import Pattern, forgetting, rare
 from coevo_gym.episodes.trials import repeated, repeats, solved_by

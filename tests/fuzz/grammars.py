@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from coevo_gym.core.calls import Call, hermes
+from coevo_gym.core.tool_calls import Call, hermes
 from coevo_gym.core.trajectory import View
-from coevo_gym.envs.bfcl.engine.calls import python
+from coevo_gym.envs.bfcl.engine.official_calls import python
 from tests.fuzz.texts import ANY_TEXT, JSON, ODD, changed, mostly
 
 CODE = (

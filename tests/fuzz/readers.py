@@ -21,9 +21,9 @@ from coevo_gym.core.task_file import read_tasks
 from coevo_gym.core.trajectory_json import eval_trajectory_from_json, trajectory_from_json
 from coevo_gym.envs.alfworld.data import read_official
 from coevo_gym.envs.appworld.env import code_of
-from coevo_gym.envs.bfcl.engine.calls import parse_message
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message
 from coevo_gym.envs.bfcl.env import BFCLEnv
-from coevo_gym.envs.webshop.engine.session import parse_action
+from coevo_gym.envs.webshop.engine.shop_session import parse_action
 from coevo_gym.envs.webshop.official import load_official
 from coevo_gym.prompts.answers import action_of
 from coevo_gym.prompts.inquiry import load_inquiry, parse_inquiry

@@ -50,9 +50,9 @@ from coevo_gym.episodes.trials import FailedTrial, reflection_cues
 from coevo_gym.methods.agentevolver.attribution import ModelAttribution, StepLabels
 from coevo_gym.methods.agentevolver.coach import ExperienceCoach, Refined
 from coevo_gym.methods.agentevolver.experience import Experience
+from coevo_gym.methods.agentevolver.experience_pool import ExperiencePool
 from coevo_gym.methods.agentevolver.experience_studies import Confirmed, Lessons, ModelExperiences
 from coevo_gym.methods.agentevolver.judge import JudgeStudy, ScoreAnswer
-from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.questioning import describe_benchmark, phased_agent
 from coevo_gym.methods.kit import WalkHistory
 from coevo_gym.methods.role_agent.failure_modes import (

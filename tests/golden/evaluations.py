@@ -18,7 +18,7 @@ from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig, load_config
 from coevo_gym.runs.evals.evaluation import evaluate_job
 from coevo_gym.runs.evals.job import model_job
-from coevo_gym.runs.progress import SILENT
+from coevo_gym.runs.progress_reports import SILENT
 from coevo_gym.store.eval_folder import EvalLine
 
 FOLDER = Path(__file__).parent / "evaluation"

@@ -19,8 +19,8 @@ from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.methods.agentevolver.coach import ExperienceCoach
 from coevo_gym.methods.agentevolver.credit import AttributionCredit
 from coevo_gym.methods.agentevolver.experience import DropRule, Experience
+from coevo_gym.methods.agentevolver.experience_pool import ExperiencePool
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
-from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.questioning import Mixture
 from coevo_gym.methods.coevolve import coevolve
 from coevo_gym.methods.contract import assert_method_contract, kit_of

@@ -27,7 +27,7 @@ from coevo_gym.methods.agentevolver.judge import (
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
 from coevo_gym.methods.contract import kit_of
 from coevo_gym.runs.config import RunConfig, arm_configs
-from coevo_gym.testing.models import ScriptedPolicy
+from coevo_gym.testing.scripted_models import ScriptedPolicy
 from coevo_gym.trainers.advantages import relative_to_group
 from coevo_gym.trainers.credit import GroupRelative, LeaveOneOut, Outcome, StateGrouped
 from coevo_gym.trainers.settings import PPOConfig

@@ -26,7 +26,7 @@ from coevo_gym.methods.agentevolver.experience_studies import (
 )
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
 from coevo_gym.methods.contract import kit_of
-from coevo_gym.testing.models import ScriptedPolicy
+from coevo_gym.testing.scripted_models import ScriptedPolicy
 from tests.curricula.episodes import TRAIN
 from tests.hostile import HostilePolicy
 from tests.methods.test_agentevolver_navigating import experience, pool_of, tickets

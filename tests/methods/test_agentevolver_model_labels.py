@@ -27,7 +27,7 @@ from coevo_gym.methods.agentevolver.attribution import (
 from coevo_gym.methods.agentevolver.credit import AttributionCredit, attributed, labels_of
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
 from coevo_gym.methods.contract import kit_of
-from coevo_gym.testing.models import ScriptedPolicy
+from coevo_gym.testing.scripted_models import ScriptedPolicy
 from coevo_gym.trainers.credit import Outcome
 from tests.curricula.episodes import TRAIN
 from tests.curricula.test_minimise import Shelf

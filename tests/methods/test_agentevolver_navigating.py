@@ -21,9 +21,9 @@ from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory, View
 from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.curricula.pool.embed import HashingEmbedder, SentenceEmbedder
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.evaluation import evaluate
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.methods.agentevolver.coach import ExperienceCoach, experience_ids, places
 from coevo_gym.methods.agentevolver.experience import (
     OFFERED,
@@ -33,12 +33,12 @@ from coevo_gym.methods.agentevolver.experience import (
     Usefulness,
     leak,
 )
+from coevo_gym.methods.agentevolver.experience_pool import ExperiencePool
 from coevo_gym.methods.agentevolver.experience_studies import (
     ExperienceUse,
     RuleExperiences,
     rule_experience,
 )
-from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.replays import EXAMINED, FAULT, LEFT_OUT, UNLIKE
 from coevo_gym.trainers.loop import Loop, LoopConfig
 from tests.curricula.episodes import TRAIN

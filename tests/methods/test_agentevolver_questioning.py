@@ -46,12 +46,12 @@ from coevo_gym.prompts import PromptTemplate, load_prompt
 from coevo_gym.prompts.template import load_cue
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import arm_configs, load_config
-from coevo_gym.runs.config.sections import ExplorerSettings
-from coevo_gym.runs.evolving.models import AskedExplorer, Models
+from coevo_gym.runs.config.run_sections import ExplorerSettings
+from coevo_gym.runs.evolving.evolver_models import AskedExplorer, Models
 from coevo_gym.runs.evolving.rounds import carried_out_by
 from coevo_gym.runs.planning.cost import estimates
 from coevo_gym.runs.planning.plan import plan
-from coevo_gym.testing.models import ScriptedPolicy
+from coevo_gym.testing.scripted_models import ScriptedPolicy
 from tests.curricula.episodes import TRAIN, group
 from tests.curricula.explore.presser import TOY_PROMPT, Presser
 from tests.curricula.explore.test_model_explorer import context

@@ -17,8 +17,8 @@ from coevo_gym.curricula.pool.embed import Embedder, HashingEmbedder, SentenceEm
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods.agentevolver.coach import ExperienceCoach, search_text
 from coevo_gym.methods.agentevolver.experience import Experience
+from coevo_gym.methods.agentevolver.experience_pool import ExperiencePool
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings
-from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.provision import models_home
 from tests.needs import sentences
 

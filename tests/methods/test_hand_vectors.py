@@ -16,8 +16,8 @@ from coevo_gym.core.task import Split
 from coevo_gym.curricula.pool.known import jaccard
 from coevo_gym.curricula.selectors.adarft import next_target
 from coevo_gym.curricula.selectors.learnable import learnability
+from coevo_gym.curricula.selectors.learning_progress import learning_progress, reweighted
 from coevo_gym.curricula.selectors.plr import replay_probabilities
-from coevo_gym.curricula.selectors.progress import learning_progress, reweighted
 from coevo_gym.curricula.selectors.sec import arm_probabilities, mean_absolute_advantage, paid
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.methods.agentevolver.coach import places

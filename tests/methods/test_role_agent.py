@@ -38,10 +38,10 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, TokenDecision, Trajectory
 from coevo_gym.curricula.guiding import GroupStudies, Guiding
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.envs.diagnosis import Diagnosis
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.evaluation import evaluate
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.methods.coevolve import StaticSettings, static
 from coevo_gym.methods.contract import assert_method_contract, kit_of
 from coevo_gym.methods.method import Method

@@ -33,7 +33,7 @@ from coevo_gym.methods.role_agent.failure_modes import (
 from coevo_gym.methods.role_agent.failures import ByFailureMode, FailureMemory
 from coevo_gym.methods.role_agent.method import RoleAgentSettings, role_agent
 from coevo_gym.runs.config import load_config
-from coevo_gym.testing.models import Said, ScriptedPolicy
+from coevo_gym.testing.scripted_models import Said, ScriptedPolicy
 from tests.curricula.episodes import TRAIN
 from tests.hostile import HostilePolicy
 from tests.toy import BENCHMARK

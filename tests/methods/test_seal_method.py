@@ -19,9 +19,9 @@ from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import Group, View
 from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.methods.contract import assert_method_contract, kit_of
 from coevo_gym.methods.method import Method
 from coevo_gym.methods.seal.interface import FailureInterface, InterfaceVersions

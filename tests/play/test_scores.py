@@ -12,7 +12,7 @@ from coevo_gym.runs.evals.comparison import compare
 from coevo_gym.runs.evals.evaluation import evaluate_job
 from coevo_gym.runs.evals.job import model_job
 from coevo_gym.runs.evals.sides import find_sides
-from coevo_gym.runs.progress import SILENT
+from coevo_gym.runs.progress_reports import SILENT
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json
 from coevo_gym.view.play.episodes import NotPossible

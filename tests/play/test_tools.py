@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from coevo_gym.core.calls import Call
+from coevo_gym.core.tool_calls import Call
 from coevo_gym.core.trajectory import View
-from coevo_gym.envs.bfcl.engine.calls import parse_message
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message
 from coevo_gym.testing import make_env
 from coevo_gym.view.play.game import RefusedAction
 from coevo_gym.view.play.tools import ToolParameter, meant, message, read_tools, value_of

@@ -25,7 +25,7 @@ from coevo_gym.runs.arm import Arm
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.evals.evaluation import KeptInFolder, evaluate_job
 from coevo_gym.runs.evals.job import EvalJob, model_job
-from coevo_gym.runs.progress import SILENT
+from coevo_gym.runs.progress_reports import SILENT
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.train import resume, train
 from coevo_gym.store import database, folder

@@ -17,7 +17,7 @@ from coevo_gym.agents.endpoint.endpoint import EndpointConfig
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.cli import app
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.sections import flat
+from coevo_gym.core.setting_sections import flat
 from coevo_gym.provision import home
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config

@@ -9,7 +9,7 @@ import pytest
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.config import RunConfig, arm_configs, load_config, preset_names
-from coevo_gym.runs.config.sections import ArmSettings, PolicySettings, WarmupSettings
+from coevo_gym.runs.config.run_sections import ArmSettings, PolicySettings, WarmupSettings
 from coevo_gym.trainers.settings import GRPOConfig, ImproveConfig, PPOConfig, RestConfig
 
 LM = "policy.kind=transformers"

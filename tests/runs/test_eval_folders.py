@@ -19,13 +19,13 @@ from coevo_gym.core.stats import wilson_interval
 from coevo_gym.core.task import Split
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.prompts.template import load_cue
-from coevo_gym.runs import progress as run_progress
+from coevo_gym.runs import progress_reports as run_progress
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals import job
 from coevo_gym.runs.manifest import prompt_id
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json, read_lines
-from coevo_gym.store.progress import WorkProgress, read_progress
+from coevo_gym.store.progress_file import WorkProgress, read_progress
 from tests.runs.conftest import Child, Coevo
 from tests.toy import BENCHMARK, ToyEnv
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.progress import ProgressSink
+from coevo_gym.runs.progress_reports import ProgressSink
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.tasks.review import decide, find_held_tasks
 from coevo_gym.runs.train import resume, train

@@ -32,13 +32,13 @@ from coevo_gym.prompts import load_prompt
 from coevo_gym.prompts.template import FOLDER
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import arm_configs, load_config
-from coevo_gym.runs.config.sections import ExplorerSettings
-from coevo_gym.runs.evolving import models
+from coevo_gym.runs.config.run_sections import ExplorerSettings
+from coevo_gym.runs.evolving import evolver_models as models
 from coevo_gym.runs.evolving.answers import warnings
 from coevo_gym.runs.evolving.rounds import carried_out_by
 from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.store.reader import RunReader
-from coevo_gym.testing.models import ScriptedPolicy
+from coevo_gym.testing.scripted_models import ScriptedPolicy
 from tests.runs.conftest import Child, Coevo
 from tests.runs.shop import Endpoint, Messages, as_options, shopper, small
 from tests.runs.test_train import rows

@@ -21,7 +21,7 @@ from coevo_gym.runs.config import load_config
 from coevo_gym.runs.evals.evaluation import evaluate_job
 from coevo_gym.runs.evals.job import EvalJob, TrialRules, model_job
 from coevo_gym.runs.evals.trials import TrialFolder, run_trials_in
-from coevo_gym.runs.progress import SILENT
+from coevo_gym.runs.progress_reports import SILENT
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json, read_lines
 from tests.agents.fake_openai import FakeOpenAI, Hold, Messages, Say

@@ -19,10 +19,10 @@ from coevo_gym.cli.output import installing
 from coevo_gym.core.spend import Cost, Usage
 from coevo_gym.core.waiting import Pace, acted, duration, how_far
 from coevo_gym.runs.display import RunProgress
-from coevo_gym.runs.progress import PhasePace, ProgressFile
+from coevo_gym.runs.progress_reports import PhasePace, ProgressFile
 from coevo_gym.runs.stop import Stopped
 from coevo_gym.store.folder import in_use, locked
-from coevo_gym.store.progress import WorkProgress, read_progress
+from coevo_gym.store.progress_file import WorkProgress, read_progress
 from tests.runs.conftest import Coevo
 from tests.runs.test_hold import Silent
 
@@ -135,8 +135,8 @@ def test_work_that_was_killed_does_not_look_alive(tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
-from coevo_gym.runs.progress import Silent
-from coevo_gym.runs.progress import ProgressFile
+from coevo_gym.runs.progress_reports import Silent
+from coevo_gym.runs.progress_reports import ProgressFile
 progress = ProgressFile(Silent(), Path({str(tmp_path)!r}), "train", "mine")
 progress.phase("train", 10)
 print("begun", flush=True)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from coevo_gym.runs.folders import removing
-from coevo_gym.runs.progress import ProgressFile
+from coevo_gym.runs.progress_reports import ProgressFile
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, locked, read_json

@@ -14,9 +14,9 @@ from coevo_gym.core.seams import Message, Prompt, Sampling
 from coevo_gym.methods.kit import EXPLORE
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.evolving.models import Models
+from coevo_gym.runs.evolving.evolver_models import Models
 from coevo_gym.store.folder import read_json
-from coevo_gym.store.progress import read_progress
+from coevo_gym.store.progress_file import read_progress
 from tests.agents.fake_openai import FakeOpenAI, Messages, Say
 from tests.runs.conftest import Child, Coevo
 

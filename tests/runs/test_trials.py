@@ -16,7 +16,7 @@ from coevo_gym.core.errors import ConfigError, ModelError, StoreError
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.evals.job import TrialRules, model_job
-from coevo_gym.runs.progress import SILENT
+from coevo_gym.runs.progress_reports import SILENT
 from tests.agents.fake_openai import FakeOpenAI, Say
 
 PLAN = "Buy what the task names."

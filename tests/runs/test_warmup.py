@@ -11,7 +11,7 @@ import pytest
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.progress import ProgressSink, Silent
+from coevo_gym.runs.progress_reports import ProgressSink, Silent
 from coevo_gym.runs.stop import Stopped
 from coevo_gym.runs.train import resume, train
 from coevo_gym.store.checkpoint import Checkpoints

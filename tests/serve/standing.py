@@ -20,9 +20,9 @@ from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.serve.env_pools import EnvPools
 from coevo_gym.serve.envs import EnvsAPI
+from coevo_gym.serve.journaled_session import JournaledSession
 from coevo_gym.serve.limits import ServerLimits
 from coevo_gym.serve.server import listen, make_app, uvicorn_config
-from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.tokens import Tokens
 from tests.curricula.episodes import TRAIN
 from tests.toy import BENCHMARK

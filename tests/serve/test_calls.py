@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.seams import Ticket
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.session import calls
-from coevo_gym.curricula.session.calls import (
+from coevo_gym.curricula.session import session_calls as calls
+from coevo_gym.curricula.session.session_calls import (
     CALLS,
     Evolve,
     GiveBack,
@@ -33,8 +33,8 @@ from coevo_gym.curricula.session.calls import (
 )
 from coevo_gym.remote import TicketClient
 from coevo_gym.serve.envs import LocalSession
+from coevo_gym.serve.journaled_session import JournaledSession
 from coevo_gym.serve.ray_actor import RaySession
-from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.tickets import GiveBackLost, TakeByName
 from tests.curricula.episodes import TRAIN, trajectory
 from tests.serve.standing import Clock, opened

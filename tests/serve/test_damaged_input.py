@@ -27,7 +27,7 @@ from coevo_gym.core.trajectory import (
 )
 from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
-from coevo_gym.serve.session import JournaledSession
+from coevo_gym.serve.journaled_session import JournaledSession
 from tests.curricula.episodes import TRAIN, trajectory
 from tests.serve.standing import FindsTasks, status
 from tests.serve.test_journaled_session import killed, played, take

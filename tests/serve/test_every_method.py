@@ -19,8 +19,8 @@ from coevo_gym.core.seams import Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.remote import RemoteError, TicketClient
+from coevo_gym.serve.journaled_session import JournaledSession
 from coevo_gym.serve.server import ServedCurriculum
-from coevo_gym.serve.session import JournaledSession
 from tests.curricula.episodes import trajectory
 from tests.processes import Forked
 from tests.serve.standing import status

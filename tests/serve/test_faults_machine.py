@@ -36,7 +36,7 @@ from coevo_gym.curricula.growth.signal_growth import SignalGrowth
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.serve import recorded
 from coevo_gym.serve.journal import Journal
-from coevo_gym.serve.session import JournaledSession
+from coevo_gym.serve.journaled_session import JournaledSession
 from tests.curricula.episodes import TRAIN, trajectory
 from tests.serve.standing import CONFIG, Clock, FindsTasks
 from tests.serve.test_journaled_session import killed

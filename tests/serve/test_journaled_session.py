@@ -23,10 +23,10 @@ from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.curricula.growth.signal_growth import SignalGrowth
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
-from coevo_gym.curricula.session.calls import Take
+from coevo_gym.curricula.session.session_calls import Take
 from coevo_gym.envs.webshop import WebShopBenchmark
 from coevo_gym.serve import recorded
-from coevo_gym.serve.session import JournaledSession
+from coevo_gym.serve.journaled_session import JournaledSession
 from tests.curricula.episodes import TRAIN, trajectory
 from tests.serve.standing import CONFIG, Clock, FindsTasks, opened, status
 

@@ -11,11 +11,11 @@ import pytest
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.evolution import Round, RoundResult
-from coevo_gym.curricula.session.calls import SessionCall
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
+from coevo_gym.curricula.session.session_calls import SessionCall
 from coevo_gym.serve import envs
 from coevo_gym.serve.envs import LocalSession
-from coevo_gym.serve.session import JournaledSession
+from coevo_gym.serve.journaled_session import JournaledSession
 from tests.serve.standing import CONFIG, WAIT_S, FindsTasks, opened
 from tests.serve.test_journaled_session import killed
 from tests.toy import BENCHMARK

@@ -14,7 +14,7 @@ from simulated.worlds import WORLDS, WorldConfig, world_named
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Draft
-from coevo_gym.core.sections import overlay
+from coevo_gym.core.setting_sections import overlay
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.signals import BOUNDARY, UNGUIDED
 

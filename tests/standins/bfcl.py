@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from coevo_gym.core.calls import Call
 from coevo_gym.core.evolution import Exchange, Proposal
-from coevo_gym.envs.bfcl.engine.calls import parse_message
+from coevo_gym.core.tool_calls import Call
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message
 
 _PURPOSE = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 _RESULT = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)

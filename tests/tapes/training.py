@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import coevo_gym
-from coevo_gym.runs.evolving.models import Models
+from coevo_gym.runs.evolving.evolver_models import Models
 from tests.tapes.webshop import Shopper
 
 SHORT: dict[str, Any] = {

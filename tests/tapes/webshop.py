@@ -12,7 +12,7 @@ from numpy.random import Generator
 
 from coevo_gym.core.seams import Completion, Finish, Prompt
 from coevo_gym.core.trajectory import View
-from coevo_gym.testing.models import Rule, Said, ScriptedPolicy
+from coevo_gym.testing.scripted_models import Rule, Said, ScriptedPolicy
 
 KINDS = ("ruffled", "ceramic", "wool", "carbon", "folding", "rain", "water", "linen", "velvet")
 THINGS = (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import gymnasium as gym
 import pytest
 
-from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.env_pool import EnvPool
 
 
 @pytest.fixture

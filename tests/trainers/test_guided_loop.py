@@ -17,9 +17,9 @@ from coevo_gym.core.seams import Act, Coach, Guidance, Memory, Study, Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, View
 from coevo_gym.curricula.guiding import Guiding
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.evaluation import evaluate
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig, Metrics
 from tests.trainers.episodes import group, trajectory
 from tests.trainers.guiding import ByTally, Outcomes, Tally

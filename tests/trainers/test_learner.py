@@ -15,10 +15,10 @@ from coevo_gym.core.seams import Ticket  # noqa: E402
 from coevo_gym.core.task import Split  # noqa: E402
 from coevo_gym.core.trajectory import Group  # noqa: E402
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig  # noqa: E402
-from coevo_gym.curricula.session.session import CurriculumSession  # noqa: E402
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession  # noqa: E402
 from coevo_gym.curricula.session.stream import scripted_evolver  # noqa: E402
+from coevo_gym.episodes.env_pool import EnvPool  # noqa: E402
 from coevo_gym.episodes.evaluation import evaluate  # noqa: E402
-from coevo_gym.episodes.pool import EnvPool  # noqa: E402
 from coevo_gym.episodes.runner import rollout  # noqa: E402
 from coevo_gym.trainers.demonstrations import demonstrate  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402

@@ -20,7 +20,7 @@ from coevo_gym.core.task import Split, Task  # noqa: E402
 from coevo_gym.core.trajectory import Cue, Group, TokenDecision  # noqa: E402
 from coevo_gym.envs.frame import Frame  # noqa: E402
 from coevo_gym.episodes import Finished, Runner, TrainingEpisode  # noqa: E402
-from coevo_gym.episodes.pool import EnvPool  # noqa: E402
+from coevo_gym.episodes.env_pool import EnvPool  # noqa: E402
 from coevo_gym.episodes.runner import rollout  # noqa: E402
 from coevo_gym.prompts import parse_prompt  # noqa: E402
 from coevo_gym.trainers.demonstrations import Demonstrations  # noqa: E402

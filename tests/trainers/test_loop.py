@@ -19,10 +19,10 @@ from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Group, View
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.curricula.session.stream import scripted_evolver
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
-from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig, Metrics
 from coevo_gym.trainers.rollouts import success_of
 from tests.curricula.episodes import trajectory

@@ -12,8 +12,8 @@ from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.evolution import Signal
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.session.session import CurriculumSession
-from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig
 from tests.curricula.episodes import TRAIN
 from tests.curricula.test_steps import Batches

@@ -13,8 +13,8 @@ from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.session.session import CurriculumSession
-from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.trainers.loop import Loop, LoopConfig
 from tests.trainers.test_loop import REFERENCES, TRAIN, Counts, Log, Rotation
 

@@ -20,7 +20,7 @@ from coevo_gym.core.errors import ConfigError  # noqa: E402
 from coevo_gym.core.seams import Ticket  # noqa: E402
 from coevo_gym.core.task import Split, Task  # noqa: E402
 from coevo_gym.core.trajectory import EndReason, Group, Sample, Segment  # noqa: E402
-from coevo_gym.episodes.pool import EnvPool  # noqa: E402
+from coevo_gym.episodes.env_pool import EnvPool  # noqa: E402
 from coevo_gym.episodes.runner import rollout  # noqa: E402
 from coevo_gym.trainers.advantages import token_estimate, turn_estimate  # noqa: E402
 from coevo_gym.trainers.demonstrations import demonstrate  # noqa: E402

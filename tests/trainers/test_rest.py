@@ -18,7 +18,7 @@ from coevo_gym.agents.tiny.policy import TinyConfig, TinyPolicy  # noqa: E402
 from coevo_gym.core.errors import ConfigError, SplitLeakError  # noqa: E402
 from coevo_gym.core.task import Split  # noqa: E402
 from coevo_gym.core.trajectory import EndReason, Group  # noqa: E402
-from coevo_gym.episodes.pool import EnvPool  # noqa: E402
+from coevo_gym.episodes.env_pool import EnvPool  # noqa: E402
 from coevo_gym.trainers.credit import Credit, LeaveOneOut  # noqa: E402
 from coevo_gym.trainers.demonstrations import demonstrate  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO  # noqa: E402

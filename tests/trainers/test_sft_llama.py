@@ -16,7 +16,7 @@ from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 from coevo_gym.core.seams import Ticket
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Group, Segment, Trajectory
-from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.runner import rollout
 from coevo_gym.prompts.loader import parse_prompt
 from coevo_gym.trainers.demonstrations import accepted_rollouts, demonstrate

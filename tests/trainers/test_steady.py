@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from coevo_gym.agents.tiny.policy import TinyPolicy  # noqa: E402
-from coevo_gym.episodes.pool import EnvPool  # noqa: E402
+from coevo_gym.episodes.env_pool import EnvPool  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
 from coevo_gym.trainers.ppo import PPO  # noqa: E402
 from coevo_gym.trainers.protocols import LoopConfig, LoopState  # noqa: E402

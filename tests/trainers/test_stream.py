@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.seams import Act, Agent, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, TokenDecision, Trajectory, View
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
 from coevo_gym.episodes.evaluation import evaluate

@@ -16,7 +16,7 @@ from pathlib import Path
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.evals.evaluation import evaluate_job
 from coevo_gym.runs.evals.job import run_job
-from coevo_gym.runs.progress import SILENT
+from coevo_gym.runs.progress_reports import SILENT
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.train import train
 from coevo_gym.store.eval_folder import EvalFolder

@@ -13,7 +13,7 @@ from coevo_gym import cli
 from coevo_gym.core.spend import Cost
 from coevo_gym.runs.tasks.listing import evolved_tasks
 from coevo_gym.store.folder import RunFolder
-from coevo_gym.store.progress import PROGRESS, WorkProgress
+from coevo_gym.store.progress_file import PROGRESS, WorkProgress
 from coevo_gym.store.reader import RunReader
 from coevo_gym.view.api import answer
 from coevo_gym.view.collection import RunCollection

@@ -12,7 +12,7 @@ from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.html import render_html
 from coevo_gym.envs.webshop.engine.pages import Page
 from coevo_gym.envs.webshop.engine.reward import normalise_colour, score, similar
-from coevo_gym.envs.webshop.engine.session import Session, parse_action
+from coevo_gym.envs.webshop.engine.shop_session import Session, parse_action
 from coevo_gym.envs.webshop.judge import judge
 from tests.webshop import handmade
 

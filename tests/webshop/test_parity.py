@@ -16,7 +16,7 @@ import pytest
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.goals import ShoppingGoal, human_goals, synthetic_goals
 from coevo_gym.envs.webshop.engine.reward import score
-from coevo_gym.envs.webshop.engine.session import Session
+from coevo_gym.envs.webshop.engine.shop_session import Session
 from coevo_gym.envs.webshop.judge import judge
 from coevo_gym.envs.webshop.official import load_official
 

@@ -20,9 +20,9 @@ from coevo_gym.core.errors import ConfigError, EnvBackendError, ResetNeeded, Wor
 from coevo_gym.curricula.session.vector_sampler import EvolvingVectorSampler
 from coevo_gym.envs.vector import TaskVectorEnv
 from coevo_gym.envs.workers import starting
-from coevo_gym.envs.workers.pool import WorkerPool
 from coevo_gym.envs.workers.wire import Wire
 from coevo_gym.envs.workers.worker import RESTARTS
+from coevo_gym.envs.workers.worker_pool import WorkerPool
 from coevo_gym.episodes.episode import trajectory_of
 from tests.curricula.episodes import Recorder
 from tests.workers import faulty

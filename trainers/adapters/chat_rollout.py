@@ -17,8 +17,8 @@ from coevo_gym.core.errors import EnvBackendError, ResetNeeded
 from coevo_gym.core.seams import Message
 from coevo_gym.core.task import Split, Task, parse_split
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
+from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.prompts import AnswerStyle, PromptTemplate, load_prompt
 from coevo_gym.prompts.answers import action_of

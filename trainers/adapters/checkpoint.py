@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from coevo_gym.core.errors import StoreError
-from coevo_gym.curricula.session.calls import TaskSession
+from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.store.folder import read_json, write_atomic
 
 FILE = "curriculum.json"

@@ -13,7 +13,7 @@ from multiprocessing.managers import BaseManager
 from threading import Thread
 from typing import Any, NamedTuple, cast
 
-from coevo_gym.curricula.session.calls import TaskSession
+from coevo_gym.curricula.session.session_calls import TaskSession
 
 _PROPERTIES = ("lease_s", "evolving", "counts", "outstanding")
 Address = str | tuple[str, int]
@@ -72,7 +72,7 @@ def _manager(address: Address | None) -> _Manager:
 
 
 class _OwnedSession:
-    """A session in another process; see :class:`~coevo_gym.curricula.session.calls.TaskSession`."""
+    """A session in another process; see ``TaskSession``."""
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner

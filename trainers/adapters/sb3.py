@@ -20,8 +20,8 @@ import gymnasium as gym
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Split
-from coevo_gym.curricula.session.calls import TaskSession
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
+from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.envs.wrappers import ChooseAction, HashText
 from coevo_gym.trainers.adapters.trainer import import_trainer
 

@@ -30,12 +30,12 @@ from typing import Any
 import gymnasium as gym
 
 from coevo_gym.core.benchmark import Benchmark, get_benchmark, tools_of
-from coevo_gym.core.calls import Call, hermes, results_of
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Curriculum
 from coevo_gym.core.task import Split, parse_split
-from coevo_gym.curricula.session.calls import TaskSession
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.core.tool_calls import Call, hermes, results_of
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
+from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.curricula.session.stream import DEFAULT_EVERY, require_train_env, session_of
 from coevo_gym.prompts import PromptTemplate
 from coevo_gym.provision import explaining

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from coevo_gym.core.calls import Call
 from coevo_gym.core.task import Task
+from coevo_gym.core.tool_calls import Call
 from coevo_gym.core.trajectory import Step
 from coevo_gym.envs.appworld import builder, diagnosis, proposals, tasks
 from coevo_gym.envs.appworld.choices import choices

@@ -16,7 +16,7 @@ from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.spaces import spaced
 from coevo_gym.core.task import Split, Task, canonical_json, thaw
 from coevo_gym.core.trajectory import Trajectory
-from coevo_gym.envs.appworld.engine.session import Diff, Ran, WorldSession
+from coevo_gym.envs.appworld.engine.engine_session import Diff, Ran, WorldSession
 from coevo_gym.envs.appworld.env import code_of, introduction
 from coevo_gym.envs.appworld.judge import compared, grade
 from coevo_gym.envs.appworld.moves import (

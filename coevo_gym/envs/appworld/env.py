@@ -11,7 +11,7 @@ from numpy.random import Generator
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenDict, Verifier
 from coevo_gym.core.task import World as TaskWorld
-from coevo_gym.envs.appworld.engine.session import STEP_LIMIT_S, Brief, WorldSession
+from coevo_gym.envs.appworld.engine.engine_session import STEP_LIMIT_S, Brief, WorldSession
 from coevo_gym.envs.appworld.judge import grade
 from coevo_gym.envs.appworld.tasks import root_of_world
 from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld

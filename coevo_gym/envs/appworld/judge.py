@@ -8,7 +8,7 @@ from math import isfinite, nan
 from typing import Any, NamedTuple
 
 from coevo_gym.core.task import thaw
-from coevo_gym.envs.appworld.engine.session import Diff, TaskTest, WorldSession
+from coevo_gym.envs.appworld.engine.engine_session import Diff, TaskTest, WorldSession
 from coevo_gym.envs.appworld.world import AppWorldVerifier
 
 EARNED = "no_op_fail"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from coevo_gym.core.calls import Call
+from coevo_gym.core.tool_calls import Call
 
 _TEXT = {"type": "string"}
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from coevo_gym.core.calls import Call
-from coevo_gym.envs.bfcl.engine.calls import parse_message
+from coevo_gym.core.tool_calls import Call
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message
 from coevo_gym.envs.bfcl.signatures import Function, Parameter
 from coevo_gym.envs.bfcl.values import (
     OPENING,

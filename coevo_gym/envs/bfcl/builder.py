@@ -10,15 +10,15 @@ from typing import Any
 from numpy.random import Generator
 
 from coevo_gym.core.benchmark import Clue, Effect, Evidence, Replay
-from coevo_gym.core.calls import Call, Malformed, hermes
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.spaces import clean_text, spaced
 from coevo_gym.core.task import Task, thaw
+from coevo_gym.core.tool_calls import Call, Malformed, hermes
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.base import ACTION_CAP
-from coevo_gym.envs.bfcl.engine.calls import parse_message, parse_truth, python
 from coevo_gym.envs.bfcl.engine.dialogue import MAX_CALLS, Dialogue, max_steps_of_a_turn
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message, parse_truth, python
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, as_object, bind, failed
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schemas_text
 from coevo_gym.envs.bfcl.judge import Judge

@@ -9,10 +9,10 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from coevo_gym.core.calls import Call
+from coevo_gym.core.tool_calls import Call
 from coevo_gym.core.trajectory import View
 from coevo_gym.envs.bfcl.arguments import CandidateValues, column, pool_of, rows
-from coevo_gym.envs.bfcl.engine.calls import parse_message, python
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message, python
 from coevo_gym.envs.bfcl.engine.toolbox import bind
 from coevo_gym.envs.bfcl.engine.tools import schemas_text
 from coevo_gym.envs.bfcl.signatures import Function, functions

@@ -15,9 +15,9 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, Literal
 
-from coevo_gym.core.calls import Call
-from coevo_gym.envs.bfcl.engine.calls import parse_truth
+from coevo_gym.core.tool_calls import Call
 from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, DialogueReply, TurnCalls
+from coevo_gym.envs.bfcl.engine.official_calls import parse_truth
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, bind, failed
 from coevo_gym.envs.bfcl.engine.wheel import official
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld

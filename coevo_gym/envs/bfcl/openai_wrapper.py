@@ -12,7 +12,7 @@ from gymnasium.spaces import Dict
 from gymnasium.spaces import Sequence as SequenceSpace
 from gymnasium.utils import RecordConstructorArgs
 
-from coevo_gym.core.calls import hermes_of_tool_calls
+from coevo_gym.core.tool_calls import hermes_of_tool_calls
 from coevo_gym.envs.base import ACTION_SPACE
 from coevo_gym.envs.bfcl.env import BFCLEnv
 

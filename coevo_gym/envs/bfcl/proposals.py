@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coevo_gym.core.calls import Call
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, Proposal
 from coevo_gym.core.task import Task
+from coevo_gym.core.tool_calls import Call
 from coevo_gym.envs.bfcl.builder import calls_of, conversation
 from coevo_gym.envs.bfcl.tasks import side_of
 from coevo_gym.envs.bfcl.world import BFCLWorld

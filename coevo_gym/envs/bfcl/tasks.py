@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from coevo_gym.core.calls import hermes
 from coevo_gym.core.errors import ConfigError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import (
@@ -22,7 +21,8 @@ from coevo_gym.core.task import (
     freeze,
     strictest,
 )
-from coevo_gym.envs.bfcl.engine.calls import parse_truth
+from coevo_gym.core.tool_calls import hermes
+from coevo_gym.envs.bfcl.engine.official_calls import parse_truth
 from coevo_gym.envs.bfcl.engine.toolbox import bind
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES, root
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld

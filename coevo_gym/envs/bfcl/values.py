@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from coevo_gym.core.calls import literal
+from coevo_gym.core.tool_calls import literal
 
 OPENING = "<tool_response>"
 """The tag that begins a call's result."""

@@ -16,8 +16,8 @@ from typing import Any
 
 from numpy.random import Generator
 
-from coevo_gym.core.calls import Call
 from coevo_gym.core.spaces import spaced
+from coevo_gym.core.tool_calls import Call
 from coevo_gym.envs.bfcl.engine.toolbox import as_object
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schema
 from coevo_gym.envs.bfcl.values import NUMBER_WORDS

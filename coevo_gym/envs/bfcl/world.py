@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from coevo_gym.core.calls import Call
 from coevo_gym.core.task import Text, Verifier, World, freeze, thaw
-from coevo_gym.envs.bfcl.engine.calls import parse_truth
+from coevo_gym.core.tool_calls import Call
+from coevo_gym.envs.bfcl.engine.official_calls import parse_truth
 from coevo_gym.envs.bfcl.engine.wheel import DOCS
 
 

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import gymnasium as gym
 import numpy as np
 
-from coevo_gym.core.calls import Call, read_hermes, result
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.task import thaw
 from coevo_gym.core.thoughts import without_thoughts
-from coevo_gym.envs.rows.calls import (
+from coevo_gym.core.tool_calls import Call, read_hermes, result
+from coevo_gym.envs.rows.caller import (
     NUMBERS,
     Caller,
     Respond,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from coevo_gym.core.errors import BuildError, ConfigError, EnvBackendError
 from coevo_gym.core.evolution import Attempt, Context
 from coevo_gym.core.task import thaw
-from coevo_gym.envs.rows.calls import Caller, Row
+from coevo_gym.envs.rows.caller import Caller, Row
 from coevo_gym.envs.rows.source import MODEL
 
 

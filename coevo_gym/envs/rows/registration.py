@@ -23,7 +23,7 @@ from coevo_gym.core.task import NATIVE_SPLITS, canonical_json
 from coevo_gym.core.task_file import decoded, task_lines
 from coevo_gym.envs.checks import is_positive_int, is_positive_number
 from coevo_gym.envs.rows.benchmark import RowsBenchmark
-from coevo_gym.envs.rows.calls import Respond, Verify
+from coevo_gym.envs.rows.caller import Respond, Verify
 from coevo_gym.envs.rows.conversations import RowRules
 from coevo_gym.envs.rows.env import RowsEnv
 from coevo_gym.envs.rows.growth import Accept, Propose, Reference, RowGrowth

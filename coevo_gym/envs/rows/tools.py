@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from coevo_gym.core.calls import Call, Malformed
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.task import thaw
-from coevo_gym.envs.rows.calls import Caller, Row
+from coevo_gym.core.tool_calls import Call, Malformed
+from coevo_gym.envs.rows.caller import Caller, Row
 
 Tool = Callable[..., Any] | type
 """A function with typed parameters, or a class whose public methods are such functions."""

@@ -20,7 +20,7 @@ from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.goals import NO_CAP
 from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE, Page
 from coevo_gym.envs.webshop.engine.product import Product
-from coevo_gym.envs.webshop.engine.session import Session
+from coevo_gym.envs.webshop.engine.shop_session import Session
 from coevo_gym.envs.webshop.judge import goal_of, judge
 from coevo_gym.envs.webshop.tasks import (
     active_catalogue,

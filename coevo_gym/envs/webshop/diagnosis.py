@@ -9,7 +9,7 @@ from typing import Any
 from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.diagnosis import Diagnosis, TurnLabel, diagnosis_of, first_that_applies
 from coevo_gym.envs.modes import FORMAT, modes_that_apply
-from coevo_gym.envs.webshop.engine.session import parse_action
+from coevo_gym.envs.webshop.engine.shop_session import parse_action
 
 PRICE, PREMATURE_PURCHASE = "price_constraint_violation", "premature_purchase"
 WRONG_ATTRIBUTE, MISSING_ATTRIBUTE = "wrong_attribute_selection", "missing_attribute_selection"

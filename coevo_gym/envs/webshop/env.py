@@ -17,7 +17,7 @@ from coevo_gym.envs.vector import TaskVectorEnv
 from coevo_gym.envs.webshop.engine.goals import ShoppingGoal
 from coevo_gym.envs.webshop.engine.html import render_html
 from coevo_gym.envs.webshop.engine.pages import SUB_PAGES, Page, done_text
-from coevo_gym.envs.webshop.engine.session import Session, StepResult, parse_action
+from coevo_gym.envs.webshop.engine.shop_session import Session, StepResult, parse_action
 from coevo_gym.envs.webshop.judge import goal_of, judge
 from coevo_gym.envs.webshop.tasks import open_catalogue
 from coevo_gym.envs.webshop.world import WebShopWorld

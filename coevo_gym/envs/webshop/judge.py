@@ -7,7 +7,7 @@ from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.goals import ShoppingGoal
 from coevo_gym.envs.webshop.engine.pages import Page
 from coevo_gym.envs.webshop.engine.reward import score
-from coevo_gym.envs.webshop.engine.session import Session
+from coevo_gym.envs.webshop.engine.shop_session import Session
 from coevo_gym.envs.webshop.tasks import product_of
 from coevo_gym.envs.webshop.world import WebShopVerifier
 

@@ -10,7 +10,7 @@ from coevo_gym.core.evolution import Context, Draft, Proposal, Walk
 from coevo_gym.core.task import Split, Task
 from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
-from coevo_gym.envs.webshop.engine.session import ShopAction, parse_action
+from coevo_gym.envs.webshop.engine.shop_session import ShopAction, parse_action
 from coevo_gym.envs.webshop.tasks import open_catalogue, side_of
 from coevo_gym.envs.webshop.world import WebShopWorld
 

@@ -27,7 +27,7 @@ from coevo_gym.envs.webshop.engine.goals import ShoppingGoal, human_goals, synth
 from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE, Page
 from coevo_gym.envs.webshop.engine.product import Product
 from coevo_gym.envs.webshop.engine.reward import score
-from coevo_gym.envs.webshop.engine.session import Session
+from coevo_gym.envs.webshop.engine.shop_session import Session
 from coevo_gym.envs.webshop.official import load_official
 from coevo_gym.envs.webshop.world import WebShopVerifier, WebShopWorld
 from coevo_gym.provision import data_folder

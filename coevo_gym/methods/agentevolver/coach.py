@@ -20,7 +20,7 @@ from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Cue
 from coevo_gym.methods.agentevolver.experience import MAX_QUESTIONS, Experience
-from coevo_gym.methods.agentevolver.pool import ExperiencePool
+from coevo_gym.methods.agentevolver.experience_pool import ExperiencePool
 from coevo_gym.prompts.template import load_cue
 
 logger = logging.getLogger(__name__)

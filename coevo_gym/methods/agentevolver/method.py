@@ -36,13 +36,13 @@ from coevo_gym.methods.agentevolver.experience import (
     MAX_QUESTIONS,
     DropRule,
 )
+from coevo_gym.methods.agentevolver.experience_pool import ExperiencePool
 from coevo_gym.methods.agentevolver.experience_studies import (
     ExperienceUse,
     ModelExperiences,
     RuleExperiences,
 )
 from coevo_gym.methods.agentevolver.judge import JUDGE, JudgeRecord, JudgeStudy, judged_reward
-from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.questioning import (
     Mixture,
     Questioning,

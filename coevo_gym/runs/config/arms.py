@@ -12,7 +12,7 @@ from coevo_gym.agents.endpoint.endpoint import EndpointConfig
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.own_code import is_import_path, load_own, origin_of
 from coevo_gym.core.registry import METHODS, suggest
-from coevo_gym.core.sections import flat, overlay, overlay_section
+from coevo_gym.core.setting_sections import flat, overlay, overlay_section
 from coevo_gym.core.spend import Caps
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.gates.settings import GatesConfig
@@ -29,7 +29,7 @@ from coevo_gym.runs.config.keys import (
     problems,
     suggest_key,
 )
-from coevo_gym.runs.config.sections import (
+from coevo_gym.runs.config.run_sections import (
     AnalystSettings,
     ArmSettings,
     EvolverSettings,
@@ -237,16 +237,16 @@ def _own_settings(kind: str, where: str) -> type[LearnerSettings] | None:
 
 
 def _validated(
-    model: type[LearnerSettings], given: Mapping[str, Any], where: Mapping[str, str]
+    model: type[LearnerSettings], settings: Mapping[str, Any], where: Mapping[str, str]
 ) -> LearnerSettings:
     """Validate the settings of a user-defined learner; ``where`` has the origin of each key."""
     values: dict[str, Any] = {}
-    for key, value in flat(given):
+    for key, value in flat(settings):
         if key not in leaves(model):
             full = f"learner.{key}"
             raise ArmError(
                 where.get(full, full),
-                f"the learner {given['kind']!r} has no setting {key!r}. "
+                f"the learner {settings['kind']!r} has no setting {key!r}. "
                 f"{suggest(key, list(leaves(model)))}",
             )
         place(values, key, parse_text(annotation_of(model, key), value))

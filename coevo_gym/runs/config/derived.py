@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from coevo_gym.core.arithmetic import Kind
-from coevo_gym.core.sections import flat
+from coevo_gym.core.setting_sections import flat
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.runs.config.sections import PolicySettings, WarmupSettings
+from coevo_gym.runs.config.run_sections import PolicySettings, WarmupSettings
 from coevo_gym.trainers.settings import (
     RestConfig,
     UnloadedSettings,

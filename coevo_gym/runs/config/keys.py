@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from coevo_gym.core.registry import LEARNERS, suggest
-from coevo_gym.core.sections import kind_of, variant, variants
+from coevo_gym.core.setting_sections import kind_of, variant, variants
 
 ARM_KEY = re.compile(r"arm\.([^.]+)\.(?:method|set\.(.+))")
 """Pattern for an arm's keys. Its groups are the arm's name and the key that the arm sets."""

@@ -18,7 +18,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.own_code import is_import_path, origin_of, relative_to
 from coevo_gym.core.reading import read_file
 from coevo_gym.core.registry import LEARNERS, suggest
-from coevo_gym.core.sections import flat
+from coevo_gym.core.setting_sections import flat
 from coevo_gym.envs.rows.source import FUNCTIONS, in_folder
 from coevo_gym.runs.config.arms import ArmError, demand_of, demands
 from coevo_gym.runs.config.keys import (
@@ -33,7 +33,7 @@ from coevo_gym.runs.config.keys import (
     problems,
     suggest_key,
 )
-from coevo_gym.runs.config.sections import rows_demands
+from coevo_gym.runs.config.run_sections import rows_demands
 from coevo_gym.runs.config.tree import RunConfig
 from coevo_gym.store.approvals import Demand, approve
 from coevo_gym.store.folder import check_name

@@ -9,14 +9,14 @@ from pydantic import Field, field_validator, model_validator
 
 from coevo_gym.core.arithmetic import Kind
 from coevo_gym.core.registry import METHODS
-from coevo_gym.core.sections import with_kinds
+from coevo_gym.core.setting_sections import with_kinds
 from coevo_gym.core.spend import Caps
 from coevo_gym.core.task import FrozenDict, FrozenModel, shaped
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_ARMS
 from coevo_gym.runs.config.derived import complete, default_arithmetic, derived, rate_warnings
-from coevo_gym.runs.config.sections import (
+from coevo_gym.runs.config.run_sections import (
     AnalystSettings,
     ArmSettings,
     BenchmarkSettings,

@@ -11,7 +11,7 @@ from typing import Any
 
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.evolution import digest
-from coevo_gym.core.sections import flat
+from coevo_gym.core.setting_sections import flat
 from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.episodes.episode import Lost
@@ -29,7 +29,7 @@ from coevo_gym.runs.manifest import (
 )
 from coevo_gym.runs.planning.cost import require_consent
 from coevo_gym.runs.planning.plan import max_steps
-from coevo_gym.runs.progress import SILENT, ProgressFile, ProgressSink, episodes_ahead
+from coevo_gym.runs.progress_reports import SILENT, ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine, Key

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
-from coevo_gym.agents.lm.models import resolve_model
+from coevo_gym.agents.lm.stored_models import resolve_model
 from coevo_gym.agents.scripted import references
 from coevo_gym.core.arithmetic import use_arithmetic, warn_if_other
 from coevo_gym.core.benchmark import (
@@ -46,7 +46,7 @@ from coevo_gym.runs.evals.admission import PaidAdmission
 from coevo_gym.runs.manifest import arithmetic_for, model_id, read_manifest
 from coevo_gym.runs.planning.cost import CostEstimate, evaluation_estimate
 from coevo_gym.runs.policies import MODEL_KINDS, make_policy, model_setting
-from coevo_gym.runs.progress import SILENT, ProgressSink
+from coevo_gym.runs.progress_reports import SILENT, ProgressSink
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.runs.table import PERSON, RANDOM, SCRIPTED, WARMUP, TableRow, table_row
 from coevo_gym.store.checkpoint import Checkpoints

@@ -30,7 +30,7 @@ from coevo_gym.runs.evals.evaluation import KeptInFolder, opened
 from coevo_gym.runs.evals.job import EvalJob, TrialRules
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.planning.cost import require_consent
-from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
+from coevo_gym.runs.progress_reports import ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.eval_folder import EvalFolder, Key

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import suggest
-from coevo_gym.core.sections import flat
+from coevo_gym.core.setting_sections import flat
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.config import Resolved, RunConfig, arm_configs, load_config
 from coevo_gym.runs.config.arms import KEYS, SECTIONS

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import suggest
-from coevo_gym.core.sections import flat
+from coevo_gym.core.setting_sections import flat
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, shaped
 from coevo_gym.methods.published import PAPERS
 

@@ -30,10 +30,10 @@ from coevo_gym.runs.experiments.records import (
 )
 from coevo_gym.runs.experiments.results import Printed, ResultTable, lines_of, table_of
 from coevo_gym.runs.experiments.running import check_measured, run_cells
-from coevo_gym.runs.experiments.sections import efficiencies, parts_of
+from coevo_gym.runs.experiments.table_parts import efficiencies, parts_of
 from coevo_gym.runs.experiments.writing import markdown, write
 from coevo_gym.runs.planning.plan import settings_of
-from coevo_gym.runs.progress import ProgressFile, ProgressSink
+from coevo_gym.runs.progress_reports import ProgressFile, ProgressSink
 from coevo_gym.runs.stop import StopRequest
 from coevo_gym.store.folder import RunFolder, write_atomic
 

@@ -48,7 +48,7 @@ from coevo_gym.runs.evals.final import stored_as
 from coevo_gym.runs.evals.job import EvalJob, TrialRules, run_job
 from coevo_gym.runs.evals.trials import TrialFolder, cues_of, run_trials_in
 from coevo_gym.runs.manifest import read_manifest
-from coevo_gym.runs.progress import SILENT
+from coevo_gym.runs.progress_reports import SILENT
 from coevo_gym.runs.table import WARMUP
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, read_json, read_lines, write_json

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import coevo_gym
-from coevo_gym.agents.lm.models import resolve_model
+from coevo_gym.agents.lm.stored_models import resolve_model
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.errors import CoevoError, ConfigError
 from coevo_gym.core.waiting import only_looking

@@ -18,7 +18,7 @@ from coevo_gym.runs.experiments.measures import measure, missing_measures
 from coevo_gym.runs.experiments.records import CellRecord
 from coevo_gym.runs.manifest import arithmetic_for, arithmetic_in, read_manifest
 from coevo_gym.runs.planning.cost import estimates, require_consent
-from coevo_gym.runs.progress import ProgressSink
+from coevo_gym.runs.progress_reports import ProgressSink
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import WARMUP
 from coevo_gym.runs.train import resume, train

@@ -13,7 +13,7 @@ from typing import Any
 from coevo_gym.core.spaces import visible
 from coevo_gym.runs.experiments.numbers import column
 from coevo_gym.runs.experiments.results import ResultTable, RowComparison, TableLine
-from coevo_gym.runs.experiments.sections import CROSS, CURVES, QUESTIONS, ROUNDS
+from coevo_gym.runs.experiments.table_parts import CROSS, CURVES, QUESTIONS, ROUNDS
 from coevo_gym.store.folder import finite, storing, write_atomic
 
 NOTHING = "–"

@@ -14,7 +14,7 @@ from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RUNS, RunFolder, in_use, read_json
-from coevo_gym.store.progress import WorkProgress, read_progress
+from coevo_gym.store.progress_file import WorkProgress, read_progress
 from coevo_gym.store.reader import RunReader
 
 State = Literal["running", "finished", "stopped", "damaged"]

@@ -12,7 +12,7 @@ from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.provision import staged
-from coevo_gym.runs.config.sections import EvaluationSettings
+from coevo_gym.runs.config.run_sections import EvaluationSettings
 from coevo_gym.runs.folders.listing import preset_of
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.table import WARMUP, tasks_of

@@ -22,7 +22,7 @@ from coevo_gym.store.folder import (
     storing,
     through_link,
 )
-from coevo_gym.store.progress import PROGRESS
+from coevo_gym.store.progress_file import PROGRESS
 
 
 @dataclass(frozen=True)

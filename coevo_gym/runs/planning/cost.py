@@ -18,9 +18,9 @@ from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.spend import NO_USAGE, Caps, Cost, Meter, Prices, Usage
 from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
-from coevo_gym.runs.config.sections import ExplorerModelSettings
+from coevo_gym.runs.config.run_sections import ExplorerModelSettings
 from coevo_gym.runs.planning.plan import initial_tasks, max_steps, most_rounds, most_steps
-from coevo_gym.runs.progress import ProgressSink
+from coevo_gym.runs.progress_reports import ProgressSink
 from coevo_gym.trainers.protocols import LoopState
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
-from coevo_gym.runs.config.sections import PolicySettings
+from coevo_gym.runs.config.run_sections import PolicySettings
 
 GIB = 2**30
 _CGROUP_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # cgroup versions 2 and 1

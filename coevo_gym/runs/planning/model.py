@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from coevo_gym.agents.lm.language_model import SLOW_BF16
 from coevo_gym.agents.lm.model_shape import shape_of
-from coevo_gym.agents.lm.models import end_tokens
+from coevo_gym.agents.lm.stored_models import end_tokens
 from coevo_gym.core.arithmetic import has_bf16
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.planning.device import Device

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.registry import METHODS, load_object
-from coevo_gym.core.sections import flat
+from coevo_gym.core.setting_sections import flat
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.methods.published import differences, follows_the_paper
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs, not_loaded

@@ -12,7 +12,7 @@ from coevo_gym.core.benchmark import find_spec
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import Verdict
 from coevo_gym.core.task import Task
-from coevo_gym.curricula.pool.pool import require_train
+from coevo_gym.curricula.pool.task_pool import require_train
 from coevo_gym.provision import extra_advice
 from coevo_gym.store.folder import RunFolder, write_atomic
 from coevo_gym.store.reader import RunReader

@@ -13,7 +13,7 @@ from coevo_gym.core.errors import ConfigError, SplitLeakError
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import read_tasks
 from coevo_gym.core.trajectory import Trajectory
-from coevo_gym.curricula.pool.pool import require_trainable
+from coevo_gym.curricula.pool.task_pool import require_trainable
 from coevo_gym.runs.tasks.review import timestamp
 from coevo_gym.store.folder import locked, storing, write_atomic
 

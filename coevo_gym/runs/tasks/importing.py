@@ -31,7 +31,7 @@ from coevo_gym.curricula.explore.evolver import MAX_ATTEMPTS
 from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
 from coevo_gym.curricula.pool.known import KnownTasks
-from coevo_gym.curricula.pool.pool import require_train, require_trainable
+from coevo_gym.curricula.pool.task_pool import require_train, require_trainable
 from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.tasks.review import timestamp

@@ -8,7 +8,7 @@ same paths. Every response is one of these models; unknown numbers are ``null``.
 | ``about`` | :class:`~coevo_gym.view.api.About` |
 | ``runs`` | :class:`~coevo_gym.view.model.runs.RunList` |
 | ``runs/{run}`` | :class:`~coevo_gym.view.model.runs.RunDetail` |
-| ``runs/{run}/progress`` | :class:`~coevo_gym.view.model.progress.ProgressView` |
+| ``runs/{run}/progress`` | :class:`~coevo_gym.view.model.run_progress.ProgressView` |
 | ``runs/{run}/measures`` | :class:`~coevo_gym.view.model.measures.RunMeasures` |
 | ``runs/{run}/task-set`` | :class:`~coevo_gym.view.model.measures.TaskSet` |
 | ``runs/{run}/arms/{arm}/steps`` | :class:`~coevo_gym.view.model.steps.StepTable` |

@@ -12,7 +12,7 @@ from pydantic import Field
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.task import FrozenDict, thaw
 from coevo_gym.core.trajectory import UNKNOWN_VERSION, EvalTrajectory, Step, Trajectory, View
-from coevo_gym.runs.config.sections import PolicySettings
+from coevo_gym.runs.config.run_sections import PolicySettings
 from coevo_gym.runs.policies import prompt_of
 from coevo_gym.store.sampled import ChoicesMade, Sampled, TokensSampled
 from coevo_gym.view.rows import Shape, cut

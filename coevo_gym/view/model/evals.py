@@ -14,7 +14,7 @@ from coevo_gym.core.task import thaw
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.episodes.evaluation import by_task, by_type, pass_at, rate_of
-from coevo_gym.runs.config.sections import PolicySettings
+from coevo_gym.runs.config.run_sections import PolicySettings
 from coevo_gym.runs.folders.listing import evaluation_on_disk
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EvalLine
@@ -26,7 +26,7 @@ from coevo_gym.view.filters import EPISODES, select
 from coevo_gym.view.grade import why_failed
 from coevo_gym.view.library import name_of
 from coevo_gym.view.model.episodes import Behind, steps_of, system_text
-from coevo_gym.view.model.progress import latest_change
+from coevo_gym.view.model.run_progress import latest_change
 from coevo_gym.view.model.trajectories import GradeView, TrajectoryDetail
 from coevo_gym.view.model.trajectory_list import Sibling
 from coevo_gym.view.query import Query, fold

@@ -17,8 +17,8 @@ from coevo_gym.trainers.protocols import training_success
 from coevo_gym.view.collection import Line, RunCollection, ShownRun, report_damage
 from coevo_gym.view.model.evals import EvalRow, eval_rows
 from coevo_gym.view.model.measures import unused_answers, usage_of
-from coevo_gym.view.model.progress import ProgressView, latest_change, progress_of
 from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
+from coevo_gym.view.model.run_progress import ProgressView, latest_change, progress_of
 from coevo_gym.view.numbers import headline
 from coevo_gym.view.refusals import Damaged
 from coevo_gym.view.rows import FolderRow, Rated, Shape

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from coevo_gym.core.calls import Call, Malformed, literal
+from coevo_gym.core.tool_calls import Call, Malformed, literal
 from coevo_gym.core.trajectory import View
-from coevo_gym.envs.bfcl.engine.calls import parse_message, python
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message, python
 from coevo_gym.envs.bfcl.tasks import CLOSING
 from coevo_gym.view.play.game import RefusedAction
 

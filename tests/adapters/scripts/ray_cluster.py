@@ -17,9 +17,9 @@ from rllib_run import SHOP, make_session, tell
 from coevo_gym.agents.scripted import RandomAgent
 from coevo_gym.core.arithmetic import PORTABLE
 from coevo_gym.core.benchmark import get_benchmark
-from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.curricula.session.stream import practise
-from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.serve.ray_actor import RaySession, start_session
 from coevo_gym.trainers.adapters.rllib import on_curriculum
 

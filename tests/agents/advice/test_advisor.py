@@ -19,7 +19,7 @@ from coevo_gym.core.errors import BudgetSpent, ConfigError
 from coevo_gym.core.inquiry import Answer
 from coevo_gym.core.seams import Completion, Finish, Message, Policy, Request
 from coevo_gym.core.spend import ANSWERS, NO_USAGE, Caps, Meter, Usage
-from coevo_gym.testing.models import ScriptedPolicy
+from coevo_gym.testing.scripted_models import ScriptedPolicy
 from tests.agents.advice.kettle import GOOD, Summary, inquiry, load
 from tests.hostile import HOSTILE, HostilePolicy
 

@@ -23,7 +23,7 @@ from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Re
 from coevo_gym.core.spend import NO_USAGE, Caps, Meter, Prices, Usage, allow
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
 from coevo_gym.prompts import load_prompt
-from coevo_gym.testing.models import ScriptedPolicy
+from coevo_gym.testing.scripted_models import ScriptedPolicy
 
 ANSWER = Usage(calls=1, prompt_tokens=10, completion_tokens=5, usd=0.25)
 

@@ -25,7 +25,7 @@ from coevo_gym.core.seams import (
 from coevo_gym.core.spend import Scopes
 from coevo_gym.core.trajectory import TokenDecision, View
 from coevo_gym.store.answers import AnswerFile, AnswerTable
-from coevo_gym.testing.models import ScriptedPolicy
+from coevo_gym.testing.scripted_models import ScriptedPolicy
 from tests.hostile import HOSTILE, HostilePolicy
 
 StoreOf = Callable[[], AnswerStore]

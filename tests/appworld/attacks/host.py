@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.envs.appworld.engine import prefix
-from coevo_gym.envs.appworld.engine.session import WorldSession
+from coevo_gym.envs.appworld.engine.engine_session import WorldSession
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from coevo_gym.sandbox import Level
 from tests.appworld.attacks.seen import VARIABLE

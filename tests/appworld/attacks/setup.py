@@ -18,7 +18,7 @@ from secrets import token_hex
 from typing import Any
 
 from coevo_gym.core.errors import EnvBackendError
-from coevo_gym.envs.appworld.engine.pool import pool
+from coevo_gym.envs.appworld.engine.engine_pool import pool
 from coevo_gym.sandbox import Level
 from coevo_gym.sandbox.attacks import AttackRun, Payload
 from tests.appworld.attacks.host import (

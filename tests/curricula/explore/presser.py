@@ -9,7 +9,7 @@ import numpy as np
 
 from coevo_gym.core.seams import Prompt
 from coevo_gym.prompts import parse_prompt
-from coevo_gym.testing.models import Rule, ScriptedPolicy
+from coevo_gym.testing.scripted_models import Rule, ScriptedPolicy
 from tests.toy import COLOURS, PROMPT
 
 TOY_PROMPT = parse_prompt(PROMPT)

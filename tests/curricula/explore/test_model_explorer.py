@@ -18,7 +18,7 @@ from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
 from coevo_gym.curricula.growth.contexts import context_of
-from coevo_gym.testing.models import ScriptedPolicy
+from coevo_gym.testing.scripted_models import ScriptedPolicy
 from tests.curricula.episodes import HELD_OUT, TRAIN, trajectory
 from tests.curricula.explore.presser import TOY_PROMPT, Presser
 from tests.faults import break_engines

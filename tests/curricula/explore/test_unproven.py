@@ -17,7 +17,7 @@ from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import View
 from coevo_gym.curricula.explore.unproven import UnprovenEvolver
 from coevo_gym.curricula.gates.solve import Solver
-from coevo_gym.curricula.pool.pool import TaskPool
+from coevo_gym.curricula.pool.task_pool import TaskPool
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import asks_policy, load_config

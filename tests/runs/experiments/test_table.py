@@ -24,9 +24,9 @@ from coevo_gym.runs.experiments.measures import measure
 from coevo_gym.runs.experiments.numbers import numbers_of
 from coevo_gym.runs.experiments.records import read_record
 from coevo_gym.runs.experiments.results import compare
-from coevo_gym.runs.experiments.sections import _gain, efficiencies
+from coevo_gym.runs.experiments.table_parts import _gain, efficiencies
 from coevo_gym.store.folder import RunFolder, read_json
-from coevo_gym.store.progress import read_progress
+from coevo_gym.store.progress_file import read_progress
 from coevo_gym.view.collection import RunCollection
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.measures import task_set

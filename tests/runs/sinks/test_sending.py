@@ -18,7 +18,7 @@ from coevo_gym.runs.sinks import ArmSinks, check_sinks, find_sink
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.train import resume, train
 from coevo_gym.store.folder import RunFolder, in_use, read_json, read_lines
-from coevo_gym.store.progress import WorkProgress, read_progress
+from coevo_gym.store.progress_file import WorkProgress, read_progress
 from tests.runs.conftest import TOY
 from tests.runs.sinks import fakes
 from tests.runs.test_hold import Silent, StopAfter

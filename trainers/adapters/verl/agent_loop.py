@@ -30,7 +30,7 @@ from verl.experimental.agent_loop.agent_loop import (
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.thoughts import opened_thought
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.session.calls import TaskSession
+from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.prompts import load_prompt
 from coevo_gym.serve.ray_actor import RaySession
 from coevo_gym.trainers.adapters.chat_rollout import ChatRollout, chat

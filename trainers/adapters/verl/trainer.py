@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevo_gym.curricula.session.calls import TaskSession
+from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.trainers.adapters.checkpoint import load_session, save_session
 
 

@@ -1,7 +1,8 @@
 """The trusted processes: one imports the engine, and its forks each run one world.
 
-They run in the engine's virtual environment; see :mod:`coevo_gym.envs.appworld.engine.pool`. Time
-stands still in a process with a world, so none of them measures time.
+They run in the engine's virtual environment; see
+:mod:`coevo_gym.envs.appworld.engine.engine_pool`. Time stands still in a process with a world, so
+none of them measures time.
 """
 
 from __future__ import annotations

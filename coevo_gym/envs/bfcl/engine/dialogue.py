@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from coevo_gym.core.calls import Call, Malformed
 from coevo_gym.core.errors import TaskError
-from coevo_gym.envs.bfcl.engine.calls import parse_message
+from coevo_gym.core.tool_calls import Call, Malformed
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message
 from coevo_gym.envs.bfcl.engine.toolbox import ERROR, Toolbox, failed
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schemas_text
 from coevo_gym.envs.bfcl.engine.wheel import official

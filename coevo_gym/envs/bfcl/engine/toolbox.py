@@ -21,8 +21,8 @@ from importlib import import_module
 from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any
 
-from coevo_gym.core.calls import Call
 from coevo_gym.core.errors import TaskError
+from coevo_gym.core.tool_calls import Call
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.engine.wheel import backend, official
 

@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from coevo_gym.envs.webshop.engine import pages
 from coevo_gym.envs.webshop.engine.pages import Page
-from coevo_gym.envs.webshop.engine.session import Session
+from coevo_gym.envs.webshop.engine.shop_session import Session
 
 
 def render_html(session: Session) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from coevo_gym.core.calls import OPEN, Call, Malformed, parse_python, read_hermes
 from coevo_gym.core.errors import TaskError
 from coevo_gym.core.thoughts import without_thoughts
+from coevo_gym.core.tool_calls import OPEN, Call, Malformed, parse_python, read_hermes
 
 _WRAPPING = "`\n "
 

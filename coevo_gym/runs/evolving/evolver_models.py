@@ -21,7 +21,7 @@ from coevo_gym.core.spend import FREE, Caps, Meter
 from coevo_gym.methods.kit import EXPLORE, WalkHistory
 from coevo_gym.prompts import PromptTemplate
 from coevo_gym.runs.config import RunConfig
-from coevo_gym.runs.config.sections import (
+from coevo_gym.runs.config.run_sections import (
     AnalystSettings,
     ExplorerModelSettings,
     ExplorerSettings,

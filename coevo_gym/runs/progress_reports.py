@@ -13,7 +13,7 @@ from typing import Protocol, Self
 from coevo_gym.core.spend import Cost
 from coevo_gym.core.waiting import Pace, watched_by
 from coevo_gym.runs.stop import Stopped
-from coevo_gym.store.progress import (
+from coevo_gym.store.progress_file import (
     PastPhase,
     ProgressWriter,
     WorkProgress,
@@ -158,7 +158,7 @@ class ProgressFile:
 
     The file is written at the first phase, at the end, and about once a second in between. If it
     cannot be written, the run continues after one warning. ``work`` is a kind of work from
-    :class:`~coevo_gym.store.progress.WorkProgress`.
+    :class:`~coevo_gym.store.progress_file.WorkProgress`.
 
     Example:
         >>> with ProgressFile(shown, Path("runs/mine"), "train", "mine") as told:  # doctest: +SKIP

@@ -10,7 +10,7 @@ import gymnasium as gym
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.envs.checks import is_positive_int
-from coevo_gym.envs.workers.pool import WorkerPool
+from coevo_gym.envs.workers.worker_pool import WorkerPool
 
 ResultT = TypeVar("ResultT")
 

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from coevo_gym.store.folder import in_use
-from coevo_gym.store.progress import WorkProgress, WorkState, read_progress
+from coevo_gym.store.progress_file import WorkProgress, WorkState, read_progress
 from coevo_gym.view.collection import Line, ShownRun
 from coevo_gym.view.rows import Shape
 

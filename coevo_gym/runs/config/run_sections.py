@@ -16,7 +16,7 @@ from coevo_gym.agents.tiny.policy import TinyConfig
 from coevo_gym.core.benchmark import benchmark_specs
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import suggest
-from coevo_gym.core.sections import flat
+from coevo_gym.core.setting_sections import flat
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject
 from coevo_gym.curricula.explore.explorer import ExplorerConfig
 from coevo_gym.envs.rows.benchmark import RowsBenchmark

@@ -25,7 +25,9 @@ from coevo_gym.core.seams import ClosedStep, Curriculum, Evolver, Later, Ticket
 from coevo_gym.core.trajectory import EndReason, Group
 from coevo_gym.curricula.saved import all_or_nothing
 from coevo_gym.curricula.session.callers import Callers, Clock, Recent
-from coevo_gym.curricula.session.calls import (
+from coevo_gym.curricula.session.groups import GroupLedger
+from coevo_gym.curricula.session.rounds import Rounds
+from coevo_gym.curricula.session.session_calls import (
     AnswerT,
     Evolve,
     GiveBack,
@@ -37,8 +39,6 @@ from coevo_gym.curricula.session.calls import (
     TaskSession,
     read_trajectory,
 )
-from coevo_gym.curricula.session.groups import GroupLedger
-from coevo_gym.curricula.session.rounds import Rounds
 from coevo_gym.envs.checks import is_positive_int
 
 

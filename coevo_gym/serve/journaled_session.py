@@ -25,9 +25,10 @@ from coevo_gym.core.seams import Curriculum, Evolver, Later, Ticket
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_to_json
-from coevo_gym.curricula.pool.pool import require_practised
+from coevo_gym.curricula.pool.task_pool import require_practised
 from coevo_gym.curricula.saved import MAX_COUNT
-from coevo_gym.curricula.session.calls import (
+from coevo_gym.curricula.session.curriculum_session import CurriculumSession
+from coevo_gym.curricula.session.session_calls import (
     AnswerT,
     Evolve,
     GiveBack,
@@ -39,7 +40,6 @@ from coevo_gym.curricula.session.calls import (
     TaskSession,
     read_trajectory,
 )
-from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.serve.journal import Journal
 from coevo_gym.serve.recorded import Recorded
 
@@ -77,7 +77,7 @@ LONGEST_PAUSE_S = 60.0
 
 
 class JournaledSession(TaskSession):
-    """A :class:`~coevo_gym.curricula.session.session.CurriculumSession` that survives crashes.
+    """A ``CurriculumSession`` that survives crashes.
 
     Each call that changes something is written to a journal with its time before it is answered.
     Reopening the journal replays the calls in order, which restores the session: issued tickets

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import coevo_gym
 from coevo_gym.core.errors import EnvBackendError, ResetNeeded
 from coevo_gym.core.spaces import clean_text
+from coevo_gym.envs.appworld.engine.engine_pool import Engine, Pool, pool
 from coevo_gym.envs.appworld.engine.executor import Executor
-from coevo_gym.envs.appworld.engine.pool import Engine, Pool, pool
 from coevo_gym.envs.appworld.engine.prefix import code_packages, engine_python
 from coevo_gym.envs.appworld.inside.channel import ChannelError
 from coevo_gym.provision import home
