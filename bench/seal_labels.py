@@ -43,8 +43,9 @@ from typing import Any, NamedTuple, cast
 
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import FrozenDict, Split, Task
+from coevo_gym.core.tool_calls import hermes
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Step, View
-from coevo_gym.envs.bfcl.engine.official_calls import Call, hermes, parse_truth
+from coevo_gym.envs.bfcl.engine.official_calls import Call, parse_truth
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, bind, failed
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schema
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES

@@ -26,7 +26,7 @@ def show_through(interface: Interface, view: View) -> View:
         ConfigError: if the interface changes anything else.
 
     Example:
-        >>> shown_through(IDENTITY, View("Press red.", "Pressed: nothing.")).observation
+        >>> show_through(IDENTITY, View("Press red.", "Pressed: nothing.")).observation
         'Pressed: nothing.'
     """
     if interface is IDENTITY:

@@ -70,7 +70,7 @@ def test_cues_change_nothing_that_the_env_shows(envs: EnvPool) -> None:
 
 
 def test_views_with_cues_can_be_pickled_and_compared() -> None:
-    view = TrainingEpisode(TRAIN[0], 0, cues=CUES).shown(View("Press red.", "None."))
+    view = TrainingEpisode(TRAIN[0], 0, cues=CUES).show(View("Press red.", "None."))
     assert view.cues == CUES
     assert pickle.loads(pickle.dumps(view)) == view
     assert view != View("Press red.", "None.")
@@ -79,8 +79,8 @@ def test_views_with_cues_can_be_pickled_and_compared() -> None:
 
 def test_an_episode_without_cues_passes_views_on_as_they_are() -> None:
     view = View("Press red.", "None.")
-    assert TrainingEpisode(TRAIN[0], 0).shown(view) is view
-    assert EvalEpisode(VAL[0], 0).shown(view) is view
+    assert TrainingEpisode(TRAIN[0], 0).show(view) is view
+    assert EvalEpisode(VAL[0], 0).show(view) is view
 
 
 def test_bad_text_is_made_storable_and_a_bad_place_is_refused() -> None:

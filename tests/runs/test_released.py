@@ -77,12 +77,12 @@ def test_what_is_held_can_be_read(store: RunStore) -> None:
     evolver = StoredEvolver(Holds(), store, arm="a")
     for number in (1, 2):
         apply(store, evolver, later(number), step=number)
-    assert [(h.round_id, h.step, h.task, h.verdict) for h in store.held("a")] == [
+    assert [(h.round_id, h.step, h.task, h.verdict) for h in store.tasks_on_hold("a")] == [
         ("round-1", 1, NATIVE[1], on_hold(NATIVE[1])),
         ("round-2", 2, NATIVE[3], on_hold(NATIVE[3])),
     ]
-    assert store.held("b") == []
-    assert [task.arm for task in store.held()] == ["a", "a"]
+    assert store.tasks_on_hold("b") == []
+    assert [task.arm for task in store.tasks_on_hold()] == ["a", "a"]
 
 
 def test_a_released_task_joins_the_next_round_once(store: RunStore) -> None:

@@ -229,7 +229,7 @@ def test_functions_in_a_settings_file_run_only_once_the_user_permits_it(here: Pa
         "[warmup]\nn_tasks = 2\n[loop]\nmax_steps = 0\n"
     )
     Path("mine.py").write_text(f"{MINE}\nopen('ran', 'w').close()\n")
-    with pytest.raises(ConfigError, match=r"run the Python code in .*mine\.py"):
+    with pytest.raises(ConfigError, match=r"run the Python file .*mine\.py"):
         coevo_gym.train("their.toml", sets={"arms": ["static"]})
     assert not Path("ran").exists()
     summary = coevo_gym.train("their.toml", sets={"arms": ["static"]}, yes=True)

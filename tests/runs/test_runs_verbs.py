@@ -186,7 +186,7 @@ def test_what_nobody_needs_is_freed_and_nothing_else(coevo: Coevo) -> None:
 
 def test_an_older_checkpoint_stays_where_the_latest_is_damaged(coevo: Coevo) -> None:
     checkpoints = Checkpoints(RUN / "checkpoints" / "static")
-    latest, before = (path for _, path in checkpoints._found())
+    latest, before = (path for _, path in checkpoints._find_files())
     latest.write_bytes(b"damaged")
     assert checkpoints.older() == []
     coevo("runs", "gc", "--yes")

@@ -128,7 +128,9 @@ def test_of_episodes_that_are_not_kept_nothing_else_is(tmp_path: Path) -> None:
         with closing(RunStore(path, record=record)) as store:  # type: ignore[arg-type]
             store.add_groups("a", 1, [group], [])
             store.add_advantages("a", 1, [group], [[1.0]])
-        assert ViewReader(path).kept() == dict.fromkeys(("choices", "tokens", "advantages"), False)
+        assert ViewReader(path).stored_parts() == dict.fromkeys(
+            ("choices", "tokens", "advantages"), False
+        )
 
 
 @given(

@@ -46,15 +46,14 @@ def rows(run: Path, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
 
 
 def rounds(run: Path) -> list[tuple[Any, ...]]:
-    """The rows of a run's rounds without the seconds that they took."""
+    """The rows of a run's rounds without their time, and without what a tape saved a model."""
     columns = "arm, round_id, step, arm_env_steps, pool_size, key, first, body, counts"
-    without_time = []
+    repeatable = []
     for *row, counts in rows(run, "rounds", columns):
-        counts = json.loads(counts)
-        for timed in (counts, *counts["usage"].values()):
-            del timed["seconds"]
-        without_time.append((*row, counts))
-    return without_time
+        costs = ("seconds", "calls", "usage")
+        numbers = {name: n for name, n in json.loads(counts).items() if name not in costs}
+        repeatable.append((*row, numbers))
+    return repeatable
 
 
 def assert_same(run: Path, other: Path) -> None:

@@ -79,7 +79,7 @@ def experience_ids(cue_ids: Sequence[str]) -> tuple[str, ...]:
     """Extract the experience ids from a rollout's cue ids.
 
     Example:
-        >>> told_ids(("time", "exp:a1,b2"))
+        >>> experience_ids(("time", "exp:a1,b2"))
         ('a1', 'b2')
     """
     return advised([id for id in cue_ids if id.startswith(_MARK)])
