@@ -229,7 +229,7 @@ class Workers(RuleBasedStateMachine):
         """As it should be: take some, and report all but a few of them, the last one first."""
         begun = len(self.seen)
         for _ in range(n):
-            self.take(0, slot, named=False)
+            self.take(0, slot, with_request=False)
         for i in range(len(self.seen) - begun - slow):
             self.report(i, float(outcomes >> i & 1))
 

@@ -104,7 +104,7 @@ class TestEvaluation:
             "envs",
             "seed",
             "samples",
-            "kept",
+            "results",
             "on_done",
             "mode",
             "admission",

@@ -247,7 +247,7 @@ class TestEvaluation:
             "envs",
             "seed",
             "samples",
-            "kept",
+            "results",
             "on_done",
             "mode",
             "admission",

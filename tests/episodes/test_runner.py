@@ -344,6 +344,6 @@ def test_the_kind_of_an_episode_is_the_kind_of_its_record(envs: EnvPool) -> None
 
 
 def test_nothing_that_guides_an_agent_can_be_passed_to_an_evaluation() -> None:
-    known = {"agent", "tasks", "envs", "seed", "samples", "kept", "on_done", "mode", "admission"}
+    known = {"agent", "tasks", "envs", "seed", "samples", "results", "on_done", "mode", "admission"}
     assert set(inspect.signature(evaluate).parameters) == known
     assert {field.name for field in dataclasses.fields(EvalEpisode)} == {"task", "seed"}
