@@ -62,7 +62,7 @@ class BFCLEnv(TaskEnv):
         reference, or if any output of the reference calls has not yet been returned by one of the
         agent's calls. A turn without reference calls is not checked: calls are allowed, and their
         effect on the state remains. The first failed turn decides. Failed calls do not matter if
-        correct calls follow. ``Benchmark.diagnose`` uses the grader's report to label each turn.
+        correct calls follow. ``Diagnosable.diagnose`` uses the grader's report to label each turn.
 
     Options:
         ``{"task": Task}`` or ``{"task_id": id or name}``.
