@@ -210,7 +210,8 @@ class Faults(RuleBasedStateMachine):
         """Make a call; what has lapsed by now lapses first.
 
         Returns:
-            The answer; or that it was refused, or lost with the server, which is started again.
+            The answer, or how the ticket ended; or that it was refused, or lost with the server,
+            which is started again.
         """
         before, n_told, now = self.model.copy(), len(self.told), self.session._kept.now
         self.written = False
@@ -218,7 +219,8 @@ class Faults(RuleBasedStateMachine):
             if until <= self.clock.now:
                 self.model.end(id, "lapsed")
         try:
-            return getattr(self.session, name)(*arguments, **kwargs)
+            answer = getattr(self.session, name)(*arguments, **kwargs)
+            return self.session.ended(arguments[0]) if name in ("report", "give_back") else answer
         except (ConfigError, TaskError) as error:
             if name != "load_state_dict":
                 check_reason(error)
@@ -285,7 +287,7 @@ class Faults(RuleBasedStateMachine):
         """The worker asks again, by the same name."""
         request = list(self.model.requests)[-1 - choice % len(self.model.requests)]
         ticket = self.model.requests[request]
-        self.call("take_in_lapsed")
+        self.call("sweep")
         if ticket.id in self.model.out:
             assert self.call("take", request=request) in (ticket, LOST)
 
@@ -306,7 +308,7 @@ class Faults(RuleBasedStateMachine):
         body = json.loads(
             json.dumps(trajectory_to_json(trajectory(ticket.task, outcome, **fields)))
         )
-        self.call("take_in_lapsed")
+        self.call("sweep")
         for _ in range(times):
             reply = self.call("report", ticket.id, body)
             if reply == REFUSED or (reply == LOST and not self.written):
@@ -345,7 +347,7 @@ class Faults(RuleBasedStateMachine):
     @rule()
     def save(self) -> None:
         self.fault.place = ""
-        self.call("take_in_lapsed")
+        self.call("sweep")
         model = self.model.copy()
         model.groups += self.told
         self.saved.append((json.loads(json.dumps(self.session.state_dict())), model))
@@ -358,7 +360,7 @@ class Faults(RuleBasedStateMachine):
         if damage is not None:
             where = {"rng": state, "pool": state["curriculum"], "groups": state["ledger"]}[damage]
             where[damage] = 3
-        self.call("take_in_lapsed")
+        self.call("sweep")
         self.model.groups += self.told
         self.told.clear()
         n_groups = len(self.model.groups)
