@@ -46,6 +46,7 @@ SMALLEST = {
     "navigating": "--steps 2 --seeds 1 --last 1",
     "resume": "--steps 300 --kills 1",
     "rollout": "--live 4 --seconds 0.5",
+    "rows": "--rows 500",
     "seal_labels": "--quick",
     "serve": "--pairs 10 --clients 1 --seconds 1",
     "session_faults": "--episodes 24 --workers 2 --kill-every 2",
