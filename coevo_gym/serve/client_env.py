@@ -68,7 +68,7 @@ class ClientEnv:
 
     Args:
         benchmark: benchmark that provides the candidate actions.
-        env_pools: env_pools to take envs from.
+        env_pools: pools to take envs from.
         session: session that provides the tasks of the training split.
     """
 

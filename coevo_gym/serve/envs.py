@@ -146,7 +146,7 @@ class EnvsAPI:
 
     Args:
         benchmark: benchmark of the envs.
-        env_pools: env_pools to take envs from.
+        env_pools: pools to take envs from.
         session: session that provides the tasks of the training split.
         limits: limits on the resources that clients may use.
         about: name, description and version of the server, for ``/metadata``.

@@ -37,7 +37,7 @@ class GiveBackLost(GiveBack):
     reason: Literal[EndReason.ABANDONED, EndReason.WORKER_LOST, EndReason.MODEL_LOST] = (
         EndReason.ABANDONED
     )
-    lost: Literal[True] = True
+    lost: bool = field(default=True, init=False)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import ConfigDict, Field, InstanceOf, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, InstanceOf, ValidationError
 
 from coevo_gym.core.errors import TaskError
 from coevo_gym.core.evolution import RoundResult
@@ -27,7 +27,11 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 @dataclass(frozen=True)
 class SessionCall(Generic[AnswerT]):
-    """A call that may change a session; its answer has the type ``AnswerT``."""
+    """A call that may change a session; its answer has the type ``AnswerT``.
+
+    The limits in the annotations are for messages from other machines, where the tickets API
+    checks them. A journal must read back whatever was executed.
+    """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -136,9 +140,14 @@ def call_from_json(name: str, body: Mapping[str, Any]) -> SessionCall[Any]:
 
     Raises:
         KeyError: if there is no message with this name.
-        pydantic.ValidationError: if the fields are invalid.
+        TypeError, ValueError: if these are not its fields.
     """
-    return _READERS[name].validate_python(body)
+    values = dict(body)
+    if "reason" in values:
+        values["reason"] = EndReason(values["reason"])
+    if values.get("result") is not None:
+        values["result"] = RoundResult.model_validate(values["result"])
+    return CALLS[name](**values)
 
 
 def read_trajectory(episode: Trajectory | dict[str, Any]) -> Trajectory:
@@ -153,11 +162,6 @@ def read_trajectory(episode: Trajectory | dict[str, Any]) -> Trajectory:
         return trajectory_from_json(episode)
     except (ValidationError, ValueError, TypeError, RecursionError) as error:
         raise TaskError(f"This is not valid trajectory JSON: {error}") from error
-
-
-_READERS: dict[str, TypeAdapter[SessionCall[Any]]] = {
-    name: TypeAdapter(message) for name, message in CALLS.items()
-}
 
 
 class TaskSession(ABC):

@@ -53,7 +53,7 @@ def test_an_episode_from_its_first_page_to_its_grade(manager: EpisodeManager) ->
 def test_a_page_is_told_nothing_that_an_agent_may_not_know(
     manager: EpisodeManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is told does not depend on verifier and solution until it is over; nobody reads them."""
+    """Check that nothing shown before the end depends on the verifier or the solution."""
     env = ToyEnv()
     poison = Poison(env)
     monkeypatch.setattr(manager._env_pools, "take", lambda split: env)

@@ -136,6 +136,6 @@ def test_who_ends_the_input_in_mid_code_leaves() -> None:
 
 def test_a_page_does_not_repeat_the_task_of_the_panel() -> None:
     output = StringIO()
-    view = View("put a cup on the manager", "A room.\n\nYour task is to: put a cup on the manager.")
+    view = View("put a cup on the desk", "A room.\n\nYour task is to: put a cup on the desk.")
     Hand(Console(file=output), reader()).draw(view, ())
     assert output.getvalue().strip() == "A room."

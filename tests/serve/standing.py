@@ -85,7 +85,7 @@ class Standing:
     Attributes:
         address: where.
         session: what it serves.
-        api: its envs api.
+        api: its envs API.
         env_pools: where its envs are.
     """
 

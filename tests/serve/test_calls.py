@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.seams import Ticket
@@ -38,6 +38,7 @@ from coevo_gym.serve.ray_actor import RaySession
 from coevo_gym.serve.tickets import GiveBackLost, TakeByName
 from tests.curricula.episodes import TRAIN, trajectory
 from tests.serve.standing import Clock, opened
+from tests.serve.test_journaled_session import killed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "journal"
 """A journal with every kind of call, and the state it leads to, before calls were messages."""
@@ -72,8 +73,36 @@ def test_every_message_has_one_name() -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_unknown_fields_are_refused(name: str) -> None:
-    with pytest.raises(ValidationError, match="polcy_version"):
-        call_from_json(name, {"ticket": "a", "trajectory": {}, "polcy_version": 3})
+    with pytest.raises(TypeError, match="polcy_version"):
+        call_from_json(name, {"polcy_version": 3})
+
+
+@pytest.mark.parametrize(
+    ("message", "body"),
+    [
+        (TakeByName, {"request": "a", "polcy_version": 3}),
+        (TakeByName, {"request": "a", "policy_version": -1}),
+        (TakeByName, {"request": "a", "slot": "x" * 201}),
+        (TakeByName, {}),
+        (Report, {"ticket": "a", "trajectory": "b"}),
+        (GiveBackLost, {"ticket": "a", "reason": "solved"}),
+        (GiveBackLost, {"ticket": "a", "lost": True}),
+        (Renew, {"ticket": ""}),
+    ],
+)
+def test_a_message_from_another_machine_is_checked(
+    message: type[Any], body: dict[str, Any]
+) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(message).validate_json(json.dumps(body))
+
+
+def test_whatever_this_process_called_is_replayed(tmp_path: Path) -> None:
+    first = opened(tmp_path / "a.db")
+    ticket = first.take(policy_version=-1, slot="x" * 300, request="")
+    killed(first)
+    with opened(tmp_path / "a.db") as second:
+        assert second.outstanding == (ticket,)
 
 
 def test_a_message_cannot_be_changed() -> None:
@@ -126,6 +155,7 @@ def test_a_journal_from_before_calls_were_messages_opens(tmp_path: Path) -> None
         assert session.counts == {**counts, "given_back": counts["given_back"] + 1}
         assert not session.outstanding
         assert session.metrics()["pool_size"] == 4
+        assert session.state_dict()["curriculum"] == expected["state"]["curriculum"]
         ticket = session.take()
         assert isinstance(ticket, Ticket)
         assert ticket.group_id == "group-0"
