@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 from coevo_gym.core.errors import ConfigError, StoreError
-from coevo_gym.core.registry import SINKS, load_object
+from coevo_gym.core.own_code import is_import_path, load_own
+from coevo_gym.core.registry import SINKS
 from coevo_gym.provision import extra_advice
 from coevo_gym.store.folder import RunFolder, read_json, write_json
 
@@ -174,15 +174,14 @@ def find_sink(name: str) -> MakeSink:
     """Look up a sink factory by name.
 
     Args:
-        name: a sink of this package or of an installed one, or ``"module:object"``, where the
-            module may be in the current folder.
+        name: a sink of this package or of an installed one, or the import path of the user's own.
 
     Raises:
         ConfigError: if there is no such sink.
         ImportError: if the package that the sink needs is not installed.
     """
-    if ":" in name:
-        return _object(name)
+    if is_import_path(name):
+        return _own_sink(name)
     factory: MakeSink = SINKS.load(name)
     if name in SINKS.built_in:
         package = find_spec(name)
@@ -203,20 +202,14 @@ def check_sinks(names: Iterable[str]) -> None:
         find_sink(name)
 
 
-def _object(name: str) -> MakeSink:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+def _own_sink(path: str) -> MakeSink:
     try:
-        factory: MakeSink = load_object(name)
-    except Exception as error:  # importing third-party code can raise anything
-        raise ConfigError(
-            f"sinks: cannot import {name!r}: {type(error).__name__}: {error}. Use the form "
-            "module:object, with a module that is installed or in the current folder."
-        ) from error
+        factory: MakeSink = load_own(path)
+    except ConfigError as error:
+        raise ConfigError(f"sinks: {error}") from error
     if not callable(factory):
         raise ConfigError(
-            f"sinks: {name!r} is {factory!r}, which is not callable. Name a class or a function "
+            f"sinks: {path!r} is {factory!r}, which is not callable. Name a class or a function "
             "that creates a sink."
         )
     return factory

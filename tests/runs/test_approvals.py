@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,6 +153,29 @@ def test_looking_at_settings_runs_no_code_of_theirs(finished: Path, ran: Path) -
         assert not ran.exists(), arguments
 
 
+@pytest.mark.parametrize("name", ["sinks_of_theirs.py", "sinks_of_theirs"])
+def test_a_sink_of_others_runs_only_once_it_is_permitted(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = tmp_path / "ran"
+    (tmp_path / "sinks_of_theirs.py").write_text(
+        f"import pathlib\npathlib.Path({str(ran)!r}).touch()\n"
+    )
+    monkeypatch.delitem(sys.modules, "sinks_of_theirs", raising=False)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    source = preset({"sinks": [f"{name}:nothing"], "arms": ["static"]})
+    for arguments in (["config", "show", source], ["train", source, "--dry-run"]):
+        assert "ask to" not in invoke(arguments)
+        assert not ran.exists(), arguments
+    output = invoke(["train", source])
+    asked = f"run the Python file {tmp_path}/{name}" if ".py" in name else f"module {name}"
+    assert asked in output
+    assert "pass --yes" in output
+    assert not ran.exists()
+    assert "sinks: " in invoke(["train", source, "--yes"])  # it does not define the sink
+    assert ran.exists()
+
+
 def test_looking_at_settings_sends_no_key(finished: Path, server: FakeOpenAI) -> None:
     for arguments in looks(finished, asking(server)):
         invoke(arguments)
@@ -215,6 +239,10 @@ def test_what_the_user_sets_is_permitted(
             load_config("quickstart", environ=environ)
         assert is_approved(Demand(variable, host))
     assert not is_approved(Demand(VARIABLE, host))
+    load_config("quickstart", sets=["sinks=mine.py:One,mine:Two"], environ={})
+    assert is_approved(Demand(f"{Path.cwd()}/mine.py"))
+    assert is_approved(Demand("mine"))
+    assert not is_approved(Demand("mine.py"))
 
 
 def test_a_file_may_look_like_the_name_of_a_preset(ran: Path) -> None:

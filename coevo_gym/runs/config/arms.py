@@ -138,7 +138,8 @@ def demands(config: RunConfig) -> list[Demand]:
     """Return what a run does with the user's rights: run the user's code, and send keys."""
     folder = config.plugins.methods
     base = [] if folder is None else [Demand(folder)]
-    base += [Demand(origin_of(path)) for path in own_code(config)]
+    own_sinks = filter(is_import_path, config.sinks)
+    base += [Demand(origin_of(path)) for path in (*own_code(config), *own_sinks)]
     base += rows_demands(config.benchmark.rows)
     endpoints = [config.policy.endpoint] if config.policy.kind == "openai" else []
     for arm in arm_configs(config).values():

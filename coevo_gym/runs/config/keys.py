@@ -19,7 +19,7 @@ ARM_KEY = re.compile(r"arm\.([^.]+)\.(?:method|set\.(.+))")
 """Pattern for an arm's keys. Its groups are the arm's name and the key that the arm sets."""
 
 CODE = ("learner.kind", "learner.loss")
-"""Settings, of a run or an arm, that may be import paths."""
+"""Settings, of a run or an arm, that may be import paths. The sinks of a run may be, too."""
 
 
 class Setting(NamedTuple):
@@ -68,8 +68,8 @@ def is_open(key: str) -> bool:
 
 
 def is_code(key: str) -> bool:
-    """Return True for a setting that may be an import path of the user's own code."""
-    return key.endswith(CODE) and is_open(key)
+    """Return True for a setting that may be an import path of the user's own code, or a list."""
+    return key == "sinks" or (key.endswith(CODE) and is_open(key))
 
 
 def parse_text(annotation: Any, value: Any) -> Any:
@@ -96,7 +96,7 @@ def place(tree: dict[str, Any], key: str, value: Any) -> None:
 
 
 _MAX_LISTED = 15
-"""Most settings of a section that a message lists."""
+"""Maximum number of a section's settings that a message lists."""
 
 
 def suggest_key(model: type[BaseModel], key: str) -> str:

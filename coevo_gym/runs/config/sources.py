@@ -125,10 +125,11 @@ def resolve(merged: Mapping[str, Setting]) -> Resolved:
     """
     merged = dict(merged)
     for key, setting in merged.items():
-        if is_code(key) and is_import_path(setting.value):
-            merged[key] = setting._replace(value=relative_to(Path.cwd(), setting.value))
+        if is_code(key):
+            value = _beside(Path.cwd(), setting.value, key)
+            merged[key] = setting._replace(value=value)
             if _by_user(setting.origin):
-                approve(Demand(origin_of(merged[key].value)))
+                approve(*(Demand(origin_of(path)) for path in _import_paths(value)))
     if merged.get("learner.kind", _PG).value in LEARNERS.built_in:
         for key, setting in merged.items():
             if is_open(key) and not ARM_KEY.fullmatch(key) and key not in leaves(RunConfig):
@@ -217,12 +218,9 @@ def _from_file(source: str) -> dict[str, Setting]:
     data = _read(path)
     origin = str(path) if is_file else f"preset {source}"
     settings = _with_inherited(data, origin)
-    for key, setting in settings.items() if is_file else ():
-        if is_code(key) and setting.origin == origin and is_import_path(setting.value):
-            settings[key] = setting._replace(value=relative_to(path.parent, setting.value))
-    for key in (*PATHS, *ROWS) if is_file else ():
-        own = settings.get(key)
-        if own and own.origin == origin and own.value:
+    for key, own in settings.items() if is_file else ():
+        is_path = key in PATHS or key in ROWS or is_code(key)
+        if is_path and own.origin == origin and own.value:
             settings[key] = own._replace(value=_beside(path.parent, own.value, key))
     if "name" not in data:
         settings["name"] = Setting(path.stem, origin)
@@ -231,11 +229,19 @@ def _from_file(source: str) -> dict[str, Setting]:
 
 def _beside(folder: Path, value: Any, key: str) -> Any:
     """Return a setting in a file of this folder, with its paths relative to the folder."""
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_beside(folder, one, key) for one in value]
     if key in ROWS:
         return in_folder(folder, value)
+    if is_code(key):
+        return relative_to(folder, value) if is_import_path(value) else value
     return str(folder / Path(value).expanduser())
+
+
+def _import_paths(value: Any) -> list[str]:
+    """Return the import paths in a setting, which may be a list."""
+    values = value if isinstance(value, list) else [value]
+    return [one for one in values if is_import_path(one)]
 
 
 def _read(path: Path) -> dict[str, Any]:

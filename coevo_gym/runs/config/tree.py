@@ -75,7 +75,8 @@ class RunConfig(FrozenModel):
     """Arms with their own settings, by name."""
     sinks: tuple[str, ...] = ()
     """Services that receive the training metrics in addition to the run's own files:
-    ``tensorboard``, ``wandb``, or your own as ``module:object``. Sinks do not affect the run."""
+    ``tensorboard``, ``wandb``, or your own as ``file.py:object`` or ``module:object``. Sinks do not
+    affect the run."""
     benchmark: BenchmarkSettings = BenchmarkSettings()
     policy: PolicySettings = PolicySettings()
     warmup: WarmupSettings = WarmupSettings()

@@ -147,7 +147,7 @@ def test_a_name_that_there_is_not_is_refused_before_a_run_begins(
 ) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'wandb'"):
         check_sinks(["wanbd"])
-    with pytest.raises(ConfigError, match="cannot import 'nosuch_module:thing'"):
+    with pytest.raises(ConfigError, match=r"sinks: The module 'nosuch_module' cannot be imported"):
         check_sinks(["nosuch_module:thing"])
     with pytest.raises(ConfigError, match="is not callable"):
         check_sinks(["tests.runs.sinks.fakes:no_sink"])
@@ -167,6 +167,20 @@ def test_a_sink_may_lie_in_the_folder_of_the_command(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", ["nowhere"])
     assert find_sink("sinks_of_mine:make").__name__ == "make"  # type: ignore[attr-defined]
+
+
+def test_a_sink_may_lie_in_a_file_beside_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "sinks.py").write_text("def make(arm): ...\n")
+    (tmp_path / "mine" / "run.toml").write_text('sinks = ["sinks.py:make", "tensorboard"]\n')
+    monkeypatch.chdir(tmp_path)
+    own, built_in = load_config("mine/run.toml", environ={}).config.sinks
+    assert (own, built_in) == (f"{tmp_path}/mine/sinks.py:make", "tensorboard")
+    assert find_sink(own).__name__ == "make"  # type: ignore[attr-defined]
+    on_the_command_line = load_config(TOY, sets=["sinks=mine/sinks.py:make"], environ={}).config
+    assert on_the_command_line.sinks == (own,)
 
 
 class Watching(Silent):
