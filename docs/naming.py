@@ -5,7 +5,8 @@
 A function is a verb, and a variable is the noun that it holds. A participle says neither: `found`
 may be episodes, a path or an error. This script reports functions that are, or begin with, one of a
 closed list of participles, parameters and variables that are one of them, and limits with another
-prefix than ``MAX_`` and ``MIN_``. It prints one line per finding and exits with 1 if there are any.
+prefix than ``MAX_`` and ``MIN_``, in Python files and in the Python blocks of pages. It prints one
+line per finding and exits with 1 if there are any.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ imperatives, too, and may be functions."""
 TERMS = ("held_out",)
 """Terms of the field that begin with a participle."""
 LIMITS = re.compile(r"_?(?:MOST|LEAST|FEWEST)_|_?(?:MOST|LEAST|FEWEST)$")
+_BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 ALLOWED: dict[str, str] = {}
 """Functions that keep such a name, as ``PATH:NAME``, and the reason."""
 
@@ -55,7 +57,21 @@ class BadName(NamedTuple):
 
 def bad_names(path: Path, file: str) -> Iterator[BadName]:
     """Yield the names in a file that break a rule."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for program in _programs(path):
+        yield from _bad_names(ast.parse(program), file)
+
+
+def _programs(path: Path) -> Iterator[str]:
+    """Yield the Python in a file. Blocks of a page keep their line numbers."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".md":
+        yield text
+        return
+    for block in _BLOCK.finditer(text):
+        yield "\n" * text.count("\n", 0, block.start(1)) + block[1]
+
+
+def _bad_names(tree: ast.Module, file: str) -> Iterator[BadName]:
     fields = set(_fields(tree))
     for node in ast.walk(tree):
         match node:
@@ -86,13 +102,20 @@ def _begins_with_participle(name: str) -> bool:
     return word.partition("_")[0] in PARTICIPLES and not word.startswith(TERMS)
 
 
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+    else:
+        yield from (*path.rglob("*.py"), *path.rglob("*.md"))
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print the findings of the named paths, or of the whole project; return the exit code."""
-    paths = [Path(one).resolve() for one in arguments] or [ROOT / name for name in FOLDERS]
-    files = {file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py"))}
+    paths = [Path(one).resolve() for one in arguments]
+    paths = paths or [*ROOT.glob("*.md"), *(ROOT / name for name in FOLDERS)]
     n_findings = 0
-    for path in sorted({file.resolve() for file in files}):
-        for finding in bad_names(path, str(path.relative_to(ROOT))):
+    for file in sorted({file.resolve() for path in paths for file in _files(path)}):
+        for finding in bad_names(file, str(file.relative_to(ROOT))):
             print(finding)
             n_findings += 1
     if n_findings:

@@ -66,6 +66,29 @@ async def found():
     }
 
 
+def test_the_python_of_a_page_is_read(naming: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "a.md"
+    path.write_text("""# Found
+
+```bash
+found = 1
+```
+
+```python
+rows = 1
+found = rows
+```
+
+```python
+told = 2
+```
+""")
+    assert [(bad.line, bad.name) for bad in naming.bad_names(path, "a.md")] == [
+        (9, "found"),
+        (13, "told"),
+    ]
+
+
 def test_imperatives_nouns_and_terms_are_not(naming: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "a.py"
     path.write_text("""

@@ -42,9 +42,8 @@ def relative_to_group(
         fewer than two valid rollouts remain.
     """
     valid_rewards = _valid_rewards(rewards, valid)
-    if len(valid_rewards) < 2 or min(valid_rewards) == max(
-        valid_rewards
-    ):  # a rounding error divided by eps would not be 0
+    # Otherwise a rounding error would be divided by eps.
+    if len(valid_rewards) < 2 or min(valid_rewards) == max(valid_rewards):
         return [0.0] * len(rewards)
     mean = math.fsum(valid_rewards) / len(valid_rewards)
     scale = 1.0

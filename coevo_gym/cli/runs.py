@@ -30,7 +30,7 @@ _STYLES = {"running": "cyan", "finished": "green", "stopped": "yellow", "damaged
 
 
 @app.command("list")
-def list_runs(
+def print_runs(
     table: Annotated[
         str | None, typer.Argument(metavar="TABLE", help="List the cells of this table.")
     ] = None,

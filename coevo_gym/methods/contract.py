@@ -103,9 +103,9 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
 def assert_learner_contract(learner: type[TrainedLearner], *, benchmark: str = "webshop") -> None:
     """Check that a learner with its default settings meets the requirements for all learners.
 
-    Its updates must return finite numbers, and change the policy of each of two equal learners to
-    the same weights. A learner that was saved and restored between two updates must continue as if
-    it had not been.
+    Its updates must return finite numbers, and give the policies of two equal learners the same
+    weights. A learner that was saved and restored between two updates must continue as if it had
+    not been.
 
     Args:
         learner: class of the learner.

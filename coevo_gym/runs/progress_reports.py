@@ -161,8 +161,8 @@ class ProgressFile:
     :class:`~coevo_gym.store.progress_file.WorkProgress`.
 
     Example:
-        >>> with ProgressFile(shown, Path("runs/mine"), "train", "mine") as told:  # doctest: +SKIP
-        ...     told.phase("train static", total=50)
+        >>> with ProgressFile(SILENT, Path("runs/mine"), "train", "mine") as file:  # doctest: +SKIP
+        ...     file.phase("train static", total=50)
     """
 
     def __init__(

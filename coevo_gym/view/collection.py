@@ -39,15 +39,14 @@ def stamps(*files: Path) -> Stamps:
 class RunCollection:
     """A thread-safe collection of the runs and evaluations that the viewer shows.
 
-    Args:
+    Attributes:
         library: the runs and evaluations to show.
-        censor: filter that removes secrets from responses; None for a filter that removes the
-            secrets found in the environment.
+        censor: filter that removes the secrets in this process's environment from responses.
     """
 
-    def __init__(self, library: Library, censor: Censor | None = None) -> None:
+    def __init__(self, library: Library) -> None:
         self.library = library
-        self.censor = censor or Censor.of_environment()
+        self.censor = Censor.of_environment()
         self._lock = threading.Lock()
         self._runs: dict[Path, ShownRun] = {}
         self._evals: dict[Path, ShownEval] = {}

@@ -74,10 +74,9 @@ class Censor:
         self._values = sorted(spellings, key=len, reverse=True)
 
     @classmethod
-    def of_environment(cls, environ: Mapping[str, str] | None = None) -> Censor:
+    def of_environment(cls) -> Censor:
         """Create a filter that redacts values of environment variables with secret-like names."""
-        variables = os.environ if environ is None else environ
-        return cls(value.strip() for name, value in variables.items() if names_secret(name))
+        return cls(value.strip() for name, value in os.environ.items() if names_secret(name))
 
     def clean(self, text: str) -> str:
         """Replace the secrets in a JSON string and leave the rest unchanged."""

@@ -113,14 +113,14 @@ class _Patient:
     def act(self, views: Sequence[View]) -> list[Act]:
         going = [view for view in views if not _strays(view)]
         acts = iter(self._agent.act(going) if going else ())
-        return [_stop() if _strays(view) else _had_effect(next(acts)) for view in views]
+        return [_stop() if _strays(view) else _stop_if_lost(next(acts)) for view in views]
 
 
 def _stop(message: str = "") -> Act:
     return Act("", said=message, end=EndReason.TIME_LIMIT)
 
 
-def _had_effect(act: Act) -> Act:
+def _stop_if_lost(act: Act) -> Act:
     return _stop(act.said) if act.end is not None and act.end.lost else act
 
 

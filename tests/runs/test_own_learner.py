@@ -7,6 +7,7 @@ import math
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -309,10 +310,35 @@ def test_a_learner_as_written_keeps_its_contract(tmp_path: Path) -> None:
     assert_learner_contract(learner_class(f"{file}:Steady"), benchmark="toy")
 
 
-def test_a_learner_that_breaks_a_promise_is_caught() -> None:
-    class Forgetful(GRPO):
-        def load_state_dict(self, state: object) -> GRPO:
-            return self
+class Forgetful(GRPO):
+    def load_state_dict(self, state: object) -> GRPO:
+        return self
 
-    with pytest.raises(AssertionError, match="a restored learner gives different weights"):
-        assert_learner_contract(Forgetful, benchmark="toy")
+
+class Moody(GRPO):
+    n_moods = 0
+
+    def update(self, *groups: Any, **more: Any) -> dict[str, float]:
+        metrics = super().update(*groups, **more)
+        Moody.n_moods += 1
+        for weight in self.policy.parameters():
+            weight.data += Moody.n_moods
+        return metrics
+
+
+class Unsure(GRPO):
+    def update(self, *groups: Any, **more: Any) -> dict[str, float]:
+        return super().update(*groups, **more) | {"doubt": math.nan}
+
+
+@pytest.mark.parametrize(
+    ("learner", "problem"),
+    [
+        (Forgetful, "a restored learner gives different weights"),
+        (Moody, "two identical learners give different weights"),
+        (Unsure, "update\\(\\) returns values that are not finite: doubt"),
+    ],
+)
+def test_a_learner_that_breaks_a_promise_is_caught(learner: type[GRPO], problem: str) -> None:
+    with pytest.raises(AssertionError, match=problem):
+        assert_learner_contract(learner, benchmark="toy")

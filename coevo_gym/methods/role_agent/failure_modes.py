@@ -314,7 +314,7 @@ def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
     """
     known = {_folded(mode): mode for mode in modes}
 
-    def format_list(entries: list[str]) -> list[str]:
+    def match_modes(entries: list[str]) -> list[str]:
         matches = [known[name] for name in dict.fromkeys(map(_folded, entries)) if name in known]
         if not matches:
             names = ", ".join(entries)
@@ -324,7 +324,7 @@ def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
     return create_model(
         "ModeAnswer",
         __base__=ModeAnswer,
-        modes=(Annotated[list[str], BeforeValidator(_as_list), AfterValidator(format_list)], ...),
+        modes=(Annotated[list[str], BeforeValidator(_as_list), AfterValidator(match_modes)], ...),
     )
 
 

@@ -193,8 +193,8 @@ def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
     explorer = getattr(evolver, "explorer", None)
     usual = type(evolver) is GatedEvolver and type(explorer) in (ScriptedExplorer, ModelExplorer)
     more = _depends(config, arm)
-    if line := _settings_of(evolver):
-        more.append(line)
+    if identity := _settings_of(evolver):
+        more.append(identity)
     if usual and arm.explorer == config.explorer and not more:
         return ""
     settings = [part.model_dump(mode="json") for part in (arm.explorer, arm.settings)]

@@ -153,8 +153,8 @@ class Chosen:
             if not row.shows
         ]
 
-    def shared_metrics(self) -> dict[str, list[str]]:
-        """Map each row to the metrics of its runs that also appear in other rows."""
+    def shared_parts(self) -> dict[str, list[str]]:
+        """Return the parts of each row's runs that other rows show, by the row's name."""
         by_source = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:

@@ -303,7 +303,7 @@ def _trials(ended: _Ended) -> dict[str, Any]:
     return _scores(trials.rates[-1], score, by_type([line] for line in trials.last))
 
 
-def _to_row(ended: _Ended) -> dict[str, Any]:
+def _with_cues(ended: _Ended) -> dict[str, Any]:
     trials = run_trials_in(
         TrialFolder(_path(ended, TOLD)),
         _job(ended, samples=_AT),
@@ -367,7 +367,7 @@ MEASURES: dict[str, Callable[[_Ended], Any]] = {
     "at_8": _at_8,
     REACT: _react,
     TRIALS: _trials,
-    TOLD: _to_row,
+    TOLD: _with_cues,
     "curve": _curve,
     "cpu_hours": _cpu_hours,
     "val": _on("val"),

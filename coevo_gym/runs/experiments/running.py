@@ -113,7 +113,7 @@ def run_cells(
             or the user has not agreed to the cost of a cell.
         CoevoError: if a cell fails; earlier cells are kept.
     """
-    measures, parts = chosen.experiment.measures, chosen.shared_metrics()
+    measures, parts = chosen.experiment.measures, chosen.shared_parts()
     for cell in cells:
         if cell.state != "finished" and not agreed:
             require_consent(estimates(cell.config))
