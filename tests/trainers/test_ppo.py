@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from coevo_gym.trainers.ppo import (  # noqa: E402
 )
 from coevo_gym.trainers.settings import ImitationConfig, PPOConfig  # noqa: E402
 from coevo_gym.trainers.sft import imitate  # noqa: E402
+from coevo_gym.trainers.update.loss import LossInputs  # noqa: E402
 from tests.toy import BENCHMARK, COLOURS, ToyWorld  # noqa: E402
 from tests.trainers.episodes import (  # noqa: E402
     VOCABULARY,
@@ -158,6 +159,17 @@ class TestUpdate:
         assert all(np.isfinite(value) for value in metrics.values())
         expected = metrics["policy_loss"] + 1e-3 * metrics["kl"] + 0.5 * metrics["value_loss"]
         assert metrics["loss"] == pytest.approx(expected, abs=1e-6)
+
+    def test_a_loss_of_ones_own_replaces_all_but_the_value_loss(self) -> None:
+        class Own(PPO):
+            def loss(self, inputs: LossInputs) -> Mapping[str, torch.Tensor]:
+                pull = -inputs.mean(inputs.advantage * inputs.logp)
+                return {"loss": pull, "pull": pull.detach()}
+
+        metrics = Own(Valued(), FEW).update(batch(FakeLanguageModel()))
+        expected = metrics["pull"] + 0.5 * metrics["value_loss"]
+        assert metrics["loss"] == pytest.approx(expected, abs=1e-6)
+        assert not {"policy_loss", "kl", "clip_fraction"} & metrics.keys()
 
     @pytest.mark.parametrize("level", ["turn", "token"])
     def test_microbatches_equal_the_whole_batch(self, level: str) -> None:

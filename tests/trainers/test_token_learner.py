@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import io
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from coevo_gym.core.trajectory import EndReason, Group, TokenDecision, Trajector
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig, k3  # noqa: E402
 from coevo_gym.trainers.segments import segments  # noqa: E402
 from coevo_gym.trainers.update.batch import parts  # noqa: E402
+from coevo_gym.trainers.update.loss import LossInputs  # noqa: E402
 from tests.trainers.episodes import (  # noqa: E402
     VOCABULARY,
     FakeLanguageModel,
@@ -707,6 +709,18 @@ class TestIdleSamples:
         actual = self.updated(False, monkeypatch, torch.float32, kl_coef=0.1)
         expected = self.updated(True, monkeypatch, torch.float32, kl_coef=0.1)
         assert actual[1].calls == expected[1].calls
+
+    def test_are_read_by_a_loss_of_ones_own(self) -> None:
+        class Own(GRPO):
+            def loss(self, inputs: LossInputs) -> Mapping[str, torch.Tensor]:
+                return {"loss": inputs.mean(inputs.logp)}
+
+        learner = Own(FakeLanguageModel(), GRPOConfig(epochs=1, minibatches=1, kl_coef=0.0))
+        _, failed = self.groups()
+        metrics = learner.update([failed])
+        assert metrics["idle_share"] == 0.0
+        assert metrics["grad_norm"] > 0.0
+        assert not {"policy_loss", "kl", "clip_fraction"} & metrics.keys()
 
     def test_a_minibatch_of_them_alone_takes_its_step(self) -> None:
         model = FakeLanguageModel()

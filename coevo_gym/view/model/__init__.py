@@ -17,7 +17,7 @@ same paths. Every response is one of these models; unknown numbers are ``null``.
 | ``runs/{run}/arms/{arm}/groups/{group}`` | :class:`~coevo_gym.view.model.steps.GroupDetail` |
 | ``runs/{run}/arms/{arm}/rounds`` | :class:`~coevo_gym.view.model.rounds.RoundList` |
 | ``runs/{run}/arms/{arm}/rounds/{round}`` | :class:`~coevo_gym.view.model.rounds.RoundDetail` |
-| ``runs/{run}/trajectories`` | :class:`~coevo_gym.view.model.trajectories.TrajectoryPage` |
+| ``runs/{run}/trajectories`` | :class:`~coevo_gym.view.model.trajectory_list.TrajectoryPage` |
 | ``runs/{run}/trajectories/{id}`` | :class:`~coevo_gym.view.model.trajectories.TrajectoryDetail` |
 | ``runs/{run}/tasks`` | :class:`~coevo_gym.view.model.tasks.TaskPage` |
 | ``runs/{run}/tasks/{id}`` | :class:`~coevo_gym.view.model.tasks.TaskDetail` |

@@ -26,7 +26,7 @@ class NewgateGate:
     Earlier gates have filled in the candidate: ``the_draft`` is the proposal, ``the_task`` is the
     task that was built from it, and ``the_replay`` is the replay of its reference.
 
-    Args:
+    Attributes:
         most_words: maximum number of words in an instruction.
         name: name of this gate in verdicts.
     """
