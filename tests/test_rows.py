@@ -23,6 +23,7 @@ from coevo_gym.core.errors import ConfigError, EnvBackendError, SplitLeakError, 
 from coevo_gym.core.task import Split
 from coevo_gym.envs.rows import RowsBenchmark
 from coevo_gym.envs.rows.conversations import RowRules
+from coevo_gym.envs.workers.starting import can_run
 from coevo_gym.testing.contract import Poison
 
 ROWS = [
@@ -248,6 +249,39 @@ def test_an_env_of_a_users_own_needs_no_prompt_and_no_verify(factory: Callable[[
         sampler.step("more")
         sampler.step("done")
     assert sampler.session.metrics()["groups"] >= 5
+
+
+workers = pytest.mark.skipif(not can_run(), reason="worker processes need Linux")
+
+
+@pytest.mark.parametrize("mode", ["in_process", pytest.param("process", marks=workers)])
+def test_an_agent_does_not_see_the_fields_of_a_row_without_a_prompt(mode: str) -> None:
+    counting = from_rows([{"to": 7}], env=Counter, name="secret", shares={"train": 1.0})
+    task = counting.tasks("train")[0]
+    assert task.instruction == '{"to":7}'
+    envs = gym.make_vec(counting.env_id, num_envs=2, mode=mode)
+    envs.reset(options={"tasks": [task, task]})
+    envs.step(["more", "done"])
+    for env in envs.unwrapped.envs:  # type: ignore[attr-defined]
+        assert env.unwrapped.view.instruction == "Count to 7."
+    envs.close()
+
+
+class Steps(Counter):
+    """Reward each step with an equal share of 1."""
+
+    def step(self, text: str) -> tuple[str, float, bool]:
+        self.now += 1
+        return "", 1 / self.wanted, self.now == self.wanted
+
+
+@pytest.mark.parametrize("n", [3, 10, 22, 49])
+def test_rewards_whose_floats_do_not_sum_to_one_are_a_success(n: int) -> None:
+    steps = from_rows([{"to": n}], env=Steps, max_turns=n)
+    env = steps.make(reward_mode="score")
+    env.reset(options={"task": steps.tasks("train")[0]})
+    *_, (_, reward, terminated, _, info) = [env.step("") for _ in range(n)]
+    assert (reward, terminated, info["success"]) == (1.0, True, True)
 
 
 class Stored(Counter):

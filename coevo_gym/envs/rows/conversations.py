@@ -25,6 +25,9 @@ from coevo_gym.envs.rows.caller import (
 from coevo_gym.envs.rows.source import pack, received
 from coevo_gym.envs.rows.tools import OpenTools, ToolSet, error_text
 
+_DIGITS = 9
+"""Decimal places of a sum of rewards. Floats such as ten times 0.1 do not sum to exactly 1."""
+
 
 class RowEpisode(Protocol):
     """One episode on a row.
@@ -196,15 +199,15 @@ class _Wrapped(RowEpisode):
     """A Gymnasium env, or an object with ``reset(row)`` and ``step(text)``."""
 
     def __init__(self, env: Any, row: Row, caller: Caller) -> None:
-        self._made, self._row, self.caller, self._reward = env, row, caller, 0.0
+        self._env, self._row, self.caller, self._reward = env, row, caller, 0.0
 
     def begin(self) -> str:
         row = thaw(self._row)
 
         def reset() -> Any:
-            if isinstance(self._made, gym.Env):
-                return self._made.reset(options={"row": row})
-            return self._made.reset(row)
+            if isinstance(self._env, gym.Env):
+                return self._env.reset(options={"row": row})
+            return self._env.reset(row)
 
         about = f"for the row {self._row.get('id', row)!r}"
         output = self.caller.call("reset", reset, about)
@@ -215,7 +218,7 @@ class _Wrapped(RowEpisode):
 
     def answer(self, text: str) -> tuple[str, bool]:
         about = about_answer(self._row, text)
-        output = self.caller.call("step", lambda: self._made.step(text), about)
+        output = self.caller.call("step", lambda: self._env.step(text), about)
         match output:
             case (str(observation), reward, done):
                 pass
@@ -232,11 +235,11 @@ class _Wrapped(RowEpisode):
         return observation, bool(done)
 
     def score(self) -> float:
-        return self._reward
+        return round(self._reward, _DIGITS)
 
     def close(self) -> None:
         try:
-            if hasattr(self._made, "close"):
-                self.caller.call("close", self._made.close, "at the end of an episode")
+            if hasattr(self._env, "close"):
+                self.caller.call("close", self._env.close, "at the end of an episode")
         finally:
             self.caller.close()

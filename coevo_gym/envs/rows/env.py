@@ -58,18 +58,30 @@ class RowsEnv(TaskEnv):
     default_max_steps = 1
     observation_tokens = 512
     begins_alone = False
+    engine_attributes = ("_request",)
     rules: RowRules
     extra_info: ClassVar[Mapping[str, Any]] = FrozenDict({"rows.system": "", "rows.tools": "[]"})
 
     _talk: RowEpisode | None = None
+    _request = ""
+
+    @property
+    def instruction(self) -> str:
+        """The prompt, which is the first observation of a user's env.
+
+        The instruction of a row without a prompt contains fields that the agent must not see.
+        """
+        _ = self.task  # raises before the first reset and after a failed one
+        return self._request
 
     def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
         assert isinstance(world, RowWorld)
         self._release()
         self.answer, self.choices = "", world.choices
         self._talk = self.rules.converse(world.row or {}, instruction)
+        self._request = self._talk.begin()
         extras = {"rows.system": world.system, **self._tools()}
-        return Frame(self._talk.begin(), admissible=world.choices, extras=extras)
+        return Frame(self._request, admissible=world.choices, extras=extras)
 
     def _act(self, action: str) -> Frame:
         assert self._talk is not None
