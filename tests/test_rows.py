@@ -423,6 +423,25 @@ def test_a_row_that_is_changed_by_the_function_stays_as_it_was() -> None:
     assert benchmark.demonstration(benchmark.tasks("train")[0]) == ("a",)
 
 
+def test_a_function_gets_the_whole_row() -> None:
+    rows: list[dict[str, Any]] = [
+        {"prompt": "p", "answer": True, "note": [1.0, None]},
+        {"messages": [{"role": "user", "content": "q", "name": "Ann"}], "answer": 2.5},
+    ]
+    judged: list[dict[str, Any]] = []
+
+    def verify(row: dict[str, Any], answer: str) -> bool:
+        judged.append(row)
+        return True
+
+    benchmark = from_rows(rows, verify, shares={"train": 1.0})
+    for number, row in enumerate(rows):
+        play(benchmark, "x", number)
+        assert json.dumps(judged[-1]) == json.dumps(row)
+    first, second = benchmark.tasks("train")
+    assert [benchmark.demonstration(task) for task in (first, second)] == [("True",), ("2.5",)]
+
+
 # Bad input.
 
 
@@ -432,10 +451,11 @@ def test_a_row_that_is_changed_by_the_function_stays_as_it_was() -> None:
         ([], "at least one row"),
         ([{"question": "p"}], "Row 1 has neither a prompt nor messages"),
         ([{"prompt": "p"}, {"prompt": "q", "tags": ["odd"]}], "Row 2: a tag has the form"),
-        ([{"prompt": "p", "split": "dev"}], "Row 1 is invalid"),
-        ([{"prompt": "p", "x": float("nan")}], "Row 1 is invalid"),
-        (["p"], "Row 1 is invalid"),
-        ([{"prompt": "p", "split": "held_out"}], "Row 1 is invalid"),
+        ([{"prompt": "p", "split": "dev"}], "Row 1 is invalid: split: Input should be 'train'"),
+        ([{"prompt": "p", "x": float("nan")}], "Row 1 is invalid: nan is not a finite number"),
+        (["p"], "Row 1 is invalid: Input should be a valid dictionary"),
+        ([{"prompt": "p", "split": "held_out"}], "Row 1 is invalid: split: Input should be"),
+        ([{"prompt": "p", "choices": ["a", 1]}], r"Row 1 is invalid: choices\.1: Input should be"),
         (
             [{"prompt": "p", "id": 1}, {"prompt": "q", "id": 1}],
             "Different rows have the same id: '1'",

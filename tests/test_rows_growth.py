@@ -74,6 +74,11 @@ def test_a_new_row_with_a_correct_answer_becomes_a_training_task() -> None:
     assert {"split_leak", "near_duplicate", "build", "replay", "prefix", "empty_agent"} <= gates
 
 
+def test_a_new_row_may_have_any_other_fields() -> None:
+    (result,) = judged(growing({**NEW, "invalid": "no"}))
+    assert result.verdict.accepted, result.verdict.reason
+
+
 REJECTED: dict[str, tuple[object, str, str]] = {
     "an existing row, with other blanks and case": (
         {"prompt": "  what is 3 + 3? ", "answer": 6}, "near_duplicate", "the same as that of",

@@ -33,8 +33,8 @@ from coevo_gym.envs.rows.source import SHARES, RowsSource
 from coevo_gym.envs.rows.world import RowVerifier, RowWorld
 
 NOTHING_ASKED = "Nothing is asked. Write anything, and read the reply, if there is one."
-_INVALID = "invalid"
-"""The only field of a draft's row that could not be read; its value is the reason."""
+_INVALID = "invalid row"
+"""The only field in the place of a row that could not be read; its value is the reason."""
 _NO_GROWTH, _NO_SOURCE = RowGrowth(), RowsSource()
 
 
@@ -212,8 +212,10 @@ class RowsBenchmark:
                 user's fails on it.
         """
         content = draft.world.row if isinstance(draft.world, RowWorld) else None
-        if content is None or _INVALID in content:
-            raise BuildError((content or {}).get(_INVALID, "the draft has no row"))
+        if content is None:
+            raise BuildError("the draft has no row")
+        if content.keys() == {_INVALID}:
+            raise BuildError(str(content[_INVALID]))
         try:
             row = read_row(content, prompted=self.rules.env is None)
         except ValueError as error:
@@ -288,7 +290,7 @@ class RowsBenchmark:
         return task.world.tags if isinstance(task.world, RowWorld) else ()
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """Return the row's ``answer``, or () if it has none."""
+        """Return the task's reference answers, or () if it has none."""
         return task.solution
 
     def symbol(self, step: Step) -> str:

@@ -59,7 +59,7 @@ def from_rows(
 
     It works like every other benchmark: ``gymnasium.make(benchmark.env_id)``,
     :class:`~coevo_gym.EvolvingTaskSampler`, ``coevo_gym.evaluate(benchmark.name, …)``. An episode
-    is one answer, unless ``respond`` or ``env`` is given.
+    is one answer, unless ``respond``, ``env`` or ``tools`` are given.
 
     Args:
         rows: mappings, or the path to a JSONL file. A row has a ``prompt`` or ``messages``, and may

@@ -15,9 +15,9 @@ _LABELS = {"id", "split", "tags", "answer"}
 
 
 class ChatMessage(BaseModel):
-    """A message of a prompt."""
+    """A message of a prompt. Other fields are only for the user's functions."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
 
     role: str
     content: str
@@ -44,7 +44,7 @@ class PromptRow(BaseModel):
     split: Literal["train", "val", "test"] | None = None
     tags: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
-    answer: str | int | float | None = None
+    answer: str | bool | int | float | None = None
 
     @property
     def system(self) -> str:
@@ -86,7 +86,7 @@ def read_row(value: object, *, prompted: bool, name: str = "The row") -> PromptR
     try:
         row = PromptRow.model_validate(freeze(value))
     except ValueError as error:
-        problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        problem = _problem(error) if isinstance(error, ValidationError) else str(error)
         raise ValueError(f"{name} is invalid: {problem}. Got {str(value)[:200]}.") from error
     if prompted and not row.request.strip():
         raise ValueError(f"{name} has neither a prompt nor messages: {str(value)[:200]}.")
@@ -95,6 +95,13 @@ def read_row(value: object, *, prompted: bool, name: str = "The row") -> PromptR
     if wrong := next((tag for tag in row.tags if not TAG.fullmatch(tag)), None):
         raise ValueError(f"{name}: a tag has the form 'kind:value', got {wrong!r}.")
     return row
+
+
+def _problem(error: ValidationError) -> str:
+    """Describe the first error in a row, and name its field."""
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else str(first["msg"])
 
 
 def content_of(row: PromptRow) -> dict[str, Any]:
