@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import threading
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -181,6 +182,63 @@ def test_a_fault_of_the_infrastructure_loses_the_episode(shop: Any) -> None:
         env, _ = begin(shop)
         with pytest.raises(EnvBackendError, match=message):
             env.step(call(name))
+
+
+def row_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "coevo-rows"}
+
+
+def test_an_episode_that_cannot_begin_leaves_nothing_open() -> None:
+    closed: list[str] = []
+
+    class First:
+        def look(self) -> None:
+            """Look."""
+
+        def close(self) -> None:
+            closed.append("first")
+
+    class Absent:
+        def __init__(self) -> None:
+            raise ConnectionError("no database")
+
+        def ask(self) -> None:
+            """Ask."""
+
+    env = from_rows(ROWS, check, tools=[First, Absent]).make()
+    before = row_threads()
+    for _ in range(3):
+        with pytest.raises(EnvBackendError, match="Absent raised ConnectionError: no database"):
+            env.reset()
+    assert closed == ["first"] * 3
+    for thread in row_threads() - before:
+        thread.join(timeout=20)
+        assert not thread.is_alive()
+
+
+def test_an_object_is_closed_even_if_the_close_of_another_fails() -> None:
+    closed: list[str] = []
+
+    class One:
+        def one(self) -> None:
+            """Do nothing."""
+
+        def close(self) -> None:
+            closed.append("one")
+
+    class Two:
+        def two(self) -> None:
+            """Do nothing."""
+
+        def close(self) -> None:
+            closed.append("two")
+            raise ConnectionError("gone")
+
+    env = from_rows(ROWS, check, tools=[One, Two]).make()
+    env.reset()
+    with pytest.raises(EnvBackendError, match="close raised ConnectionError: gone"):
+        env.close()
+    assert closed == ["two", "one"]
 
 
 def test_calls_are_no_answer_and_count_as_turns() -> None:

@@ -91,16 +91,20 @@ class RowRules:
         """Return a new episode on a row.
 
         Raises:
-            EnvBackendError: if the env cannot be created.
+            EnvBackendError: if the env or an object of a tool's class cannot be created.
         """
         caller = Caller(self.timeout_s)
-        if self.env is not None:
-            env = caller.call("env", self.env, f"for the row {row.get('id', row)!r}")
-            return _Wrapped(env, row, caller)
-        dialogue = _Dialogue(self.respond, row, prompt, caller)
-        if self.tools is None:
-            return dialogue
-        return _ToolUse(dialogue, self.tools.open(row, caller))
+        try:
+            if self.env is not None:
+                env = caller.call("env", self.env, f"for the row {row.get('id', row)!r}")
+                return _Wrapped(env, row, caller)
+            dialogue = _Dialogue(self.respond, row, prompt, caller)
+            if self.tools is None:
+                return dialogue
+            return _ToolUse(dialogue, self.tools.open(row, caller))
+        except EnvBackendError:
+            caller.close()
+            raise
 
     def judge(self, conversation: RowEpisode, row: Row, answer: str) -> float:
         """Return the score of a finished episode in [0, 1].

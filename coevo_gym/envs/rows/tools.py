@@ -7,6 +7,7 @@ import json
 import re
 import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -116,10 +117,15 @@ class OpenTools:
         self._tools, self._typed, self._row, self._caller = tools, typed, row, caller
         owners = dict.fromkeys(tool.owner for tool in typed.values() if tool.owner is not None)
         about = f"for the row {row.get('id', thaw(row))!r}"
-        self._objects: dict[type, Any] = {
-            owner: caller.call(owner.__name__, partial(_make, owner, row), about)
-            for owner in owners
-        }
+        self._objects: dict[type, Any] = {}
+        try:
+            for owner in owners:
+                self._objects[owner] = caller.call(
+                    owner.__name__, partial(_make, owner, row), about
+                )
+        except EnvBackendError:
+            self.close()
+            raise
 
     def run(self, call: Call) -> tuple[str, str]:
         """Run a call. Return its result, or the error, and the kind of error or "".
@@ -146,11 +152,13 @@ class OpenTools:
         return _result_text(value), ""
 
     def close(self) -> None:
-        """Close the objects that have a method ``close``."""
-        for tool in self._objects.values():
-            if hasattr(tool, _CLOSE):
-                self._caller.call(_CLOSE, tool.close, "at the end of an episode")
-        self._objects = {}
+        """Close the objects that have a method ``close``, also if one of these methods fails."""
+        with ExitStack() as stack:
+            for tool in self._objects.values():
+                if hasattr(tool, _CLOSE):
+                    about = "at the end of an episode"
+                    stack.callback(self._caller.call, _CLOSE, tool.close, about)
+            self._objects = {}
 
 
 def error_text(reason: str) -> str:
