@@ -21,8 +21,10 @@ from typing import Any
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import suggest
 
-_imported: dict[Path, tuple[str, ModuleType]] = {}
-"""The module of each imported file, with the hash of the file's content at that time."""
+NAMESPACE = "coevo_gym_plugins."
+"""Prefix of the names of modules that are imported from a file."""
+_imported: dict[str, ModuleType] = {}
+"""The modules that are imported from files, by their names."""
 
 
 def is_import_path(value: object) -> bool:
@@ -64,7 +66,8 @@ def load_own(path: str) -> Any:
 def import_file(path: Path) -> ModuleType:
     """Import a file as a module in the namespace ``coevo_gym_plugins``.
 
-    The file's folder is added to the import path. An unchanged file is imported once.
+    The file's folder is added to the import path. An unchanged file is imported once. The module's
+    name depends on the file's path and content, so that files with the same name do not mix.
 
     Raises:
         ConfigError: if the file does not exist or cannot be imported; the message has the line.
@@ -73,9 +76,10 @@ def import_file(path: Path) -> ModuleType:
         content = file_hash(path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be imported: {error.strerror}.") from error
-    if path in _imported and _imported[path][0] == content:
-        return _imported[path][1]
-    name = f"coevo_gym_plugins.{path.stem}"
+    place = hashlib.sha256(bytes(path)).hexdigest()[:8]
+    name = f"{NAMESPACE}{path.stem}_{place}_{content}"
+    if name in _imported:
+        return _imported[name]
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -89,7 +93,7 @@ def import_file(path: Path) -> ModuleType:
         raise ConfigError(
             f"{path}{_line(error, path)} cannot be imported: {type(error).__name__}: {error}"
         ) from error
-    _imported[path] = content, module
+    _imported[name] = module
     return module
 
 

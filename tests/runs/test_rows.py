@@ -17,7 +17,7 @@ import coevo_gym
 from coevo_gym import from_rows
 from coevo_gym.core.benchmark import _SPECS
 from coevo_gym.core.errors import ConfigError, StoreError
-from coevo_gym.envs.rows.source import load_function
+from coevo_gym.envs.rows.source import load_function, place_of
 from coevo_gym.runs.train import RunSummary
 from coevo_gym.store import approvals
 from coevo_gym.store.folder import RunFolder, read_json
@@ -179,10 +179,10 @@ CHANGES: dict[str, tuple[Callable[[], object], str]] = {
         "The functions of sums differ",
     ),
     "no file of rows": (Path("rows.jsonl").unlink, r"Cannot read .*rows\.jsonl"),
-    "no file of functions": (Path("mine.py").unlink, r"Cannot run .*mine\.py: FileNotFoundError"),
+    "no file of functions": (Path("mine.py").unlink, r"mine\.py cannot be imported: No such file"),
     "no function": (
         lambda: Path("mine.py").write_text(MINE.replace("def check", "def chek")),
-        r"mine\.py has no function 'check'. Did you mean 'chek'",
+        r"mine\.py does not define 'check'. Did you mean 'chek'",
     ),
 }
 
@@ -197,6 +197,23 @@ def test_a_run_whose_rows_or_functions_changed_is_refused(here: Path, what: str)
     with pytest.raises((ConfigError, StoreError), match=message) as refused:
         coevo_gym.resume("mine")
     assert "\n" not in str(refused.value)
+
+
+def test_files_of_one_name_in_two_folders_do_not_mix(here: Path) -> None:
+    other = here / "other"
+    other.mkdir()
+    (other / "mine.py").write_text(MINE.replace('str(row["answer"])', '"a"'))
+    first, second = mine("check"), load_function("other/mine.py:check")
+    assert load_function("mine.py:check") is first, "an unchanged file is run once"
+    for function, right in ((first, "b"), (second, "a")):
+        assert [function(ROWS[0], answer) for answer in "ab"] == [right == "a", right == "b"]
+    assert place_of(first) == f"{here}/mine.py:check"
+    assert place_of(second) == f"{other}/mine.py:check"
+    Path("mine.py").write_text("ROWS = []")
+    with pytest.raises(ConfigError, match=r"mine\.py:ROWS is not a function, but list"):
+        load_function("mine.py:ROWS")
+    with pytest.raises(ConfigError, match=r"must have the form FILE\.py:FUNCTION, got 'mine\.py'"):
+        load_function("mine.py")
 
 
 def test_a_comment_elsewhere_in_the_file_changes_nothing(here: Path) -> None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any, NamedTuple
 
 from pydantic import Field, field_validator
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.registry import suggest
+from coevo_gym.core.own_code import NAMESPACE, is_import_path, load_own, origin_of, relative_to
 from coevo_gym.core.task import FrozenDict, FrozenModel
 
 SHARES: Mapping[str, float] = FrozenDict(train=0.8, val=0.1, test=0.1)
@@ -30,15 +27,14 @@ MODEL = "model"
 """The value of ``propose`` with which a run's explorer, a language model, proposes rows."""
 
 
-def is_path(place: str) -> bool:
-    """Return True if a place is, or begins with, the path of a file."""
-    file, colon, _ = place.rpartition(":")
-    return file.endswith(".py") if colon else place not in ("", MODEL)
-
-
 def in_folder(folder: Path, place: str) -> str:
-    """Return a place whose path, if it has one, is relative to a folder as an absolute path."""
-    return str((folder / Path(place).expanduser()).resolve()) if is_path(place) else place
+    """Return the place of rows or of a function, with an absolute path if it has a path.
+
+    A relative path is in the folder.
+    """
+    if is_import_path(place):
+        return relative_to(folder, place)
+    return place if place in ("", MODEL) else str((folder / Path(place).expanduser()).resolve())
 
 
 class RowsSource(FrozenModel):
@@ -83,7 +79,7 @@ class RowsSource(FrozenModel):
     def code(self) -> tuple[str, ...]:
         """The Python files and modules that are run to get the functions."""
         places = (*(getattr(self, name) for name in FUNCTIONS), *self.tools)
-        return tuple(dict.fromkeys(filter(None, (place.rpartition(":")[0] for place in places))))
+        return tuple(dict.fromkeys(filter(None, map(origin_of, places))))
 
     @property
     def functions(self) -> dict[str, Any]:
@@ -120,48 +116,17 @@ def load_function(place: str) -> Callable[..., Any]:
     """Return a function in a Python file or module, which is run once.
 
     Args:
-        place: ``"FILE.py:FUNCTION"``, or ``"MODULE:FUNCTION"`` for an installed module.
+        place: ``"FILE.py:FUNCTION"``, or ``"MODULE:FUNCTION"``.
 
     Raises:
         ConfigError: if the file cannot be run, or has no such function.
     """
-    home, colon, name = place.rpartition(":")
-    if not colon or not home:
+    if not is_import_path(place):
         raise ConfigError(f"A function must have the form FILE.py:FUNCTION, got {place!r}.")
-    try:
-        module = _run(Path(home)) if home.endswith(".py") else import_module(home)
-    except Exception as error:
-        raise ConfigError(f"Cannot run {home}: {type(error).__name__}: {error}.") from error
-    if not callable(function := getattr(module, name, None)):
-        known = [key for key, value in vars(module).items() if inspect.isroutine(value)]
-        raise ConfigError(f"{home} has no function {name!r}. {suggest(name, known)}")
-    loaded: Callable[..., Any] = function
-    return loaded
-
-
-_PREFIX = "coevo_gym_rows."
-"""Prefix of the names of modules that are run from a file."""
-
-
-def _run(path: Path) -> ModuleType:
-    """Run a file as a module. An unchanged file is run once, so its functions share their state."""
-    path = path.resolve()
-    content = path.read_bytes()
-    name = f"{_PREFIX}{path.stem}_{hashlib.sha256(bytes(path) + content).hexdigest()[:12]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = module_from_spec(spec)
-    if str(path.parent) not in sys.path:  # so that the file can import its neighbours
-        sys.path.append(str(path.parent))
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+    function: Callable[..., Any] = load_own(place)
+    if not callable(function):
+        raise ConfigError(f"{place} is not a function, but {type(function).__name__}.")
+    return function
 
 
 def place_of(function: object) -> str:
@@ -172,7 +137,7 @@ def place_of(function: object) -> str:
     if file is None or getattr(module, name, None) is not function:
         return ""  # a lambda, a closure, an object, or a function in a notebook
     assert module is not None
-    alone = not module.__package__ or module.__name__.startswith(_PREFIX)
+    alone = not module.__package__ or module.__name__.startswith(NAMESPACE)
     return f"{Path(file).resolve()}:{name}" if alone else f"{module.__name__}:{name}"
 
 
