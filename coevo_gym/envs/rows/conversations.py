@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -74,13 +74,8 @@ class RowRules:
     tools: ToolSet | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        functions = {name: getattr(self, name) for name in ("verify", "respond", "env")}
-        tools = () if self.tools is None else self.tools.given
-        return _rules, (
-            *(pack(*one) for one in functions.items()),
-            self.timeout_s,
-            tuple(pack("tools", tool) for tool in tools),
-        )
+        functions = [pack(name, getattr(self, name)) for name in ("verify", "respond", "env")]
+        return _rules, (*functions, self.timeout_s, self.tools)
 
     @property
     def one_answer(self) -> bool:
@@ -124,11 +119,9 @@ class RowRules:
 
 
 def _rules(
-    verify: object, respond: object, env: object, timeout_s: float, tools: Sequence[object]
+    verify: object, respond: object, env: object, timeout_s: float, tools: ToolSet | None
 ) -> RowRules:
-    functions = received(verify), received(respond), received(env)
-    definitions = tuple(received(tool) for tool in tools)
-    return RowRules(*functions, timeout_s, ToolSet(definitions) if definitions else None)
+    return RowRules(received(verify), received(respond), received(env), timeout_s, tools)
 
 
 class _Dialogue(RowEpisode):

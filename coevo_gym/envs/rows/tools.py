@@ -17,6 +17,7 @@ from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.task import thaw
 from coevo_gym.core.tool_calls import Call, Malformed
 from coevo_gym.envs.rows.caller import Caller, Row
+from coevo_gym.envs.rows.source import pack, received
 
 Tool = Callable[..., Any] | type
 """A function with typed parameters, or a class whose public methods are such functions."""
@@ -54,7 +55,6 @@ class ToolSet:
         tools: functions and classes.
 
     Attributes:
-        given: the functions and classes.
         schemas: the tools as the ``tools`` of a chat request, as JSON text.
 
     Raises:
@@ -63,7 +63,7 @@ class ToolSet:
     """
 
     def __init__(self, tools: Sequence[Tool]) -> None:
-        self.given = tuple(tools)
+        self._functions = tuple(tools)
         self._tools: dict[str, TypedTool] = {}
         for owner, function in _functions(tools):
             tool = _typed(function, owner)
@@ -78,7 +78,7 @@ class ToolSet:
         self.schemas = json.dumps(definitions, ensure_ascii=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ToolSet, (self.given,)
+        return _tool_set, ([pack("tools", tool) for tool in self._functions],)
 
     def check(self, call: Call) -> dict[str, Any] | Malformed:
         """Return a call's arguments as the types of the function, or the reason why they are not.
@@ -106,6 +106,10 @@ class ToolSet:
             EnvBackendError: if one of them cannot be created.
         """
         return OpenTools(self, self._tools, row, caller)
+
+
+def _tool_set(tools: Sequence[object]) -> ToolSet:
+    return ToolSet([received(tool) for tool in tools])
 
 
 class OpenTools:
