@@ -10,15 +10,14 @@ With leases, the tickets of lost workers are reissued to other workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import Any, cast
 
 from coevo_gym.core.arithmetic import inherited
-from coevo_gym.core.seams import Ticket
 from coevo_gym.curricula.session.curriculum_session import CurriculumSession
-from coevo_gym.curricula.session.session_calls import AnswerT, SessionCall, TaskSession
+from coevo_gym.curricula.session.remote_session import RemoteSession
 from coevo_gym.provision import extra_advice
 
 NAME = "coevo-session"
@@ -26,7 +25,7 @@ _CALLS_AT_ONCE = 64  # an evolution round occupies one call while it runs
 _started: dict[str, Any] = {}  # Ray stops an actor that has no references
 
 
-class RaySession(TaskSession):
+class RaySession(RemoteSession):
     """A client that forwards each call to a session in a named Ray actor.
 
     It can be pickled, and created in any process in the cluster.
@@ -45,45 +44,6 @@ class RaySession(TaskSession):
         self.name, self.namespace = name, namespace
         self._actor = self._ray.get_actor(name, namespace=namespace)
         self.lease_s = cast("float | None", self._read("lease_s"))
-
-    @property
-    def evolving(self) -> bool:
-        """True while a round is running or waiting to be applied."""
-        return cast(bool, self._read("evolving"))
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Counts of the tickets taken, in total and by outcome."""
-        return cast("dict[str, int]", self._read("counts"))
-
-    @property
-    def outstanding(self) -> tuple[Ticket, ...]:
-        """Tickets that have been neither reported nor returned, oldest first."""
-        return cast("tuple[Ticket, ...]", self._read("outstanding"))
-
-    def metrics(self) -> dict[str, float]:
-        """Return the curriculum's metrics."""
-        return cast("dict[str, float]", self._call("metrics"))
-
-    def seed_of(self, ticket: Ticket) -> int:
-        """Return an env seed for a ticket's episode."""
-        return cast(int, self._call("seed_of", ticket))
-
-    def apply(self, call: SessionCall[AnswerT]) -> AnswerT:
-        """Execute a call in the actor and return its answer."""
-        return cast("AnswerT", self._ray.get(self._actor.apply.remote(call)))
-
-    def close_spent_step(self) -> None:
-        """Close the current step if it was opened automatically and has no tickets left."""
-        self._call("close_spent_step")
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the session's complete state as JSON."""
-        return cast("dict[str, Any]", self._call("state_dict"))
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`, invalidating all issued tickets."""
-        self._call("load_state_dict", dict(state))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RaySession, (self.name, self.namespace)
@@ -104,10 +64,6 @@ class SessionActor:
 
     def __init__(self, make: Callable[[], CurriculumSession]) -> None:
         self._session = make()
-
-    def apply(self, call: SessionCall[AnswerT]) -> AnswerT:
-        """Execute a call of the session."""
-        return self._session.apply(call)
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call the session's method with the given name."""

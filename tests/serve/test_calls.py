@@ -17,6 +17,7 @@ from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.seams import Ticket
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.session import session_calls as calls
+from coevo_gym.curricula.session.remote_session import RemoteSession
 from coevo_gym.curricula.session.session_calls import (
     CALLS,
     Evolve,
@@ -36,6 +37,7 @@ from coevo_gym.serve.envs import LocalSession
 from coevo_gym.serve.journaled_session import JournaledSession
 from coevo_gym.serve.ray_actor import RaySession
 from coevo_gym.serve.tickets import GiveBackLost, TakeByName
+from coevo_gym.trainers.adapters.owner import OwnedSession, Owner
 from tests.curricula.episodes import TRAIN, trajectory
 from tests.serve.standing import Clock, opened
 from tests.serve.test_journaled_session import killed
@@ -118,11 +120,30 @@ def test_a_session_refuses_what_is_no_call(tmp_path: Path) -> None:
         session.apply(Unknown())
 
 
-@pytest.mark.parametrize("session", [JournaledSession, LocalSession, RaySession])
+@pytest.mark.parametrize(
+    "session", [JournaledSession, LocalSession, RemoteSession, RaySession, OwnedSession]
+)
 def test_proxies_spell_no_call_themselves(session: type[TaskSession]) -> None:
     spelled = {"take", "report", "give_back", "renew", "evolve", "sweep"} & vars(session).keys()
     assert not spelled
-    assert "apply" in vars(session)
+    applies = RemoteSession if issubclass(session, RemoteSession) else session
+    assert "apply" in vars(applies)
+
+
+def test_a_remote_session_forwards_all_that_a_session_has(tmp_path: Path) -> None:
+    with opened(tmp_path / "a.db") as session:
+        remote = OwnedSession(Owner(session, lambda: 0))
+        ticket = remote.take()
+        assert isinstance(ticket, Ticket)
+        assert (remote.outstanding, remote.counts) == (session.outstanding, session.counts)
+        assert remote.outstanding == (ticket,)
+        assert remote.seed_of(ticket) == session.seed_of(ticket)
+        assert (remote.lease_s, remote.evolving) == (session.lease_s, session.evolving)
+        assert remote.metrics() == session.metrics()
+        assert remote.state_dict() == session.state_dict()
+        assert remote.renew(ticket.id)
+        remote.give_back(ticket.id, EndReason.ABANDONED)
+        assert not remote.outstanding
 
 
 def test_a_client_without_the_package_sends_the_messages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,15 +7,14 @@ curriculum, so the plug sends the address of the owner instead.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from multiprocessing import current_process
 from multiprocessing.managers import BaseManager
 from threading import Thread
 from typing import Any, NamedTuple, cast
 
+from coevo_gym.curricula.session.remote_session import RemoteSession
 from coevo_gym.curricula.session.session_calls import TaskSession
 
-_PROPERTIES = ("lease_s", "evolving", "counts", "outstanding")
 Address = str | tuple[str, int]
 
 
@@ -30,13 +29,13 @@ class Owner(NamedTuple):
     session: TaskSession
     version: Callable[[], int]
 
-    def read(self, name: str) -> Any:
-        """Return a property of the session."""
-        return getattr(self.session, name)
+    def read(self, attribute: str) -> Any:
+        """Read an attribute of the session."""
+        return getattr(self.session, attribute)
 
-    def call(self, name: str, *arguments: Any, **keywords: Any) -> Any:
-        """Call a method of the session."""
-        return getattr(self.session, name)(*arguments, **keywords)
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call the session's method with the given name."""
+        return getattr(self.session, method)(*arguments)
 
     def current_version(self) -> int:
         """Return the policy version."""
@@ -62,7 +61,7 @@ def connect(address: Address) -> tuple[TaskSession, Callable[[], int]]:
     manager.register("owner", exposed=("read", "call", "current_version"))
     manager.connect()
     owner = cast(Any, manager).owner()
-    return cast(TaskSession, _OwnedSession(owner)), owner.current_version
+    return OwnedSession(owner), owner.current_version
 
 
 def _manager(address: Address | None) -> _Manager:
@@ -71,15 +70,19 @@ def _manager(address: Address | None) -> _Manager:
     return manager
 
 
-class _OwnedSession:
-    """A session in another process; see ``TaskSession``."""
+class OwnedSession(RemoteSession):
+    """A client that forwards each call to the session of an owner.
+
+    Args:
+        owner: proxy of an :class:`Owner`.
+    """
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner
+        self.lease_s = cast("float | None", self._read("lease_s"))
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _PROPERTIES:
-            return self._owner.read(name)
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return partial(self._owner.call, name)
+    def _call(self, method: str, *arguments: Any) -> Any:
+        return self._owner.call(method, *arguments)
+
+    def _read(self, attribute: str) -> Any:
+        return self._owner.read(attribute)
