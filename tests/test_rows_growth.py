@@ -29,6 +29,7 @@ from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
 from coevo_gym.envs.rows import RowFindings, RowsBenchmark
+from coevo_gym.envs.rows.row import read_row
 from tests import ten_rows
 
 Row = dict[str, Any]
@@ -163,6 +164,19 @@ def test_a_reference_function_answers_and_shows_how() -> None:
     assert sums.demonstration(sums.tasks("train")[0]) != ()
     draft = sums.propose(Context(kind="rare", task=sums.tasks("train")[0]), rng())[0]
     assert sums.build(draft).solution == ("53",)
+
+
+def test_the_reference_of_a_proposed_row_is_a_proof_and_not_part_of_its_task() -> None:
+    sums = growing(
+        {"prompt": NEW["prompt"], "reference": "53"},
+        verify=lambda row, answer: answer == row.get("reference", row.get("answer")),
+    )
+    (result,) = judged(sums)
+    assert result.task is not None, result.verdict.reason
+    assert result.task.solution == ("53",)
+    guesses = from_rows([{"number": n, "split": "test"} for n in range(3)], env=ten_rows.Guessing)
+    copy = read_row({"number": 1, "reference": "1", "answer": 1}, prompted=False)
+    assert guesses.split_of(copy.scenario) is Split.TEST
 
 
 def test_a_check_of_ones_own_is_a_proof_without_an_answer() -> None:

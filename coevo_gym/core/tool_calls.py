@@ -158,7 +158,7 @@ def results_of(text: str, n: int) -> tuple[tuple[str, ...], str]:
     return tuple(results), rest.strip()
 
 
-def result(text: str) -> str:
+def write_result(text: str) -> str:
     """Write the result of a call as it is shown to an agent."""
     return f"{_RESULT_OPENS}{text}{_RESULT_CLOSES}"
 

@@ -12,7 +12,7 @@ import numpy as np
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.task import thaw
 from coevo_gym.core.thoughts import without_thoughts
-from coevo_gym.core.tool_calls import Call, read_hermes, result
+from coevo_gym.core.tool_calls import Call, read_hermes, write_result
 from coevo_gym.envs.rows.caller import (
     NUMBERS,
     Caller,
@@ -177,7 +177,7 @@ class _ToolUse(RowEpisode):
                 output, kind = self._tools.run(item)
             else:
                 output, kind = error_text(f"a call cannot be read: {item.reason}"), "parse"
-            results.append(result(output))
+            results.append(write_result(output))
             self.error_kind = self.error_kind or kind
         self.calls = tuple(ran)
         return "\n".join(results), False

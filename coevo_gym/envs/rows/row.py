@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from coevo_gym.core.task import canonical_json, folded, freeze
 from coevo_gym.envs.tags import TAG
 
-_LABELS = {"id", "split", "tags", "answer"}
+_LABELS = {"id", "split", "tags", "answer", "reference"}
 """Fields of a row that do not describe its task."""
 
 

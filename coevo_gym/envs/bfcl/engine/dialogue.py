@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from coevo_gym.core.errors import TaskError
-from coevo_gym.core.tool_calls import Call, Malformed
+from coevo_gym.core.tool_calls import Call, Malformed, write_result
 from coevo_gym.envs.bfcl.engine.official_calls import parse_message
 from coevo_gym.envs.bfcl.engine.toolbox import ERROR, Toolbox, failed
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schemas_text
@@ -157,7 +157,7 @@ class Dialogue:
                 kind, reason = problem, text
             texts.append(_clipped(text))
         self._attempt.steps += 1
-        lines = [f"<tool_response>\n{text}\n</tool_response>" for text in texts]
+        lines = [*map(write_result, texts)]
         if self._attempt.steps > max_steps_of_a_turn():
             self.cut = True
             lines.append(self._end_turn(cut=True))
