@@ -17,6 +17,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 AT_THE_ROOT = {
     "AGENTS.md": "agents-guide.md",
+    "README.md": "about.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }
@@ -62,10 +63,15 @@ def from_the_root(text: str) -> str:
 
     def moved(link: re.Match[str]) -> str:
         words, target, anchor = link[1], link[2], link[3] or ""
-        target = AT_THE_ROOT.get(target, target.removeprefix("docs/"))
+        if target in AT_THE_ROOT:
+            target = AT_THE_ROOT[target]
+        elif target.startswith("docs/"):
+            target = target.removeprefix("docs/")
+        else:
+            target = f"../{target}"
         return f"[{words}]({target}{anchor})"
 
-    return LINK.sub(moved, text)
+    return LINK.sub(moved, text.replace("](docs/pictures/", "](pictures/"))
 
 
 def _within(link: re.Match[str], folder: PurePosixPath) -> str:
