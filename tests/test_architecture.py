@@ -268,7 +268,7 @@ def test_no_public_class_name_is_used_twice() -> None:
     assert not {name: places for name, places in homes.items() if len(places) > 1}
 
 
-@pytest.mark.parametrize("page", ["docs/concepts.md", "AGENTS.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["docs/code-map.md", "AGENTS.md", "CONTRIBUTING.md"])
 def test_where_things_are(page: str) -> None:
     """Definitions that a page names as `file:Name` or `Name` (`file.py`) are in these files."""
     text = (ROOT / page).read_text()
@@ -286,7 +286,7 @@ def test_where_things_are(page: str) -> None:
 
 
 def test_tables_of_places_name_a_definition_in_each_row() -> None:
-    for page in ("docs/concepts.md", "AGENTS.md"):
+    for page in ("docs/code-map.md", "AGENTS.md"):
         text = (ROOT / page).read_text().partition("## Where things are")[2].partition("\n## ")[0]
         table = text[text.index("| for example |" if page == "AGENTS.md" else "| where is") :]
         rows = [line for line in table.splitlines()[2:] if line.startswith("|")]

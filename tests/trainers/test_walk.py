@@ -1,4 +1,4 @@
-"""The walk through the code in docs/concepts.md names functions that exist."""
+"""The walk through the code in docs/code-map.md names functions that exist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def functions(path: Path) -> set[str]:
 
 
 def test_each_frame_of_the_walk_exists() -> None:
-    page = (ROOT / "docs" / "concepts.md").read_text()
+    page = (ROOT / "docs" / "code-map.md").read_text()
     walk = page.partition(TITLE)[2].partition("\n## ")[0]
     frames = re.findall(r"^\d\. `([\w.]+)` \(`([\w/]+\.py)`", walk, re.MULTILINE)
     assert len(frames) == len(re.findall(r"^\d+\. ", walk, re.MULTILINE)) == 8
