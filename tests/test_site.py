@@ -90,6 +90,20 @@ def test_every_page_is_there_for_language_models(site: Path) -> None:
         assert (site / link).is_file(), f"llms.txt links to {link}"
 
 
+def test_terms_show_their_meaning_where_a_page_first_uses_them(site: Path) -> None:
+    text = (DOCS / "glossary.md").read_text().partition("|---|---|\n")[2]
+    words = re.findall(r"^\| \**([^|*]+?)\** \| ", text, re.MULTILINE)
+    assert words == sorted({*words}, key=str.lower), "not in order, or defined twice"
+    glossary = (site / "glossary.html").read_text()
+    assert 'class="term"' not in glossary
+    pages = {page.name: page.read_text() for page in (site / "howto").glob("*.html")}
+    for name, page in pages.items():
+        anchors = re.findall(r'<a class="term" href="\.\./glossary\.html#([\w-]+)" title=', page)
+        assert anchors, f"{name} has no hover texts"
+        assert len(anchors) == len({*anchors}), f"{name} explains a term twice"
+        assert all(f'<td id="{anchor}">' in glossary for anchor in anchors)
+
+
 def test_everything_public_is_in_the_reference(site: Path) -> None:
     pages = {page.name: page.read_text() for page in (site / "api").glob("*.html")}
     for name in coevo_gym.__all__:
@@ -132,7 +146,7 @@ def test_the_diagram_is_readable_on_light_and_dark_pages() -> None:
     from tests.view.test_pages import contrast
 
     svg = (DOCS / "assets" / "loop.svg").read_text()
-    assert max(map(int, re.findall(r'<rect [^>]*width="(\d+)"', svg))) < 775, "a background"
+    assert max(map(int, re.findall(r'<rect [^>]*width="(\d+)"', svg))) < 770, "a background"
     light, dark = svg.partition("</style>")[0].split("@media (prefers-color-scheme: dark)")
     for page in (rgb("ffffff"), rgb("1e2129")):
         assert contrast(colour(light, r"\bpath", "stroke"), page) >= 3
