@@ -1,4 +1,4 @@
-r"""Make the pictures of docs/viewer.md anew, from a run and two evaluations of it.
+r"""Make the pictures of docs/viewer.md and docs/concepts.md anew, from a run and two evaluations.
 
     coevo train quickstart --set store.record=all
     coevo eval quickstart --policy static --samples 4 --name static-at-4
@@ -33,6 +33,9 @@ LOOKS: tuple[dict[str, Any], ...] = (
     {"viewport": NARROW},
 )
 README: ViewportSize = {"width": 1280, "height": 850}
+STORY = "e61a84748600e303e09b76eae6bf9379b662d124da3c3d9ff3c432d028a2eff5"
+"""Id of the task whose life docs/concepts.md tells."""
+TALL: ViewportSize = {"width": 1180, "height": 1110}
 LARGE = ("run", "trajectory", "drafts", "comparison")
 SCALE, GAP = 0.5, 12
 _COMPOSE = """
@@ -121,10 +124,10 @@ def shots(browser: Browser, address: str, where: Mapping[str, str]) -> dict[str,
     return pictures
 
 
-def readme_picture(browser: Browser, address: str, run: str) -> bytes:
-    """Take the picture of a run's page that README shows, as a PNG."""
-    with browsing.visit(browser, viewport=README) as visit:
-        visit.go(run, address)
+def picture(browser: Browser, address: str, place: str, viewport: ViewportSize) -> bytes:
+    """Take one picture of a page, as a PNG."""
+    with browsing.visit(browser, viewport=viewport) as visit:
+        visit.go(place, address)
         visit.page.wait_for_timeout(300)  # charts are drawn
         return visit.page.screenshot()
 
@@ -150,7 +153,9 @@ def main(run: Path, folder: Path, evals: Sequence[Path]) -> None:
             if name in LARGE:
                 large = compose(browser, pictures[:1], scale=1.0)
                 (folder / f"{name}-large.webp").write_bytes(large)
-        (folder / "viewer.png").write_bytes(readme_picture(browser, address, where["run"]))
+        (folder / "viewer.png").write_bytes(picture(browser, address, where["run"], README))
+        life = picture(browser, address, f"{where['tasks']}/{STORY}", TALL)
+        (folder / "life.webp").write_bytes(compose(browser, [life], scale=1.0))
     print(sum(file.stat().st_size for file in folder.glob("*.webp")) // 1000, "kB")
 
 
