@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Container, Mapping, Set
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -60,9 +61,15 @@ def sources() -> list[tuple[str, Path]]:
     return modules
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> list[str]:
     names = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             names.append(node.module)
         elif isinstance(node, ast.Import):
@@ -73,7 +80,7 @@ def imports(path: Path) -> list[str]:
 def modules_imported(path: Path, known: Container[str]) -> set[str]:
     """As :func:`imports`; ``from room import module`` is an import of the module."""
     modules = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             full = ((f"{node.module}.{alias.name}", node.module) for alias in node.names)
             modules |= {module if module in known else room for module, room in full}
@@ -190,7 +197,7 @@ def test_a_method_is_named_only_where_it_is_made() -> None:
     for module, path in sources():
         if module.split(".")[1:2] == ["methods"]:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Constant) and node.value in names:
                 wrong.append(f"{module}:{node.lineno} {node.value!r}")
             wrong += [
@@ -219,7 +226,7 @@ def test_episodes_are_run_in_one_place() -> None:
         module
         for module, path in sources()
         if module != "coevo_gym" and floor(module) > floor("coevo_gym.episodes")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Attribute)
         and re.search(r"\benv(\.unwrapped)?\.step$", ast.unparse(node))
     }
@@ -237,7 +244,7 @@ def test_money_is_counted_in_one_place() -> None:
     counting = {
         f"{module}.{node.name}"
         for module, path in sources()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.ClassDef)
         for field in node.body
         if isinstance(field, ast.AnnAssign)
@@ -251,7 +258,7 @@ def test_money_is_counted_in_one_place() -> None:
         "coevo_gym.view.model.run_progress.ProgressView",
         "coevo_gym.view.model.rounds.RoundRow",
     }
-    tree = ast.parse((PACKAGE / "core" / "spend.py").read_text())
+    tree = parsed(PACKAGE / "core" / "spend.py")
     types = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     assert types == {"Usage", "Cost", "Prices", "Caps", "Scopes", "Meter"}
 
@@ -262,7 +269,7 @@ def test_no_public_class_name_is_used_twice() -> None:
     for module, path in sources():
         if {"skeletons", "inside", "builtin_world"} & set(module.split(".")):
             continue
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes[node.name].add(module)
     assert not {name: places for name, places in homes.items() if len(places) > 1}
@@ -300,7 +307,7 @@ def test_nothing_waits_by_select() -> None:
         f"{path}:{node.lineno}"
         for folder in (PACKAGE, ROOT / "tests", ROOT / "bench")
         for path in sorted(folder.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Attribute) and node.attr in ("select", "SelectSelector")
         if isinstance(node.value, ast.Name) and node.value.id in ("select", "selectors")
     ]
@@ -364,7 +371,7 @@ def test_no_test_depends_on_how_busy_the_machine_is() -> None:
     assert HealthCheck.too_slow in settings.default.suppress_health_check
     stopwatch = re.compile(r"time\.(perf_counter|process_time|thread_time|monotonic)(_ns)?")
     for path in (ROOT / "tests").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.keyword) and node.arg == "deadline":
                 assert path.name == "conftest.py", f"{path.name}:{node.value.lineno} sets one"
             if isinstance(node, ast.Call) and stopwatch.fullmatch(ast.unparse(node.func)):

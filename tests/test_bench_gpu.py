@@ -183,6 +183,7 @@ def gpu_check(out: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_check_uses_an_interpreter_without_the_package(tmp_path: Path) -> None:
     process = gpu_check(tmp_path, Path(torch.__file__).parents[1])
     assert process.returncode == 0, process.stderr

@@ -128,9 +128,12 @@ def test_built_in_games_run_as_in_the_library(index: int, library: Any) -> None:
     assert_equal(library, translate(builtin_domain(), problem).sas, index)
 
 
-def test_official_games_run_as_in_the_library(official_games: Path, library: Any) -> None:
+@pytest.mark.parametrize("every", [pytest.param(300, marks=pytest.mark.slow), 1500])
+def test_official_games_run_as_in_the_library(
+    official_games: Path, library: Any, every: int
+) -> None:
     games = open_games()
-    for index, entry in enumerate(games.entries("train")[::300]):
+    for index, entry in enumerate(games.entries("train")[::every]):
         assert_equal(library, translate(games.domain, games.problem(entry.id)).sas, index)
 
 

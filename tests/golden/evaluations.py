@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coevo_gym.runs.assembly import Assembly
-from coevo_gym.runs.config import RunConfig, load_config
+from coevo_gym.runs.config import load_config
 from coevo_gym.runs.evals.evaluation import evaluate_job
 from coevo_gym.runs.evals.job import model_job
 from coevo_gym.runs.progress_reports import SILENT
@@ -25,15 +25,18 @@ FOLDER = Path(__file__).parent / "evaluation"
 SEEDS = (0, 1, 2)
 SPLITS = {"webshop": "val", "alfworld": "val", "bfcl": "val", "appworld": "train"}
 """AppWorld's built-in world has 15 validation tasks, and 48 to train on."""
-SETS = ("evaluation.n_tasks=50", "benchmark.max_steps=15", "rollout.max_envs=16")
+FEW = 10
+"""Number of tasks of a second, short evaluation inside a run, with the first seed."""
 
 Row = list[object]
 """Name of the task, seed of its env, score, success, env steps."""
 
 
-def in_a_run(benchmark: str, seed: int) -> list[Row]:
+def in_a_run(benchmark: str, seed: int, n_tasks: int = 50) -> list[Row]:
     """Evaluate as training does."""
-    assembly = Assembly(_config(benchmark, seed))
+    sets = _sets(seed, n_tasks)
+    config = load_config({"benchmark": benchmark}, sets=sets, environ={}).config
+    assembly = Assembly(config)
     tasks = assembly.tasks_to_evaluate(SPLITS[benchmark])
     evaluation = assembly.evaluate(assembly.random_agent(), tasks)
     assert not evaluation.faults
@@ -42,13 +45,12 @@ def in_a_run(benchmark: str, seed: int) -> list[Row]:
 
 def by_itself(benchmark: str, seed: int) -> list[Row]:
     """Evaluate as ``coevo eval`` does."""
-    sets = (*SETS, f"seed={seed}")
-    job = model_job(benchmark, "random", SPLITS[benchmark], SILENT, sets=sets)
+    job = model_job(benchmark, "random", SPLITS[benchmark], SILENT, sets=_sets(seed, 50))
     return list(map(_row, evaluate_job(job).lines))
 
 
 def stored(benchmark: str) -> dict[str, list[Row]]:
-    """What is stored of a benchmark, by seed."""
+    """What is stored of a benchmark, by seed, and of its short evaluation as ``"few"``."""
     rows: dict[str, list[Row]] = json.loads(_file_of(benchmark).read_text(encoding="utf-8"))
     return rows
 
@@ -65,16 +67,17 @@ def make(benchmarks: Sequence[str]) -> None:
         for seed, rows in of_seed.items():
             if rows != by_itself(benchmark, seed):
                 raise SystemExit(f"{benchmark}, seed {seed}: the two ways of evaluating differ")
+        evaluations = of_seed | {"few": in_a_run(benchmark, SEEDS[0], FEW)}
         lines = ",\n".join(
-            f'"{seed}": [\n' + ",\n".join(map(json.dumps, rows)) + "\n]"
-            for seed, rows in of_seed.items()
+            f'"{name}": [\n' + ",\n".join(map(json.dumps, rows)) + "\n]"
+            for name, rows in evaluations.items()
         )
         _file_of(benchmark).write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
 
 
-def _config(benchmark: str, seed: int) -> RunConfig:
-    sets = (*SETS, f"seed={seed}")
-    return load_config({"benchmark": benchmark}, sets=sets, environ={}).config
+def _sets(seed: int, n_tasks: int) -> tuple[str, ...]:
+    tasks = f"evaluation.n_tasks={n_tasks}"
+    return tasks, f"seed={seed}", "benchmark.max_steps=15", "rollout.max_envs=16"
 
 
 def _row(line: EvalLine) -> Row:

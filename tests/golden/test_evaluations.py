@@ -6,25 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.golden.evaluations import SEEDS, SPLITS, Row, by_itself, in_a_run, stored
+from tests.golden.evaluations import FEW, SEEDS, SPLITS, Row, by_itself, in_a_run, stored
 
-CASES = [
-    pytest.param(
-        benchmark,
-        seed,
-        evaluate,
-        id=f"{benchmark}-{seed}-{evaluate.__name__}",
-        marks=[pytest.mark.slow]
-        if benchmark != "webshop" and (seed != SEEDS[0] or evaluate is by_itself)
-        else [],
-    )
-    for benchmark in SPLITS
-    for seed in SEEDS
-    for evaluate in (in_a_run, by_itself)
-]
+FAST = ("webshop", "bfcl")
+"""Benchmarks whose engines evaluate fifty tasks in seconds."""
 
 
-@pytest.mark.parametrize(("benchmark", "seed", "evaluate"), CASES)
+@pytest.mark.parametrize("evaluate", [in_a_run, by_itself])
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "benchmark",
+    [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in SPLITS],
+)
 def test_each_task_ends_as_stored(
     benchmark: str,
     seed: int,
@@ -33,3 +26,11 @@ def test_each_task_ends_as_stored(
 ) -> None:
     engine(benchmark)
     assert evaluate(benchmark, seed) == stored(benchmark)[str(seed)]
+
+
+@pytest.mark.parametrize("benchmark", [name for name in SPLITS if name not in FAST])
+def test_each_task_of_a_short_evaluation_ends_as_stored(
+    benchmark: str, engine: Callable[[str], None]
+) -> None:
+    engine(benchmark)
+    assert in_a_run(benchmark, SEEDS[0], FEW) == stored(benchmark)["few"]

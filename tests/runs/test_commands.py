@@ -413,29 +413,39 @@ def test_help_has_an_example(coevo: Coevo, verb: str) -> None:
 
 
 def test_looking_needs_no_pytorch_and_training_says_so(finished: Path) -> None:
-    def coevo_without(*arguments: str) -> subprocess.CompletedProcess[str]:
-        code = (
-            "import sys; sys.modules['torch'] = None; from tests import toy; toy.register();"
-            "from coevo_gym.cli import main; main()"
-        )
-        return subprocess.run(
-            [sys.executable, "-c", code, *arguments],
-            cwd=finished.parents[1],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-
-    assert coevo_without("config", "show", "quickstart").returncode == 0
-    assert coevo_without("tasks", "toy-run", "--evolved").returncode == 0
-    assert coevo_without("report", "toy-run").returncode == 0
-    assert coevo_without("train", "quickstart", "--dry-run").returncode == 0
-    spoken = ["train", "alfworld", "--set", "policy.kind=transformers"]
-    assert coevo_without(*spoken, "--dry-run").returncode == 0
-    assert coevo_without("eval", "toy", "--policy", "random").returncode == 0
-    done = coevo_without("train", "quickstart", "--name", "never")
-    assert done.returncode == 3
+    looking = (
+        ["config", "show", "quickstart"],
+        ["tasks", "toy-run", "--evolved"],
+        ["report", "toy-run"],
+        ["train", "quickstart", "--dry-run"],
+        ["train", "alfworld", "--set", "policy.kind=transformers", "--dry-run"],
+        ["eval", "toy", "--policy", "random"],
+    )
+    commands = [*looking, ["train", "quickstart", "--name", "never"]]
+    code = f"""
+import sys
+sys.modules["torch"] = None
+from tests import toy
+toy.register()
+from coevo_gym.cli import main
+codes = []
+for arguments in {commands}:
+    sys.argv[1:] = arguments
+    try:
+        main()
+    except SystemExit as end:
+        codes.append(end.code)
+print("codes:", codes)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=finished.parents[1],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1] == f"codes: {[0] * len(looking) + [3]}", done.stderr
     assert "[train]'`" in done.stderr
     assert not finished.with_name("never").exists()

@@ -21,6 +21,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.remote import RemoteTaskEnv, TicketClient
 from coevo_gym.serve.server import ServedCurriculum
+from tests import processes
 from tests.curricula.episodes import trajectory
 
 COMMAND = [sys.executable, "-m", "coevo_gym.cli", "serve"]
@@ -53,9 +54,7 @@ def serving(
 
 
 def refused(*arguments: str, cwd: Path) -> tuple[int, str]:
-    done = subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, cwd=cwd, timeout=WAIT_S
-    )
+    done = processes.run([*COMMAND[1:], *arguments], cwd=cwd)
     return done.returncode, done.stderr
 
 

@@ -324,8 +324,9 @@ class TestImitator:
                 assert torch.equal(one, other)
 
     @pytest.mark.parametrize("config", [WILD, ImitationConfig(max_epochs=3, batch_decisions=9)])
+    @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 5])
     def test_goes_on_after_any_step(
-        self, demonstrations: Demonstrations, config: ImitationConfig, tmp_path: Path
+        self, demonstrations: Demonstrations, config: ImitationConfig, every: int, tmp_path: Path
     ) -> None:
         straight = self.policy()
         steps: list[ImitationStep] = []
@@ -334,7 +335,7 @@ class TestImitator:
             whole.epoch(steps.append)
         expected = whole.finish()
         assert whole.steps_per_epoch > 2
-        for most in range(len(steps)):
+        for most in range(0, len(steps), every):
             policy, retold = self.policy(), list[ImitationStep]()
             imitator = Imitator(policy, demonstrations, config, seed=3)
 
