@@ -20,7 +20,7 @@ import gymnasium as gym
 from coevo_gym.core.task import Split, Task
 from coevo_gym.envs.bfcl.engine.official_calls import Call, parse_truth
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox
-from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES, official
+from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES, import_official
 from coevo_gym.envs.bfcl.tasks import native_tasks
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 
@@ -52,7 +52,7 @@ def timed(run: Callable[[Call], str], call: Call) -> float:
 
 def stock_call_times(tasks: Sequence[Task]) -> list[float]:
     """Return the seconds that each reference call takes in the official executor."""
-    utils = official("eval_checker.multi_turn_eval.multi_turn_utils")
+    utils = import_official("eval_checker.multi_turn_eval.multi_turn_utils")
     execute, before, times = utils.execute_multi_turn_func_call, set(vars(utils)), []
     for task in tasks:
         world, verifier = parts(task)

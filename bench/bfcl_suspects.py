@@ -33,14 +33,14 @@ def unseen(task: Task) -> Iterator[tuple[str, str | int | float]]:
     toolbox = Toolbox(world)
     known = Known(split_words(schemas_text(tuple(functions_of(world.classes)))))
     for request, calls in zip(world.turns, verifier.turns, strict=True):
-        known.read(split_words(request))
+        known.add(split_words(request))
         for text in calls:
             call = parse_truth(text)
             for part in atoms([call.positional, call.arguments]):
                 if known.missing(stem(part)):
                     yield text, part
             result = toolbox.call(call)
-            known.read(split_words(result))
+            known.add(split_words(result))
 
 
 def split_words(text: str) -> str:

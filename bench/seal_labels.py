@@ -46,7 +46,7 @@ from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.core.tool_calls import hermes
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Step, View
 from coevo_gym.envs.bfcl.engine.official_calls import Call, parse_truth
-from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, bind, failed
+from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, bind, is_error
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schema
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES
 from coevo_gym.envs.bfcl.env import BFCLEnv
@@ -84,7 +84,7 @@ class After(NamedTuple):
     @property
     def errs(self) -> bool:
         """True if the last call to any function failed."""
-        return any(failed(result) for result in dict(self.latest).values())
+        return any(is_error(result) for result in dict(self.latest).values())
 
 
 class Reference:

@@ -18,7 +18,7 @@ import coevo_gym.curricula.signals  # noqa: F401 (registered before a test takes
 from coevo_gym.core.arithmetic import use_arithmetic
 from coevo_gym.core.benchmark import _SPECS
 from coevo_gym.core.kinds import kinds
-from coevo_gym.envs.appworld.builtin import builtin_root
+from coevo_gym.envs.appworld.builtin import ensure_builtin_root
 from coevo_gym.provision import benchmark_home, home, locked, staged
 from tests import needs, toy
 
@@ -129,7 +129,7 @@ def appworld_root(coevo_home: Path) -> Path:
         pytest.fail(f"there is no engine in {engine}: run `coevo install appworld`")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COEVO_HOME", str(APPWORLD.parent))
-        source = builtin_root()
+        source = ensure_builtin_root()
     folder = coevo_home / "appworld"
     folder.mkdir()
     (folder / "engine").symlink_to(engine)

@@ -48,9 +48,9 @@ def test_an_engine_from_before_there_were_hashes_is_kept(
     python.touch()
     pins = pinned(prefix.PINS)
     (engine / "pins.txt").write_text("\n".join(pins) + "\n")
-    assert prefix.missing() == ""
+    assert prefix.describe_missing() == ""
     (engine / "pins.txt").write_text("\n".join(pins[1:]) + "\n")
-    assert "are not those of this version" in prefix.missing()
+    assert "are not those of this version" in prefix.describe_missing()
 
 
 def wheel_in(folder: Path) -> Path:

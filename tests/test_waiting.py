@@ -61,13 +61,13 @@ def test_the_built_in_world_is_announced_and_not_made_by_a_look(
     roots: list[Path] = []
     monkeypatch.setenv("COEVO_HOME", str(tmp_path))
     monkeypatch.setattr(builtin, "engine_python", lambda: Path(sys.executable))
-    monkeypatch.setattr(builtin, "_make", lambda python, root: roots.append(root))
+    monkeypatch.setattr(builtin, "_create_world", lambda python, root: roots.append(root))
     with only_looking(), pytest.raises(BenchmarkNotInstalled, match="`coevo install appworld`"):
-        builtin.builtin_root()
+        builtin.ensure_builtin_root()
     assert not is_only_looking()
     assert not roots
     assert not list(tmp_path.iterdir())
-    assert builtin.builtin_root() == roots[0]
+    assert builtin.ensure_builtin_root() == roots[0]
     assert "Creating AppWorld's built-in world" in caplog.text
 
 

@@ -60,10 +60,12 @@ def alfworld(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
 
 def bfcl(tasks: Sequence[Task], n_envs: int, n_steps: int) -> Played:
     """Step the official executor, with one reference call per step."""
-    from coevo_gym.envs.bfcl.engine.wheel import official
+    from coevo_gym.envs.bfcl.engine.wheel import import_official
     from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 
-    execute = official("eval_checker.multi_turn_eval.multi_turn_utils").execute_multi_turn_func_call
+    execute = import_official(
+        "eval_checker.multi_turn_eval.multi_turn_utils"
+    ).execute_multi_turn_func_call
     steps = 0
     for number in range(n_envs):
         task = tasks[number % len(tasks)]

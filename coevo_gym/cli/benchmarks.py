@@ -42,7 +42,7 @@ def run_attacks(as_json: bool, level: Level | None = None) -> None:
         ConfigError: if the given level is not available here, or no level is.
     """
     from coevo_gym.sandbox import probe, strongest
-    from coevo_gym.sandbox.attacks import AttackVerdict, compare, generic_suite
+    from coevo_gym.sandbox.attacks import AttackVerdict, generic_suite, run_payloads
     from coevo_gym.sandbox.attacks import suite as attacks
 
     if level is None:
@@ -53,7 +53,7 @@ def run_attacks(as_json: bool, level: Level | None = None) -> None:
             raise ConfigError(f"Isolation level {level.value!r} is unavailable: {isolation.detail}")
     suite, rows = generic_suite(), []
     with suite.setup(isolation.level) as setup, errors.status("attacks ...") as status:
-        for row in compare(suite.payloads, setup, isolation.level):
+        for row in run_payloads(suite.payloads, setup, isolation.level):
             rows.append(row)
             status.update(f"{len(rows)} of {len(suite.payloads)} attacks")
     if as_json:

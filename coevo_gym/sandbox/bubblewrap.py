@@ -22,7 +22,7 @@ from coevo_gym.sandbox.process import (
     PATIENCE_S,
     Program,
     Sandboxed,
-    counts_threads,
+    kernel_caps_threads,
     pipe,
     socket_pair,
     start,
@@ -37,9 +37,9 @@ _ADVICE = "Install bubblewrap 0.8 or newer (for example `apt-get install bubblew
 
 
 @cache
-def finding() -> Finding:
+def probe() -> Finding:
     """Check whether bubblewrap works on this machine. Each process checks only once."""
-    missing = _missing()
+    missing = _describe_missing()
     if missing:
         return Finding(Level.BUBBLEWRAP, False, missing)
     try:
@@ -50,7 +50,7 @@ def finding() -> Finding:
         return Finding(Level.BUBBLEWRAP, False, str(error))
     if code != 0:
         return Finding(Level.BUBBLEWRAP, False, f"a trial failed with exit code {code}: {message}")
-    return Finding(Level.BUBBLEWRAP, True, f"bubblewrap {_version()}; {_caps()}")
+    return Finding(Level.BUBBLEWRAP, True, f"bubblewrap {_version()}; {_describe_caps()}")
 
 
 def launch(program: Program) -> Sandboxed:
@@ -61,10 +61,10 @@ def launch(program: Program) -> Sandboxed:
         socket_pair() as (ours, theirs),
     ):
         # Only control groups can cap the total memory of several processes.
-        filter_.write(seccomp.program(namespaces=True, processes=bool(cgroup.available())))
+        filter_.write(seccomp.program(namespaces=True, processes=bool(cgroup.available_version())))
         filter_.close()
 
-        def wrapped(gate: int) -> list[str]:
+        def wrap_command(gate: int) -> list[str]:
             channels = {"--info-fd": info_end.fileno(), "--seccomp": filter_end.fileno()}
             arguments = (part for name, end in channels.items() for part in (name, str(end)))
             return [
@@ -73,7 +73,7 @@ def launch(program: Program) -> Sandboxed:
                 *("--", "/bin/sh", "-c", _WAIT, "sh", *program.command),
             ]
 
-        def first(_: subprocess.Popen[bytes]) -> int:
+        def find_pid(_: subprocess.Popen[bytes]) -> int:
             """Return the pid of the namespace's first process, as reported by bubblewrap."""
             info_end.close()
             theirs.close()
@@ -93,11 +93,11 @@ def launch(program: Program) -> Sandboxed:
         return start(
             Level.BUBBLEWRAP,
             program,
-            wrapped,
+            wrap_command,
             opening=b"\n",
             stdin=theirs.fileno(),
             extra_fds=(info_end.fileno(), filter_end.fileno()),
-            first=first,
+            find_pid=find_pid,
             release=release,
         )
 
@@ -132,9 +132,9 @@ def _options(program: Program) -> Iterator[str]:
     yield from ("--chdir", _SCRATCH)
 
 
-def _missing() -> str:
+def _describe_missing() -> str:
     """Return a description of a missing requirement, or "" if all requirements are met."""
-    if not seccomp.supported():
+    if not seccomp.is_supported():
         return f"no system call filter is available for {os.uname().machine}"
     if shutil.which("bwrap") is None:
         return f"bwrap is not on the PATH. {_ADVICE}"
@@ -156,10 +156,10 @@ def _version() -> str:
     return output.removeprefix("bubblewrap").strip()
 
 
-def _caps() -> str:
+def _describe_caps() -> str:
     """Describe how memory and the number of processes are capped."""
-    groups = cgroup.available()
+    groups = cgroup.available_version()
     if groups:
         return f"memory and processes capped by {groups}"
-    threads = "threads capped" if counts_threads() else "threads not capped"
+    threads = "threads capped" if kernel_caps_threads() else "threads not capped"
     return f"no control groups: one process, memory capped, {threads}"

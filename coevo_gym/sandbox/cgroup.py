@@ -91,7 +91,7 @@ class ControlGroup:
                 folder.rmdir()
 
 
-def available() -> str:
+def available_version() -> str:
     """Return "control groups v1" or "control groups v2", or "" if neither can be used."""
     bases = _own_bases()
     if not bases:
@@ -122,13 +122,13 @@ def _caps(limits: ResourceLimits) -> Iterator[tuple[str, int]]:
 
 def _own_bases() -> tuple[Path, ...]:
     with _lock:
-        return _bases(os.getpid())
+        return _create_bases(os.getpid())
 
 
 @cache
-def _bases(owner: int) -> tuple[Path, ...]:
+def _create_bases(owner: int) -> tuple[Path, ...]:
     """Return the folders for this process's cgroups, or () if none can be created."""
-    bases = tuple(parent / f"coevo-{owner}-{token_hex(4)}" for parent in _parents())
+    bases = tuple(parent / f"coevo-{owner}-{token_hex(4)}" for parent in _writable_parents())
     try:
         for base in bases:
             base.mkdir()
@@ -156,7 +156,7 @@ def _try_out(bases: tuple[Path, ...]) -> None:
             trial.remove()
 
 
-def _parents() -> tuple[Path, ...]:
+def _writable_parents() -> tuple[Path, ...]:
     """Return the folders in which cgroups can be created: two for v1, or one for v2."""
     own = {}
     for line in _MEMBERSHIP.read_text().splitlines():

@@ -25,15 +25,15 @@ _NOT_COVERED = (
 
 
 @cache
-def finding() -> Finding:
+def probe() -> Finding:
     """Check whether Landlock works on this machine."""
-    if not seccomp.supported():
+    if not seccomp.is_supported():
         detail = f"no system call filter is available for {os.uname().machine}"
         return Finding(Level.LANDLOCK, False, detail)
     version = confine.landlock_version()
     if not version:
         return Finding(Level.LANDLOCK, False, "the kernel has no Landlock, or it is switched off")
-    groups = cgroup.available()
+    groups = cgroup.available_version()
     caps = f"memory and threads capped by {groups}" if groups else "only memory capped"
     return Finding(Level.LANDLOCK, True, f"Landlock {version}; {caps}. {_NOT_COVERED}")
 
@@ -41,7 +41,7 @@ def finding() -> Finding:
 def launch(program: Program, *, confined: bool) -> Sandboxed:
     """Start a program under Landlock. Without ``confined``, apply only resource limits."""
     roots = [*SYSTEM, *map(str, program.readable)]
-    parts = [_without(root, program.hidden_in(root)) for root in roots]
+    parts = [_visible_parts(root, program.hidden_in(root)) for root in roots]
     order = {
         "parent": os.getpid(),
         "filter": seccomp.program(namespaces=False, processes=False).hex() if confined else "",
@@ -51,11 +51,11 @@ def launch(program: Program, *, confined: bool) -> Sandboxed:
     }
     script = Path(confine.__file__)
 
-    def wrapped(gate: int) -> list[str]:
+    def wrap_command(gate: int) -> list[str]:
         return [sys.executable, "-I", "-S", "-B", str(script), str(gate), *program.command]
 
     level = Level.LANDLOCK if confined else Level.NONE
-    return start(level, program, wrapped, opening=json.dumps(order).encode())
+    return start(level, program, wrap_command, opening=json.dumps(order).encode())
 
 
 class _Parts(NamedTuple):
@@ -69,14 +69,14 @@ class _Parts(NamedTuple):
     opened: tuple[str, ...]
 
 
-def _without(root: str, hidden: Sequence[str]) -> _Parts:
+def _visible_parts(root: str, hidden: Sequence[str]) -> _Parts:
     """Return the visible paths under ``root``; see :meth:`Program.hidden_in` for ``hidden``."""
     if root in hidden:
         return _Parts((), ())
     if not any(Path(root) in Path(path).parents for path in hidden):
         return _Parts((root,), ())
     paths = [os.path.join(root, name) for name in sorted(os.listdir(root))]
-    parts = [_without(path, hidden) for path in paths if not os.path.islink(path)]
+    parts = [_visible_parts(path, hidden) for path in paths if not os.path.islink(path)]
     return _Parts(
         tuple(path for part in parts for path in part.whole),
         (root, *(path for part in parts for path in part.opened)),

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 def probe() -> tuple[Finding, ...]:
     """Check which isolation levels work on this machine, from the strongest to the weakest."""
     nothing = Finding(Level.NONE, False, f"limits only, without isolation. {_ACCEPT}")
-    return (bubblewrap.finding(), landlock.finding(), nothing)
+    return (bubblewrap.probe(), landlock.probe(), nothing)
 
 
 def launch(
@@ -69,7 +69,7 @@ def launch(
             raise ConfigError(f"Paths in `readable` must exist and be absolute, got {str(path)!r}")
     program = Program(command, readable, hidden, pass_fds, {**_ENVIRONMENT, **environment}, limits)
     accept_risk = accept_risk or os.environ.get(_RISK_VARIABLE) == "1"
-    finding = _finding(level, accept_risk=accept_risk)
+    finding = _require_level(level, accept_risk=accept_risk)
     if finding.level is Level.BUBBLEWRAP:
         return bubblewrap.launch(program)
     _warn(finding)
@@ -82,10 +82,10 @@ def strongest() -> Finding:
     Raises:
         ConfigError: if no level is available; the message names the flag that accepts the risk.
     """
-    return _finding(None, accept_risk=False)
+    return _require_level(None, accept_risk=False)
 
 
-def _finding(wanted: Level | None, *, accept_risk: bool) -> Finding:
+def _require_level(wanted: Level | None, *, accept_risk: bool) -> Finding:
     """Check that the requested isolation level (by default, the strongest) is available."""
     by_level = {finding.level: finding for finding in probe()}
     if wanted is None:

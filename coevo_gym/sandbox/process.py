@@ -151,20 +151,20 @@ class Sandboxed:
 def start(
     level: Level,
     program: Program,
-    wrapped: Callable[[int], Sequence[str]],
+    wrap_command: Callable[[int], Sequence[str]],
     *,
     opening: bytes,
     stdin: int = subprocess.DEVNULL,
     extra_fds: Sequence[int] = (),
-    first: Callable[[subprocess.Popen[bytes]], int] = lambda process: process.pid,
+    find_pid: Callable[[subprocess.Popen[bytes]], int] = lambda process: process.pid,
     release: Callable[[], None] = lambda: None,
 ) -> Sandboxed:
     """Start a program in a sandbox wrapper, and apply resource limits before the program runs.
 
-    ``wrapped`` returns the complete command, given the descriptor on which the wrapper waits for
-    the bytes in ``opening``; ``extra_fds`` are further descriptors that it needs. ``first`` waits
-    for the main process, with which all others end, and returns its pid. ``release`` is called
-    last, after the limits are applied.
+    ``wrap_command`` returns the complete command, given the descriptor on which the wrapper waits
+    for the bytes in ``opening``; ``extra_fds`` are further descriptors that it needs. ``find_pid``
+    waits for the main process, with which all others end, and returns its pid. ``release`` is
+    called last, after the limits are applied.
 
     Raises:
         EnvBackendError: if the program does not start.
@@ -177,7 +177,7 @@ def start(
 
         def popen() -> subprocess.Popen[bytes]:
             return subprocess.Popen(  # noqa: S603
-                wrapped(gate_end.fileno()),
+                wrap_command(gate_end.fileno()),
                 stdin=stdin,
                 stdout=subprocess.DEVNULL,
                 stderr=said_end,
@@ -193,15 +193,15 @@ def start(
         gate_end.close()
         said_end.close()
         try:
-            pid = first(process)
+            pid = find_pid(process)
             if group is not None:
                 group.add(pid)
-            _lower(pid, resource.RLIMIT_AS, program.limits.memory_bytes)
-            _lower(pid, resource.RLIMIT_FSIZE, program.limits.scratch_bytes)
-            _lower(pid, resource.RLIMIT_NOFILE, program.limits.open_files)
-            _lower(pid, resource.RLIMIT_CORE, 0)
-            if group is None and level is Level.BUBBLEWRAP and counts_threads():
-                _lower(pid, resource.RLIMIT_NPROC, program.limits.pids)
+            _lower_limit(pid, resource.RLIMIT_AS, program.limits.memory_bytes)
+            _lower_limit(pid, resource.RLIMIT_FSIZE, program.limits.scratch_bytes)
+            _lower_limit(pid, resource.RLIMIT_NOFILE, program.limits.open_files)
+            _lower_limit(pid, resource.RLIMIT_CORE, 0)
+            if group is None and level is Level.BUBBLEWRAP and kernel_caps_threads():
+                _lower_limit(pid, resource.RLIMIT_NPROC, program.limits.pids)
             gate.write(opening)
             gate.close()
             release()
@@ -218,13 +218,13 @@ def start(
     return sandboxed
 
 
-def counts_threads() -> bool:
+def kernel_caps_threads() -> bool:
     """Return True if the kernel caps threads per user namespace (Linux 5.14+, non-root users)."""
     release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
     return os.geteuid() != 0 and release >= (5, 14)
 
 
-def _lower(pid: int, limit: int, value: int) -> None:
+def _lower_limit(pid: int, limit: int, value: int) -> None:
     """Lower a process's resource limit unless it is already lower."""
     _, hard = resource.prlimit(pid, limit)
     if hard == resource.RLIM_INFINITY or value < hard:

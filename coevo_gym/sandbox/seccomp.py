@@ -214,12 +214,12 @@ _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 
-def supported() -> bool:
+def is_supported() -> bool:
     """Return True if the filter supports this machine's architecture."""
     return os.uname().machine in MACHINES
 
 
-def numbers() -> dict[str, int]:
+def call_numbers() -> dict[str, int]:
     """Return this architecture's syscall numbers for the calls that the filter checks."""
     _, column = MACHINES[os.uname().machine]
     table = DENIED | DENIED_WITHOUT_NAMESPACES | DENIED_WITHOUT_CAPS
@@ -257,19 +257,19 @@ def program(*, namespaces: bool, processes: bool) -> bytes:
     for rule in checked:
         number = CHECKED[rule.call][column]
         if number >= 0:
-            code += _refuse(number, rule.tests)
+            code += _rule_code(number, rule.tests)
     return b"".join([*code, _op(_RETURN, _ALLOW)])
 
 
-def _refuse(number: int, tests: tuple[ArgumentTest, ...]) -> list[bytes]:
+def _rule_code(number: int, tests: tuple[ArgumentTest, ...]) -> list[bytes]:
     """Return filter code that denies a call whose arguments pass all of the given tests."""
     code = [_op(_RETURN, _ERRNO | EPERM)]
     for test in reversed(tests):
-        code = [*_test(test, len(code)), *code]
+        code = [*_test_code(test, len(code)), *code]
     return [_op(_EQUAL, number, 0, len(code) + 1), *code, _op(_LOAD, _NUMBER)]
 
 
-def _test(test: ArgumentTest, otherwise: int) -> list[bytes]:
+def _test_code(test: ArgumentTest, otherwise: int) -> list[bytes]:
     """Return filter code that tests an argument and skips instructions if the test fails."""
     code = [_op(_LOAD, _ARGUMENTS + 8 * test.argument + 4 * test.upper)]
     for left in reversed(range(len(test.values))):

@@ -45,9 +45,9 @@ def played(task_id: str, codes: list[str]) -> dict[str, Any]:
 
 def changed(world: Any) -> dict[str, Any]:
     from inside.changes import changes
-    from inside.world import start_and_end
+    from inside.world import load_state_pair
 
-    pair = start_and_end(world, world.task.model_collection)
+    pair = load_state_pair(world, world.task.model_collection)
     diff = changes(pair)
     active = pair.end.supervisor.Task.all()[0]
     answer = json.loads(active.answer) if active.status else None

@@ -9,7 +9,7 @@ import pytest
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.sandbox import Level
-from coevo_gym.sandbox.attacks import AttackRun, AttackVerdict, Payload, compare
+from coevo_gym.sandbox.attacks import AttackRun, AttackVerdict, Payload, run_payloads
 from tests.appworld.attacks import PAYLOADS, setup
 from tests.appworld.attacks.seen import EngineObservations
 from tests.appworld.attacks.setup import AttackSetup, attack_setup
@@ -62,7 +62,7 @@ def known() -> dict[str, AttackRun]:
 def test_attacks_are_stopped(
     payload: Payload[EngineObservations], attacks: AttackSetup, known: dict[str, AttackRun]
 ) -> None:
-    (row,) = compare([payload], Halves(attacks, known), attacks.level)
+    (row,) = run_payloads([payload], Halves(attacks, known), attacks.level)
     assert not row.on.worked
     if reason := NOT_APPLICABLE.get(payload.name):
         assert reason in row.off.detail

@@ -21,12 +21,19 @@ from coevo_gym.curricula.gates.gates import default_gates, run_gates
 from coevo_gym.envs.appworld import BENCHMARK
 from coevo_gym.envs.appworld.builder import replay
 from coevo_gym.envs.appworld.env import AppWorldEnv
-from coevo_gym.envs.appworld.moves import FINISH, LOOKS, act_code, answer_code, look_code, sign_in
+from coevo_gym.envs.appworld.moves import (
+    FINISH,
+    LOOKS,
+    act_code,
+    answer_code,
+    look_code,
+    sign_in_code,
+)
 from coevo_gym.envs.appworld.world import AppWorldVerifier
 from coevo_gym.episodes.episode import trajectory_of
 
 LIBRARY = LOOKS[0]
-SEEN = [sign_in("spotify"), look_code(LIBRARY)]
+SEEN = [sign_in_code("spotify"), look_code(LIBRARY)]
 
 
 @pytest.fixture(scope="module")

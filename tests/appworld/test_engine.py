@@ -24,7 +24,7 @@ from coevo_gym.envs.appworld.engine import engine_pool as pool_module
 from coevo_gym.envs.appworld.engine import engine_session as engine_module
 from coevo_gym.envs.appworld.engine.engine_pool import Engine, Pool, pool
 from coevo_gym.envs.appworld.engine.engine_session import Diff, ErrorKind, WorldSession
-from coevo_gym.envs.appworld.inside.changes import Model, Row, new_names
+from coevo_gym.envs.appworld.inside.changes import Model, Row, name_new_rows
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from tests.appworld.conftest import Stock
 from tests.appworld.test_executor import ALIVE, LOGIN
@@ -572,7 +572,7 @@ class TestDiff:
             rows = [Row(groups, {"id": id_, "title": "same"}) for id_ in (first, second)]
             rows.append(Row(members, {"id": 1, "name": "a", "group_id": first}))
             rows.append(Row(members, {"id": 2, "name": "b", "group_id": second}))
-            names = new_names(rows)
+            names = name_new_rows(rows)
             return [names[groups.key(first)], names[groups.key(second)]]
 
         assert changes_of(1, 2) == changes_of(2, 1)

@@ -221,7 +221,8 @@ FAULTS: dict[str, tuple[str, ErrorKind, str]] = {
     ),
     "forks": (
         "import os\nfork = getattr(os, 'fo' + 'rk')\nwhile True:\n    fork()", ErrorKind.EXCEPTION,
-        "BlockingIOError" if cgroup.available() else "PermissionError",  # there is one process then
+        # Without control groups, there is one process.
+        "BlockingIOError" if cgroup.available_version() else "PermissionError",
     ),
     "threads": (
         "threading = __import__('threading')\nfor i in range(100):\n"

@@ -121,7 +121,7 @@ class TestIdleEngines:
     def test_a_first_process_that_cannot_be_told_to_bury_is_replaced(self, own: Pool) -> None:
         engine = own.take()
         assert own._zygote is not None
-        own._zygote._control.hang_up()
+        own._zygote._control.shut_down()
         engine.broken = True
         own.give_back(engine)
         assert (own._idle, own._zygote) == ([], None)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coevo_gym.envs.appworld.engine.engine_session import TaskTest as Check
-from coevo_gym.envs.appworld.judge import EARNED, KEPT, JudgedTests, compared, plain
+from coevo_gym.envs.appworld.judge import EARNED, KEPT, JudgedTests, grade_changes, normalise_answer
 from coevo_gym.envs.appworld.world import AppWorldVerifier
 
 LIKE = {"spotify.SongLike": {"added": [{"song_id": 3}], "updated": [], "removed": []}}
@@ -31,7 +31,7 @@ def test_the_score_counts_what_must_be_earned(
     tests = [Check("", EARNED, passed) for passed in earned] + [Check("", KEPT, p) for p in intact]
     verdict = JudgedTests(tuple(tests))
     assert (verdict.score, verdict.success) == (score, success)
-    assert verdict.passed == sum(earned) + sum(intact)
+    assert verdict.n_passed == sum(earned) + sum(intact)
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_changes_and_answer_are_compared(
     changes: dict[str, Any], answer: Any, completed: bool, score: float, success: bool
 ) -> None:
     verifier = AppWorldVerifier(changes=LIKE, answer="3")
-    verdict = compared(verifier, changes, answer, completed=completed)
+    verdict = grade_changes(verifier, changes, answer, completed=completed)
     assert (verdict.score, verdict.success) == (score, success)
 
 
 def test_an_answer_that_nobody_asked_for_is_wrong() -> None:
     verifier = AppWorldVerifier(changes=LIKE)
-    assert compared(verifier, LIKE, None, completed=True).success
-    assert not compared(verifier, LIKE, "all done", completed=True).success
+    assert grade_changes(verifier, LIKE, None, completed=True).success
+    assert not grade_changes(verifier, LIKE, "all done", completed=True).success
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_an_answer_that_nobody_asked_for_is_wrong() -> None:
     ],
 )
 def test_what_does_not_matter_in_an_answer(one: Any, other: Any) -> None:
-    assert plain(one) == plain(other)
+    assert normalise_answer(one) == normalise_answer(other)
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_what_does_not_matter_in_an_answer(one: Any, other: Any) -> None:
     [(None, "none"), (None, 0), (True, "true"), ([1, 2], [2, 1]), ("a b", "ab"), ("1e999", "inf")],
 )
 def test_what_does(one: Any, other: Any) -> None:
-    assert plain(one) != plain(other)
+    assert normalise_answer(one) != normalise_answer(other)

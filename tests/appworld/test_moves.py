@@ -18,7 +18,7 @@ from coevo_gym.envs.appworld.moves import (
     act_code,
     answer_code,
     look_code,
-    sign_in,
+    sign_in_code,
 )
 
 LIBRARY = LOOKS[0]
@@ -41,14 +41,18 @@ def view(*turns: tuple[str, str], instruction: str = "Like Amber River.") -> Vie
     return View(instruction, observations[-1], {}, tuple(history))
 
 
-SIGNED_IN = (sign_in("spotify"), "Execution successful.")
+SIGNED_IN = (sign_in_code("spotify"), "Execution successful.")
 LISTED = (look_code(LIBRARY), json.dumps(SONGS))
 
 
 def test_all_moves_are_python() -> None:
     for look in LOOKS:
         row = dict.fromkeys(_fields(), "x")
-        codes = [sign_in(look.app), look_code(look), *(act_code(look, a, row) for a in look.acts)]
+        codes = [
+            sign_in_code(look.app),
+            look_code(look),
+            *(act_code(look, a, row) for a in look.acts),
+        ]
         for code in [*codes, FINISH, answer_code(3)]:
             ast.parse(code)
             assert code.startswith("# ")
@@ -61,13 +65,13 @@ def _fields() -> set[str]:
 
 
 def test_only_apps_of_the_task_are_signed_in_to() -> None:
-    assert choices(view()) == (sign_in("spotify"), sign_in("venmo"), FINISH)
+    assert choices(view()) == (sign_in_code("spotify"), sign_in_code("venmo"), FINISH)
 
 
 def test_lists_follow_a_sign_in_that_worked() -> None:
     assert look_code(LIBRARY) in choices(view(SIGNED_IN))
-    assert sign_in("spotify") not in choices(view(SIGNED_IN))
-    failed = (sign_in("spotify"), "Execution failed. Traceback:\n…")
+    assert sign_in_code("spotify") not in choices(view(SIGNED_IN))
+    failed = (sign_in_code("spotify"), "Execution failed. Traceback:\n…")
     assert look_code(LIBRARY) not in choices(view(failed))
 
 

@@ -91,6 +91,6 @@ def test_installing_without_a_source_makes_the_built_in_world(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths: list[Path] = []
-    monkeypatch.setattr(setup, "builtin_root", lambda: paths.append(home) or home)
+    monkeypatch.setattr(setup, "ensure_builtin_root", lambda: paths.append(home) or home)
     assert setup.install(None) == home
     assert paths == [home]

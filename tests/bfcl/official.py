@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.tool_calls import Call
 from coevo_gym.envs.bfcl.engine import wheel
-from coevo_gym.envs.bfcl.engine.official_calls import parse_truth, python
+from coevo_gym.envs.bfcl.engine.official_calls import parse_truth, write_python
 from coevo_gym.envs.bfcl.engine.toolbox import bind
 from coevo_gym.envs.bfcl.tasks import native_tasks
 from coevo_gym.envs.bfcl.world import BFCLWorld
@@ -111,8 +111,8 @@ class Verdict(NamedTuple):
 
 def verdict(entry: Entry, turns: Turns) -> Verdict:
     """What the official checker says of these calls."""
-    checker = wheel.official("eval_checker.multi_turn_eval.multi_turn_checker")
-    decoded = [[list(map(python, calls))] if calls else [] for calls in turns]
+    checker = wheel.import_official("eval_checker.multi_turn_eval.multi_turn_checker")
+    decoded = [[list(map(write_python, calls))] if calls else [] for calls in turns]
     with _model() as model:
         result = checker.multi_turn_checker(decoded, entry.truth, dict(entry.data), "", model)
     if result["valid"]:
@@ -138,7 +138,7 @@ _numbers = count()
 
 
 def _utils() -> Any:
-    return wheel.official("eval_checker.multi_turn_eval.multi_turn_utils")
+    return wheel.import_official("eval_checker.multi_turn_eval.multi_turn_utils")
 
 
 @contextmanager

@@ -17,11 +17,18 @@ from coevo_gym.core.task import NATIVE_SPLITS, Split, Task, UnknownWorld, thaw
 from coevo_gym.core.tool_calls import Call, hermes
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.bfcl import builder
-from coevo_gym.envs.bfcl.engine.official_calls import parse_message, parse_truth, python
-from coevo_gym.envs.bfcl.engine.toolbox import bind, failed
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message, parse_truth, write_python
+from coevo_gym.envs.bfcl.engine.toolbox import bind, is_error
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.tasks import native_tasks
-from coevo_gym.envs.bfcl.words import Known, purpose, request, spoken, tells, wish
+from coevo_gym.envs.bfcl.words import (
+    Known,
+    compose_request,
+    describe_call,
+    describe_value,
+    is_informative,
+    purpose,
+)
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env, replay
@@ -104,7 +111,9 @@ def test_a_draft_becomes_a_task_whose_truth_is_its_calls() -> None:
     assert Task.from_json(task.to_json()) == task
 
 
-@pytest.mark.parametrize("write", [lambda call: hermes([call]), lambda call: f"[{python(call)}]"])
+@pytest.mark.parametrize(
+    "write", [lambda call: hermes([call]), lambda call: f"[{write_python(call)}]"]
+)
 def test_the_notation_of_a_draft_makes_no_difference(write: Any) -> None:
     respelled = [
         write(bind(call)) if isinstance(call, Call) else message
@@ -288,10 +297,12 @@ def test_every_function_has_a_purpose_of_its_own() -> None:
 
 def test_arguments_stand_in_a_request() -> None:
     lock = Call("lockDoors", {"unlock": True, "door": ["driver", "rear_left"]})
-    assert wish(lock) == f"{purpose('lockDoors')}: unlock yes, door 'driver' and 'rear_left'"
-    assert wish(Call("ls", {"a": False})) == purpose("ls")  # as it is when left out
+    assert (
+        describe_call(lock) == f"{purpose('lockDoors')}: unlock yes, door 'driver' and 'rear_left'"
+    )
+    assert describe_call(Call("ls", {"a": False})) == purpose("ls")  # as it is when left out
     distance = Call("estimate_distance", {"cityA": "94016", "cityB": "10001"})
-    assert wish(distance).endswith(": city A '94016', city B '10001'")
+    assert describe_call(distance).endswith(": city A '94016', city B '10001'")
 
 
 @pytest.mark.parametrize(
@@ -308,19 +319,19 @@ def test_arguments_stand_in_a_request() -> None:
     ],
 )
 def test_values_are_spoken(value: Any, words: str) -> None:
-    assert spoken(value) == words
+    assert describe_value(value) == words
 
 
 def test_a_request_varies_and_asks_for_the_calls_in_order() -> None:
     calls = [Call("pwd", {}), Call("touch", {"file_name": "a.txt"}), Call("ls", {"a": True})]
-    requests = {request(calls, np.random.default_rng(seed)) for seed in range(20)}
+    requests = {compose_request(calls, np.random.default_rng(seed)) for seed in range(20)}
     assert len(requests) > 5
     for text in requests:
-        places = [text.index(wish(call)) for call in calls]
+        places = [text.index(describe_call(call)) for call in calls]
         assert places == sorted(places)
         assert "Finally" in text
     assert not requests & {
-        request(calls, np.random.default_rng(s), opening=False) for s in range(20)
+        compose_request(calls, np.random.default_rng(s), opening=False) for s in range(20)
     }
 
 
@@ -345,15 +356,15 @@ def test_what_can_be_known_from_a_text(text: str, value: Any, missing: list[Any]
 
 
 def test_what_results_say() -> None:
-    assert failed('{"error": "no"}')
-    assert failed('{"booking_status": false, "error": "no"}')
-    assert not failed('{"booking_status": true}')
-    assert not failed("error")
-    assert tells("None")
-    assert tells("42")
-    assert tells('{"front": 32.0, "healthy": false}')
-    assert not tells('{"login_status": false, "message": "no"}')
-    assert not tells('{"matches": []}')
+    assert is_error('{"error": "no"}')
+    assert is_error('{"booking_status": false, "error": "no"}')
+    assert not is_error('{"booking_status": true}')
+    assert not is_error("error")
+    assert is_informative("None")
+    assert is_informative("42")
+    assert is_informative('{"front": 32.0, "healthy": false}')
+    assert not is_informative('{"login_status": false, "message": "no"}')
+    assert not is_informative('{"matches": []}')
 
 
 # Drafts.
@@ -365,7 +376,7 @@ def spellings() -> dict[str, list[str]]:
     by_name = defaultdict(set)
     for task in native_tasks(Split.TRAIN):
         for call in map(parse_truth, sum(truth_of(task), ())):
-            by_name[call.name].add(f"[{python(call)}]")
+            by_name[call.name].add(f"[{write_python(call)}]")
     return {name: sorted(calls) for name, calls in by_name.items()}
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from coevo_gym.core.errors import TaskError
 from coevo_gym.core.tool_calls import Call, Malformed, Unnumbered, hermes
-from coevo_gym.envs.bfcl.engine.official_calls import parse_message, parse_truth, python
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message, parse_truth, write_python
 
 LS = Call("ls", {})
 CD = Call("cd", {"folder": "a"})
@@ -242,8 +242,8 @@ def test_what_is_written_in_hermes_is_read_back(calls: list[Call], thought: str)
 
 @given(PYTHON)
 def test_what_is_written_in_python_is_read_back(item: Call) -> None:
-    assert parse_truth(python(item)) == item
-    assert parse_message(f"[{python(item)}]") == (item,)
+    assert parse_truth(write_python(item)) == item
+    assert parse_message(f"[{write_python(item)}]") == (item,)
 
 
 SHAPES = {

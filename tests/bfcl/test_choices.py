@@ -19,12 +19,12 @@ from coevo_gym.core.evolution import Context
 from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.core.tool_calls import Call
 from coevo_gym.core.trajectory import PastStep, View
-from coevo_gym.envs.bfcl.choices import MAX_CHOICES, single_calls
+from coevo_gym.envs.bfcl.choices import MAX_CHOICES, split_calls
 from coevo_gym.envs.bfcl.engine.official_calls import parse_message
 from coevo_gym.envs.bfcl.engine.tools import schemas_text
 from coevo_gym.envs.bfcl.env import BFCLEnv
 from coevo_gym.envs.bfcl.tasks import CLOSING, native_tasks
-from coevo_gym.envs.bfcl.values import in_result, in_words, kind_of
+from coevo_gym.envs.bfcl.values import kind_of, values_in_results, values_in_text
 from coevo_gym.envs.bfcl.words import purpose
 from coevo_gym.envs.bfcl.world import BFCLVerifier
 from coevo_gym.episodes.episode import trajectory_of
@@ -214,11 +214,11 @@ def test_a_demonstration_writes_calls_as_choices_do() -> None:
         '<tool_call>\n{"name": "find", "arguments": {"path": ".", "name": "a"}}\n</tool_call>\n'
         '<tool_call>\n{"name": "fund_account", "arguments": {"amount": 5.0}}\n</tool_call>'
     )
-    assert [step.partition("</think>")[2] for step in single_calls(message)] == [
+    assert [step.partition("</think>")[2] for step in split_calls(message)] == [
         "[find(name='a')]",
         "[fund_account(5)]",
     ]
-    assert single_calls(CLOSING) == (CLOSING,)
+    assert split_calls(CLOSING) == (CLOSING,)
 
 
 HOSTILE = (
@@ -231,9 +231,9 @@ HOSTILE = (
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_any_text_may_be_said_or_returned(text: str) -> None:
-    in_words(text)
-    in_result(f"<tool_response>\n{text}\n</tool_response>")
-    in_result(f"<tool_response>\n{json.dumps([text, {text: text}])}\n</tool_response>")
+    values_in_text(text)
+    values_in_results(f"<tool_response>\n{text}\n</tool_response>")
+    values_in_results(f"<tool_response>\n{json.dumps([text, {text: text}])}\n</tool_response>")
     choices = BFCL.choices(view(text, "echo", "mean", "edit_ticket", "post_tweet", "lockDoors"))
     for choice in choices[1:]:
         (call,) = parse_message(choice)
@@ -266,16 +266,16 @@ def test_the_name_of_a_file_is_a_hundred_characters_long_at_most() -> None:
 
 def test_numbers_that_are_not_finite_are_no_values() -> None:
     result = '<tool_response>\n{"result": [1e999, NaN, -Infinity, 7.25]}\n</tool_response>'
-    numbers = [value.value for value in in_result(result) if value.kind == "number"]
+    numbers = [value.value for value in values_in_results(result) if value.kind == "number"]
     assert numbers == [7.25, 7, 7.25]
-    assert not any(value.kind == "list" for value in in_result(result))
+    assert not any(value.kind == "list" for value in values_in_results(result))
     huge = f"<tool_response>\n[{'1' * 4_000}]\n</tool_response>"
-    assert not [value for value in in_result(huge) if value.kind == "number"]
+    assert not [value for value in values_in_results(huge) if value.kind == "number"]
 
 
 def test_results_in_python_notation_are_read() -> None:
     result = "<tool_response>\n{1: ('a', {'b'}), 'c': ['x.txt', 2.0]}\n</tool_response>"
-    assert {"x.txt", 2} <= {v.value for v in in_result(result) if v.kind != "list"}
+    assert {"x.txt", 2} <= {v.value for v in values_in_results(result) if v.kind != "list"}
 
 
 def test_views_without_tools_offer_the_closing_message_alone() -> None:

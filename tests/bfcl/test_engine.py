@@ -20,7 +20,7 @@ from coevo_gym.core.tool_calls import Call
 from coevo_gym.envs.bfcl.engine import wheel
 from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, TurnCalls
 from coevo_gym.envs.bfcl.engine.official_calls import parse_truth
-from coevo_gym.envs.bfcl.engine.toolbox import MAX_PATHS, Toolbox, bind, failed
+from coevo_gym.envs.bfcl.engine.toolbox import MAX_PATHS, Toolbox, bind, is_error
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.judge import Judge
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
@@ -178,8 +178,8 @@ def test_odd_calls_are_answered_as_the_official_executor_does() -> None:
         *expected, undefined = theirs.run(CALLS)
         assert dict(zip(CALLS, answers, strict=False)) == dict(zip(CALLS, expected, strict=False))
         assert everything(ours.instances) == everything(theirs.instances)
-    assert failed(unknown)
-    assert failed(undefined)
+    assert is_error(unknown)
+    assert is_error(undefined)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_values_that_json_has_no_word_for_are_refused(value: Any, reason: str) -
     box = toolbox("GorillaFileSystem")
     for call in (Call("mkdir", {"dir_name": value}), Call("mkdir", {}, (value,))):
         answer = box.call(call)
-        assert failed(answer)
+        assert is_error(answer)
         assert reason in answer
     assert box.state() == toolbox("GorillaFileSystem").state()
 
@@ -257,7 +257,7 @@ HUGE = 10**9
     ),
 )
 def test_numbers_that_would_take_for_ever_are_refused(call: Call) -> None:
-    assert failed(toolbox("MathAPI").call(call))
+    assert is_error(toolbox("MathAPI").call(call))
 
 
 # Directories that share what they hold: the official `cp` copies one level only.
@@ -267,7 +267,7 @@ def test_a_directory_in_itself_is_no_crash() -> None:
     box = toolbox("GorillaFileSystem")
     assert run(box, "mkdir('a')", "cp('a', 'a')")[1] == "{\"result\": \"'a' copied to 'a/a'\"}"
     for code in ("find()", "du()", "cp('a', 'b')"):
-        assert failed(*run(box, code))
+        assert is_error(*run(box, code))
     assert run(box, "cd('a')", "cd('a')", "pwd()")[2].endswith('/a/a"}')
 
 
@@ -277,7 +277,7 @@ def test_directories_in_themselves_equal_nothing() -> None:
     judge, box = Judge(world, BFCLVerifier(turns=(codes,))), Toolbox(world)
     calls = [parse_truth(code) for code in codes]
     outputs = [box.call(call) for call in calls]
-    outcome = judge.end_turn(box, TurnCalls(calls, outputs, malformed=False), outputs)
+    outcome = judge.judge_turn(box, TurnCalls(calls, outputs, malformed=False), outputs)
     assert outcome == "instance_state_mismatch"
 
 
@@ -285,7 +285,7 @@ def test_doubling_a_directory_is_refused_at_some_point() -> None:
     box = toolbox("GorillaFileSystem")
     run(box, "mkdir('a')")
     answers = [run(box, f"cp('a', 'b{i}')", f"mv('b{i}', 'a')")[0] for i in range(40)]
-    assert not failed(answers[9])
+    assert not is_error(answers[9])
     assert f"more than {MAX_PATHS:,} entries" in answers[-1]
     assert len(json.loads(*run(box, "find()"))["matches"]) < 3 * MAX_PATHS
 
@@ -412,7 +412,7 @@ def test_results_do_not_change_the_task_either() -> None:
 
 def test_the_long_texts_of_the_module_stay_as_they_are() -> None:
     """Long contexts add cards and bookings from a module, and bookings write to them."""
-    module = wheel.official("eval_checker.multi_turn_eval.func_source_code.long_context")
+    module = wheel.import_official("eval_checker.multi_turn_eval.func_source_code.long_context")
     texts = (module.CREDIT_CARD_EXTENSION, module.BOOKING_RECORD_EXTENSION)
     before = copy.deepcopy(texts)
     for each in entries("long_context")[150:]:

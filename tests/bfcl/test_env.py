@@ -24,7 +24,7 @@ from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.bfcl.engine import wheel
 from coevo_gym.envs.bfcl.engine.dialogue import END, MAX_CALLS, RESULT_CAP
-from coevo_gym.envs.bfcl.engine.official_calls import parse_truth, python
+from coevo_gym.envs.bfcl.engine.official_calls import parse_truth, write_python
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schema
 from coevo_gym.envs.bfcl.env import BFCLEnv
 from coevo_gym.envs.bfcl.tasks import split_of
@@ -359,7 +359,7 @@ def test_the_reference_is_never_shown() -> None:
         assert info["end_reason"] == "failed"
         text = "\n".join(texts)
         for call in (call for calls in each.turns for call in calls if call.arguments):
-            assert python(call) not in text
+            assert write_python(call) not in text
             assert json.dumps(call.arguments) not in text
             assert hermes([call]) not in text
 

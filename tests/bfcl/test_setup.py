@@ -22,7 +22,7 @@ from tests.conftest import BFCL_PACKAGES
 
 FILE = "constants/executable_backend_config.py"
 NAMES = (f"bfcl_eval-{wheel.VERSION}", f"mpmath-{wheel.MPMATH_VERSION}")
-IMPORTABLE = wheel.importable
+IMPORTABLE = wheel.find_package
 HIDE = """
 import sys
 from importlib.machinery import PathFinder
@@ -77,7 +77,7 @@ def wheels(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """BFCL's folder on a machine that has no BFCL."""
     monkeypatch.setenv("COEVO_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(wheel, "importable", lambda: None)
+    monkeypatch.setattr(wheel, "find_package", lambda: None)
     wheel.root.cache_clear()
     yield tmp_path / "home" / "bfcl"
     wheel.root.cache_clear()
@@ -128,7 +128,7 @@ def site_with(version: str, folder: Path) -> Path:
 
 
 def make_importable(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheel, "importable", IMPORTABLE)
+    monkeypatch.setattr(wheel, "find_package", IMPORTABLE)
     monkeypatch.setattr(sys, "path", [str(site), *sys.path])
     monkeypatch.delitem(sys.modules, "bfcl_eval", raising=False)
 
@@ -152,7 +152,7 @@ def test_what_is_installed_is_reported() -> None:
 
 def test_what_is_missing_is_named_with_the_command(home: Path) -> None:
     with pytest.raises(BenchmarkNotInstalled, match="Run `coevo install bfcl`"):
-        wheel.official("constants.executable_backend_config")
+        wheel.import_official("constants.executable_backend_config")
     installation = setup.installation()
     assert not installation.ready
     assert "`coevo install bfcl`" in installation.data
@@ -308,7 +308,7 @@ def test_another_version_that_is_in_use_is_an_error(
     with pytest.raises(
         EnvBackendError, match=r"was already imported from .*, but version .* is required"
     ):
-        wheel.official("constants.executable_backend_config")
+        wheel.import_official("constants.executable_backend_config")
 
 
 def test_importing_writes_nothing_and_takes_mpmath_from_there_too(installed: Path) -> None:

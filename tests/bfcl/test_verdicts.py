@@ -17,7 +17,7 @@ from coevo_gym.core.tool_calls import Call, hermes
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.bfcl.engine import wheel
 from coevo_gym.envs.bfcl.engine.dialogue import max_steps_of_a_turn
-from coevo_gym.envs.bfcl.engine.official_calls import python
+from coevo_gym.envs.bfcl.engine.official_calls import write_python
 from coevo_gym.envs.bfcl.tasks import CLOSING
 from coevo_gym.episodes.episode import eval_trajectory_of
 from tests.bfcl.families import FAMILIES
@@ -162,11 +162,11 @@ def test_the_official_checker_says_the_same(env: gym.Env[str, str], family: str,
 
 def of_every_turn(each: Entry, turns: Turns) -> list[str]:
     """Compare each turn with its reference by the official functions, also after a failure."""
-    checker = wheel.official("eval_checker.multi_turn_eval.multi_turn_checker")
+    checker = wheel.import_official("eval_checker.multi_turn_eval.multi_turn_checker")
     verdicts, outputs = list[str](), list[str]()
     with executor(each.data) as agent, executor(each.data) as twin:
         for number, (calls, truth) in enumerate(zip(turns, each.truth, strict=True)):
-            outputs += agent.run([*map(python, calls)])
+            outputs += agent.run([*map(write_python, calls)])
             expected = twin.run(truth)
             if not truth:
                 verdicts.append("passed")
@@ -245,9 +245,9 @@ def test_a_name_is_not_evaluated(env: gym.Env[str, str]) -> None:
     """The official executor evaluates what a model gives as the name of a function."""
     call = Call("__import__('os').getcwd", {})
     with executor(entry("base_0").data) as theirs:
-        assert theirs.run([python(call)]) == [os.getcwd()]
+        assert theirs.run([write_python(call)]) == [os.getcwd()]
     env.reset(options={"task": entry("base_0").task})
-    for message in (hermes([call]), f"[{python(call)}]"):
+    for message in (hermes([call]), f"[{write_python(call)}]"):
         observation, *_, info = env.step(message)
         assert "there is no function" in observation
         assert os.getcwd() not in observation

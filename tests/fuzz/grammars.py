@@ -11,7 +11,7 @@ from hypothesis.strategies import SearchStrategy
 
 from coevo_gym.core.tool_calls import Call, hermes
 from coevo_gym.core.trajectory import View
-from coevo_gym.envs.bfcl.engine.official_calls import python
+from coevo_gym.envs.bfcl.engine.official_calls import write_python
 from tests.fuzz.texts import ANY_TEXT, JSON, ODD, changed, mostly
 
 CODE = (
@@ -114,7 +114,7 @@ def _hermes(calls: list[Call]) -> str:
 
 
 def _python(calls: list[Call]) -> str:
-    return f"[{', '.join(map(python, calls))}]"
+    return f"[{', '.join(map(write_python, calls))}]"
 
 
 def _spelt(calls: list[Call]) -> str:

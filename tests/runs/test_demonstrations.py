@@ -18,7 +18,7 @@ from coevo_gym.core.errors import ConfigError, SplitLeakError, StoreError, TaskE
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import read_tasks, write_tasks
 from coevo_gym.core.trajectory import ChoiceDecision, Trajectory
-from coevo_gym.envs.bfcl.choices import single_calls
+from coevo_gym.envs.bfcl.choices import split_calls
 from coevo_gym.envs.webshop import BENCHMARK
 from coevo_gym.episodes import EnvPool
 from coevo_gym.runs.assembly import Assembly
@@ -180,7 +180,7 @@ def test_calls_as_people_write_them_are_imitated(tmp_path: Path) -> None:
     with closing(EnvPool(lambda: gym.make("CoEvolve-BFCL-v0"))) as envs:
         demonstrations = demonstrate([demonstration], envs, bfcl, ChoiceAgent(NOBODY, bfcl.choices))
     assert demonstrations.unsolved == 0
-    assert demonstrations.env_steps == sum(len(single_calls(action)) for action in actions)
+    assert demonstrations.env_steps == sum(len(split_calls(action)) for action in actions)
 
 
 def test_what_no_choice_stands_for_is_played_as_it_was_done() -> None:
@@ -200,7 +200,7 @@ def test_what_no_choice_stands_for_is_played_as_it_was_done() -> None:
     "call", ["[mv(source='a'), fly(to='b')]", "[cd('a', 'b', 'c')]", "[nothing()]"]
 )
 def test_calls_that_fit_no_function_stay_as_they_are(call: str) -> None:
-    assert single_calls(call) == (call,)
+    assert split_calls(call) == (call,)
 
 
 def test_what_evolved_in_a_run_can_be_played_and_kept(finished: Path, tmp_path: Path) -> None:

@@ -24,16 +24,16 @@ from coevo_gym.sandbox.attacks import (
     AttackVerdict,
     Payload,
     Suite,
-    compare,
     generic_suite,
+    run_payloads,
 )
-from coevo_gym.sandbox.attacks.decoys import decoys
-from coevo_gym.sandbox.attacks.host import HostObservations, HostSetup, done
+from coevo_gym.sandbox.attacks.decoys import create_decoys
+from coevo_gym.sandbox.attacks.host import HostObservations, HostSetup, reports_success
 from tests.quick import sampled
 from tests.sandbox.levels import needs
 
 GENERIC = {payload.name: payload for payload in generic_suite().payloads}
-UNCAPPED = set() if cgroup.available() else {"thread-bomb"}
+UNCAPPED = set() if cgroup.available_version() else {"thread-bomb"}
 NOT_CLAIMED = {
     Level.BUBBLEWRAP: UNCAPPED if os.geteuid() == 0 else set(),
     Level.LANDLOCK: {"look-up-file", "read-host-name", *UNCAPPED},
@@ -147,7 +147,7 @@ def test_attacks_run_beside_a_thousand_open_files(name: str, many_open_files: in
 
 
 def test_decoys_are_gone_afterwards() -> None:
-    with decoys() as targets:
+    with create_decoys() as targets:
         assert targets.victim_lives()
         assert targets.secret.read_text() == targets.token
     assert not targets.folder.exists()
@@ -170,20 +170,24 @@ def test_verdicts() -> None:
     def claimed(level: Level) -> bool:
         return level is not Level.LANDLOCK
 
-    payloads = [Payload(code, "", code, done, claimed) for code in ("x-", "xx", "--", "-x")]
+    payloads = [
+        Payload(code, "", code, reports_success, claimed) for code in ("x-", "xx", "--", "-x")
+    ]
     stopped, through, nothing = (
         AttackVerdict.STOPPED,
         AttackVerdict.GOT_THROUGH,
         AttackVerdict.NOT_APPLICABLE,
     )
     for level, got in ((Level.BUBBLEWRAP, through), (Level.LANDLOCK, AttackVerdict.NOT_CLAIMED)):
-        verdicts = [row.verdict for row in compare(payloads, Scripted(), level)]
+        verdicts = [row.verdict for row in run_payloads(payloads, Scripted(), level)]
         assert verdicts == [stopped, got, nothing, got]
 
 
 def scripted_suite(codes: Iterable[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the command run these alone."""
-    payloads = tuple(Payload(f"try{number}", "", text, done) for number, text in enumerate(codes))
+    payloads = tuple(
+        Payload(f"try{number}", "", text, reports_success) for number, text in enumerate(codes)
+    )
     suite = Suite("scripted", payloads, scripted)
     monkeypatch.setattr(coevo_gym.sandbox.attacks, "generic_suite", lambda: suite)
 

@@ -39,7 +39,8 @@ LEVELS = [pytest.param(level, marks=needs(level)) for level in Level]
 ISOLATED = [pytest.param(level, marks=needs(level)) for level in Level if level != Level.NONE]
 BUBBLEWRAP = needs(Level.BUBBLEWRAP)
 GROUPS = pytest.mark.skipif(
-    not cgroup.available(), reason="no control group can be made here, so there is one process"
+    not cgroup.available_version(),
+    reason="no control group can be made here, so there is one process",
 )
 
 
@@ -642,9 +643,9 @@ def test_a_control_group_of_version_2_is_made_beside_the_own_one(
     (tmp_path / "membership").write_text("1:name=systemd:/x\n0::/app.slice/own.scope\n")
     monkeypatch.setattr(cgroup, "_ROOT", tmp_path)
     monkeypatch.setattr(cgroup, "_MEMBERSHIP", tmp_path / "membership")
-    assert cgroup._parents() == (own.parent,)
+    assert cgroup._writable_parents() == (own.parent,)
     (own.parent / "cgroup.subtree_control").write_text("cpu")
-    assert cgroup._parents() == ()
+    assert cgroup._writable_parents() == ()
 
 
 def test_probe_knows_all_levels() -> None:
@@ -658,7 +659,7 @@ def nothing_holds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("COEVO_ACCEPT_RISK", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(confine, "landlock_version", lambda: 0)
-    findings = (bubblewrap.finding, landlock.finding)
+    findings = (bubblewrap.probe, landlock.probe)
     for finding in findings:
         finding.cache_clear()
     yield
@@ -705,10 +706,10 @@ def test_an_old_bubblewrap_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     program.write_text("#!/bin/sh\necho bubblewrap 0.6.1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    bubblewrap.finding.cache_clear()
+    bubblewrap.probe.cache_clear()
     bubblewrap._version.cache_clear()
     try:
-        assert "bubblewrap 0.6.1 is too old" in bubblewrap.finding().detail
+        assert "bubblewrap 0.6.1 is too old" in bubblewrap.probe().detail
     finally:
-        bubblewrap.finding.cache_clear()
+        bubblewrap.probe.cache_clear()
         bubblewrap._version.cache_clear()

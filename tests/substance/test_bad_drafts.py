@@ -19,7 +19,7 @@ from coevo_gym.curricula.gates.candidate import Candidate, Rejected
 from coevo_gym.curricula.gates.gates import SubstanceGate, default_gates, run_gates
 from coevo_gym.curricula.gates.settings import OPTIONAL, GatesConfig
 from coevo_gym.envs.alfworld.goals import plan, words
-from coevo_gym.envs.appworld.moves import FINISH, LOOKS, act_code, look_code, sign_in
+from coevo_gym.envs.appworld.moves import FINISH, LOOKS, act_code, look_code, sign_in_code
 from coevo_gym.envs.webshop.world import WebShopVerifier
 from tests.alfworld.test_builder import POTATO, facts
 from tests.alfworld.test_builder import draft_of as alfworld_draft
@@ -152,7 +152,7 @@ BFCL = {
 # AppWorld.
 
 LIBRARY = LOOKS[0]
-SEEN = (sign_in("spotify"), look_code(LIBRARY))
+SEEN = (sign_in_code("spotify"), look_code(LIBRARY))
 
 
 @cache

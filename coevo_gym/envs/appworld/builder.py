@@ -18,7 +18,7 @@ from coevo_gym.core.task import Split, Task, canonical_json, thaw
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.appworld.engine.engine_session import Diff, Ran, WorldSession
 from coevo_gym.envs.appworld.env import code_of, introduction
-from coevo_gym.envs.appworld.judge import compared, grade
+from coevo_gym.envs.appworld.judge import grade, grade_changes
 from coevo_gym.envs.appworld.moves import (
     FAILED,
     FINISH,
@@ -27,7 +27,7 @@ from coevo_gym.envs.appworld.moves import (
     act_code,
     answer_code,
     look_code,
-    sign_in,
+    sign_in_code,
 )
 from coevo_gym.envs.appworld.tasks import root_of_world, scenario_of, split_of
 from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
@@ -54,20 +54,20 @@ def build(draft: Draft) -> Task:
     world = draft.world
     if not isinstance(world, AppWorldWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not an AppWorldWorld")
-    _check_place(draft.scenario, world)
+    _check_world(draft.scenario, world)
     if not draft.instruction.strip():
         raise BuildError("the instruction is empty")
     if not draft.solution:
         raise BuildError("there are no actions")
-    end = _run(draft, world)
+    end = _run_actions(draft, world)
     answer = "" if end.answer is None else canonical_json(end.answer)
     verifier = AppWorldVerifier(changes=end.changes, answer=answer)
-    if compared(verifier, {}, None, completed=True).success:
+    if grade_changes(verifier, {}, None, completed=True).success:
         raise BuildError("an agent that does nothing would pass")
     return built_task(draft, split_of(draft.scenario), verifier)
 
 
-def _check_place(scenario: str, world: AppWorldWorld) -> None:
+def _check_world(scenario: str, world: AppWorldWorld) -> None:
     """Check that the world belongs to the claimed scenario and to the training split."""
     actual = scenario_of(world.data, world.base)
     if scenario != actual:
@@ -81,7 +81,7 @@ def _check_place(scenario: str, world: AppWorldWorld) -> None:
         raise BuildError(f"{world.base} is not a training task")
 
 
-def _run(draft: Draft, place: AppWorldWorld) -> Diff:
+def _run_actions(draft: Draft, place: AppWorldWorld) -> Diff:
     """Run a draft's actions, and return the changes and the answer that they produce."""
     n, ended_by = len(draft.solution), 0
     with closing(WorldSession(root_of_world(place))) as world:
@@ -157,7 +157,7 @@ def evidence(task: Task) -> Evidence:
     for model, rows in (thaw(verifier.changes) or {}).items():
         app = model.partition(".")[0]
         names = changed.setdefault(app, called.get(app, [app, spaced(app)]))
-        names += [*spaced(model.partition(".")[2]).split(), *_texts(rows)]
+        names += [*spaced(model.partition(".")[2]).split(), *_clue_names(rows)]
     clues = [
         Clue(f"what changes in {app}", tuple(names), task.instruction)
         for app, names in changed.items()
@@ -168,7 +168,7 @@ def evidence(task: Task) -> Evidence:
     answers = [line.strip() for action in task.solution for line in code_of(action).splitlines()]
     answers = [line for line in answers if _APIS.search(line)]
     if verifier.answer and not changed:
-        answers += [_format_value(item) for item in _items(json.loads(verifier.answer))]
+        answers += [_format_value(item) for item in _as_list(json.loads(verifier.answer))]
     return Evidence(task.instruction, tuple(clues), tuple(answers))
 
 
@@ -177,19 +177,19 @@ def _format_value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _items(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _clue_names(value: Any) -> Iterator[str]:
     """Yield the short strings and decimals in changed database rows, except ids and timestamps."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not key.endswith(("id", "_at")):
-                yield from _texts(item)
+                yield from _clue_names(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _texts(item)
+            yield from _clue_names(item)
     elif isinstance(value, str) and len(value.split()) <= MAX_NAME_WORDS:
         yield value
     elif isinstance(value, float):
@@ -206,7 +206,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
         n = int(rng.integers(1, min(MAX_ACTS, len(walk.done)) + 1))
         chosen = [walk.done[int(i)] for i in rng.choice(len(walk.done), size=n, replace=False)]
         wish = ", and ".join(" ".join(d.act.words.format(**d.row).split()) for d in chosen)
-        signed_in = dict.fromkeys(sign_in(d.look.app) for d in chosen)
+        signed_in = dict.fromkeys(sign_in_code(d.look.app) for d in chosen)
         looked = dict.fromkeys(look_code(d.look) for d in chosen)
         acts = [act_code(d.look, d.act, d.row) for d in chosen]
         proposals.append(_draft(wish, [*signed_in, *looked, *acts, FINISH], context, rng))
@@ -214,17 +214,17 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
         listing for listing in walk.listed.values() if listing.look.counted[0] and listing.whole
     ]
     if asked:
-        proposals += _question(asked[int(rng.integers(len(asked)))], context, rng)
+        proposals += _draft_question(asked[int(rng.integers(len(asked)))], context, rng)
     return proposals
 
 
-def _question(listing: PrintedList, context: Context, rng: Generator) -> Sequence[Draft]:
+def _draft_question(listing: PrintedList, context: Context, rng: Generator) -> Sequence[Draft]:
     """Create a draft that asks how many rows share a value."""
-    values, look = listing.values(), listing.look
+    values, look = listing.values_to_count(), listing.look
     if not values:
         return ()
     value = values[int(rng.integers(len(values)))]
-    steps = [sign_in(look.app), look_code(look), answer_code(values.count(value))]
+    steps = [sign_in_code(look.app), look_code(look), answer_code(values.count(value))]
     return [_draft(f"tell me {look.counted[1].format(value)}", steps, context, rng)]
 
 

@@ -32,7 +32,7 @@ N_TASKS = 81
 """Number of tasks in the built-in world."""
 
 
-def builtin_root() -> Path:
+def ensure_builtin_root() -> Path:
     """Return the folder of the built-in world, creating the world if necessary.
 
     Raises:
@@ -53,11 +53,11 @@ def builtin_root() -> Path:
                 waiting.logger.warning(
                     f"Creating AppWorld's built-in world (once, {_MB} MB, about a minute) ..."
                 )
-                _make(python, root)
+                _create_world(python, root)
     return root
 
 
-def builtin_made() -> bool:
+def builtin_exists() -> bool:
     """Return True if this version of the built-in world exists."""
     return _root().is_dir()
 
@@ -75,7 +75,7 @@ def _version() -> str:
     return _SAME_AS.get(version, version)
 
 
-def _make(python: Path, root: Path) -> None:
+def _create_world(python: Path, root: Path) -> None:
     with staged(root) as new:
         command = [str(python), str(_SCRIPTS / "main.py"), str(new), str(os.getpid())]
         process = subprocess.Popen(  # noqa: S603 (our own script)

@@ -68,14 +68,16 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
         return diagnosis_of([TurnLabel.PASS], success=True)
     if "tests" not in episode.report:  # the episode was not judged
         return Diagnosis()
-    steps = [_Ran.of(*pair) for pair in zip(episode.steps, texts_after(episode), strict=True)]
+    steps = [
+        _Ran.from_step(*pair) for pair in zip(episode.steps, texts_after(episode), strict=True)
+    ]
     called = {name for step in steps for name in step.calls}
     failed = [
         requirement for requirement in _failed_tests(episode.report) if requirement != COMPLETED
     ]
     about_answer = [requirement for requirement in failed if _OF_ANSWER.search(requirement)]
     about_data = [requirement for requirement in failed if not _OF_ANSWER.search(requirement)]
-    unrepaired = _unrepaired(steps)
+    unrepaired = _find_unrepaired(steps)
     label = first_that_applies(
         (
             (not steps, TurnLabel.EMPTY_TURN),
@@ -123,7 +125,7 @@ class _Ran(NamedTuple):
     mode: str = ""
 
     @classmethod
-    def of(cls, step: Step, text: str) -> _Ran:
+    def from_step(cls, step: Step, text: str) -> _Ran:
         kind = step.error_kind
         if not kind:
             return cls(step.calls, None, invalid=False, wrong_arguments=False)
@@ -136,11 +138,11 @@ class _Ran(NamedTuple):
             step.calls[-1] if status and step.calls else "",
             invalid=kind in _NOT_RUN or bool(raised.get("unknown")),
             wrong_arguments=bool(raised.get("type")) or status in _REFUSED,
-            mode=NOT_FOUND if status and absent else _mode(kind, raised),
+            mode=NOT_FOUND if status and absent else _error_mode(kind, raised),
         )
 
 
-def _mode(kind: str, raised: Mapping[str, str | None]) -> str:
+def _error_mode(kind: str, raised: Mapping[str, str | None]) -> str:
     """Return the failure mode that an error maps to."""
     if status := raised.get("status"):
         refused = dict.fromkeys(_REFUSED, WRONG_ARGUMENTS)
@@ -152,7 +154,7 @@ def _mode(kind: str, raised: Mapping[str, str | None]) -> str:
     return STOPPED if kind in _STOPPED else CODE_ERROR
 
 
-def _unrepaired(steps: list[_Ran]) -> _Ran | None:
+def _find_unrepaired(steps: list[_Ran]) -> _Ran | None:
     """Return the last failed step, unless a later step fixed the problem."""
     worked: set[str] = set()
     for step in reversed(steps):

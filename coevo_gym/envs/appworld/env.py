@@ -172,7 +172,7 @@ class AppWorldEnv(TaskEnv):
             score=tests.score,
             success=tests.success,
             parts=FrozenDict(
-                {"appworld.tests_passed": tests.passed, "appworld.tests_total": len(tests.tests)}
+                {"appworld.tests_passed": tests.n_passed, "appworld.tests_total": len(tests.tests)}
             ),
             report=FrozenDict({"tests": tuple(FrozenDict(test._asdict()) for test in tests.tests)}),
         )

@@ -22,14 +22,14 @@ class JudgedTests(NamedTuple):
     tests: tuple[TaskTest, ...]
 
     @property
-    def passed(self) -> int:
+    def n_passed(self) -> int:
         """Number of tests that pass."""
         return sum(test.passed for test in self.tests)
 
     @property
     def success(self) -> bool:
         """Return True if there are tests and all of them pass."""
-        return bool(self.tests) and self.passed == len(self.tests)
+        return bool(self.tests) and self.n_passed == len(self.tests)
 
     @property
     def score(self) -> float:
@@ -45,10 +45,10 @@ def grade(world: WorldSession, verifier: AppWorldVerifier, diff: Diff | None = N
     if verifier.changes is None:
         return JudgedTests(world.grade())
     diff = diff or world.diff()
-    return compared(verifier, diff.changes, diff.answer, completed=bool(diff.status))
+    return grade_changes(verifier, diff.changes, diff.answer, completed=bool(diff.status))
 
 
-def compared(
+def grade_changes(
     verifier: AppWorldVerifier, changes: Mapping[str, Any], answer: Any, *, completed: bool
 ) -> JudgedTests:
     """Compare the changes and the answer of an episode with the expected result."""
@@ -62,19 +62,23 @@ def compared(
     tests.append(TaskTest(COMPLETED, KEPT, completed))
     expected = json.loads(verifier.answer) if verifier.answer else None
     label = EARNED if expected is not None else KEPT
-    tests.append(TaskTest("the answer is right", label, plain(answer) == plain(expected)))
+    tests.append(
+        TaskTest(
+            "the answer is right", label, normalise_answer(answer) == normalise_answer(expected)
+        )
+    )
     return JudgedTests(tuple(tests))
 
 
-def plain(answer: Any) -> Any:
+def normalise_answer(answer: Any) -> Any:
     """Normalise the letter case, surrounding whitespace and number formats of an answer.
 
     Example:
-        >>> plain(" Low Tide"), plain("12.50"), plain(12.5), plain([3, "A"])
-        ('low tide', 12.5, 12.5, [3.0, 'a'])
+        >>> [normalise_answer(answer) for answer in (" Low Tide", "12.50", 12.5, [3, "A"])]
+        ['low tide', 12.5, 12.5, [3.0, 'a']]
     """
     if isinstance(answer, list):
-        return [plain(item) for item in answer]
+        return [normalise_answer(item) for item in answer]
     if answer is None or isinstance(answer, bool):
         return answer
     try:

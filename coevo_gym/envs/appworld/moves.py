@@ -226,23 +226,23 @@ class PrintedList(NamedTuple):
         """Return True if the printed list is complete."""
         return len(self.rows) < _FULL
 
-    def values(self) -> list[str]:
+    def values_to_count(self) -> list[str]:
         """Return the values that counting questions ask about, one per row."""
-        return [_filled(self.look.counted[0], row) for row in self.rows]
+        return [_fill_template(self.look.counted[0], row) for row in self.rows]
 
-    def find_unique(self) -> Iterator[Mapping[str, Any]]:
+    def rows_with_unique_names(self) -> Iterator[Mapping[str, Any]]:
         """Yield the rows whose names are unique in the list."""
-        names = [_filled(self.look.name, row) for row in self.rows]
+        names = [_fill_template(self.look.name, row) for row in self.rows]
         for row, name in zip(self.rows, names, strict=True):
             if name and names.count(name) == 1:
                 yield row
 
 
-def sign_in(app: str) -> str:
+def sign_in_code(app: str) -> str:
     """Return code that signs in to an app and stores its token in a variable named after the app.
 
     Example:
-        >>> sign_in("venmo").splitlines()[0]
+        >>> sign_in_code("venmo").splitlines()[0]
         '# sign in to venmo'
     """
     user = "phone_number" if app == _BY_NUMBER else "email"
@@ -257,13 +257,13 @@ def sign_in(app: str) -> str:
 
 
 def look_code(look: Look) -> str:
-    """Return the code that prints a list. Run the code from :func:`sign_in` first."""
-    return _printed(f"list {look.words}", look.app, look.call)
+    """Return the code that prints a list. Run the code from :func:`sign_in_code` first."""
+    return _call_code(f"list {look.words}", look.app, look.call)
 
 
 def act_code(look: Look, act: ListAction, row: Mapping[str, Any]) -> str:
-    """Return the code that performs an action on a row. Run the code from :func:`sign_in` first."""
-    return _printed(act.words.format(**row), look.app, act.call.format(**row))
+    """Return the code that acts on a row. Run the code from :func:`sign_in_code` first."""
+    return _call_code(act.words.format(**row), look.app, act.call.format(**row))
 
 
 def answer_code(answer: int) -> str:
@@ -271,7 +271,7 @@ def answer_code(answer: int) -> str:
     return f"# the answer is {answer}\napis.supervisor.complete_task(answer={answer})"
 
 
-def _printed(words: str, app: str, call: str) -> str:
+def _call_code(words: str, app: str, call: str) -> str:
     comment = " ".join(words.split())  # a title may contain a line break
     return f"# {comment}\nprint(apis.{app}.{call.removesuffix(')')}, access_token={app}))"
 
@@ -294,25 +294,25 @@ class MoveState:
         self.done: list[Done] = []
         for action, outcome in turns:
             if not outcome.startswith(FAILED):
-                self._note(action, outcome)
+                self._record(action, outcome)
 
-    def _note(self, action: str, outcome: str) -> None:
+    def _record(self, action: str, outcome: str) -> None:
         for look in LOOKS:
-            if action == sign_in(look.app) and look.app not in self.signed_in:
+            if action == sign_in_code(look.app) and look.app not in self.signed_in:
                 self.signed_in.append(look.app)
-            if action == look_code(look) and (rows := _rows(outcome)) is not None:
+            if action == look_code(look) and (rows := _parse_rows(outcome)) is not None:
                 self.listed[look] = PrintedList(look, rows)
-        self.done += [done for code, done in self.acts() if code == action]
+        self.done += [done for code, done in self.possible_acts() if code == action]
 
-    def acts(self) -> Iterator[tuple[str, Done]]:
+    def possible_acts(self) -> Iterator[tuple[str, Done]]:
         """Yield all actions that can be performed on the list entries printed so far."""
         for listing in self.listed.values():
-            for row in listing.find_unique():
+            for row in listing.rows_with_unique_names():
                 for act in listing.look.acts:
                     yield act_code(listing.look, act, row), Done(listing.look, act, row)
 
 
-def _filled(template: str, row: Mapping[str, Any]) -> str:
+def _fill_template(template: str, row: Mapping[str, Any]) -> str:
     """Fill a template with a row's fields, or return "" if a field is missing."""
     try:
         return template.format(**row)
@@ -320,7 +320,7 @@ def _filled(template: str, row: Mapping[str, Any]) -> str:
         return ""
 
 
-def _rows(outcome: str) -> Sequence[Mapping[str, Any]] | None:
+def _parse_rows(outcome: str) -> Sequence[Mapping[str, Any]] | None:
     """Parse a printed list of rows, or return None for any other text."""
     try:
         rows = json.loads(outcome)

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coevo_gym.core.errors import DataError, EnvBackendError
-from coevo_gym.envs.appworld.builtin import builtin_made, builtin_root
+from coevo_gym.envs.appworld.builtin import builtin_exists, ensure_builtin_root
 from coevo_gym.envs.appworld.engine.prefix import (
     PINS,
     VERSION,
+    describe_missing,
     engine_environment,
     engine_python,
-    missing,
     python_in,
 )
 from coevo_gym.provision import (
@@ -64,13 +64,13 @@ def install(source: Path | None) -> Path:
         EnvBackendError: if pip, the unpacking or the creation of the world fails; the existing
             installation stays unchanged.
     """
-    with _engine_installed() as home:
+    with _lock_and_install_engine() as home:
         if source is not None:
             with staged(home / "data") as folder:
                 for part in _PARTS:
-                    shutil.copytree(data_in(source) / part, folder / part)
+                    shutil.copytree(find_data_folder(source) / part, folder / part)
     if source is None:
-        builtin_root()
+        ensure_builtin_root()
     return home
 
 
@@ -84,23 +84,23 @@ def download() -> Path:
         EnvBackendError: if pip, the unpacking or the download fails; the existing installation
             stays unchanged.
     """
-    with _engine_installed() as home, staged(home / "data") as folder:
+    with _lock_and_install_engine() as home, staged(home / "data") as folder:
         _run_engine(engine_python(), folder, _BY_HAND, "download", "data", "--root", str(folder))
         if not (folder / "data").is_dir():
             raise EnvBackendError(f"`appworld download` did not create any data. {_BY_HAND}")
         for part in (folder / "data").iterdir():
             part.rename(folder / part.name)
         (folder / "data").rmdir()
-        data_in(folder)
+        find_data_folder(folder)
         return home
 
 
 @contextmanager
-def _engine_installed() -> Iterator[Path]:
+def _lock_and_install_engine() -> Iterator[Path]:
     """Lock the installation during the ``with`` block, installing the engine if it is missing."""
     home = benchmark_home("appworld")
     with locked("appworld"):
-        if missing():
+        if describe_missing():
             with staged(home / "engine") as folder:
                 _install_engine(folder)
         yield home
@@ -108,7 +108,7 @@ def _engine_installed() -> Iterator[Path]:
 
 def installation() -> Installation:
     """Return the status of the installation."""
-    lacking = missing()
+    lacking = describe_missing()
     engine = f"{lacking} Run `coevo install appworld`." if lacking else _ENGINE
     findings = probe()
     sandbox = next((finding for finding in findings if finding.holds), None)
@@ -120,10 +120,10 @@ def installation() -> Installation:
     ready = not lacking and sandbox is not None
     folder = data_folder("appworld")
     if folder is None:
-        world = "built-in world" if lacking or builtin_made() else _NOT_MADE
+        world = "built-in world" if lacking or builtin_exists() else _NOT_MADE
         return Installation(ready, engine, world, isolation)
     try:
-        data = f"{_count(data_in(folder)):,} official tasks ({folder})"
+        data = f"{_count_tasks(find_data_folder(folder)):,} official tasks ({folder})"
     except DataError as error:
         return Installation(False, engine, str(error), isolation)
     return Installation(ready, engine, data, isolation)
@@ -174,7 +174,7 @@ def _run_engine(python: Path, root: Path, advice: str, *arguments: str) -> None:
         )
 
 
-def data_in(folder: Path) -> Path:
+def find_data_folder(folder: Path) -> Path:
     """Return the data folder: ``folder`` itself or its subfolder ``data``.
 
     Raises:
@@ -190,7 +190,7 @@ def data_in(folder: Path) -> Path:
     return inner
 
 
-def _count(data: Path) -> int:
+def _count_tasks(data: Path) -> int:
     """Return the number of distinct tasks in a data folder's task lists."""
     lists = (data / "datasets").glob("*.txt")
     return len({task for file in lists for task in file.read_text(encoding="utf-8").split()})

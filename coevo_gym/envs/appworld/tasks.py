@@ -13,8 +13,8 @@ from typing import Any
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, TaskError
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Split, Task, strictest
-from coevo_gym.envs.appworld.builtin import builtin_root
-from coevo_gym.envs.appworld.setup import data_in
+from coevo_gym.envs.appworld.builtin import ensure_builtin_root
+from coevo_gym.envs.appworld.setup import find_data_folder
 from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
 from coevo_gym.envs.tags import asks_nothing, tags_from
 from coevo_gym.provision import data_folder
@@ -42,12 +42,12 @@ def split_of(scenario: str) -> Split:
     Raises:
         TaskError: if the scenario does not exist.
     """
-    data = builtin_root().name if scenario.startswith(f"{BUILTIN}/") else OFFICIAL
-    return _side(scenario, root_of(data), data)
+    data = ensure_builtin_root().name if scenario.startswith(f"{BUILTIN}/") else OFFICIAL
+    return _find_split(scenario, root_of(data), data)
 
 
-def _side(scenario: str, root: Path, data: str) -> Split:
-    side = _splits(root, data).get(scenario)
+def _find_split(scenario: str, root: Path, data: str) -> Split:
+    side = _split_by_scenario(root, data).get(scenario)
     if side is None:
         raise TaskError(f"AppWorld has no scenario {scenario!r}.")
     return side
@@ -65,7 +65,9 @@ def side_of(task: Task) -> Split:
     assert isinstance(world, AppWorldWorld)
     root = root_of_world(world)
     actual = scenario_of(world.data, world.base)
-    side = strictest(*(_side(scenario, root, world.data) for scenario in (task.scenario, actual)))
+    side = strictest(
+        *(_find_split(scenario, root, world.data) for scenario in (task.scenario, actual))
+    )
     if side is Split.TRAIN and task.scenario != actual:
         raise TaskError(f"the scenario is {task.scenario!r}, but the world belongs to {actual!r}")
     return side
@@ -96,9 +98,9 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
             f"Subset {subset!r} needs official AppWorld data, which is not installed. Run `coevo "
             "install appworld --data`, or `coevo install appworld --from DIR` if you have the data."
         )
-    data = OFFICIAL if official else builtin_root().name
+    data = OFFICIAL if official else ensure_builtin_root().name
     root = root_of(data)
-    return tuple(task for part in parts for task in _part(root, data, part))
+    return tuple(task for part in parts for task in _subset_tasks(root, data, part))
 
 
 def root_of_world(world: AppWorldWorld) -> Path:
@@ -113,7 +115,7 @@ def root_of_world(world: AppWorldWorld) -> Path:
         TaskError: if the data does not list the task.
     """
     root = root_of(world.data)
-    if world.base not in _bases(root):
+    if world.base not in _task_ids(root):
         raise TaskError(f"AppWorld's data ({world.data}) has no task {repr(world.base)[:80]}.")
     return root
 
@@ -126,7 +128,7 @@ def root_of(data: str) -> Path:
         DataError: if the data is incomplete, or another version is installed.
     """
     if data != OFFICIAL:
-        root = builtin_root()
+        root = ensure_builtin_root()
         if data != root.name:
             raise DataError(
                 f"The task was created with version {data} of AppWorld's built-in world, but this "
@@ -139,7 +141,7 @@ def root_of(data: str) -> Path:
             "The official AppWorld data is not installed. Run `coevo install appworld --data`, or "
             "`coevo install appworld --from DIR` if you already have it."
         )
-    inner = data_in(folder)
+    inner = find_data_folder(folder)
     if inner.name != "data":
         raise DataError(
             f"{inner} contains AppWorld's data, but the engine needs a folder named data. Rename "
@@ -149,13 +151,13 @@ def root_of(data: str) -> Path:
 
 
 @lru_cache(maxsize=8)
-def _part(root: Path, data: str, part: str) -> tuple[Task, ...]:
+def _subset_tasks(root: Path, data: str, part: str) -> tuple[Task, ...]:
     """Return the tasks in an official subset."""
     return tuple(_task(root, data, part, base) for base in _read_ids(root, part))
 
 
 def _task(root: Path, data: str, part: str, base: str) -> Task:
-    specs = _json(root / "data" / "tasks" / base / "specs.json")
+    specs = _read_json(root / "data" / "tasks" / base / "specs.json")
     return Task(
         benchmark="appworld",
         name=f"appworld/{base}" if data == OFFICIAL else f"appworld/{BUILTIN}/{base}",
@@ -180,7 +182,7 @@ def _solution(folder: Path) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4)
-def _splits(root: Path, data: str) -> Mapping[str, Split]:
+def _split_by_scenario(root: Path, data: str) -> Mapping[str, Split]:
     """Map each scenario to its split."""
     return {
         scenario_of(data, base): side
@@ -190,7 +192,7 @@ def _splits(root: Path, data: str) -> Mapping[str, Split]:
 
 
 @lru_cache(maxsize=4)
-def _bases(root: Path) -> frozenset[str]:
+def _task_ids(root: Path) -> frozenset[str]:
     """Return the ids of all tasks."""
     return frozenset(base for part in _SPLITS for base in _read_ids(root, part))
 
@@ -201,7 +203,7 @@ def _read_ids(root: Path, part: str) -> Sequence[str]:
     return file.read_text(encoding="utf-8").split() if file.is_file() else ()
 
 
-def _json(file: Path) -> Any:
+def _read_json(file: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -210,28 +212,30 @@ def _json(file: Path) -> Any:
         ) from error
 
 
-def _words(*phrases: str) -> re.Pattern[str]:
+def _word_pattern(*phrases: str) -> re.Pattern[str]:
     """Return a pattern that matches any of the phrases as whole words."""
     return re.compile(rf"(?<!\w)(?:{'|'.join(phrases)})(?!\w)", re.IGNORECASE)
 
 
 APPS = MappingProxyType(
     {
-        "amazon": _words("amazon"),
-        "file_system": _words(
+        "amazon": _word_pattern("amazon"),
+        "file_system": _word_pattern(
             "file[ _]?system", "files?", "folders?", "director(?:y|ies)", r"~/.*"
         ),
-        "gmail": _words("gmail", "e-?mails?", "inbox"),
-        "phone": _words("phone", "alarms?", "(?:text|voice) messages?", "text (?:my|the|all|each)"),
-        "simple_note": _words("simple[ _]?notes?", "my notes?", "notes app"),
-        "splitwise": _words("splitwise"),
-        "spotify": _words("spotify"),
-        "todoist": _words("todoist"),
-        "venmo": _words("venmo"),
+        "gmail": _word_pattern("gmail", "e-?mails?", "inbox"),
+        "phone": _word_pattern(
+            "phone", "alarms?", "(?:text|voice) messages?", "text (?:my|the|all|each)"
+        ),
+        "simple_note": _word_pattern("simple[ _]?notes?", "my notes?", "notes app"),
+        "splitwise": _word_pattern("splitwise"),
+        "spotify": _word_pattern("spotify"),
+        "todoist": _word_pattern("todoist"),
+        "venmo": _word_pattern("venmo"),
     }
 )
 """Patterns that match mentions of each app in a task's words."""
-_QUESTION = _words(r"how (?:many|much|long)", "(?:tell|give) me", "answer with")
+_QUESTION = _word_pattern(r"how (?:many|much|long)", "(?:tell|give) me", "answer with")
 _ASKS = re.compile(
     r"(?:what|which|who|whose|when|where|quote)\b|(?!could|can|would|will).*\?$", re.I
 )

@@ -35,7 +35,7 @@ class AppWorldVerifier(Verifier):
 
     @field_validator("answer")
     @classmethod
-    def _json(cls, answer: str) -> str:
+    def _check_json(cls, answer: str) -> str:
         try:
             if answer:
                 freeze(json.loads(answer))  # freeze raises if a number is not finite

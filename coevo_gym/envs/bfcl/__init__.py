@@ -5,7 +5,7 @@ from __future__ import annotations
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.bfcl import builder, proposals, tasks
-from coevo_gym.envs.bfcl.choices import choices, single_calls
+from coevo_gym.envs.bfcl.choices import choices, split_calls
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schemas_text
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES
 from coevo_gym.envs.bfcl.world import BFCLWorld
@@ -33,7 +33,7 @@ class BFCLBenchmark(ProposableFolder):
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
         """Return the solution, split into messages with one call each."""
-        return tuple(step for message in task.solution for step in single_calls(message))
+        return tuple(step for message in task.solution for step in split_calls(message))
 
     def symbol(self, step: Step) -> str:
         """Return the classes of the called functions, or "!" if the step failed before any call."""

@@ -19,11 +19,11 @@ from coevo_gym.envs.bfcl.signatures import Function, Parameter
 from coevo_gym.envs.bfcl.values import (
     OPENING,
     Value,
-    hashable,
-    in_result,
-    in_words,
     kind_of,
-    plain,
+    normalise_numbers,
+    to_hashable,
+    values_in_results,
+    values_in_text,
     words_of,
 )
 
@@ -51,17 +51,17 @@ class CandidateValues(NamedTuple):
     values: Mapping[type, list[tuple[float, Value]]]
 
 
-def pool_of(
+def collect_values(
     offered: Sequence[Function], request: str, seen: Sequence[str], actions: Sequence[str]
 ) -> CandidateValues:
     """Collect the candidate values without duplicates."""
     results = [text for text in reversed(seen) if text.startswith(OPENING)]
     messages = [text for text in reversed(seen) if not text.startswith(OPENING) and text != request]
     sources = [
-        (0.0, in_words(request)),
-        *((min(0.25 + 0.25 * i, 2.0), in_result(text)) for i, text in enumerate(results)),
-        *((0.5, _in_call(text, offered)) for text in reversed(actions)),
-        *((min(1.0 + i, 3.0), in_words(text)) for i, text in enumerate(messages)),
+        (0.0, values_in_text(request)),
+        *((min(0.25 + 0.25 * i, 2.0), values_in_results(text)) for i, text in enumerate(results)),
+        *((0.5, _values_in_calls(text, offered)) for text in reversed(actions)),
+        *((min(1.0 + i, 3.0), values_in_text(text)) for i, text in enumerate(messages)),
     ]
     entries: dict[str, tuple[float, Value]] = {}
     for away, values in sources:
@@ -78,7 +78,7 @@ def pool_of(
     return CandidateValues(request.lower(), by_type)
 
 
-def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
+def _values_in_calls(message: str, offered: Sequence[Function]) -> Iterator[Value]:
     """Yield each argument of a message's calls, with its parameter's name split into words."""
     known = {function.name: function for function in offered}
     for call in parse_message(message):
@@ -93,15 +93,15 @@ def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
                 yield Value(value, kind, words_of(name) | {f"{name}="})
 
 
-def column(parameter: Parameter, pool: CandidateValues) -> list[tuple[float, Any]]:
+def rank_values(parameter: Parameter, pool: CandidateValues) -> list[tuple[float, Any]]:
     """Return (cost, value) pairs for a parameter, best value first.
 
     The value None means that the parameter is left out.
     """
     first: dict[str, tuple[float, Any]] = {}
-    for cost, value in sorted(_rated(parameter, pool), key=lambda item: item[0]):
-        if parameter.required or hashable(value) != parameter.default:
-            first.setdefault(repr(plain(value)), (cost, value))
+    for cost, value in sorted(_rate_values(parameter, pool), key=lambda item: item[0]):
+        if parameter.required or to_hashable(value) != parameter.default:
+            first.setdefault(repr(normalise_numbers(value)), (cost, value))
         if len(first) == MAX_PER_PARAMETER:
             break
     rated = list(first.values())
@@ -114,34 +114,34 @@ def column(parameter: Parameter, pool: CandidateValues) -> list[tuple[float, Any
     return sorted([left_out, *put_in], key=lambda item: item[0])
 
 
-def _rated(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
+def _rate_values(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
     """Yield (cost, value) pairs for a parameter; values that fit better cost less."""
     if parameter.type == "boolean":
         yield from ((0.0, flag) for flag in (True, False))
     elif parameter.type == "array":
-        yield from _rated_arrays(parameter, pool)
+        yield from _rate_arrays(parameter, pool)
     elif parameter.type == "object":
         for field in parameter.fields:
-            yield from ((cost, {field.name: value}) for cost, value in column(field, pool)[:3])
+            yield from ((cost, {field.name: value}) for cost, value in rank_values(field, pool)[:3])
     elif parameter.listed:
-        yield from _rated_listed(parameter, pool)
+        yield from _rate_allowed(parameter, pool)
     else:
-        yield from _rated_plain(parameter, _TYPES[parameter.type], pool)
+        yield from _rate_scalars(parameter, _TYPES[parameter.type], pool)
 
 
-def _rated_listed(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
+def _rate_allowed(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
     """Yield (cost, value) pairs of a parameter's allowed values; those in the request cost less."""
     for item in parameter.listed:
         place = pool.request.find(item.lower())
         yield place / len(pool.request) if place >= 0 else 1.0, item
 
 
-def _rated_plain(
+def _rate_scalars(
     parameter: Parameter, types: Sequence[type], pool: CandidateValues
 ) -> Iterator[tuple[float, Any]]:
     """Yield (cost, value) pairs for a parameter whose values are strings or numbers."""
     for away, value in chain.from_iterable(pool.values[kind] for kind in types):
-        score = _suits(parameter, value)
+        score = _fit_score(parameter, value)
         if score > 0 or value.kind != "word":
             yield away - score, value.value
         if parameter.mark and value.kind in ("quoted", "name") and " " not in value.value:
@@ -149,12 +149,12 @@ def _rated_plain(
     yield from ((0.0, hint) for hint in parameter.hints if type(hint) in types)
 
 
-def _rated_arrays(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
+def _rate_arrays(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
     """Yield (cost, list) pairs for an array parameter; lists that fit better cost less."""
     types = _TYPES[parameter.items]
     if parameter.listed:
         yield _AT_HAND, list(parameter.listed)
-        yield from ((cost, [value]) for cost, value in _rated_listed(parameter, pool))
+        yield from ((cost, [value]) for cost, value in _rate_allowed(parameter, pool))
         return
     mentions = [v for kind in types for away, v in pool.values[kind] if away == 0.0]
     for kind in ("tag", "user", "quoted", "symbol", "name", "number"):
@@ -164,10 +164,10 @@ def _rated_arrays(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple
     for away, value in pool.values[list]:
         if all(type(item) in types for item in value.value):
             yield away, value.value
-    yield from ((cost, [value]) for cost, value in _rated_plain(parameter, types, pool))
+    yield from ((cost, [value]) for cost, value in _rate_scalars(parameter, types, pool))
 
 
-def _suits(parameter: Parameter, value: Value) -> float:
+def _fit_score(parameter: Parameter, value: Value) -> float:
     """Score how well a value fits a parameter, based on its kind and the words near it."""
     if value.kind in parameter.kinds:
         score = 2.0 - 0.5 * parameter.kinds.index(value.kind)
@@ -183,7 +183,7 @@ def _suits(parameter: Parameter, value: Value) -> float:
     return score + 2.0 * in_name + (in_name == 1.0) + own_key + 2.0 * again + 0.5 * in_about
 
 
-def rows(columns: Sequence[Sequence[tuple[float, Any]]]) -> Iterator[list[Any]]:
+def rank_combinations(columns: Sequence[Sequence[tuple[float, Any]]]) -> Iterator[list[Any]]:
     """Yield lists of one value per parameter, best overall fit first. No list repeats a string."""
     if not all(columns):
         return

@@ -18,12 +18,12 @@ from coevo_gym.core.tool_calls import Call, Malformed, hermes
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.base import ACTION_CAP
 from coevo_gym.envs.bfcl.engine.dialogue import MAX_CALLS, Dialogue, max_steps_of_a_turn
-from coevo_gym.envs.bfcl.engine.official_calls import parse_message, parse_truth, python
-from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, as_object, bind, failed
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message, parse_truth, write_python
+from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, as_object, bind, is_error
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schemas_text
 from coevo_gym.envs.bfcl.judge import Judge
 from coevo_gym.envs.bfcl.tasks import CLOSING, solution_of, split_of, starts_in
-from coevo_gym.envs.bfcl.words import Known, default, purpose, request, tells
+from coevo_gym.envs.bfcl.words import Known, compose_request, default, is_informative, purpose
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.proposals import built_task, draft_of
 
@@ -56,17 +56,17 @@ def build(draft: Draft) -> Task:
         BuildError: if the world does not belong to the scenario; if a call fails, is not
             repeatable, or has an argument that the agent cannot know; if a turn has no effect.
     """
-    world = _world(draft)
-    turns = _turns(draft.solution, world)
+    world = _check_world(draft)
+    turns = _split_into_turns(draft.solution, world)
     _check_repeatable(world, turns)
-    outputs = _run(world, turns)
-    truth = tuple(tuple(map(python, turn)) for turn in turns)
+    outputs = _run_turns(world, turns)
+    truth = tuple(tuple(map(write_python, turn)) for turn in turns)
     _check_known(world, turns, outputs)
     verifier = BFCLVerifier(turns=truth)
     return built_task(draft, split_of(draft.scenario), verifier, solution_of(truth))
 
 
-def _world(draft: Draft) -> BFCLWorld:
+def _check_world(draft: Draft) -> BFCLWorld:
     """Return the draft's world after checking that it is valid."""
     world = draft.world
     if not isinstance(world, BFCLWorld):
@@ -83,7 +83,7 @@ def _world(draft: Draft) -> BFCLWorld:
     return world
 
 
-def _turns(messages: Sequence[str], world: BFCLWorld) -> Turns:
+def _split_into_turns(messages: Sequence[str], world: BFCLWorld) -> Turns:
     """Split the calls in a list of messages into turns."""
     turns: list[tuple[Call, ...]] = []
     current: list[Call] = []
@@ -141,7 +141,7 @@ def _check_repeatable(world: BFCLWorld, turns: Turns) -> None:
             raise BuildError(f"{call.name} does not return the same result every time")
 
 
-def _run(world: BFCLWorld, turns: Turns) -> list[list[str]]:
+def _run_turns(world: BFCLWorld, turns: Turns) -> list[list[str]]:
     """Run the calls and return the results of each turn."""
     toolbox = Toolbox(BFCLWorld.model_validate({**world.model_dump(), "setup": ()}))
     for call in world.setup_calls:
@@ -159,8 +159,8 @@ def _run(world: BFCLWorld, turns: Turns) -> list[list[str]]:
 
 def _call(toolbox: Toolbox, call: Call, where: str) -> str:
     result = toolbox.call(call)
-    if failed(result):
-        raise BuildError(f"{where}: {python(call)} fails: {result[:_SHOWN]}")
+    if is_error(result):
+        raise BuildError(f"{where}: {write_python(call)} fails: {result[:_SHOWN]}")
     return result
 
 
@@ -182,20 +182,20 @@ def _check_known(world: BFCLWorld, turns: Turns, outputs: Sequence[Sequence[str]
     for number, (text, turn, results) in enumerate(
         zip(world.turns, turns, outputs, strict=True), start=1
     ):
-        known.read(text)
+        known.add(text)
         for call, result in zip(turn, results, strict=True):
             for name, value in call.arguments.items():
                 missing = [] if value == default(call.name, name) else known.missing(value)
-                if missing := _document(call.name).missing(missing):
+                if missing := _documented_values(call.name).missing(missing):
                     raise BuildError(
                         f"turn {number}: the agent cannot know {missing[0]!r}, "
                         f"which {call.name} needs as {name}"
                     )
-            known.read(result)
+            known.add(result)
 
 
 @lru_cache(maxsize=256)
-def _document(function: str) -> Known:
+def _documented_values(function: str) -> Known:
     return Known(schemas_text((function,)))
 
 
@@ -208,7 +208,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     assert isinstance(task.verifier, BFCLVerifier)
     dialogue, judge = Dialogue(task.world), Judge(task.world, task.verifier)
     errors, scores, observations, effects = [], [0.0], [], []
-    states = [_hash(dialogue.toolbox)]
+    states = [_state_hash(dialogue.toolbox)]
     seen = set(_SAYS_NOTHING)
     for action in actions:
         message, n_before = clean_text(action, ACTION_CAP), len(dialogue.outputs)
@@ -220,9 +220,9 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
             errors.append(judge.review(dialogue, reply).reason)
             observations.append(reply.observation)
         scores.append(float(dialogue.over and judge.solved))
-        states.append(_hash(dialogue.toolbox))
+        states.append(_state_hash(dialogue.toolbox))
         outputs = dialogue.outputs[n_before:]
-        tells_more = _tells_more(message, outputs, seen)
+        tells_more = _has_new_information(message, outputs, seen)
         seen.update(outputs)
         if states[-1] != states[-2]:
             effects.append(Effect.CHANGED)
@@ -242,7 +242,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     )
 
 
-def _hash(toolbox: Toolbox) -> str:
+def _state_hash(toolbox: Toolbox) -> str:
     """Hash the state that later calls depend on, such as the current directory."""
     hidden = [
         (name, key, value)
@@ -253,14 +253,14 @@ def _hash(toolbox: Toolbox) -> str:
     return digest(repr((_state(toolbox), toolbox.call(Call("pwd", {})), hidden)))
 
 
-def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> bool:
+def _has_new_information(message: str, outputs: Sequence[str], seen: Container[str]) -> bool:
     """Return True if any result is new and does more than repeat the calls' arguments."""
     calls = [item for item in parse_message(message) if isinstance(item, Call)]
     arguments = [
         str(value) for call in calls for value in (*call.positional, *call.arguments.values())
     ]
     return any(
-        output not in seen and not failed(output) and not {*_values(output)} <= {*arguments}
+        output not in seen and not is_error(output) and not {*_values(output)} <= {*arguments}
         for output in outputs
     )
 
@@ -283,31 +283,31 @@ def evidence(task: Task) -> Evidence:
         calls = [bind(parse_truth(call)) for call in turn]
         text = task.world.turns[number] if number < len(task.world.turns) else ""
         if calls:
-            names = tuple(dict.fromkeys(name for call in calls for name in _names(call)))
+            names = tuple(dict.fromkeys(name for call in calls for name in _clue_names(call)))
             clues.append(Clue(f"what turn {number + 1} calls for", names, text))
         for call in calls:
             unnamed = Call(call.name, {}, tuple(call.arguments.values()))
-            answers += [python(call), python(unnamed)]
+            answers += [write_python(call), write_python(unnamed)]
     return Evidence("\n".join(task.world.turns), tuple(clues), tuple(answers))
 
 
-def _names(call: Call) -> Iterator[str]:
+def _clue_names(call: Call) -> Iterator[str]:
     """Yield the words and values that describe a call, except default values."""
     owner = functions_of()[call.name].removesuffix("API")
     for text in (purpose(call.name), spaced(call.name), spaced(owner)):
         yield from text.split()
     for name, value in call.arguments.items():
         if value != default(call.name, name):
-            yield from map(str, _parts(value))
+            yield from map(str, _scalars(value))
 
 
-def _parts(value: Any) -> Iterator[str | int | float]:
+def _scalars(value: Any) -> Iterator[str | int | float]:
     """Yield the strings and numbers in a JSON value."""
     if isinstance(value, Mapping):
         value = [*value, *value.values()]
     if isinstance(value, (list, tuple)):
         for item in value:
-            yield from _parts(item)
+            yield from _scalars(item)
     elif value is not None and not isinstance(value, bool):
         yield value
 
@@ -319,13 +319,13 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
     """
     world = context.task.world
     assert isinstance(world, BFCLWorld)
-    calls = _worthwhile(trace, world)
+    calls = _useful_calls(trace, world)
     places = max(len(calls) - 1, 0)  # a draft needs at least two calls
     begins = rng.choice(places, size=min(places, DRAFTS_PER_TRACE), replace=False)
     return [_draft(calls, int(begin), context, rng) for begin in begins]
 
 
-def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
+def _useful_calls(trace: Trajectory, world: BFCLWorld) -> list[Call]:
     """Rerun a walk's calls; return those that changed the state or returned new information."""
     toolbox = Toolbox(world)
     state, seen = _state(toolbox), set(_SAYS_NOTHING)
@@ -333,9 +333,9 @@ def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
     for call in _repeatable_calls(trace):
         result = toolbox.call(call)
         before, state = state, _state(toolbox)
-        if failed(result):
+        if is_error(result):
             continue
-        if state != before or (result not in seen and tells(result)):
+        if state != before or (result not in seen and is_informative(result)):
             calls.append(bind(call))
             seen.add(result)
     return calls
@@ -347,7 +347,7 @@ def _repeatable_calls(trace: Trajectory) -> Iterator[Call]:
         for item in parse_message(step.action):
             if isinstance(item, Malformed) or item.name not in {*step.calls} - UNREPEATABLE:
                 continue
-            if len(python(item)) <= MAX_SPELLING:
+            if len(write_python(item)) <= MAX_SPELLING:
                 yield item
 
 
@@ -360,11 +360,13 @@ def _draft(calls: Sequence[Call], begin: int, context: Context, rng: Generator) 
     n_turns = int(rng.integers(-(-length // MAX_CALLS_PER_TURN), min(length, MAX_TURNS) + 1))
     cuts = [begin + length * turn // n_turns for turn in range(n_turns + 1)]
     turns = [calls[start:end] for start, end in pairwise(cuts)]
-    requests = [request(turn, rng, opening=number == 0) for number, turn in enumerate(turns)]
-    return conversation(world, requests, turns, context, setup=calls[:begin])
+    requests = [
+        compose_request(turn, rng, opening=number == 0) for number, turn in enumerate(turns)
+    ]
+    return draft_conversation(world, requests, turns, context, setup=calls[:begin])
 
 
-def conversation(
+def draft_conversation(
     world: BFCLWorld,
     requests: Sequence[str],
     turns: Sequence[Sequence[Call]],
@@ -385,7 +387,7 @@ def conversation(
             classes=world.classes,
             turns=tuple(requests),
             long_context=world.long_context,
-            setup=(*world.setup, *map(python, setup)),
+            setup=(*world.setup, *map(write_python, setup)),
         ),
         solution=[
             message for turn in turns for message in (*(hermes([call]) for call in turn), CLOSING)

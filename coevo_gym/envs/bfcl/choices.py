@@ -11,13 +11,18 @@ from typing import Any
 
 from coevo_gym.core.tool_calls import Call
 from coevo_gym.core.trajectory import View
-from coevo_gym.envs.bfcl.arguments import CandidateValues, column, pool_of, rows
-from coevo_gym.envs.bfcl.engine.official_calls import parse_message, python
+from coevo_gym.envs.bfcl.arguments import (
+    CandidateValues,
+    collect_values,
+    rank_combinations,
+    rank_values,
+)
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message, write_python
 from coevo_gym.envs.bfcl.engine.toolbox import bind
 from coevo_gym.envs.bfcl.engine.tools import schemas_text
 from coevo_gym.envs.bfcl.signatures import Function, functions
 from coevo_gym.envs.bfcl.tasks import CLOSING
-from coevo_gym.envs.bfcl.values import hashable, plain, words_of
+from coevo_gym.envs.bfcl.values import normalise_numbers, to_hashable, words_of
 from coevo_gym.envs.bfcl.words import purpose
 
 MAX_CHOICES = 128
@@ -39,15 +44,15 @@ def choices(view: View) -> tuple[str, ...]:
     return _choices(view.info["bfcl.tools"], view.instruction, seen, actions)
 
 
-def single_calls(message: str) -> tuple[str, ...]:
+def split_calls(message: str) -> tuple[str, ...]:
     """Split a message into one message per call, in the notation of :func:`choices`.
 
     If a call in a message does not fit any function, the message is returned unchanged.
 
     Example:
-        >>> single_calls('<tool_call>{"name": "ls", "arguments": {"a": true}}</tool_call>')
+        >>> split_calls('<tool_call>{"name": "ls", "arguments": {"a": true}}</tool_call>')
         ('<think>list the contents of the current directory</think>[ls(a=True)]',)
-        >>> single_calls("Done.")
+        >>> split_calls("Done.")
         ('Done.',)
     """
     calls = [call for call in parse_message(message) if isinstance(call, Call)]
@@ -62,20 +67,22 @@ def _choices(
     tools: str, request: str, seen: tuple[str, ...], actions: tuple[str, ...]
 ) -> tuple[str, ...]:
     offered = functions(tools)
-    pool = pool_of(offered, request, seen, actions)
+    pool = collect_values(offered, request, seen, actions)
     asked = words_of(request)
-    rarity = _rarity(tools)
+    rarity = _word_rarity(tools)
     ranked = sorted(offered, key=lambda function: -_relevance(function, asked, rarity))
-    streams = [_calls(function, rank, pool) for rank, function in enumerate(ranked)]
+    streams = [_candidate_calls(function, rank, pool) for rank, function in enumerate(ranked)]
     best = islice(heapq.merge(*streams, key=lambda item: item[0]), MAX_CHOICES - 1)
     return (CLOSING, *(_format_call(function, row) for _, function, row in best))
 
 
-def _calls(
+def _candidate_calls(
     function: Function, rank: int, pool: CandidateValues
 ) -> Iterator[tuple[float, Function, list[Any]]]:
     """Yield possible calls to a function, each with a sort key."""
-    candidates = rows([column(parameter, pool) for parameter in function.parameters])
+    candidates = rank_combinations(
+        [rank_values(parameter, pool) for parameter in function.parameters]
+    )
     for number, row in enumerate(islice(candidates, MAX_PER_FUNCTION), start=1):
         yield number * (rank + _EVEN), function, row
 
@@ -88,7 +95,7 @@ def _relevance(function: Function, asked: frozenset[str], rarity: Mapping[str, f
 
 
 @lru_cache(maxsize=256)
-def _rarity(tools: str) -> Mapping[str, float]:
+def _word_rarity(tools: str) -> Mapping[str, float]:
     """Map each word in the tools' names and descriptions to its rarity."""
     counts = Counter(word for function in functions(tools) for word in function.words)
     counts += Counter(word for function in functions(tools) for word in function.about)
@@ -104,10 +111,10 @@ def _format_call(function: Function, row: Sequence[Any]) -> str:
     """Format a call as a message, leaving out None and default values."""
     positional, keywords = [], {}
     for parameter, value in zip(function.parameters, row, strict=True):
-        value = plain(value)
+        value = normalise_numbers(value)
         if parameter.required:
             positional.append(value)
-        elif value is not None and hashable(value) != parameter.default:
+        elif value is not None and to_hashable(value) != parameter.default:
             keywords[parameter.name] = value
-    call = python(Call(function.name, keywords, tuple(positional)))
+    call = write_python(Call(function.name, keywords, tuple(positional)))
     return f"<think>{purpose(function.name)}</think>[{call}]"

@@ -14,7 +14,7 @@ from coevo_gym.core.task import FrozenDict, NothingAsked, Split, Task, Verifier,
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, DialogueReply
 from coevo_gym.envs.bfcl.judge import Judge
-from coevo_gym.envs.bfcl.tasks import SCHEMES, native_tasks, relabelled, side_of
+from coevo_gym.envs.bfcl.tasks import SCHEMES, native_tasks, relabel, side_of
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.checks import check_flag
 from coevo_gym.envs.frame import Frame, Grade
@@ -190,7 +190,7 @@ class BFCLEnv(TaskEnv):
 
     def _find(self, name_or_id: str) -> Task:
         task = super()._find(name_or_id)
-        return task if self.hold_out else relabelled(task, self.scheme)
+        return task if self.hold_out else relabel(task, self.scheme)
 
     def _check(self, task: Task) -> None:
         super()._check(task)
@@ -219,7 +219,7 @@ class BFCLEnv(TaskEnv):
             self._judge = Judge(self._world, verifier)
         stops = self.stop_at_first_failed_turn
         reply = self._judge.review(self._dialogue, self._reply, stop_at_failure=stops)
-        self._tell()
+        self._store_request_and_tools()
         return frame if reply is self._reply else self._frame_of(reply)
 
     def _grade(self, verifier: Verifier) -> Grade:
@@ -241,12 +241,12 @@ class BFCLEnv(TaskEnv):
             },
         )
 
-    def _tell(self) -> None:
+    def _store_request_and_tools(self) -> None:
         """Store the dialogue's current request and tools."""
         self._request, self._tools = self._dialogue.request, self._dialogue.tools
 
     def _frame_of(self, reply: DialogueReply) -> Frame:
-        self._tell()
+        self._store_request_and_tools()
         dialogue = self._dialogue
         self.results = reply.results
         return Frame(

@@ -18,8 +18,8 @@ from typing import Any, Literal
 from coevo_gym.core.tool_calls import Call
 from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, DialogueReply, TurnCalls
 from coevo_gym.envs.bfcl.engine.official_calls import parse_truth
-from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, bind, failed
-from coevo_gym.envs.bfcl.engine.wheel import official
+from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, bind, is_error
+from coevo_gym.envs.bfcl.engine.wheel import import_official
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.diagnosis import TurnFacts, TurnLabel, TurnOutcome, turn_label
 
@@ -80,13 +80,13 @@ class Judge:
     def turns(self) -> tuple[TurnFacts, ...]:
         """Facts about each turn, including turns after a failed turn and turns that did not end."""
         facts = [
-            facts_of_turn(outcome, self._wanted(turn), attempt)
+            facts_of_turn(outcome, self._reference_calls(turn), attempt)
             for turn, (outcome, attempt) in enumerate(
                 zip(self._compared, self._attempts, strict=True)
             )
         ]
         left = range(len(facts), self._n_turns)
-        return (*facts, *(TurnFacts.unreached(bool(self._wanted(turn))) for turn in left))
+        return (*facts, *(TurnFacts.unreached(bool(self._reference_calls(turn))) for turn in left))
 
     def review(
         self, dialogue: Dialogue, reply: DialogueReply, *, stop_at_failure: bool = False
@@ -97,15 +97,15 @@ class Judge:
         the latest message, with the user's next message.
         """
         if dialogue.ended is not None:
-            self.end_turn(dialogue.toolbox, dialogue.ended, dialogue.outputs)
-        if not dialogue.waits:
+            self.judge_turn(dialogue.toolbox, dialogue.ended, dialogue.outputs)
+        if not dialogue.waiting:
             return reply
         stops = stop_at_failure and self.failed
-        return reply._replace(observation=dialogue.stop() if stops else dialogue.go_on())
+        return reply._replace(observation=dialogue.stop() if stops else dialogue.begin_next_turn())
 
-    def end_turn(self, model: Toolbox, attempt: TurnCalls, outputs: Sequence[str]) -> Outcome:
+    def judge_turn(self, model: Toolbox, attempt: TurnCalls, outputs: Sequence[str]) -> Outcome:
         """Judge the turn that has just ended. ``outputs`` are the results of the whole episode."""
-        truth = self._wanted(len(self.outcomes))
+        truth = self._reference_calls(len(self.outcomes))
         compared, mismatches = self._compare(model, truth, attempt, outputs)
         outcome: Outcome = "not_reached" if self.failed else compared
         self.outcomes.append(outcome)
@@ -116,7 +116,7 @@ class Judge:
             self.mismatches = mismatches
         return outcome
 
-    def _wanted(self, turn: int) -> Sequence[Call]:
+    def _reference_calls(self, turn: int) -> Sequence[Call]:
         """Return the reference calls of a turn."""
         return self._truth[turn] if turn < len(self._truth) else ()
 
@@ -161,7 +161,7 @@ def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: TurnCalls) -
             name in tried and (name, arguments) not in calls for name, arguments in wanted
         ),
         outcome=_FAILED.get(outcome, "passed"),
-        unrecovered=any(result is not None and failed(result) for result in last.values()),
+        unrecovered=any(result is not None and is_error(result) for result in last.values()),
         missing=any(name not in tried for name, _ in wanted),
     )
 
@@ -187,4 +187,4 @@ def _key(call: Call) -> tuple[str, Mapping[str, Any]]:
 
 @lru_cache(maxsize=1)
 def _checker() -> ModuleType:
-    return official("eval_checker.multi_turn_eval.multi_turn_checker")
+    return import_official("eval_checker.multi_turn_eval.multi_turn_checker")

@@ -74,7 +74,9 @@ class OpenAIToolCalls(gym.Wrapper[str, Any, str, Any], RecordConstructorArgs):
         message = _as_mapping(action)
         calls = [_as_mapping(call) for call in message.get("tool_calls") or ()]
         content = _text_of(message.get("content") or "")
-        observation, reward, terminated, truncated, info = self.env.step(_text(content, calls))
+        observation, reward, terminated, truncated, info = self.env.step(
+            _format_action(content, calls)
+        )
         self.messages.append({"role": "assistant", "content": content})
         results = self._bfcl.results
         if calls:
@@ -111,7 +113,7 @@ def _text_of(content: Any) -> str:
     return "".join(str(_as_mapping(part).get("text") or "") for part in content)
 
 
-def _text(content: str, calls: Sequence[Mapping[str, Any]]) -> str:
+def _format_action(content: str, calls: Sequence[Mapping[str, Any]]) -> str:
     """Convert a message to the env's own notation. Text next to calls is dropped.
 
     Every call is a separate block, so the env's length limit can only cut off the last calls.

@@ -8,7 +8,7 @@ from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, Proposal
 from coevo_gym.core.task import Task
 from coevo_gym.core.tool_calls import Call
-from coevo_gym.envs.bfcl.builder import calls_of, conversation
+from coevo_gym.envs.bfcl.builder import calls_of, draft_conversation
 from coevo_gym.envs.bfcl.tasks import side_of
 from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.proposals import actions_of, opened, requests_of
@@ -41,13 +41,15 @@ def draft(proposal: Proposal, context: Context) -> Draft:
     assert isinstance(world, BFCLWorld)
     requests = requests_of(proposal)
     try:
-        turns = _turns(actions_of(proposal), len(requests), world)
-        return conversation(world, requests, turns, context)
+        turns = _split_into_turns(actions_of(proposal), len(requests), world)
+        return draft_conversation(world, requests, turns, context)
     except RecursionError as error:
         raise BuildError("an argument is nested too deeply") from error
 
 
-def _turns(messages: Sequence[str], n_turns: int, world: BFCLWorld) -> Sequence[Sequence[Call]]:
+def _split_into_turns(
+    messages: Sequence[str], n_turns: int, world: BFCLWorld
+) -> Sequence[Sequence[Call]]:
     """Return the proposal's calls, grouped by turn.
 
     A message without calls ends a turn. If there is one user turn, all calls belong to it. If no

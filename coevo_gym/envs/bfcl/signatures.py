@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from coevo_gym.envs.bfcl.values import STOP, hashable, number_of, words_of
+from coevo_gym.envs.bfcl.values import STOP, parse_number, to_hashable, words_of
 
 
 class Parameter(NamedTuple):
@@ -77,7 +77,7 @@ def _function(schema: Mapping[str, Any]) -> Function:
 
 def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> Parameter:
     description = _NOTES.split(schema.get("description", ""), maxsplit=1)[0]
-    options, hints = _mentioned(description)
+    options, hints = _mentioned_values(description)
     mark = _MARK.search(description)
     words, about = words_of(name), words_of(description) - words_of(name) - STOP
     fields = tuple(_parameter(n, s, True) for n, s in schema.get("properties", {}).items())
@@ -93,7 +93,7 @@ def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> Paramete
         hints=(*hints, "..") if words & {"folder", "path"} else hints,
         mark=mark[1] if mark else "",
         required=required,
-        default=hashable(schema.get("default")),
+        default=to_hashable(schema.get("default")),
         fields=fields,
     )
 
@@ -127,7 +127,7 @@ def _kinds(words: frozenset[str]) -> Iterator[str]:
     return (kind for asked, kinds in _KINDS if words & asked for kind in kinds)
 
 
-def _mentioned(description: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _mentioned_values(description: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Return the allowed values and the example values listed in a parameter's description."""
     enum, either = _ENUM.search(description), _EITHER.search(description)
     if enum:
@@ -137,4 +137,4 @@ def _mentioned(description: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     quoted = tuple(hint for hint in _HINT.findall(description) if "YY" not in hint)
     if len(quoted) > 1:
         return quoted, ()
-    return (), (*quoted, *map(number_of, _AMOUNT.findall(description)))
+    return (), (*quoted, *map(parse_number, _AMOUNT.findall(description)))

@@ -70,7 +70,7 @@ def side_of(task: Task, scheme: str = "index") -> Split:
     world = task.world
     assert isinstance(world, BFCLWorld)
     split_of(task.scenario)  # raises if the scenario does not exist
-    own, copied = _index_of(task.scenario), _matching(_keys(world, task.verifier))
+    own, copied = _index_of(task.scenario), _matching_indices(_lookup_keys(world, task.verifier))
     side = strictest(*(scheme_split(number, scheme) for number in (own, *sorted(copied))))
     if side is Split.TRAIN and not starts_in(task.scenario, world):
         raise TaskError(f"no official BFCL entry in {task.scenario} has this initial state")
@@ -84,18 +84,18 @@ def scenarios_of(task: Task) -> frozenset[str]:
         BenchmarkNotInstalled: if the official package is not installed.
     """
     assert isinstance(task.world, BFCLWorld)
-    keys = _keys(task.world, task.verifier)
-    return frozenset(map(scenario_of, _matching(key for key in keys if key[0] != "config")))
+    keys = _lookup_keys(task.world, task.verifier)
+    return frozenset(map(scenario_of, _matching_indices(key for key in keys if key[0] != "config")))
 
 
-def _matching(keys: Iterable[Key]) -> set[int]:
+def _matching_indices(keys: Iterable[Key]) -> set[int]:
     """Return the numbers of the official entries that have one of the keys."""
-    return {number for key in keys for number in _numbers().get(key, ())}
+    return {number for key in keys for number in _indices_by_key().get(key, ())}
 
 
 def starts_in(scenario: str, world: BFCLWorld) -> bool:
     """Return True if a world starts in the same state as an official entry of the scenario."""
-    return _start(world) in _starts().get(scenario, ())
+    return _initial_state(world) in _initial_states().get(scenario, ())
 
 
 def _index_of(scenario: str) -> int:
@@ -105,19 +105,19 @@ def _index_of(scenario: str) -> int:
 Key = tuple[str, object]
 
 
-def _start(world: BFCLWorld) -> tuple[object, ...]:
+def _initial_state(world: BFCLWorld) -> tuple[object, ...]:
     """Return everything that determines the initial state of a world's backends."""
-    return _config(world.config), world.classes, world.long_context
+    return _canonical_config(world.config), world.classes, world.long_context
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _config(text: str) -> str:
+def _canonical_config(text: str) -> str:
     """Return a JSON config in canonical form, with its keys in a fixed order."""
     return canonical_json(json.loads(text))
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _keys(world: BFCLWorld, verifier: Verifier) -> tuple[Key, ...]:
+def _lookup_keys(world: BFCLWorld, verifier: Verifier) -> tuple[Key, ...]:
     """Return keys for finding the official entry that a task was copied from.
 
     The keys are the whole config, all messages, and all calls, because single messages and calls
@@ -125,17 +125,17 @@ def _keys(world: BFCLWorld, verifier: Verifier) -> tuple[Key, ...]:
     entries of a number agree.
     """
     turns = verifier.turns if isinstance(verifier, BFCLVerifier) else ()
-    calls = tuple(tuple(map(_call, turn)) for turn in turns if turn)
+    calls = tuple(tuple(map(_normalise_call, turn)) for turn in turns if turn)
     texts = tuple(filter(None, folded(world.turns)))
     keys: tuple[Key, ...] = (
-        ("config", _config(world.config)),
+        ("config", _canonical_config(world.config)),
         ("messages", texts),
         ("calls", calls),
     )
     return tuple(key for key in keys if key[1])
 
 
-def _call(code: str) -> object:
+def _normalise_call(code: str) -> object:
     """Return a reference call in normalised form, so that equivalent calls are equal."""
     try:
         call = bind(parse_truth(code))
@@ -145,23 +145,23 @@ def _call(code: str) -> object:
 
 
 @lru_cache(maxsize=1)
-def _numbers() -> Mapping[Key, frozenset[int]]:
+def _indices_by_key() -> Mapping[Key, frozenset[int]]:
     """Map each lookup key to the numbers of the official entries that match it."""
     by_key: defaultdict[Key, set[int]] = defaultdict(set)
     for task in chain.from_iterable(map(_entries, CATEGORIES)):
         assert isinstance(task.world, BFCLWorld)
-        for key in _keys(task.world, task.verifier):
+        for key in _lookup_keys(task.world, task.verifier):
             by_key[key].add(_index_of(task.scenario))
     return {key: frozenset(numbers) for key, numbers in by_key.items()}
 
 
 @lru_cache(maxsize=1)
-def _starts() -> Mapping[str, frozenset[tuple[object, ...]]]:
+def _initial_states() -> Mapping[str, frozenset[tuple[object, ...]]]:
     """Map each scenario to the initial states of its official entries."""
     by_scenario: defaultdict[str, set[tuple[object, ...]]] = defaultdict(set)
     for task in chain.from_iterable(map(_entries, CATEGORIES)):
         assert isinstance(task.world, BFCLWorld)
-        by_scenario[task.scenario].add(_start(task.world))
+        by_scenario[task.scenario].add(_initial_state(task.world))
     return {scenario: frozenset(starts) for scenario, starts in by_scenario.items()}
 
 
@@ -205,7 +205,7 @@ def native_tasks(split: Split, subset: str | None = None, scheme: str = "index")
     """
     if subset is not None and subset not in CATEGORIES:
         raise TaskError(f"BFCL has no subset {subset!r}. Choose one of: {', '.join(CATEGORIES)}.")
-    tasks = _native(split, subset, scheme)
+    tasks = _select_tasks(split, subset, scheme)
     if not tasks and split is Split.TRAIN:
         raise SplitLeakError(
             f"Under scheme {scheme!r}, every BFCL task is a test task and must not be used for "
@@ -217,13 +217,13 @@ def native_tasks(split: Split, subset: str | None = None, scheme: str = "index")
 
 
 @lru_cache(maxsize=64)
-def _native(split: Split, subset: str | None, scheme: str) -> tuple[Task, ...]:
+def _select_tasks(split: Split, subset: str | None, scheme: str) -> tuple[Task, ...]:
     categories = CATEGORIES if subset is None else (subset,)
-    tasks = [relabelled(task, scheme) for name in categories for task in _entries(name)]
+    tasks = [relabel(task, scheme) for name in categories for task in _entries(name)]
     return tuple(task for task in tasks if task.split is split)
 
 
-def relabelled(task: Task, scheme: str) -> Task:
+def relabel(task: Task, scheme: str) -> Task:
     """Return a task with the split that the given scheme assigns to it."""
     side = scheme_split(_index_of(task.scenario), scheme)
     return task if task.split is side else task.model_copy(update={"split": side})
@@ -234,15 +234,15 @@ def _entries(category: str) -> tuple[Task, ...]:
     """Return the 200 official entries in a category, with their splits."""
     file = f"BFCL_v4_multi_turn_{category}.json"
     data = root() / "data"
-    entries = _json_lines(data / file)
-    answers = _json_lines(data / "possible_answer" / file)
+    entries = _read_json_lines(data / file)
+    answers = _read_json_lines(data / "possible_answer" / file)
     return tuple(
         _task(index, category, entry, answer["ground_truth"])
         for index, (entry, answer) in enumerate(zip(entries, answers, strict=True))
     )
 
 
-def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+def _read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
@@ -265,7 +265,7 @@ def _task(index: int, category: str, entry: Mapping[str, Any], truth: list[list[
             classes=entry["involved_classes"],
             turns=turns,
             held_out=held_out,
-            unlisted=_used_early(held_out, truth),
+            unlisted=_functions_called_early(held_out, truth),
             long_context=category == "long_context",
         ),
         verifier=BFCLVerifier(turns=truth),
@@ -273,7 +273,9 @@ def _task(index: int, category: str, entry: Mapping[str, Any], truth: list[list[
     )
 
 
-def _used_early(held_out: Sequence[tuple[int, list[str]]], truth: list[list[str]]) -> list[str]:
+def _functions_called_early(
+    held_out: Sequence[tuple[int, list[str]]], truth: list[list[str]]
+) -> list[str]:
     """Return the functions that the reference solution calls before the turn that adds them.
 
     The original runs them at any time, so this reference (miss_func_49) must work here too.

@@ -35,7 +35,7 @@ class Value(NamedTuple):
     near: frozenset[str]
 
 
-def number_of(text: str) -> int | float:
+def parse_number(text: str) -> int | float:
     """Parse a number. A whole number becomes an int."""
     return int(float(text)) if float(text).is_integer() else float(text)
 
@@ -91,11 +91,12 @@ STOP = frozenset(_COMMON.split())
 
 
 @lru_cache(maxsize=4096)
-def in_words(text: str) -> tuple[Value, ...]:
+def values_in_text(text: str) -> tuple[Value, ...]:
     """Find possible arguments in a sentence.
 
     Example:
-        >>> [v.value for v in in_words("Put 'a b' into x.txt on May 3rd, 2024, for $1,200.")][1:5]
+        >>> values = values_in_text("Put 'a b' into x.txt on May 3rd, 2024, for $1,200.")
+        >>> [value.value for value in values][1:5]
         ['a b', 'x.txt', '2024-05-03', 1200]
     """
     tokens = [(match.lastgroup, match) for match in _TOKEN.finditer(text)]
@@ -107,23 +108,23 @@ def in_words(text: str) -> tuple[Value, ...]:
         before = [m.group().lower() for _, m in tokens[max(i - 4, 0) : i]]
         after = [m.group().lower() for _, m in tokens[i + 1 : i + 3]]
         near = words_of(" ".join([*before, *(w for w in after if w not in ("to", "from", "as"))]))
-        values += _read(str(kind), match, near)
+        values += _values_of_token(str(kind), match, near)
     return tuple(values[:MAX_VALUES])
 
 
-def _read(kind: str, match: re.Match[str], near: frozenset[str]) -> Iterator[Value]:
+def _values_of_token(kind: str, match: re.Match[str], near: frozenset[str]) -> Iterator[Value]:
     """Yield the values that a matched piece of text could represent."""
     text = match.group()
     if kind == "quoted":
         yield Value(match["quoted"], "quoted", near)
         if "." not in match["quoted"][-5:]:
-            yield from (v for v in in_words(match["quoted"]) if v.kind in ("file", "number"))
+            yield from (v for v in values_in_text(match["quoted"]) if v.kind in ("file", "number"))
     elif kind == "when":
         month, day, year = re.findall(r"[A-Za-z]{3}|\d+", text)[0], *re.findall(r"\d+", text)
         number = _MONTHS.index(month.lower()) + 1
         yield Value(f"{year}-{number:02}-{int(day):02}", "date", near)
     elif kind == "number":
-        yield Value(number_of(text.replace(",", "")), "number", near)
+        yield Value(parse_number(text.replace(",", "")), "number", near)
         yield Value(text, "code", near)
     elif kind == "name":
         yield Value(text, "name", near)
@@ -144,39 +145,43 @@ def _read(kind: str, match: re.Match[str], near: frozenset[str]) -> Iterator[Val
 
 
 @lru_cache(maxsize=4096)
-def in_result(observation: str) -> tuple[Value, ...]:
+def values_in_results(observation: str) -> tuple[Value, ...]:
     """Find possible arguments in the results of calls."""
     values: list[Value] = []
     for part in observation.split(OPENING)[1:]:
         text = part.partition("</tool_response>")[0].strip()
-        values += _in_one(text)
+        values += _values_in_result(text)
     return tuple(values[:MAX_VALUES])
 
 
-def _in_one(text: str) -> list[Value]:
+def _values_in_result(text: str) -> list[Value]:
     """Find possible arguments in one result: JSON, a Python literal or plain text."""
     for decode in (json.loads, literal):
         try:
-            return list(_in_json(decode(text), frozenset()))
+            return list(_values_in_json(decode(text), frozenset()))
         except (ValueError, RecursionError):
             continue
-    return list(_in_json(text, frozenset()))
+    return list(_values_in_json(text, frozenset()))
 
 
-def _in_json(value: Any, near: frozenset[str]) -> Iterator[Value]:
+def _values_in_json(value: Any, near: frozenset[str]) -> Iterator[Value]:
     """Yield the values in a decoded result, each with the words in its JSON key."""
     if isinstance(value, dict):
         for key, item in value.items():
             if len(str(key)) <= MAX_KEY:
                 yield Value(str(key), "code", near)
-            yield from _in_json(item, words_of(str(key)))
+            yield from _values_in_json(item, words_of(str(key)))
     elif isinstance(value, list):
         if 0 < len(value) <= MAX_LIST and all(map(_is_plain, value)):
             yield Value(value, "list", near)
         for item in value:
-            yield from _in_json(item, near)
+            yield from _values_in_json(item, near)
     elif _is_plain(value):
-        yield from _in_text(value, near) if isinstance(value, str) else _in_number(value, near)
+        yield from (
+            _values_of_string(value, near)
+            if isinstance(value, str)
+            else _values_of_number(value, near)
+        )
 
 
 def _is_plain(value: Any) -> bool:
@@ -186,7 +191,7 @@ def _is_plain(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < _HUGE
 
 
-def _in_number(number: float, near: frozenset[str]) -> Iterator[Value]:
+def _values_of_number(number: float, near: frozenset[str]) -> Iterator[Value]:
     yield Value(str(number), "code", near)
     if isinstance(number, int) or number.is_integer():
         yield Value(int(number), "number", near)
@@ -194,12 +199,12 @@ def _in_number(number: float, near: frozenset[str]) -> Iterator[Value]:
         yield from (Value(n, "number", near) for n in (number, round(number), round(number, 2)))
 
 
-def _in_text(text: str, near: frozenset[str]) -> Iterator[Value]:
+def _values_of_string(text: str, near: frozenset[str]) -> Iterator[Value]:
     yield Value(text, kind_of(text), near)
     if "/" in text:
         yield from (Value(p, kind_of(p), near) for p in text.split("/") if p.strip("."))
     if " " in text:
-        for value in in_words(text):
+        for value in values_in_text(text):
             if value.kind in ("file", "number", "quoted", "code"):
                 yield value._replace(near=value.near | near)
 
@@ -210,13 +215,13 @@ def kind_of(text: str) -> str:
     return str(match.lastgroup) if match else "text"
 
 
-def plain(value: Any) -> Any:
+def normalise_numbers(value: Any) -> Any:
     """Convert whole-number floats to ints, so that they are written without a decimal point."""
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return [normalise_numbers(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def hashable(value: Any) -> Any:
+def to_hashable(value: Any) -> Any:
     """Return a list as a tuple, and any other value unchanged."""
     return tuple(value) if isinstance(value, list) else value

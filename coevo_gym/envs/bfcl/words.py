@@ -46,7 +46,7 @@ _NEEDS_NO_SOURCE = (None, "", ".", "..")
 _SIBILANTS = ("sses", "shes", "ches", "xes")
 
 
-def request(calls: Sequence[Call], rng: Generator, *, opening: bool = True) -> str:
+def compose_request(calls: Sequence[Call], rng: Generator, *, opening: bool = True) -> str:
     """Express the calls of one turn as a user message. All arguments must be named.
 
     ``opening`` is True if the message begins the conversation.
@@ -55,18 +55,21 @@ def request(calls: Sequence[Call], rng: Generator, *, opening: bool = True) -> s
     frames += [_pick(_GOING_ON, rng) for _ in calls[1:]]
     if len(calls) > 2:
         frames[-1] = _LAST
-    return " ".join(frame.format(wish(call)) for frame, call in zip(frames, calls, strict=True))
+    return " ".join(
+        frame.format(describe_call(call)) for frame, call in zip(frames, calls, strict=True)
+    )
 
 
-def wish(call: Call) -> str:
+def describe_call(call: Call) -> str:
     """Describe one call in words: its purpose and its non-default arguments.
 
     Example:
-        >>> wish(Call("tail", {"file_name": "log.txt", "lines": 3})).removeprefix(purpose("tail"))
+        >>> call = Call("tail", {"file_name": "log.txt", "lines": 3})
+        >>> describe_call(call).removeprefix(purpose("tail"))
         ": file name 'log.txt', lines 3"
     """
     details = [
-        f"{spaced(name)} {spoken(value)}"
+        f"{spaced(name)} {describe_value(value)}"
         for name, value in call.arguments.items()
         if value != default(call.name, name)
     ]
@@ -79,13 +82,13 @@ def purpose(function: str) -> str:
 
     If two functions have the same purpose, the name of the backend is added.
     """
-    order, owners = _order(function), functions_of()
-    alike = Counter(_order(name) for name in owners)
+    order, owners = _imperative(function), functions_of()
+    alike = Counter(_imperative(name) for name in owners)
     return order if alike[order] == 1 else f"{order} in the {owners[function]}"
 
 
 @lru_cache(maxsize=256)
-def _order(function: str) -> str:
+def _imperative(function: str) -> str:
     text = str(schema(function)["description"]).rpartition(_DESCRIPTION)[2].strip()
     verb, _, rest = _SENTENCE.split(text)[0].partition(" ")
     if verb.endswith(_SIBILANTS):
@@ -102,11 +105,11 @@ def default(function: str, parameter: str) -> Any:
     return None if value == "None" else value
 
 
-def spoken(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Describe a JSON value in plain English.
 
     Example:
-        >>> spoken(["a.txt", 2, True])
+        >>> describe_value(["a.txt", 2, True])
         "'a.txt', 2 and yes"
     """
     if isinstance(value, str):
@@ -114,13 +117,13 @@ def spoken(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return _enumerated([f"{spaced(key)} {spoken(item)}" for key, item in value.items()])
+        return _join_words([f"{spaced(key)} {describe_value(item)}" for key, item in value.items()])
     if isinstance(value, (list, tuple)):
-        return _enumerated([spoken(item) for item in value])
+        return _join_words([describe_value(item) for item in value])
     return "none" if value is None else str(value)
 
 
-def _enumerated(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     if len(words) < 2:
         return words[0] if words else "none"
     return " and ".join([", ".join(words[:-1]), words[-1]])
@@ -130,12 +133,12 @@ def _pick(choices: Sequence[str], rng: Generator) -> str:
     return choices[int(rng.integers(len(choices)))]
 
 
-def tells(result: str) -> bool:
+def is_informative(result: str) -> bool:
     """Return False if the result is an object whose first value is false or empty.
 
     Example:
-        >>> tells('{"matches": []}'), tells('{"success": false}'), tells("42")
-        (False, False, True)
+        >>> [is_informative(result) for result in ('{"matches": []}', '{"success": false}', "42")]
+        [False, False, True]
     """
     values = list(as_object(result).values())
     return not values or bool(values[0])
@@ -174,9 +177,9 @@ class Known:
         self._texts: list[str] = []
         self._numbers: set[float] = set()
         for text in texts:
-            self.read(text)
+            self.add(text)
 
-    def read(self, text: str) -> None:
+    def add(self, text: str) -> None:
         """Add the values in ``text`` to the record."""
         text = text.lower()
         self._texts.append(text)
@@ -200,9 +203,9 @@ class Known:
         if isinstance(value, (int, float)) and value in self._numbers:
             return []
         escaped = json.dumps(value, ensure_ascii=False).strip('"')
-        return [] if self._has(str(value)) or self._has(escaped) else [value]
+        return [] if self._contains(str(value)) or self._contains(escaped) else [value]
 
-    def _has(self, words: str) -> bool:
+    def _contains(self, words: str) -> bool:
         words = words.lower().lstrip("#@")
         whole = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")
         return any(words in text and whole.search(text) for text in self._texts)

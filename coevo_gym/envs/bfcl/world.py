@@ -53,7 +53,7 @@ class BFCLWorld(World):
 
     @field_validator("classes")
     @classmethod
-    def _known(cls, classes: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_classes(cls, classes: tuple[str, ...]) -> tuple[str, ...]:
         unknown = set(classes) - set(DOCS)
         if unknown:
             raise ValueError(f"unknown class {min(unknown)!r}; choose from: {', '.join(DOCS)}")

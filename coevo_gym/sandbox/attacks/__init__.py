@@ -1,7 +1,7 @@
 """Attacks on the sandbox, run to verify that they fail.
 
 A :class:`Payload` is one attack. A :class:`Setup` runs it in a harmless setting, with the sandbox
-off and on; :func:`compare` collects both results. ``coevo doctor --attack-suite`` runs
+off and on; :func:`run_payloads` collects both results. ``coevo doctor --attack-suite`` runs
 :func:`generic_suite` and the benchmarks' own suites.
 """
 
@@ -12,7 +12,7 @@ from coevo_gym.sandbox.attacks.payload import (
     Payload,
     Setup,
     Suite,
-    compare,
+    run_payloads,
 )
 from coevo_gym.sandbox.attacks.suite import generic_suite
 
@@ -23,6 +23,6 @@ __all__ = [
     "Payload",
     "Setup",
     "Suite",
-    "compare",
     "generic_suite",
+    "run_payloads",
 ]

@@ -43,7 +43,7 @@ class Decoys:
         listeners: sockets that wait for connections or messages.
         handed: pairs of sockets, one stream and one datagram; the second end of each is passed to
             the payload.
-        before: initial status of the files; see :meth:`changed`.
+        before: initial status of the files; see :meth:`has_changed`.
         terminal: path of a terminal.
         handle: the kernel's handle of the file with the secret, for ``open_by_handle_at``.
     """
@@ -96,7 +96,7 @@ class Decoys:
             "handle": self.handle.hex(),
         }
 
-    def changed(self, path: Path) -> bool:
+    def has_changed(self, path: Path) -> bool:
         """Return True if a file has been deleted or its status has changed."""
         return not path.exists() or _status(path) != self.before[path]
 
@@ -110,19 +110,19 @@ class Decoys:
             return False
         return self.victim.stdout.readline() == b"here\n"
 
-    def contacted(self, name: str) -> bool:
+    def was_contacted(self, name: str) -> bool:
         """Return True if a listener received anything."""
         return readable(self.listeners[name])
 
 
 @contextmanager
-def decoys() -> Iterator[Decoys]:
+def create_decoys() -> Iterator[Decoys]:
     """Create decoy files, processes and sockets for one attack, and remove them afterwards."""
     token = token_hex(16)
     with ExitStack() as scope:
         folder = Path(scope.enter_context(tempfile.TemporaryDirectory(prefix="coevo-decoys-")))
         secret = _write_files(folder, token)
-        victim = scope.enter_context(_victim(secret, token))
+        victim = scope.enter_context(_start_victim(secret, token))
         assert victim.stdout is not None
         address, descriptor = map(int, victim.stdout.readline().split())
         # A careless start would pass this descriptor on.
@@ -142,7 +142,7 @@ def decoys() -> Iterator[Decoys]:
             victim=victim,
             address=address,
             descriptor=descriptor,
-            listeners=_listeners(scope, folder, token),
+            listeners=_open_listeners(scope, folder, token),
             handed=handed,
             before={path: _status(path) for path in (secret, folder / "given" / "text")},
             terminal=os.ttyname(ends[1]),
@@ -178,7 +178,7 @@ def _status(path: Path) -> tuple[int, ...]:
 
 
 @contextmanager
-def _victim(secret: Path, token: str) -> Iterator[subprocess.Popen[bytes]]:
+def _start_victim(secret: Path, token: str) -> Iterator[subprocess.Popen[bytes]]:
     victim = subprocess.Popen(  # noqa: S603
         [sys.executable, "-I", "-S", "-c", _VICTIM, str(secret), token],
         stdin=subprocess.PIPE,
@@ -194,7 +194,7 @@ def _victim(secret: Path, token: str) -> Iterator[subprocess.Popen[bytes]]:
             victim.kill()
 
 
-def _listeners(scope: ExitStack, folder: Path, token: str) -> dict[str, socket.socket]:
+def _open_listeners(scope: ExitStack, folder: Path, token: str) -> dict[str, socket.socket]:
     local = ("127.0.0.1", 0)
     addresses: dict[str, tuple[int, int, object]] = {
         "tcp": (socket.AF_INET, socket.SOCK_STREAM, local),

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from coevo_gym.sandbox import Level
 from coevo_gym.sandbox.attacks.decoys import ATTRIBUTE
-from coevo_gym.sandbox.attacks.host import HostObservations, done, stolen
-from coevo_gym.sandbox.attacks.payload import payloads
+from coevo_gym.sandbox.attacks.host import HostObservations, is_secret_stolen, reports_success
+from coevo_gym.sandbox.attacks.payload import parse_payloads
 
 _FILES = """
 ## read-file: read a file by its path
@@ -186,7 +186,7 @@ status, file = os.stat(path), os.open(path, os.O_PATH)
 {_OTHER}
 """,
         (),
-        lambda seen: seen.host.changed(seen.host.secret),
+        lambda seen: seen.host.has_changed(seen.host.secret),
     ),
     (
         "given-file",
@@ -197,7 +197,7 @@ status, file = os.stat(path), os.open(path, os.O_RDONLY)
 {_OTHER}
 """,
         (),
-        lambda seen: seen.host.changed(seen.host.readable),
+        lambda seen: seen.host.has_changed(seen.host.readable),
     ),
     (
         "device",
@@ -211,7 +211,7 @@ value = struct.pack("I", 2) + b"".join(
     struct.pack("HHi", who, mode >> shift & 7, -1) for who, shift in ((1, 6), (4, 3), (32, 0)))
 """,
         ("flag",),
-        done,
+        reports_success,
     ),
     (
         "descriptor",
@@ -221,7 +221,7 @@ path, file = b"/proc/self/fd/1", 1
 {_AS_IT_IS}
 """,
         ("no-attribute",),
-        done,
+        reports_success,
     ),
 )
 
@@ -275,35 +275,35 @@ os.write(writing, b"x")
 _METADATA = tuple(
     replace(aspect, name=f"{aspect.name}-of-a-{name}", what=f"{aspect.what} of {what}")
     for name, what, prelude, left_out, sign in _TARGETS
-    for aspect in payloads(_ASPECTS, sign, before=f"{prelude.strip()}\n")
+    for aspect in parse_payloads(_ASPECTS, sign, before=f"{prelude.strip()}\n")
     if aspect.name not in left_out
 )
 
 
-def _lost(seen: HostObservations) -> bool:
+def _is_secret_lost(seen: HostObservations) -> bool:
     """Return True if the file with the secret is gone or has changed."""
     return not seen.host.secret.is_file() or seen.host.secret.read_text() != seen.host.token
 
 
 PAYLOADS = (
-    *payloads(
+    *parse_payloads(
         _FILES,
-        stolen,
+        is_secret_stolen,
         signs={
-            **dict.fromkeys(("block-device", "look-up-file", "write-library"), done),
+            **dict.fromkeys(("block-device", "look-up-file", "write-library"), reports_success),
             **dict.fromkeys(
-                ("overwrite-file", "delete-file", "rename-file", "empty-unseen"), _lost
+                ("overwrite-file", "delete-file", "rename-file", "empty-unseen"), _is_secret_lost
             ),
             "read-accounts": lambda seen: "root:" in seen.said,
             "write-file": lambda seen: (seen.host.folder / "written").exists(),
-            "empty-by-reading": lambda seen: seen.host.changed(seen.host.readable),
+            "empty-by-reading": lambda seen: seen.host.has_changed(seen.host.readable),
         },
         claimed={"look-up-file": lambda level: level is not Level.LANDLOCK},
     ),
     *_METADATA,
-    *payloads(
+    *parse_payloads(
         _DESCRIPTORS,
-        done,
+        reports_success,
         before="import fcntl\n",
         after="\nsay('DONE')",
         signs={"kill-as-owner": lambda seen: not seen.host.victim_lives()},

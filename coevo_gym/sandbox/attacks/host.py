@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.sandbox import Level, ResourceLimits, launch, python_files, readable, seccomp
-from coevo_gym.sandbox.attacks.decoys import VARIABLE, Decoys, decoys
+from coevo_gym.sandbox.attacks.decoys import VARIABLE, Decoys, create_decoys
 from coevo_gym.sandbox.attacks.payload import AttackRun, Payload
 from coevo_gym.sandbox.process import socket_pair
 
@@ -81,12 +81,12 @@ class HostObservations(NamedTuple):
     host: Decoys
 
 
-def stolen(seen: HostObservations) -> bool:
+def is_secret_stolen(seen: HostObservations) -> bool:
     """Return True if the attack payload printed the secret."""
     return seen.host.token in seen.said
 
 
-def done(seen: HostObservations) -> bool:
+def reports_success(seen: HostObservations) -> bool:
     """Return True if the attack payload reports success. Only the payload can see some effects."""
     return "DONE\n" in seen.said
 
@@ -113,8 +113,8 @@ class HostSetup:
 
     def run(self, payload: Payload[HostObservations], *, protected: bool) -> AttackRun:
         """Run an attack payload once, with or without the sandbox. See ``Setup``."""
-        with decoys() as targets, socket_pair() as (ours, theirs):
-            start = _sandboxed if protected else _careless
+        with create_decoys() as targets, socket_pair() as (ours, theirs):
+            start = _start_sandboxed if protected else _start_unprotected
             with start(theirs, targets, self._level) as running:
                 theirs.close()
                 own = str(targets.folder / "scratch")
@@ -122,7 +122,7 @@ class HostSetup:
                     **targets.facts(),
                     "scratch": "/tmp" if protected else own,  # noqa: S108
                     "library": sys.base_prefix,
-                    "calls": seccomp.numbers(),
+                    "calls": seccomp.call_numbers(),
                     "limits": LIMITS._asdict(),
                 }
                 order = json.dumps({"facts": facts, "code": payload.code})
@@ -142,22 +142,22 @@ def _watch(
     ours: socket.socket, running: _Running, targets: Decoys, protected: bool
 ) -> HostObservations:
     """Read an attack payload's output, kill the payload, and return the observations."""
-    output = _hear(ours, 0 if protected else _ENDLESS_S)
+    output = _read_output(ours, 0 if protected else _ENDLESS_S)
     if protected:
         running.kill()
     survived = running.alive() and "\nEND\n" not in output
     if not protected:
         running.kill()
-    afterwards = _next(ours, _PATIENCE_S) if "ORPHAN" in output else ""
+    afterwards = _read_next(ours, _PATIENCE_S) if "ORPHAN" in output else ""
     return HostObservations(output, afterwards, survived, running.flood(), targets)
 
 
-def _hear(ours: socket.socket, endless_s: float) -> str:
+def _read_output(ours: socket.socket, endless_s: float) -> str:
     """Collect an attack payload's output until the payload ends or a time limit expires."""
     output = ""
     end = monotonic() + _PATIENCE_S
     while not output.endswith(("\nEND\n", "\nORPHAN\n")):
-        text = _next(ours, max(0.0, end - monotonic()))
+        text = _read_next(ours, max(0.0, end - monotonic()))
         if not text:
             break
         output += text
@@ -166,7 +166,7 @@ def _hear(ours: socket.socket, endless_s: float) -> str:
     return output
 
 
-def _next(ours: socket.socket, timeout_s: float) -> str:
+def _read_next(ours: socket.socket, timeout_s: float) -> str:
     """Return the payload's next output. Return "" at its end or after the timeout."""
     if not readable(ours, timeout_s):
         return ""
@@ -177,7 +177,7 @@ def _next(ours: socket.socket, timeout_s: float) -> str:
 
 
 @contextmanager
-def _sandboxed(channel: socket.socket, targets: Decoys, level: Level) -> Iterator[_Running]:
+def _start_sandboxed(channel: socket.socket, targets: Decoys, level: Level) -> Iterator[_Running]:
     with launch(
         [sys.executable, "-I", "-c", _HARNESS, str(channel.fileno())],
         readable=(*python_files(), targets.readable.parent),
@@ -193,7 +193,7 @@ def _sandboxed(channel: socket.socket, targets: Decoys, level: Level) -> Iterato
 
 
 @contextmanager
-def _careless(channel: socket.socket, targets: Decoys, _: Level) -> Iterator[_Running]:
+def _start_unprotected(channel: socket.socket, targets: Decoys, _: Level) -> Iterator[_Running]:
     """Start a subprocess without a sandbox, in a process group of its own."""
     for descriptor in (channel.fileno(), *targets.pass_fds):
         os.set_inheritable(descriptor, True)

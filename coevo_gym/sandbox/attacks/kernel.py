@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from coevo_gym.sandbox import Level
-from coevo_gym.sandbox.attacks.host import done
-from coevo_gym.sandbox.attacks.payload import payloads
+from coevo_gym.sandbox.attacks.host import reports_success
+from coevo_gym.sandbox.attacks.payload import parse_payloads
 
 _ATTACKS = """
 ## become-a-user: become another user
@@ -119,9 +119,9 @@ resource.setrlimit(resource.RLIMIT_CORE, (hard if 0 <= hard < 1 << 20 else 1 << 
 os.abort()
 """
 
-PAYLOADS = payloads(
+PAYLOADS = parse_payloads(
     _ATTACKS,
-    done,
+    reports_success,
     after="\nsay('DONE')",
     signs={
         "read-host-name": lambda seen: f"host name: {os.uname().nodename}\n" in seen.said,

@@ -7,8 +7,8 @@ import socket
 from collections.abc import Callable
 
 from coevo_gym.sandbox import readable
-from coevo_gym.sandbox.attacks.host import HostObservations, done
-from coevo_gym.sandbox.attacks.payload import payloads
+from coevo_gym.sandbox.attacks.host import HostObservations, reports_success
+from coevo_gym.sandbox.attacks.payload import parse_payloads
 
 _ATTACKS = r"""
 ## connect: connect to a port on the host
@@ -79,12 +79,12 @@ socket.send_fds(socket.socket(fileno=host.stream), [b"x"], [os.open("/dev/null",
 """
 
 
-def _contacted(listener: str) -> Callable[[HostObservations], bool]:
+def _contact_sign(listener: str) -> Callable[[HostObservations], bool]:
     """Return a function that checks whether one of the host's listeners received anything."""
-    return lambda seen: seen.host.contacted(listener)
+    return lambda seen: seen.host.was_contacted(listener)
 
 
-def _urgent(seen: HostObservations) -> bool:
+def _has_received_urgent_byte(seen: HostObservations) -> bool:
     """Return True if the host received an out-of-band byte."""
     try:
         return bool(seen.host.handed["stream"][0].recv(1, socket.MSG_OOB | socket.MSG_DONTWAIT))
@@ -92,7 +92,7 @@ def _urgent(seen: HostObservations) -> bool:
         return False
 
 
-def _brought(seen: HostObservations) -> bool:
+def _has_received_descriptor(seen: HostObservations) -> bool:
     """Return True if the host received a file descriptor."""
     ours, _ = seen.host.handed["stream"]
     if not readable(ours):
@@ -103,19 +103,19 @@ def _brought(seen: HostObservations) -> bool:
     return bool(descriptors)
 
 
-PAYLOADS = payloads(
+PAYLOADS = parse_payloads(
     _ATTACKS,
-    done,
+    reports_success,
     before="import socket\n",
     after="\nsay('DONE')",
     signs={
-        "connect": _contacted("tcp"),
-        "name-lookup": _contacted("udp"),
-        "unix-socket": _contacted("unix"),
-        "abstract-socket": _contacted("abstract"),
-        "send-elsewhere": _contacted("mailbox"),
-        "connect-what-is-given": _contacted("mailbox"),
-        "out-of-band": _urgent,
-        "send-a-descriptor": _brought,
+        "connect": _contact_sign("tcp"),
+        "name-lookup": _contact_sign("udp"),
+        "unix-socket": _contact_sign("unix"),
+        "abstract-socket": _contact_sign("abstract"),
+        "send-elsewhere": _contact_sign("mailbox"),
+        "connect-what-is-given": _contact_sign("mailbox"),
+        "out-of-band": _has_received_urgent_byte,
+        "send-a-descriptor": _has_received_descriptor,
     },
 )

@@ -41,7 +41,7 @@ class Payload(Generic[Seen]):
 _HEADING = re.compile(r"^## ([\w-]+): (.+)\n", re.MULTILINE)
 
 
-def payloads(
+def parse_payloads(
     text: str,
     sign: Callable[[Seen], bool],
     *,
@@ -126,7 +126,7 @@ class Suite(NamedTuple):
     setup: Callable[[Level], AbstractContextManager[Setup[Any]]]
 
 
-def compare(
+def run_payloads(
     payloads: Iterable[Payload[Seen]], setup: Setup[Seen], level: Level
 ) -> Iterator[AttackRow]:
     """Run each attack payload unsandboxed and sandboxed. ``level`` is the isolation level."""

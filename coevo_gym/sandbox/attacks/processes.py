@@ -9,9 +9,9 @@ import os
 import resource
 
 from coevo_gym.sandbox import Level, cgroup
-from coevo_gym.sandbox.attacks.host import done, stolen
-from coevo_gym.sandbox.attacks.payload import payloads
-from coevo_gym.sandbox.process import counts_threads
+from coevo_gym.sandbox.attacks.host import is_secret_stolen, reports_success
+from coevo_gym.sandbox.attacks.payload import parse_payloads
+from coevo_gym.sandbox.process import kernel_caps_threads
 
 _ATTACKS = """
 ## environment: read its own environment
@@ -170,18 +170,18 @@ for number in (1, 2):
 """
 
 
-def _threads_capped(level: Level) -> bool:
+def _are_threads_capped(level: Level) -> bool:
     """Return True if the number of threads is capped, by cgroups or the kernel."""
-    alone = level is Level.BUBBLEWRAP and counts_threads()
-    return level is Level.NONE or alone or bool(cgroup.available())
+    alone = level is Level.BUBBLEWRAP and kernel_caps_threads()
+    return level is Level.NONE or alone or bool(cgroup.available_version())
 
 
 PAYLOADS = (
-    *payloads(
+    *parse_payloads(
         _ATTACKS,
-        stolen,
+        is_secret_stolen,
         signs={
-            "trace": done,
+            "trace": reports_success,
             "kill": lambda seen: not seen.host.victim_lives(),
             "limit-a-process": lambda seen: (
                 resource.prlimit(seen.host.victim.pid, resource.RLIMIT_NOFILE)[0] == 99
@@ -189,11 +189,18 @@ PAYLOADS = (
             "slow-a-process": lambda seen: (
                 os.getpriority(os.PRIO_PROCESS, seen.host.victim.pid) == 17
             ),
-            "enter-namespaces": done,
+            "enter-namespaces": reports_success,
             "hijack-the-channel": lambda seen: "forged answer" in seen.afterwards,
         },
     ),
-    *payloads(_CAPPED, done, after="\nsay('DONE')", claimed={"thread-bomb": _threads_capped}),
-    *payloads(_ENDLESS, lambda seen: seen.survived, before="signal.alarm(1)\nsay('ENDLESS')\n"),
-    *payloads(_FLOODING, lambda seen: seen.flood >= _FLOOD),
+    *parse_payloads(
+        _CAPPED,
+        reports_success,
+        after="\nsay('DONE')",
+        claimed={"thread-bomb": _are_threads_capped},
+    ),
+    *parse_payloads(
+        _ENDLESS, lambda seen: seen.survived, before="signal.alarm(1)\nsay('ENDLESS')\n"
+    ),
+    *parse_payloads(_FLOODING, lambda seen: seen.flood >= _FLOOD),
 )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from coevo_gym.core.tool_calls import Call, Malformed, literal
 from coevo_gym.core.trajectory import View
-from coevo_gym.envs.bfcl.engine.official_calls import parse_message, python
+from coevo_gym.envs.bfcl.engine.official_calls import parse_message, write_python
 from coevo_gym.envs.bfcl.tasks import CLOSING
 from coevo_gym.view.play.game import RefusedAction
 
@@ -217,7 +217,7 @@ def value_of(parameter: ToolParameter, typed: str) -> Any:
 
 def message(name: str, arguments: Mapping[str, Any]) -> str:
     """Return a message that contains one function call."""
-    return f"[{python(Call(name, arguments))}]"
+    return f"[{write_python(Call(name, arguments))}]"
 
 
 def action_of(view: View, typed: str) -> str | RefusedAction:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevo_gym.sandbox.attacks.payload import payloads
+from coevo_gym.sandbox.attacks.payload import parse_payloads
 from tests.appworld.attacks.seen import broken, other_broken, secret
 
 _WORLD = r"""
@@ -100,8 +100,8 @@ for number in range(3, 64):
 """
 
 PAYLOADS = (
-    *payloads(_WORLD, broken),
-    *payloads(
+    *parse_payloads(_WORLD, broken),
+    *parse_payloads(
         _PROCESSES,
         other_broken,
         signs={

@@ -62,11 +62,11 @@ def _look(world: Any) -> dict[str, Any]:
     from appworld.apps.model_lib import CachedDBHandler
     from appworld.task import Task
     from inside.changes import changes
-    from inside.world import start_and_end
+    from inside.world import load_state_pair
 
     CachedDBHandler.reset()
     graded = evaluate_task(world.task_id, world.experiment_name, save_report=False)
-    pair = start_and_end(world, Task.load(world.task_id).model_collection)
+    pair = load_state_pair(world, Task.load(world.task_id).model_collection)
     with open(os.path.join(world.output_logs_directory, "api_calls.jsonl")) as log:
         calls = world._parse_api_calls_log(log.read())
     return {

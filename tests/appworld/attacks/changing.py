@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevo_gym.sandbox.attacks.payload import payloads
+from coevo_gym.sandbox.attacks.payload import parse_payloads
 from tests.appworld.attacks.seen import late, rich
 
 _MONEY = """
@@ -81,6 +81,6 @@ api(title="a", content="b", access_token=log_in("simple_note", **then), **then)
 """
 
 PAYLOADS = (
-    *payloads(_MONEY, rich, before="credit = dict(facts.card, amount=90000)\n"),
-    *payloads(_CLOCK, late),
+    *parse_payloads(_MONEY, rich, before="credit = dict(facts.card, amount=90000)\n"),
+    *parse_payloads(_CLOCK, late),
 )

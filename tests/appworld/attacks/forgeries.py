@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevo_gym.sandbox.attacks.payload import payloads
+from coevo_gym.sandbox.attacks.payload import parse_payloads
 from tests.appworld.attacks.seen import changes_notes, hidden, logged, passed
 
 _GRADE = r"""
@@ -116,10 +116,10 @@ else: raw(app="venmo", api="forged", kwargs={})
 """
 
 PAYLOADS = (
-    *payloads(_GRADE, passed),
-    *payloads(_PERSON, changes_notes, before=_OTHER),
-    *payloads(_COMPANY, changes_notes),
-    *payloads(
+    *parse_payloads(_GRADE, passed),
+    *parse_payloads(_PERSON, changes_notes, before=_OTHER),
+    *parse_payloads(_COMPANY, changes_notes),
+    *parse_payloads(
         _LOG,
         hidden,
         signs={

@@ -144,7 +144,7 @@ def stock_engine(root: Path, token: str) -> Iterator[Callable[[int], int]]:
         control.receive(_PATIENCE_S)
         yield spawn
     finally:
-        control.hang_up()
+        control.shut_down()
         process.kill()
         process.wait()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevo_gym.sandbox.attacks.payload import payloads
+from coevo_gym.sandbox.attacks.payload import parse_payloads
 from tests.appworld.attacks.seen import leaks_secret, says
 
 _READING = """
@@ -68,8 +68,8 @@ print(apis.spotify.show_album(album_id='../genres?x='))
 """
 
 PAYLOADS = (
-    *payloads(_READING, leaks_secret),
-    *payloads(
+    *parse_payloads(_READING, leaks_secret),
+    *parse_payloads(
         _ADMIN,
         says("task_output"),
         signs={

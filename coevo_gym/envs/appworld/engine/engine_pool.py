@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym.core.errors import EnvBackendError
-from coevo_gym.envs.appworld.engine.prefix import engine_python, start_inside
+from coevo_gym.envs.appworld.engine.prefix import engine_python, start_inside_module
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from coevo_gym.sandbox import readable
 
@@ -65,33 +65,33 @@ class Engine:
         Raises:
             EnvBackendError: if the order fails, or the process has died.
         """
-        self.order(op, descriptors, **arguments)
-        return self.answer()
+        self.send(op, descriptors, **arguments)
+        return self.receive()
 
-    def order(self, op: str, descriptors: Sequence[int] = (), **arguments: Any) -> None:
-        """Send a command to the engine. Use :meth:`answer` to get the reply."""
+    def send(self, op: str, descriptors: Sequence[int] = (), **arguments: Any) -> None:
+        """Send a command to the engine. Use :meth:`receive` to get the reply."""
         self.broken = True  # until the answer arrives
         try:
             self._control.send({"op": op, **arguments}, descriptors)
         except ChannelError as error:
-            raise self._lost(str(error)) from error
+            raise self._engine_error(str(error)) from error
 
-    def answer(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         """Wait for the engine's reply to a command. Raises the same errors as :meth:`ask`."""
         try:
             answer = self._control.receive(_ANSWER_S)
         except (ChannelError, TimeoutError) as error:
-            raise self._lost(str(error)) from error
+            raise self._engine_error(str(error)) from error
         if "fault" in answer:
-            raise self._lost(answer["fault"])
+            raise self._engine_error(answer["fault"])
         self.broken = False
         return answer
 
-    def hang_up(self) -> None:
+    def shut_down(self) -> None:
         """Close the connection. The process then exits."""
-        self._control.hang_up()
+        self._control.shut_down()
 
-    def _lost(self, reason: str) -> EnvBackendError:
+    def _engine_error(self, reason: str) -> EnvBackendError:
         return EnvBackendError(
             f"The AppWorld engine failed (process {self.pid}): {reason.strip()}\n"
             "The next reset starts another engine."
@@ -105,7 +105,7 @@ class _Zygote:
         python = engine_python()
         scratch = Path(tempfile.mkdtemp(prefix="coevo-appworld-"))
         (scratch / "data").symlink_to((root / "data").absolute())
-        self._process, ours = start_inside(
+        self._process, ours = start_inside_module(
             python, "engine_main", scratch, str(os.getpid()), str(scratch)
         )
         self._scratch = scratch
@@ -143,14 +143,14 @@ class _Zygote:
                 raise
         return Engine(Channel(ours, max_bytes=_LINE_BYTES), pid)
 
-    def bury(self, engine: Engine) -> None:
+    def kill_engine(self, engine: Engine) -> None:
         """Kill an engine and remove its folder. Raises the same errors as :meth:`spawn`."""
-        self._control.send({"op": "bury", "pid": engine.pid})
+        self._control.send({"op": "kill", "pid": engine.pid})
         self._control.receive(_ANSWER_S)
 
     def close(self) -> None:
         """Shut down the process and all its engines, and remove its folder."""
-        self._control.hang_up()
+        self._control.shut_down()
         try:
             self._process.wait(_ANSWER_S)
         except subprocess.TimeoutExpired:
@@ -183,7 +183,7 @@ class Pool:
                 engine = self._idle.pop()
                 if engine.usable:
                     return engine
-                engine.hang_up()
+                engine.shut_down()
             for attempt in (1, 2):
                 self._zygote = zygote = self._zygote or _Zygote(self._root)
                 try:
@@ -207,12 +207,12 @@ class Pool:
             if keep and engine.usable and len(self._idle) < IDLE and self._zygote is not None:
                 self._idle.append(engine)
                 return
-            engine.hang_up()
+            engine.shut_down()
             try:
                 if self._zygote is not None:
-                    self._zygote.bury(engine)
+                    self._zygote.kill_engine(engine)
             except (ChannelError, TimeoutError) as error:
-                logger.warning("engine not buried pid=%d reason=%s", engine.pid, error)
+                logger.warning("engine not killed pid=%d reason=%s", engine.pid, error)
                 self._close()
 
     def close(self) -> None:
@@ -222,7 +222,7 @@ class Pool:
 
     def _close(self) -> None:
         while self._idle:
-            self._idle.pop().hang_up()
+            self._idle.pop().shut_down()
         if self._zygote is not None:
             self._zygote.close()
             self._zygote = None
@@ -238,7 +238,7 @@ def pool(root: Path) -> Pool:
 
 
 @atexit.register
-def _close() -> None:
+def _close_pools() -> None:
     for (owner, _), worker_pool in list(_pools.items()):
         if owner == os.getpid():  # a fork also runs this at exit, but does not own the engines
             worker_pool.close()

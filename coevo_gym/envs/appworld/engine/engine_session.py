@@ -138,13 +138,13 @@ class WorldSession:
             EnvBackendError: if the engine or the sandbox does not start; try again.
         """
         self._drop_executor()
-        engine = self._usable_engine()
+        engine = self._take_engine()
         engine.episodes += 1
-        engine.order(
+        engine.send(
             "begin", task_id=task_id, instruction=instruction, seed=SEED, max_calls=MAX_CALLS
         )
-        self._executor = self._launched()  # while the engine opens the world
-        answer = engine.answer()
+        self._executor = self._launch_executor()  # while the engine opens the world
+        answer = engine.receive()
         self._completed = False
         apps = {app: tuple(apis) for app, apis in answer["apps"].items()}
         self._brief = Brief(answer["instruction"], answer["supervisor"], answer["datetime"], apps)
@@ -166,10 +166,15 @@ class WorldSession:
             ResetNeeded: if no world is open.
             EnvBackendError: if the engine fails.
         """
-        engine, executor = self._open()
+        engine, executor = self._require_open()
         checked = engine.ask("check", code=code)
         if checked["kind"]:
-            return Ran(_clean(checked["message"]), ErrorKind(checked["kind"]), (), self._completed)
+            return Ran(
+                _replace_surrogates(checked["message"]),
+                ErrorKind(checked["kind"]),
+                (),
+                self._completed,
+            )
         engine.ask("step_begin")
         try:
             output, failed = executor.run(code, time_limit_s, max_chars)
@@ -187,10 +192,10 @@ class WorldSession:
             if self._executor is not None:
                 output = f"{output.rstrip()}\n[cut off from the apps: {_REPLACED}]"
             self._drop_executor()
-            self._executor = self._launched()
+            self._executor = self._launch_executor()
             self._start_executor()
         self._completed = ended["completed"]
-        return Ran(_clean(output), kind, tuple(ended["calls"]), self._completed)
+        return Ran(_replace_surrogates(output), kind, tuple(ended["calls"]), self._completed)
 
     def grade(self) -> tuple[TaskTest, ...]:
         """Run the task's own tests on the current state.
@@ -201,7 +206,7 @@ class WorldSession:
             ResetNeeded: if no world is open.
             EnvBackendError: if the engine fails, or its verdict contradicts its tests.
         """
-        engine, _ = self._open()
+        engine, _ = self._require_open()
         answer = engine.ask("grade")
         tests = tuple(
             TaskTest(row["requirement"], row["label"], row["passed"]) for row in answer["tests"]
@@ -217,7 +222,7 @@ class WorldSession:
 
     def diff(self) -> Diff:
         """Return the changes made in the episode. Raises the same errors as :meth:`grade`."""
-        answer = self._open()[0].ask("diff")
+        answer = self._require_open()[0].ask("diff")
         return Diff(answer["diff"], answer["answer"], answer["status"] or "")
 
     def close(self) -> None:
@@ -225,35 +230,35 @@ class WorldSession:
         if os.getpid() != self._owner:
             return  # a fork does not own the processes
         self._drop_executor()
-        self._give_up_engine()
+        self._give_back_engine()
 
-    def _open(self) -> tuple[Engine, Executor]:
+    def _require_open(self) -> tuple[Engine, Executor]:
         if self._engine is None or self._executor is None:
             raise ResetNeeded("No AppWorld world is open. Call begin() first.")
         if self._engine.broken:  # a late answer would be taken for the answer to the next order
             raise ResetNeeded("The AppWorld engine failed. Call begin() to open a new world.")
         return self._engine, self._executor
 
-    def _usable_engine(self) -> Engine:
+    def _take_engine(self) -> Engine:
         if self._engine is not None and not self._engine.usable:
-            self._give_up_engine()
+            self._give_back_engine()
         if self._engine is None:
             self._pool = pool(self._root)
             self._engine = self._pool.take()
         return self._engine
 
-    def _give_up_engine(self) -> None:
+    def _give_back_engine(self) -> None:
         if self._engine is not None and self._pool is not None:
             engine, self._engine = self._engine, None
             self._pool.give_back(engine)
 
-    def _launched(self) -> Executor:
+    def _launch_executor(self) -> Executor:
         data = (self._root, self._root / "data")
         private = (*data, home(), Path(coevo_gym.__file__).parent, Path.cwd())
         return Executor(engine_python().resolve(), code_packages(), private, self._level)
 
     def _start_executor(self) -> None:
-        engine, executor = self._open()
+        engine, executor = self._require_open()
         assert self._brief is not None
         try:
             engine.ask("attach", [executor.apps.fileno()])
@@ -269,6 +274,6 @@ class WorldSession:
             self._executor = None
 
 
-def _clean(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """Replace lone surrogates in a string."""
     return clean_text(text, max(64, len(text)))

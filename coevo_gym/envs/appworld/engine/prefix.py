@@ -24,7 +24,7 @@ def engine_python() -> Path:
     Raises:
         BenchmarkNotInstalled: if the engine is not installed.
     """
-    if lacking := missing():
+    if lacking := describe_missing():
         raise BenchmarkNotInstalled(
             f"{lacking} Run `coevo install appworld` (about 250 MB, a minute or two), or set "
             "COEVO_HOME to the folder of an existing installation."
@@ -54,7 +54,7 @@ def engine_environment(root: Path) -> dict[str, str]:
     }
 
 
-def start_inside(
+def start_inside_module(
     python: Path, module: str, folder: Path, *arguments: str
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start a process that runs a module from the ``inside`` package. Also return a socket to it.
@@ -87,7 +87,7 @@ def python_in(folder: Path) -> Path:
     return folder / "venv" / "bin" / "python"
 
 
-def missing() -> str:
+def describe_missing() -> str:
     """Describe what the installation lacks, or return "" if it is complete."""
     folder = benchmark_home("appworld") / "engine"
     pins = folder / "pins.txt"

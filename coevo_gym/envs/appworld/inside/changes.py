@@ -70,32 +70,34 @@ def changes(pair: Any) -> dict[str, Any]:
     """
     models = [Model(name, _table(pair, name)) for name in sorted(pair.changed_model_names())]
     differences = [(model, *pair.changed_records(model.name)) for model in models]
-    names = new_names(
+    names = name_new_rows(
         [Row(model, _values(row)) for model, added, _, _ in differences for row in added]
     )
     report = {}
     for model, added, updated, removed in differences:
         changed = {row.id: pair.changed_field_names(model.name, row.id) for row in updated}
         parts = {
-            "added": _sorted(
+            "added": _sort_rows(
                 _replace_ids(_without_id(_values(row)), model, names) for row in added
             ),
             "updated": [
                 {
                     "id": row.id,
-                    "fields": _replace_ids(_only(_values(row), changed[row.id]), model, names),
+                    "fields": _replace_ids(
+                        _select_fields(_values(row), changed[row.id]), model, names
+                    ),
                 }
                 for row in sorted(updated, key=lambda row: row.id)
                 if changed[row.id]
             ],
-            "removed": _sorted(_without_id(_values(row)) for row in removed),
+            "removed": _sort_rows(_without_id(_values(row)) for row in removed),
         }
         if any(parts.values()):
             report[model.name] = parts
     return report
 
 
-def new_names(rows: Sequence[Row]) -> dict[Key, str]:
+def name_new_rows(rows: Sequence[Row]) -> dict[Key, str]:
     """Give each new row a name that depends on its values and references but not on its id.
 
     Each round distinguishes the rows that refer to, or are referred to by, distinguished rows.
@@ -135,20 +137,20 @@ def _values(record: Any) -> dict[str, Any]:
 
 def _replace_ids(values: Any, model: Model, names: Mapping[Key, str]) -> Any:
     """Return field values, with ids of new database rows replaced by placeholder names."""
-    return _replaced(values, lambda field, id_: names.get(model.target(field, id_), id_))
+    return _map_ids(values, lambda field, id_: names.get(model.target(field, id_), id_))
 
 
 def _references(values: Any) -> list[tuple[str, int]]:
     """Return a (field, id) pair for every id in the values, at any depth."""
     references: list[tuple[str, int]] = []
-    _replaced(values, lambda field, id_: references.append((field, id_)))
+    _map_ids(values, lambda field, id_: references.append((field, id_)))
     return references
 
 
-def _replaced(values: Any, replace: Callable[[str, int], Any]) -> Any:
+def _map_ids(values: Any, replace: Callable[[str, int], Any]) -> Any:
     """Replace the ids in the values, at any depth, with the results of ``replace``."""
     if isinstance(values, list):
-        return [_replaced(item, replace) for item in values]
+        return [_map_ids(item, replace) for item in values]
     if not isinstance(values, dict):
         return values
     new = {}
@@ -158,7 +160,7 @@ def _replaced(values: Any, replace: Callable[[str, int], Any]) -> Any:
         elif field.endswith("_ids") and isinstance(value, list):
             new[field] = [replace(field, id_) for id_ in value]
         else:
-            new[field] = _replaced(value, replace)
+            new[field] = _map_ids(value, replace)
     return new
 
 
@@ -166,17 +168,17 @@ def _without_id(values: dict[str, Any]) -> dict[str, Any]:
     return {field: value for field, value in values.items() if field != "id"}
 
 
-def _only(values: dict[str, Any], fields: set[str]) -> dict[str, Any]:
+def _select_fields(values: dict[str, Any], fields: set[str]) -> dict[str, Any]:
     return {field: value for field, value in values.items() if field in fields}
 
 
-def _sorted(rows: Any) -> list[dict[str, Any]]:
-    return sorted(rows, key=_text)
+def _sort_rows(rows: Any) -> list[dict[str, Any]]:
+    return sorted(rows, key=_canonical_json)
 
 
 def _hash(*values: Any) -> str:
-    return hashlib.sha256(_text(values).encode()).hexdigest()
+    return hashlib.sha256(_canonical_json(values).encode()).hexdigest()
 
 
-def _text(value: Any) -> str:
+def _canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True)

@@ -81,7 +81,7 @@ class Channel:
             poll = select.poll()
             poll.register(self._socket, select.POLLIN)
             if poll.poll(left * 1000):
-                self.fill()
+                self.read_available()
         return self.take()
 
     @property
@@ -89,7 +89,7 @@ class Channel:
         """Return True if a complete line is waiting to be read."""
         return bool(self._lines)
 
-    def fill(self) -> None:
+    def read_available(self) -> None:
         """Read the data that is waiting on the socket. Call this after a poll reports data.
 
         Raises:
@@ -135,7 +135,7 @@ class Channel:
         """Remove and return the oldest file descriptor received."""
         return self._descriptors.pop(0)
 
-    def hang_up(self) -> None:
+    def shut_down(self) -> None:
         """Close the connection for all processes that share this socket."""
         with suppress(OSError):  # the other end may be closed
             self._socket.shutdown(socket.SHUT_RDWR)

@@ -31,7 +31,7 @@ class _Inside:
 
     @classmethod
     @contextmanager
-    def entered(cls) -> Iterator[None]:
+    def mark_logins(cls) -> Iterator[None]:
         """Mark logins inside the ``with`` block as made by the AppWorld engine."""
         cls.open = True
         try:
@@ -52,55 +52,55 @@ class Tokens:
         self._read = manager._get_payload
         self._manager = manager
         self._given: set[str] = set()
-        manager.create_access_token = self._give
-        manager._get_payload = self._accept
+        manager.create_access_token = self._issue
+        manager._get_payload = self._read_issued
 
     def forget(self) -> None:
         """Forget all issued and revoked tokens."""
         self._given.clear()
         self._manager.blacklisted_tokens.clear()
 
-    def _give(self, *, data: dict[str, Any], **more: Any) -> str:
+    def _issue(self, *, data: dict[str, Any], **more: Any) -> str:
         if _Inside.open:
             data = {**data, "jti": token_hex()}
         token: str = self._make(data=data, **more)
         self._given.add(token)
         return token
 
-    def _accept(self, token: str) -> Any:
+    def _read_issued(self, token: str) -> Any:
         if token not in self._given:
             raise self._manager.not_authenticated_exception
         return self._read(token)
 
 
-def guard() -> tuple[Tokens, ...]:
+def protect_credentials() -> tuple[Tokens, ...]:
     """Protect the credential functions of all apps against misuse. Return each app's tokens."""
     modules = [import_apis_module(app) for app in get_all_apps()]
     managers = (getattr(module, "logging_manager", None) for module in modules)
     tokens = tuple(Tokens(manager) for manager in managers if manager is not None)
     for module in modules:
         if hasattr(module, "_login"):
-            module._login = _closed_to_companies(module._login)
+            module._login = _refuse_companies(module._login)
     log_in = api_lib.access_token_from
 
     def access_token_from(*arguments: Any, **keywords: Any) -> Any:
         """Let the AppWorld engine log in to a simulated company's account."""
-        with _Inside.entered():
+        with _Inside.mark_logins():
             return log_in(*arguments, **keywords)
 
     api_lib.access_token_from = access_token_from
     draw = api_lib.get_unique_id
 
-    def code(num_characters: int = _CODE_DIGITS) -> str:
+    def get_unique_id(num_characters: int = _CODE_DIGITS) -> str:
         """Return a random id. Verification codes cannot be predicted."""
         value: str = draw(num_characters)  # keeps later draws unchanged
         return token_hex()[:_CODE_DIGITS] if num_characters == _CODE_DIGITS else value
 
-    api_lib.get_unique_id = code
+    api_lib.get_unique_id = get_unique_id
     return tokens
 
 
-def _closed_to_companies(log_in: Callable[..., Any]) -> Callable[..., Any]:
+def _refuse_companies(log_in: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a login function so that only the engine can use the password for company accounts."""
     known = api_lib.CompanyNotifier("").password
 

@@ -38,7 +38,7 @@ _LIMITS = {resource.RLIMIT_AS: MEMORY_BYTES, resource.RLIMIT_FSIZE: FILE_BYTES}
 
 def main() -> None:
     """Import the engine, then execute commands from the parent process until it exits."""
-    control = _control(int(sys.argv[1]))
+    control = _open_control(int(sys.argv[1]))
     parent = os.pidfd_open(int(sys.argv[2]))
     scratch = Path(sys.argv[3])
     try:
@@ -55,7 +55,7 @@ def main() -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _control(descriptor: int) -> Channel:
+def _open_control(descriptor: int) -> Channel:
     connection = socket.socket(fileno=descriptor)
     return Channel(connection, max_bytes=ORDER_BYTES, takes_descriptors=True)
 
@@ -71,7 +71,7 @@ def _import_engine() -> None:
     gc.freeze()
 
 
-def _ready(*descriptors: int, wait: bool = True) -> set[int]:
+def _poll(*descriptors: int, wait: bool = True) -> set[int]:
     """Return the descriptors that have data to read or whose connection is closed."""
     poll = select.poll()
     for descriptor in descriptors:
@@ -98,18 +98,18 @@ class Zygote:
         """Execute commands from the parent process. When it exits, shut down all engines."""
         try:
             while True:
-                ready = _ready(self._parent, self._control.fileno(), *self._engines)
+                ready = _poll(self._parent, self._control.fileno(), *self._engines)
                 if self._parent in ready:
                     return
                 for dead in ready & self._engines.keys():
-                    self._bury(dead)
+                    self._kill_engine(dead)
                 if self._control.fileno() in ready:
-                    self._control.fill()
+                    self._control.read_available()
                     while self._control.pending:
                         self._obey(self._control.take())
         finally:
             for engine in list(self._engines):
-                self._bury(engine)
+                self._kill_engine(engine)
 
     def _obey(self, order: dict[str, Any]) -> None:
         if order["op"] == "spawn":
@@ -117,7 +117,7 @@ class Zygote:
         else:
             for engine, pid in list(self._engines.items()):
                 if pid == order["pid"]:
-                    self._bury(engine)
+                    self._kill_engine(engine)
             self._control.send({})
 
     def _spawn(self, descriptor: int) -> int:
@@ -130,14 +130,14 @@ class Zygote:
                 die_with(zygote)
                 for limit, size in _LIMITS.items():
                     resource.setrlimit(limit, (size, size))
-                Engine(_control(descriptor)).serve()
+                Engine(_open_control(descriptor)).serve()
             finally:
                 os._exit(0)
         os.close(descriptor)
         self._engines[os.pidfd_open(pid)] = pid
         return pid
 
-    def _bury(self, engine: int) -> None:
+    def _kill_engine(self, engine: int) -> None:
         """Kill an engine if it is still running, and remove its files."""
         pid = self._engines.pop(engine)
         os.kill(pid, signal.SIGKILL)
@@ -165,7 +165,7 @@ class Engine:
         """Execute commands and answer API requests until the connection is closed."""
         try:
             while True:
-                order = self._next_order()
+                order = self._wait_for_order()
                 try:
                     answer = self._obey(**order)
                 except Exception:
@@ -183,7 +183,7 @@ class Engine:
             return {}
         if op == "step_end":
             self._in_step = False
-            return {**self._world.step_end(), "attached": self._apps is not None}
+            return {**self._world.end_step(), "attached": self._apps is not None}
         if op == "end":
             self._attach(None)
         answer: dict[str, Any] = getattr(self._world, op)(**arguments)
@@ -191,17 +191,17 @@ class Engine:
             answer["worn"] = self._world.grown_bytes > WORN_BYTES or self._world.spoilt
         return answer
 
-    def _next_order(self) -> dict[str, Any]:
+    def _wait_for_order(self) -> dict[str, Any]:
         """Return the next command. API requests are answered while waiting for it."""
         while not self._control.pending:
             apps = self._apps if self._in_step else None
             waiting = apps is not None and apps.pending
             others = () if apps is None or waiting else (apps.fileno(),)
             control = self._control.fileno()
-            if control in _ready(control, *others, wait=not waiting):
-                self._control.fill()
+            if control in _poll(control, *others, wait=not waiting):
+                self._control.read_available()
             elif apps is not None:
-                self._serve_apps(apps)
+                self._answer_request(apps)
         return self._control.take()
 
     def _attach(self, descriptor: int | None) -> None:
@@ -214,11 +214,11 @@ class Engine:
             connection = socket.socket(fileno=descriptor)
             self._apps = Channel(connection, max_bytes=REQUEST_BYTES)
 
-    def _serve_apps(self, apps: Channel) -> None:
+    def _answer_request(self, apps: Channel) -> None:
         """Answer a request. Disconnect a client that breaks the protocol or exhausts memory."""
         try:
             if not apps.pending:
-                apps.fill()
+                apps.read_available()
             if apps.pending:
                 request = apps.take()
                 apps.send({"id": request.get("id"), **self._world.answer(request)})

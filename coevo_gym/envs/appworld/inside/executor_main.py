@@ -74,7 +74,7 @@ def main() -> None:
     for end in (control, apps):
         end.set_inheritable(False)
     sys.path.append(sys.argv[3])
-    _add_engine_names()
+    _add_engine_modules()
     import appworld.common.datetime  # noqa: F401 (before time stands still, as in the engine)
     import freezegun
 
@@ -93,11 +93,11 @@ def main() -> None:
         control.sendall(json.dumps({"id": order["id"], **answer}).encode() + b"\n")
 
 
-def _add_engine_names() -> None:
+def _add_engine_modules() -> None:
     """Provide the modules that the engine's date classes need."""
     from datetime import datetime as moment
 
-    def read(text: str, *formats: str) -> Any:
+    def parse_time(text: str, *formats: str) -> Any:
         from appworld.common.datetime import DateTime
 
         for form in formats[:-1]:
@@ -107,21 +107,21 @@ def _add_engine_names() -> None:
                 pass
         return DateTime.strptime(text, formats[-1])
 
-    def no_random_time(*bounds: Any) -> Any:
+    def refuse_random_time(*bounds: Any) -> Any:
         raise NotImplementedError("Random times are not supported. Pass an explicit time.")
 
     iso = "%Y-%m-%dT%H:%M:%S"
     modules: dict[str, dict[str, Any]] = {
         "appworld.apps": {},
         "appworld.apps.api_lib": {
-            "parse_date": lambda text: read(text, "%Y-%m-%d", iso),
-            "parse_datetime": lambda text: read(text, "%Y-%m-%d|%H:%M:%S", iso),
-            "parse_time": lambda text: read(text, "%H:%M"),
+            "parse_date": lambda text: parse_time(text, "%Y-%m-%d", iso),
+            "parse_datetime": lambda text: parse_time(text, "%Y-%m-%d|%H:%M:%S", iso),
+            "parse_time": lambda text: parse_time(text, "%H:%M"),
             "date_to_string": lambda date: moment.strftime(date, "%Y-%m-%d"),
             "datetime_to_string": lambda date: moment.strftime(date, "%Y-%m-%d|%H:%M:%S"),
             "time_to_string": lambda time: time.strftime("%H:%M"),
         },
-        "appworld.common.random": {"choose_from_time_range": no_random_time},
+        "appworld.common.random": {"choose_from_time_range": refuse_random_time},
     }
     for name, members in modules.items():
         sys.modules[name] = types.ModuleType(name)
@@ -154,7 +154,7 @@ class Apps:
 
     def _exchange(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request and return the reply. Replies to other requests are skipped."""
-        line = json.dumps(request, default=_stand_in).encode() + b"\n"
+        line = json.dumps(request, default=_placeholder).encode() + b"\n"
         if len(line) > REQUEST_BYTES:
             name = f"apis.{request['app']}.{request['api']}"
             raise ValueError(f"The arguments of {name} exceed 1 MB.")
@@ -168,7 +168,7 @@ class Apps:
         )
 
 
-def _stand_in(value: Any) -> dict[str, Sequence[str]]:
+def _placeholder(value: Any) -> dict[str, Sequence[str]]:
     """Return a placeholder for a value that JSON cannot represent."""
     return {"\0object": [type(value).__name__, str(value)]}
 

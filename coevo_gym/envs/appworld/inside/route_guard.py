@@ -99,11 +99,14 @@ def size(arguments: Mapping[str, Any]) -> int:
 
 
 class OutOfTimeError(BaseException):
-    """Raised by :func:`limited`. The stock engine takes any ``Exception`` for a syntax error."""
+    """Raised by :func:`limit_cpu_time`.
+
+    It does not derive from ``Exception``, which the stock engine treats as a syntax error.
+    """
 
 
 @contextmanager
-def limited(limit_s: float) -> Iterator[None]:
+def limit_cpu_time(limit_s: float) -> Iterator[None]:
     """Limit the CPU time of the ``with`` block, which must run Python code in the main thread.
 
     Raises:
@@ -132,10 +135,10 @@ class Effort:
 
     def __init__(self) -> None:
         self._limit_s = self._until_s = inf
-        event.listen(Engine, "before_cursor_execute", self._check)
+        event.listen(Engine, "before_cursor_execute", self._check_time)
 
     @contextmanager
-    def limited(self, limit_s: float) -> Iterator[None]:
+    def limit(self, limit_s: float) -> Iterator[None]:
         """Limit the CPU time of the ``with`` block to ``limit_s`` seconds."""
         self._limit_s, self._until_s = limit_s, process_time() + limit_s
         try:
@@ -143,6 +146,6 @@ class Effort:
         finally:
             self._until_s = inf
 
-    def _check(self, *_: Any) -> None:
+    def _check_time(self, *_: Any) -> None:
         if process_time() > self._until_s:
             raise Exception(f"The call was stopped after {self._limit_s:g} seconds.")

@@ -19,8 +19,8 @@ from appworld.common.utils import get_name_to_apis, import_apis_module, import_m
 from appworld.requester import NumRequestsLimitError, _get_api_name_to_doc
 
 from .changes import changes
-from .credentials import Tokens, guard
-from .route_guard import Effort, OutOfTimeError, RouteGuard, check_path, limited, size
+from .credentials import Tokens, protect_credentials
+from .route_guard import Effort, OutOfTimeError, RouteGuard, check_path, limit_cpu_time, size
 
 ARGUMENT_BYTES = 16 << 20
 """Maximum total size of the arguments of all calls in an episode, as JSON."""
@@ -55,7 +55,7 @@ def preload() -> None:
         _get_api_name_to_doc(app, include_private_apis=True)
 
 
-def start_and_end(world: Any, start: Any) -> Any:
+def load_state_pair(world: Any, start: Any) -> Any:
     """Return a world's initial and saved databases as a ``ModelCollectionPair``."""
     memory, disk = world.output_db_home_path_in_memory, world.output_db_home_path_on_disk
     end = ModelCollection.load(
@@ -100,7 +100,7 @@ class World:
         """Open a fresh world for a task."""
         self.end()
         if not _tokens:
-            _tokens.extend(guard())
+            _tokens.extend(protect_credentials())
         for tokens in _tokens:
             tokens.forget()
         self._world = world = appworld.AppWorld(
@@ -146,7 +146,7 @@ class World:
         if reason:
             return {"kind": "syntax", "message": _FAILED + reason}
         try:
-            with limited(limit_s):
+            with limit_cpu_time(limit_s):
                 safe, reason = self._world.safety_guard.is_syntax_safe(code)
                 if not safe:
                     return {"kind": "unsafe", "message": _FAILED + reason}
@@ -167,13 +167,13 @@ class World:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer a request to an app's public API, as the stock engine does."""
         try:
-            return {"ok": self._request(request.get("app"), request.get("api"), request)}
+            return {"ok": self._call_api(request.get("app"), request.get("api"), request)}
         except NumRequestsLimitError as error:
             return {"error": str(error), "type": "Exception"}
         except Exception as error:
             return {"error": str(error), "type": _name_of(type(error))}
 
-    def _request(self, app: object, api: object, request: dict[str, Any]) -> Any:
+    def _call_api(self, app: object, api: object, request: dict[str, Any]) -> Any:
         if len(self._calls) >= self._max_calls:
             raise NumRequestsLimitError(self._max_calls)
         if app not in self._public:
@@ -185,15 +185,15 @@ class World:
             raise TypeError("Pass API arguments by name.")
         for name in sorted(_RESERVED & arguments.keys()):
             raise TypeError(f"'{name}' is not a parameter of apis.{app}.{api}.")
-        self._taken += self._room_for(arguments)
-        arguments = _with_stand_ins(arguments)
+        self._taken += self._check_size(arguments)
+        arguments = _replace_placeholders(arguments)
         check_path(_get_api_name_to_doc(app, include_private_apis=True)[api]["path"], arguments)
         self._calls.append(f"{app}.{api}")
         guard = self._guard.open_to(get_name_to_apis(app)[api])
-        with guard, self._effort.limited(self._call_limit_s):
+        with guard, self._effort.limit(self._call_limit_s):
             return self._world.apis[app][api](**arguments)
 
-    def _room_for(self, arguments: dict[str, Any]) -> int:
+    def _check_size(self, arguments: dict[str, Any]) -> int:
         """Return the size of the arguments in bytes. Raise an exception if it exceeds a limit."""
         wanted = size(arguments)
         if self._taken + wanted > ARGUMENT_BYTES:
@@ -210,7 +210,7 @@ class World:
         """Growth in this process's peak memory since the world was opened, in bytes."""
         return _peak_bytes() - self._start_bytes
 
-    def step_end(self) -> dict[str, Any]:
+    def end_step(self) -> dict[str, Any]:
         """End a step. Return its calls and the completion status of the task."""
         calls, self._calls = self._calls, []
         self._world.requester.reset_requests()
@@ -225,7 +225,7 @@ class World:
                 self._world.task_id, self._name, suppress_errors=True, save_report=False
             )
         except Exception as error:
-            if not _raised_by_tests(error):
+            if not _is_raised_by_tests(error):
                 raise
             self.spoilt = True  # the clock was stopped once more than it will be released
             wanted = appworld.task.Task.load(self._world.task_id).ground_truth.test_data
@@ -243,8 +243,8 @@ class World:
     def diff(self) -> dict[str, Any]:
         """Return the changes since the world was opened."""
         self._save()
-        pair = start_and_end(self._world, self._world.task.model_collection)
-        diff = _in_short(changes(pair))
+        pair = load_state_pair(self._world, self._world.task.model_collection)
+        diff = _shorten_diff(changes(pair))
         self._world.models.reset_db_home_path()
         active = self._active_task()
         # The engine treats some texts, such as Nan, as numbers.
@@ -269,7 +269,7 @@ class World:
         self._world._save_state(self._world.output_db_home_path_on_disk)
 
 
-def _in_short(diff: dict[str, Any]) -> dict[str, Any]:
+def _shorten_diff(diff: dict[str, Any]) -> dict[str, Any]:
     """Return a database diff, or one digest per database model if the diff is too long."""
     texts = {model: json.dumps(rows, sort_keys=True).encode() for model, rows in diff.items()}
     if sum(map(len, texts.values())) <= DIFF_BYTES:
@@ -290,7 +290,7 @@ def _depth(code: str) -> int:
     return depth
 
 
-def _raised_by_tests(error: Exception) -> bool:
+def _is_raised_by_tests(error: Exception) -> bool:
     """Return True if an error was raised by a task's tests, not caused by a lack of resources.
 
     Such tests count as failed. A machine error, such as a lack of memory, is a lost episode.
@@ -312,14 +312,14 @@ def _name_of(error: type[Exception]) -> str:
     return f"{error.__module__}.{error.__qualname__}"
 
 
-def _with_stand_ins(value: Any) -> Any:
+def _replace_placeholders(value: Any) -> Any:
     """Replace each placeholder with an object that prints like the original value."""
     if isinstance(value, list):
-        return [_with_stand_ins(item) for item in value]
+        return [_replace_placeholders(item) for item in value]
     if not isinstance(value, dict):
         return value
     if value.keys() == {_STAND_IN}:
         name, text = value[_STAND_IN]
         methods = {"__str__": lambda self: str(text), "__repr__": lambda self: str(text)}
         return type(str(name), (), methods)()
-    return {name: _with_stand_ins(item) for name, item in value.items()}
+    return {name: _replace_placeholders(item) for name, item in value.items()}

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from coevo_gym.core.errors import TaskError
 from coevo_gym.core.tool_calls import Call, Malformed, write_result
 from coevo_gym.envs.bfcl.engine.official_calls import parse_message
-from coevo_gym.envs.bfcl.engine.toolbox import ERROR, Toolbox, failed
+from coevo_gym.envs.bfcl.engine.toolbox import ERROR, Toolbox, is_error
 from coevo_gym.envs.bfcl.engine.tools import functions_of, schemas_text
-from coevo_gym.envs.bfcl.engine.wheel import official
+from coevo_gym.envs.bfcl.engine.wheel import import_official
 from coevo_gym.envs.bfcl.world import BFCLWorld
 
 MAX_CALLS = 100
@@ -66,8 +66,9 @@ class Dialogue:
     """The conversation in one episode, turn by turn.
 
     A message with calls is answered with the results; a message without calls ends the turn. After
-    that, call :meth:`go_on` or :meth:`stop`, unless the conversation is over. If ``lenient``, a
-    message that cannot be parsed is answered with an error; the official protocol ends the turn.
+    that, call :meth:`begin_next_turn` or :meth:`stop`, unless the conversation is over. If
+    ``lenient``, a message that cannot be parsed is answered with an error; the official protocol
+    ends the turn.
 
     Attributes:
         toolbox: the agent's backends.
@@ -117,11 +118,11 @@ class Dialogue:
         return len(self._world.turns)
 
     @property
-    def waits(self) -> bool:
+    def waiting(self) -> bool:
         """Return True if a turn has ended and the user has another message to send."""
         return self.ended is not None and not self.over
 
-    def go_on(self) -> str:
+    def begin_next_turn(self) -> str:
         """Begin the next turn and return the user's message."""
         self.turn += 1
         self.request = self._begin_turn()
@@ -142,20 +143,20 @@ class Dialogue:
             spoiled = any(item.spoils for item in bad)
             items = () if spoiled else tuple(item for item in items if isinstance(item, Call))
         if items:
-            return self._run(items)
+            return self._run_calls(items)
         reason = bad[0].reason if bad else ""
         return DialogueReply(self._end_turn(), error_kind="parse" if bad else "", reason=reason)
 
-    def _run(self, items: Sequence[Call | Malformed]) -> DialogueReply:
+    def _run_calls(self, items: Sequence[Call | Malformed]) -> DialogueReply:
         """Run the calls in a message and show the result of each call."""
         texts, ran, kind, reason = [], [], "", ""
         for number, item in enumerate(items):
-            problem, text = self._run_one(item, number)
+            problem, text = self._run_call(item, number)
             if problem in ("", "call"):
                 ran.append(item.name if isinstance(item, Call) else "")
             if problem and not kind:
                 kind, reason = problem, text
-            texts.append(_clipped(text))
+            texts.append(_clip(text))
         self._attempt.steps += 1
         lines = [*map(write_result, texts)]
         if self._attempt.steps > max_steps_of_a_turn():
@@ -163,7 +164,7 @@ class Dialogue:
             lines.append(self._end_turn(cut=True))
         return DialogueReply("\n".join(lines), tuple(ran), kind, reason, tuple(texts))
 
-    def _run_one(self, item: Call | Malformed, number: int) -> tuple[str, str]:
+    def _run_call(self, item: Call | Malformed, number: int) -> tuple[str, str]:
         """Run one call and return the kind of error ("" if none) and the result."""
         if isinstance(item, Malformed):
             return "parse", f"{ERROR}{item.reason}"
@@ -179,7 +180,7 @@ class Dialogue:
             )
         else:
             text = result = self.toolbox.call(item)
-            kind = "call" if failed(text) else ""
+            kind = "call" if is_error(text) else ""
         self._attempt.calls.append(item)
         self._attempt.results.append(result)
         self._outputs.append(text)
@@ -198,23 +199,23 @@ class Dialogue:
         for turn, names in self._world.held_out:
             if turn == self.turn:
                 self.offered += names
-        return self._world.turns[self.turn] or hand_out_sentence()
+        return self._world.turns[self.turn] or new_functions_message()
 
 
-def _clipped(text: str) -> str:
+def _clip(text: str) -> str:
     if len(text) <= RESULT_CAP:
         return text
     return f"{text[:RESULT_CAP]}… ({RESULT_CAP:,} of {len(text):,} characters shown)"
 
 
 @lru_cache(maxsize=1)
-def hand_out_sentence() -> str:
+def new_functions_message() -> str:
     """Return the official user message that announces new functions."""
-    prompts = official("constants.default_prompts")
+    prompts = import_official("constants.default_prompts")
     return str(prompts.DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_FC)
 
 
 @lru_cache(maxsize=1)
 def max_steps_of_a_turn() -> int:
     """Return the limit on tool-calling messages per turn. Exceeding it ends the episode."""
-    return int(official("constants.default_prompts").MAXIMUM_STEP_LIMIT)
+    return int(import_official("constants.default_prompts").MAXIMUM_STEP_LIMIT)

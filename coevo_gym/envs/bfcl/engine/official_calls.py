@@ -50,11 +50,11 @@ def parse_truth(code: str) -> Call:
     return call
 
 
-def python(call: Call) -> str:
+def write_python(call: Call) -> str:
     """Format a call in the notation of the official ground truth.
 
     Example:
-        >>> python(Call("sort", {"file_name": "a.txt"}))
+        >>> write_python(Call("sort", {"file_name": "a.txt"}))
         "sort(file_name='a.txt')"
     """
     keywords = (f"{name}={value!r}" for name, value in call.arguments.items())

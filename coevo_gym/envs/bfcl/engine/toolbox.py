@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from coevo_gym.core.errors import TaskError
 from coevo_gym.core.tool_calls import Call
 from coevo_gym.envs.bfcl.engine.tools import functions_of
-from coevo_gym.envs.bfcl.engine.wheel import backend, official
+from coevo_gym.envs.bfcl.engine.wheel import backend, import_official
 
 if TYPE_CHECKING:
     from coevo_gym.envs.bfcl.world import BFCLWorld
@@ -56,7 +56,7 @@ class Toolbox:
     def __init__(self, world: BFCLWorld) -> None:
         states = json.loads(world.config)
         self.instances = {
-            name: _start(name, states.get(name, {}), long_context=world.long_context)
+            name: _create_backend(name, states.get(name, {}), long_context=world.long_context)
             for name in world.classes
         }
         self._owners = functions_of(world.classes)
@@ -69,18 +69,20 @@ class Toolbox:
         if owner is None:
             return f"{ERROR}there is no function {call.name!r}"
         try:
-            positional = [_own(value) for value in call.positional]
-            arguments = {_own(name): _own(value) for name, value in call.arguments.items()}
+            positional = [_copy_json(value) for value in call.positional]
+            arguments = {
+                _copy_json(name): _copy_json(value) for name, value in call.arguments.items()
+            }
             method = getattr(self.instances[owner], call.name)
-            bound, defaults = _BOUNDS.get(call.name), _shared_defaults(call.name)
+            check, defaults = _CHECKS.get(call.name), _shared_defaults(call.name)
             with _GUARDS.get(call.name, nullcontext)():
-                if bound or defaults:
+                if check or defaults:
                     with suppress(TypeError):  # the method itself rejects wrong arguments
                         values = _signature(call.name).bind(*positional, **arguments).arguments
                         arguments |= {key: [*value] for key, value in defaults if key not in values}
-                        if bound:
-                            bound(self.instances[owner], values)
-                return _text(method(*positional, **arguments), call.name)
+                        if check:
+                            check(self.instances[owner], values)
+                return _format_result(method(*positional, **arguments), call.name)
         except Exception as error:  # a backend's exception is an answer, as in the original
             return f"{ERROR}{error}"
 
@@ -88,7 +90,7 @@ class Toolbox:
         """Return the public attributes that are compared to reach a verdict, as JSON values."""
         return {
             name: {
-                key: _plain(value)
+                key: _to_json(value)
                 for key, value in vars(instance).items()
                 if not key.startswith("_")
             }
@@ -96,11 +98,11 @@ class Toolbox:
         }
 
 
-def failed(result: str) -> bool:
+def is_error(result: str) -> bool:
     """Return True if a result is an error from the executor or the backend.
 
     Example:
-        >>> failed('{"booking_status": false, "error": "Token expired"}')
+        >>> is_error('{"booking_status": false, "error": "Token expired"}')
         True
     """
     return result.startswith(ERROR) or ('"error":' in result and "error" in as_object(result))
@@ -145,10 +147,10 @@ def _shared_defaults(name: str) -> tuple[tuple[str, list[Any]], ...]:
     return tuple((p.name, p.default) for p in parameters if isinstance(p.default, list))
 
 
-def _start(name: str, state: Mapping[str, Any], *, long_context: bool) -> Any:
+def _create_backend(name: str, state: Mapping[str, Any], *, long_context: bool) -> Any:
     """Create a backend in its initial state."""
     instance = backend(name)()
-    if name not in official("constants.executable_backend_config").STATELESS_CLASSES:
+    if name not in import_official("constants.executable_backend_config").STATELESS_CLASSES:
         try:
             instance._load_scenario(state, long_context=long_context)
         except Exception as error:  # the backends do not validate their input
@@ -163,7 +165,7 @@ def _start(name: str, state: Mapping[str, Any], *, long_context: bool) -> Any:
     return instance
 
 
-def _text(result: Any, name: str) -> str:
+def _format_result(result: Any, name: str) -> str:
     """Format a function call's result as BFCL's own executor does."""
     if type(result) is str:
         return result
@@ -177,7 +179,7 @@ def _text(result: Any, name: str) -> str:
         return str(result)
 
 
-def _sorted_after(mark: str, end: str) -> Callable[[str], str]:
+def _make_word_sorter(mark: str, end: str) -> Callable[[str], str]:
     """Return a function that sorts the list of words after ``mark`` in an error message."""
 
     def fix(message: str) -> str:
@@ -189,13 +191,13 @@ def _sorted_after(mark: str, end: str) -> Callable[[str], str]:
 
 
 _UNORDERED = {
-    "book_flight": _sorted_after("Must be one of {", "}"),
-    "edit_ticket": _sorted_after("Invalid fields for update: ", ""),
+    "book_flight": _make_word_sorter("Must be one of {", "}"),
+    "edit_ticket": _make_word_sorter("Invalid fields for update: ", ""),
 }
 """Functions whose error messages print a set, so that the order differs between processes."""
 
 
-def _own(value: Any) -> Any:
+def _copy_json(value: Any) -> Any:
     """Return a copy that shares no containers with the original.
 
     Raises:
@@ -211,9 +213,9 @@ def _own(value: Any) -> Any:
     if kind is float and math.isfinite(value):
         return value
     if kind is list or kind is tuple:
-        return kind(_own(item) for item in value)
+        return kind(_copy_json(item) for item in value)
     if kind is dict:
-        return {_own(key): _own(item) for key, item in value.items()}
+        return {_copy_json(key): _copy_json(item) for key, item in value.items()}
     what = value if kind is float else f"a {kind.__name__}"
     raise ValueError(f"an argument contains {what}, which JSON cannot represent")
 
@@ -222,7 +224,7 @@ def _own(value: Any) -> Any:
 # handles itself, especially with its own error, are left to the backend.
 
 
-def _bound_power(_: Any, arguments: Mapping[str, Any]) -> None:
+def _check_power(_: Any, arguments: Mapping[str, Any]) -> None:
     base, exponent = arguments["base"], arguments["exponent"]
     whole = isinstance(base, int) and isinstance(exponent, int)
     if whole and abs(base) > 1 and exponent > (_MAX_INT_DIGITS + 1) / math.log10(abs(base)):
@@ -230,13 +232,13 @@ def _bound_power(_: Any, arguments: Mapping[str, Any]) -> None:
         raise OverflowError(f"the result has more than {_MAX_INT_DIGITS:,} digits")
 
 
-def _bound_rounding(_: Any, arguments: Mapping[str, Any]) -> None:
+def _check_rounding(_: Any, arguments: Mapping[str, Any]) -> None:
     number, places = arguments["number"], arguments.get("decimal_places", 0)
     if isinstance(number, int) and isinstance(places, int) and places < -MAX_PLACES:
         raise OverflowError(f"decimal_places must be at least {-MAX_PLACES}, got {places}")
 
 
-def _bound_logarithm(instance: Any, arguments: Mapping[str, Any]) -> None:
+def _check_logarithm(instance: Any, arguments: Mapping[str, Any]) -> None:
     try:
         digits = int(precision := arguments["precision"])
         bits = digits * math.log2(10)  # mpmath computes the same
@@ -266,14 +268,14 @@ def _takes_long(text: str) -> bool:
     return "e" in text
 
 
-def _bound_square_root(_: Any, arguments: Mapping[str, Any]) -> None:
+def _check_square_root(_: Any, arguments: Mapping[str, Any]) -> None:
     number, precision = arguments["number"], arguments["precision"]
     long = isinstance(precision, int) and MAX_DIGITS < precision <= MAX_PREC
     if long and isinstance(number, (int, float)) and number >= 0:
         raise OverflowError(f"precision must be at most {MAX_DIGITS}, got {precision}")
 
 
-def _bound_tree(instance: Any, _: Mapping[str, Any]) -> None:
+def _check_tree(instance: Any, _: Mapping[str, Any]) -> None:
     waiting, count = [instance.root], 0
     while waiting:
         for item in waiting.pop().contents.values():
@@ -284,12 +286,12 @@ def _bound_tree(instance: Any, _: Mapping[str, Any]) -> None:
             raise ValueError(f"the file system has more than {MAX_PATHS:,} entries")
 
 
-_BOUNDS: dict[str, Callable[[Any, Mapping[str, Any]], None]] = {
-    "power": _bound_power,
-    "round_number": _bound_rounding,
-    "logarithm": _bound_logarithm,
-    "square_root": _bound_square_root,
-    "cp": _bound_tree,
+_CHECKS: dict[str, Callable[[Any, Mapping[str, Any]], None]] = {
+    "power": _check_power,
+    "round_number": _check_rounding,
+    "logarithm": _check_logarithm,
+    "square_root": _check_square_root,
+    "cp": _check_tree,
 }
 
 
@@ -299,7 +301,7 @@ _LOCK = threading.Lock()
 
 
 @contextmanager
-def _mpmath_precision() -> Iterator[None]:
+def _lock_mpmath() -> Iterator[None]:
     """Hold a lock on mpmath during the ``with`` block, and restore its precision afterwards."""
     context = import_module("mpmath").mp
     with _LOCK:
@@ -311,22 +313,22 @@ def _mpmath_precision() -> Iterator[None]:
 
 
 _GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "logarithm": _mpmath_precision,
+    "logarithm": _lock_mpmath,
     "square_root": localcontext,
     "get_outside_temperature_from_google": lambda: _LOCK,  # returns an object of its module
 }
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Convert a backend's public attribute to JSON that is the same in every process."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, (set, frozenset)):
         return sorted(map(repr, value))
     if hasattr(value, "contents"):
-        return _plain(value.contents)
+        return _to_json(value.contents)
     if hasattr(value, "content"):
         return value.content
     return value if value is None or isinstance(value, (str, bool, int, float)) else repr(value)

@@ -38,7 +38,7 @@ def schema(function: str) -> Mapping[str, Any]:
     """Return a function's OpenAI tool schema: name, description, parameters."""
     docs = documents()[functions_of()[function]]
     document = next(document for document in docs if document["name"] == function)
-    return {key: _spelled(document[key]) for key in ("name", "description", "parameters")}
+    return {key: _rename_types(document[key]) for key in ("name", "description", "parameters")}
 
 
 @lru_cache(maxsize=512)
@@ -48,13 +48,15 @@ def schemas_text(functions: tuple[str, ...]) -> str:
     return json.dumps(tools, ensure_ascii=False)
 
 
-def _spelled(value: Any) -> Any:
+def _rename_types(value: Any) -> Any:
     """Replace the type names in a function's documentation with JSON Schema type names."""
     if isinstance(value, list):
-        return [_spelled(item) for item in value]
+        return [_rename_types(item) for item in value]
     if not isinstance(value, dict):
         return value
     return {
-        key: _TYPES.get(item, item) if key == "type" and isinstance(item, str) else _spelled(item)
+        key: _TYPES.get(item, item)
+        if key == "type" and isinstance(item, str)
+        else _rename_types(item)
         for key, item in value.items()
     }

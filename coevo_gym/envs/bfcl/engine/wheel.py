@@ -67,7 +67,7 @@ def root() -> Path:
         BenchmarkNotInstalled: if it is not installed.
         DataError: if its files differ from the release.
     """
-    own = importable()
+    own = find_package()
     if needs_prefix():
         verify_packages(prefix())
     if own is not None:
@@ -77,10 +77,10 @@ def root() -> Path:
 
 def needs_prefix() -> bool:
     """Return True if ``bfcl_eval`` or ``mpmath`` must be imported from BFCL's own folder."""
-    return importable() is None or find_spec("mpmath") is None
+    return find_package() is None or find_spec("mpmath") is None
 
 
-def importable() -> Path | None:
+def find_package() -> Path | None:
     """Return the folder of ``bfcl_eval``, or None if the right version cannot be imported."""
     spec = find_spec("bfcl_eval")
     if spec is None or spec.origin is None:
@@ -118,7 +118,7 @@ def verify_packages(folder: Path) -> None:
     _verify(mpmath, modules, _MPMATH_SHA256, f"mpmath {MPMATH_VERSION}")
 
 
-def official(module: str) -> ModuleType:
+def import_official(module: str) -> ModuleType:
     """Import a module of ``bfcl_eval``, such as ``constants.executable_backend_config``.
 
     Raises:
@@ -145,7 +145,7 @@ def backend(name: str) -> type:
 
     Its results are those of Python 3.11 on every version of Python.
     """
-    module = official(f"eval_checker.multi_turn_eval.func_source_code.{DOCS[name]}")
+    module = import_official(f"eval_checker.multi_turn_eval.func_source_code.{DOCS[name]}")
     if name == "MathAPI" and sys.version_info >= (3, 12):
         vars(module)["sum"] = plain_sum
     cls: type = getattr(module, name)
