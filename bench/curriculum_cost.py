@@ -151,10 +151,10 @@ def checked(tasks: Sequence[Task]) -> Iterator[Line]:
         # Every second draft is not a copy: one word differs.
         text = " ".join([*words[:-1], "otherwise"] if len(drafts) % 2 else words)
         drafts.append((task, _draft(task, text)))
-    copies = [known.copied_by(draft) for _, draft in drafts]
+    copies = [known.find_original(draft) for _, draft in drafts]
     wanted = [task if i % 2 == 0 else None for i, (task, _) in enumerate(drafts)]
     right = sum(a is b for a, b in zip(copies, wanted, strict=True)) / len(drafts)
-    took = fastest_ms(lambda i: known.copied_by(drafts[i % 200][1]), 10)
+    took = fastest_ms(lambda i: known.find_original(drafts[i % 200][1]), 10)
     yield Line(f"near-duplicate check, {len(tasks):,} tasks", took, bound=CHECK_MS)
     yield Line("  drafts judged correctly", right, "recall", 1.0)
 

@@ -26,7 +26,7 @@ from coevo_gym.core.seams import (
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
-from coevo_gym.curricula.saved import Count, read
+from coevo_gym.curricula.saved import Count, validate
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.episode import TrainingEpisode
 from coevo_gym.episodes.views import Seen
@@ -96,7 +96,7 @@ class Guiding:
             took = perf_counter() - began
             self._spent["study_s"] += took
             self._spent[f"study_s.{study.kind}"] += took
-            _check(study, findings.notes, groups)
+            _check_notes(study, findings.notes, groups)
             notes += findings.notes
             for purpose, used in findings.usage.items():
                 usage[purpose] = usage.get(purpose, NO_USAGE) + used
@@ -161,7 +161,7 @@ class Guiding:
             memory.load_state_dict(saved[name])
 
 
-def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None:
+def _check_notes(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None:
     """Raise an error if a note is of the wrong kind or refers to an unknown trajectory."""
     known = {group.id: group for group in groups}
     for note in notes:
@@ -216,7 +216,7 @@ class GuidedEpisode:
         """The observation that the agent currently sees."""
         return self._seen.view.observation
 
-    def look(
+    def show(
         self, env: TaskEnv, observation: Any, info: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Return the observation and info that a reset or step passes to the agent.
@@ -271,7 +271,7 @@ class GroupStudies:
         self._n_closed = 0
         self.notes = NO_NOTES
 
-    def closed(self, group: Group) -> None:
+    def examine(self, group: Group) -> None:
         """Write analysis notes on a closed group. If the step is complete, pass on its notes."""
         self._written += self.guiding.examine([group]).notes
         self._n_closed += 1
@@ -296,4 +296,4 @@ class GroupStudies:
         """
         self.guiding.load_state_dict(state)
         self._written = [Note.model_validate(note) for note in state.get("written", ())]
-        self._n_closed = read(Count, state.get("n_closed", 0))
+        self._n_closed = validate(Count, state.get("n_closed", 0))

@@ -36,10 +36,10 @@ from coevo_gym.curricula.growth.signal_growth import (
     SignalGrowth,
 )
 from coevo_gym.curricula.metrics import conversion, shares_of, step_shares
-from coevo_gym.curricula.pool.embed import EMBEDDERS, Embedder, lacks_sentences
-from coevo_gym.curricula.pool.task_pool import TaskPool, require_practised
+from coevo_gym.curricula.pool.embed import EMBEDDERS, Embedder, sentences_advice
+from coevo_gym.curricula.pool.task_pool import TaskPool, require_practisable
 from coevo_gym.curricula.pool.task_stats import CAP, Outcomes
-from coevo_gym.curricula.saved import Count, read
+from coevo_gym.curricula.saved import Count, validate
 from coevo_gym.curricula.selectors.adarft import AdaRFTConfig
 from coevo_gym.curricula.selectors.band import BandConfig
 from coevo_gym.curricula.selectors.base import Uniform, UniformConfig, draw
@@ -132,7 +132,7 @@ class PoolCurriculum:
         self.growth: Growth = growth or InitialTasks()
         self.selector.added(self.pool.tasks)
         self._outcomes = Outcomes(cap)
-        self._outcomes.added(self.pool.tasks)
+        self._outcomes.add(self.pool.tasks)
         self._covered = CoveredTags()
         self._planned: Round | None = None
         self._applied: dict[str, None] = {}
@@ -174,7 +174,7 @@ class PoolCurriculum:
             TaskError: if a group's task is an open task; then no group is recorded.
         """
         for group in groups:
-            require_practised(group.task, "record")
+            require_practisable(group.task, "record")
             if not all(isinstance(t, Trajectory) for t in group.trajectories):
                 raise SplitLeakError(
                     f"{group.id} contains episodes that are not training episodes."
@@ -198,7 +198,7 @@ class PoolCurriculum:
         if self._planned is None:
             due = self.growth.plan(self.pool.tasks, rng)
             if due is not None:
-                known = {"id": self._round_id(), "known": tuple(self.pool)}
+                known = {"id": self._new_round_id(), "known": tuple(self.pool)}
                 self._planned = due.model_copy(update=known)
         return self._planned
 
@@ -214,7 +214,7 @@ class PoolCurriculum:
         initial = not len(self.pool)
         added = self.pool.extend(result.accepted)
         self.selector.added(added)
-        self._outcomes.added(added)
+        self._outcomes.add(added)
         self.growth.apply(result)
         self._applied[result.round_id] = None
         contexts = {verdict.context_id for verdict in result.verdicts}
@@ -294,21 +294,21 @@ class PoolCurriculum:
         self._covered = CoveredTags()
         self._outcomes = Outcomes(self._outcomes.cap)
         self._outcomes.load_state_dict(state["outcomes"])
-        self._initial_ids = set(read(list[str], state["initial_ids"]))
-        planned = read(str | None, state["planned"])
+        self._initial_ids = set(validate(list[str], state["initial_ids"]))
+        planned = validate(str | None, state["planned"])
         planned = None if planned is None else Round.model_validate_json(planned)
         self._planned = planned and planned.model_copy(update={"known": tuple(self.pool)})
-        self._applied = dict.fromkeys(read(list[str], state["applied"]))
-        counts = read(dict[str, Count], state["counts"])
+        self._applied = dict.fromkeys(validate(list[str], state["applied"]))
+        counts = validate(dict[str, Count], state["counts"])
         self._counts = {name: counts.get(name, 0) for name in _COUNTS}
-        self._signals = Counter(read(dict[str, Count], state["signals"]))
+        self._signals = Counter(validate(dict[str, Count], state["signals"]))
         weights = self.selector.weights() if len(self.pool) else None
         if weights is not None and len(weights) != len(self.pool):
             raise ConfigError(
                 f"The saved selector has {len(weights)} tasks, but the pool has {len(self.pool)}."
             )
 
-    def _round_id(self) -> str:
+    def _new_round_id(self) -> str:
         number = len(self._applied)
         while f"round-{number}" in self._applied:
             number += 1
@@ -334,7 +334,7 @@ class CurriculumConfig(GrowthConfig):
         """
         name = self.embedder
         if name == "auto":
-            lacks = lacks_sentences() if reads else ""
+            lacks = sentences_advice() if reads else ""
             name = "sentences" if reads and not lacks else "words"
             if lacks:
                 logger.warning(

@@ -1,6 +1,6 @@
 """Validation of saved states when they are loaded.
 
-    self.n_groups = read(Count, state["n_groups"])
+    self.n_groups = validate(Count, state["n_groups"])
 
 A state may come from a damaged file or from another machine. Without validation, a value of the
 wrong type would fail much later, when the load can no longer be undone.
@@ -25,7 +25,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-def read(shape: Any, value: Any) -> Any:
+def validate(shape: Any, value: Any) -> Any:
     """Return a value from a saved state after validating its type.
 
     Args:
@@ -36,7 +36,7 @@ def read(shape: Any, value: Any) -> Any:
         ValueError: if the value does not match (pydantic's ``ValidationError``, which says where).
 
     Example:
-        >>> read(dict[str, Count], {"groups": 3})
+        >>> validate(dict[str, Count], {"groups": 3})
         {'groups': 3}
     """
     return _adapter(shape).validate_python(value)

@@ -17,7 +17,7 @@ from coevo_gym.core.evolution import Signal
 from coevo_gym.core.kinds import Kind, register_kind
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Group, Step, Trajectory
-from coevo_gym.curricula.saved import Count, Share, read
+from coevo_gym.curricula.saved import Count, Share, validate
 
 SignalName = Literal["forgetting", "boundary", "rare"]
 
@@ -75,7 +75,7 @@ def sequence_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
     return tuple(runs[:MAX_SYMBOLS]) or NOTHING
 
 
-def set_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
+def unordered_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
     """Return the sorted set of symbols that represent an episode's steps."""
     return tuple(sorted(set(_symbols(trajectory, symbol)))) or NOTHING
 
@@ -86,7 +86,7 @@ def _symbols(trajectory: Trajectory, symbol: SymbolOf) -> Iterator[str]:
 
 
 PATTERNS: Mapping[str, PatternOf] = MappingProxyType(
-    {"sequence": sequence_pattern, "set": set_pattern}
+    {"sequence": sequence_pattern, "set": unordered_pattern}
 )
 """The pattern functions by name, for use in configs."""
 
@@ -124,7 +124,7 @@ def forgetting(history: Sequence[float], s_now: float) -> bool:
     Raises:
         ValueError: if an outcome is not a number in [0, 1].
     """
-    _check(*history, s_now)
+    _check_outcomes(*history, s_now)
     return s_now < 0.5 and any(s >= 0.5 for s in history)
 
 
@@ -140,7 +140,7 @@ def boundary(scores: Sequence[float]) -> bool:
     Raises:
         ValueError: if an outcome is not a number in [0, 1].
     """
-    _check(*scores)
+    _check_outcomes(*scores)
     return any(s > 0.5 for s in scores) and any(s < 0.5 for s in scores)
 
 
@@ -172,7 +172,7 @@ def rare(
     return n >= n_min and c >= max(1, min_support) and c * 100 < theta * n
 
 
-def _check(*outcomes: float) -> None:
+def _check_outcomes(*outcomes: float) -> None:
     for outcome in outcomes:
         if not 0.0 <= outcome <= 1.0:  # also rejects NaN
             raise ValueError(f"An outcome must be a number in [0, 1], got {outcome}.")
@@ -244,11 +244,11 @@ class SignalDetector:
         signals = [
             signal
             for group, of_group in zip(groups, patterns, strict=True)
-            for signal in self._judge(group, of_group)
+            for signal in self._detect_in_group(group, of_group)
         ]
         for group in groups:
-            self._push(group)
-        self._warn_if_meaningless(signals, sum(map(len, patterns)))
+            self._add_visit(group)
+        self._warn_if_mostly_rare(signals, sum(map(len, patterns)))
         return signals
 
     def state_dict(self) -> dict[str, Any]:
@@ -266,16 +266,16 @@ class SignalDetector:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`."""
-        windows = read(dict[str, list[tuple[Share, Share]]], state["windows"])
+        windows = validate(dict[str, list[tuple[Share, Share]]], state["windows"])
         self._windows = {
             task_id: deque((Visit(*visit) for visit in window), maxlen=self.config.window)
             for task_id, window in windows.items()
         }
-        self._forgotten = read(dict[Reading, Count], state["forgotten"])
-        self._counts = dict(read(list[tuple[tuple[str, ...], Count]], state["counts"]))
+        self._forgotten = validate(dict[Reading, Count], state["forgotten"])
+        self._counts = dict(validate(list[tuple[tuple[str, ...], Count]], state["counts"]))
         self._total = sum(self._counts.values())
-        self._tested = read(Count, state["tested"])
-        self._flagged = read(Count, state["flagged"])
+        self._tested = validate(Count, state["tested"])
+        self._flagged = validate(Count, state["flagged"])
 
     def _scores(self, group: Group) -> list[float]:
         by_success = self.config.outcome == "success"
@@ -285,7 +285,7 @@ class SignalDetector:
         pattern_of = PATTERNS[self.config.pattern]
         return pattern_of(trajectory, get_benchmark(group.task.benchmark).symbol)
 
-    def _judge(self, group: Group, patterns: Sequence[Pattern]) -> Iterator[Signal]:
+    def _detect_in_group(self, group: Group, patterns: Sequence[Pattern]) -> Iterator[Signal]:
         scores = self._scores(group)
         visits = tuple(self._windows.get(group.task.id, ()))
         read_as: dict[Reading, tuple[float, ...]] = {
@@ -323,7 +323,7 @@ class SignalDetector:
                         evidence=numbers,
                     )
 
-    def _push(self, group: Group) -> None:
+    def _add_visit(self, group: Group) -> None:
         """Add the group's outcomes to the window of recent visits to its task."""
         scores = self._scores(group)
         if not scores:
@@ -331,7 +331,7 @@ class SignalDetector:
         visit = Visit(math.fsum(scores) / len(scores), max(scores))
         self._windows.setdefault(group.task.id, deque(maxlen=self.config.window)).append(visit)
 
-    def _warn_if_meaningless(self, signals: Sequence[Signal], episodes: int) -> None:
+    def _warn_if_mostly_rare(self, signals: Sequence[Signal], episodes: int) -> None:
         """Log a single warning if more than half of the judged episodes are classified as rare.
 
         At least ``n_min`` episodes must be judged first, because a batch may be a single group

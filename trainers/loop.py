@@ -19,7 +19,7 @@ from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Agent
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.guiding import Guiding
-from coevo_gym.curricula.saved import all_or_nothing, read
+from coevo_gym.curricula.saved import all_or_nothing, validate
 from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.evaluation import Evaluation
@@ -204,7 +204,7 @@ class Loop:
         self.close()
         with all_or_nothing(self.guiding.state_dict, self.guiding.load_state_dict):
             progress = LoopState.from_json(state["state"])
-            is_running = read(bool, state["flying"])
+            is_running = validate(bool, state["flying"])
             self.guiding.load_state_dict(state)
             self.session.load_state_dict(state["session"])
         self.state, self._round_was_running = progress, is_running

@@ -15,7 +15,7 @@ from coevo_gym.core.seams import Advantage
 from coevo_gym.core.spend import ANSWERS, NO_USAGE, Usage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.saved import Version, read
+from coevo_gym.curricula.saved import Version, validate
 from coevo_gym.episodes.evaluation import Evaluation
 
 Metrics = dict[str, float]
@@ -241,7 +241,7 @@ class LoopState:
     def from_json(cls, state: Mapping[str, Any]) -> LoopState:
         """Restore a state from :meth:`to_json`."""
         usage = {name: Usage.model_validate(used) for name, used in state["usage"].items()}
-        counts = {name: read(Version, state[name]) for name in _COUNTS}
+        counts = {name: validate(Version, state[name]) for name in _COUNTS}
         return cls(**counts, usage=usage)
 
 

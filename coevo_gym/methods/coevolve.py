@@ -34,10 +34,10 @@ class StaticSettings(FrozenModel):
 @method("static", curriculum={"growth": {"kind": "none"}})
 def static(settings: StaticSettings, kit: Kit) -> Method:
     """Train on the initial tasks for the whole run."""
-    return static_tasks(kit, native=settings.native)
+    return make_static(kit, native=settings.native)
 
 
-def static_tasks(kit: Kit, *, native: bool, selector: Selector | None = None) -> Method:
+def make_static(kit: Kit, *, native: bool, selector: Selector | None = None) -> Method:
     """Create a method that trains on the same tasks for the whole run.
 
     Args:

@@ -55,13 +55,13 @@ def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> N
         result = one.evolver.run(one.first_round)
         assert result.accepted, "the first round finds no task"
 
-    def ready() -> Curriculum:
+    def make_curriculum() -> Curriculum:
         curriculum = spec(settings, kit).curriculum
         if result is not None:
             curriculum.apply(result)
         return curriculum
 
-    assert_curriculum_contract(ready, benchmark=benchmark)
+    assert_curriculum_contract(make_curriculum, benchmark=benchmark)
 
 
 def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
@@ -70,10 +70,10 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
     native = source.tasks(Split.TRAIN)
     curriculum = CurriculumConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})})
 
-    def none_yet(*_: object) -> NoReturn:
+    def raise_not_ready(*_: object) -> NoReturn:
         raise AssertionError("the policy does not exist yet: access it only during training")
 
-    def first(n: int) -> Round:
+    def plan_first(n: int) -> Round:
         planned = first_round(n, curriculum.initial, native=native, seed=0)
         return planned.model_copy(update={"budget": 40 * n})
 
@@ -85,13 +85,13 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         curriculum=curriculum,
         learner=learner_settings(sections.get("learner", {})),
         make_env=lambda: gym.make(source.env_id),
-        policy=none_yet,
-        first_round=first,
+        policy=raise_not_ready,
+        first_round=plan_first,
         seed=lambda purpose: sum(f"{spec.name}/{purpose}".encode()),
         explorer_settings=ExplorerConfig(),
         gate_settings=GatesConfig(),
-        tries=none_yet,
-        analyst=none_yet,
+        tries=raise_not_ready,
+        analyst=raise_not_ready,
         max_envs=8,
         group_size=_GROUP_SIZE,
         study_only_steps=sections.get("loop", {}).get("study_only_steps", 0),
@@ -120,7 +120,7 @@ def assert_learner_contract(learner: type[TrainedLearner], *, benchmark: str = "
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # several threads add numbers in any order
     try:
-        _check_updates(check_learner(learner), _practised_groups(benchmark))
+        _check_updates(check_learner(learner), _play_groups(benchmark))
     finally:
         torch.set_num_threads(threads)
 
@@ -130,7 +130,7 @@ def _check_updates(learner: type[TrainedLearner], groups: Sequence[Group]) -> No
 
     from coevo_gym.agents.tiny import TinyPolicy
 
-    def updated(policy: TinyPolicy, own_learner: TrainedLearner) -> list[torch.Tensor]:
+    def update(policy: TinyPolicy, own_learner: TrainedLearner) -> list[torch.Tensor]:
         metrics = own_learner.update(groups, own_learner.advantages(groups))
         odd = [name for name, value in metrics.items() if not math.isfinite(value)]
         assert not odd, f"update() returns values that are not finite: {', '.join(odd)}"
@@ -138,8 +138,8 @@ def _check_updates(learner: type[TrainedLearner], groups: Sequence[Group]) -> No
 
     policies, settings = [TinyPolicy(seed=0) for _ in range(3)], learner.settings()
     first, second, restored = (learner(policy, settings, seed=0) for policy in policies)
-    before = updated(policies[0], first)
-    assert all(map(torch.equal, before, updated(policies[1], second))), (
+    before = update(policies[0], first)
+    assert all(map(torch.equal, before, update(policies[1], second))), (
         "two identical learners give different weights"
     )
     saved = io.BytesIO()
@@ -148,12 +148,12 @@ def _check_updates(learner: type[TrainedLearner], groups: Sequence[Group]) -> No
     state = torch.load(saved, weights_only=True)
     policies[2].load_state_dict(state[0])
     restored.load_state_dict(state[1])
-    assert all(map(torch.equal, updated(policies[0], first), updated(policies[2], restored))), (
+    assert all(map(torch.equal, update(policies[0], first), update(policies[2], restored))), (
         "a restored learner gives different weights"
     )
 
 
-def _practised_groups(benchmark: str) -> list[Group]:
+def _play_groups(benchmark: str) -> list[Group]:
     """Return groups of random episodes, of which every second is labelled a success."""
     from coevo_gym.agents.choice import ChoiceAgent
     from coevo_gym.agents.tiny import TinyPolicy

@@ -135,14 +135,14 @@ def method(
     """
 
     def decorate(function: Callable[..., Method]) -> MethodSpec:
-        settings, assemble = _parameters(name, function)
+        settings, assemble = _parse_signature(name, function)
         summary = (inspect.getdoc(function) or "").partition("\n")[0]
         return MethodSpec(name, settings, assemble, dict(flat(sections)), summary)
 
     return decorate
 
 
-def _parameters(
+def _parse_signature(
     name: str, function: Callable[..., Method]
 ) -> tuple[type[FrozenModel], Callable[[FrozenModel, Kit], Method]]:
     """Return a method's settings class and the function that assembles the method."""

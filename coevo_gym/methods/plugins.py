@@ -34,7 +34,7 @@ def load_folder(folder: str | Path) -> None:
         return
     owners: dict[str, Path] = {}
     for path in method_files(folder):
-        for spec in _specs(path):
+        for spec in _load_specs(path):
             if spec.name in owners:
                 raise ConfigError(
                     f"plugins.methods: {owners[spec.name]} and {path} both define the method "
@@ -65,7 +65,7 @@ def folder_hashes(folder: str | Path) -> dict[str, str]:
     return {path.name: file_hash(path) for path in method_files(folder)}
 
 
-def _specs(path: Path) -> list[MethodSpec]:
+def _load_specs(path: Path) -> list[MethodSpec]:
     try:
         module = import_file(path)
     except ConfigError as error:
@@ -104,16 +104,16 @@ def own_components(project: Path) -> Iterator[OwnComponent]:
     A file that is not valid Python is skipped; loading it reports the error.
     """
     for path in sorted((project / METHODS_FOLDER).glob("*.py")):
-        for name, about in _methods_in(_parsed(path)):
+        for name, about in _methods_in(_parse(path)):
             sets = (f"plugins.methods={METHODS_FOLDER}", f"arms={name}")
             yield OwnComponent("method", name, about, sets)
     for path in sorted((project / LEARNERS_FOLDER).glob("*.py")):
-        for name, about in _learners_in(_parsed(path)):
+        for name, about in _learners_in(_parse(path)):
             where = f"{path.relative_to(project)}:{name}"
             yield OwnComponent("learner", where, about, (f"learner={where}",))
 
 
-def _parsed(path: Path) -> list[ast.stmt]:
+def _parse(path: Path) -> list[ast.stmt]:
     try:
         return ast.parse(path.read_bytes()).body
     except (OSError, SyntaxError, ValueError):
@@ -125,9 +125,12 @@ def _methods_in(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
     for node in body:
         if isinstance(node, ast.FunctionDef):
             for decorator in node.decorator_list:
-                if texts := _texts(decorator, "method"):
-                    yield texts[0], _about(node)
-        elif isinstance(node, ast.Assign) and len(texts := _texts(node.value, "preset")) > 1:
+                if texts := _string_arguments(decorator, "method"):
+                    yield texts[0], _summary_line(node)
+        elif (
+            isinstance(node, ast.Assign)
+            and len(texts := _string_arguments(node.value, "preset")) > 1
+        ):
             yield texts[0], texts[1]
 
 
@@ -138,10 +141,10 @@ def _learners_in(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
             targets = [t for one in node.body if isinstance(one, ast.Assign) for t in one.targets]
             targets += [one.target for one in node.body if isinstance(one, ast.AnnAssign)]
             if any(isinstance(t, ast.Name) and t.id == "settings" for t in targets):
-                yield node.name, _about(node)
+                yield node.name, _summary_line(node)
 
 
-def _texts(node: ast.expr, function: str) -> list[str]:
+def _string_arguments(node: ast.expr, function: str) -> list[str]:
     """Return the positional arguments of a call to a function that are texts."""
     if not isinstance(node, ast.Call):
         return []
@@ -152,5 +155,5 @@ def _texts(node: ast.expr, function: str) -> list[str]:
     return [value for value in values if isinstance(value, str)]
 
 
-def _about(node: ast.FunctionDef | ast.ClassDef) -> str:
+def _summary_line(node: ast.FunctionDef | ast.ClassDef) -> str:
     return (ast.get_docstring(node) or "").partition("\n")[0]

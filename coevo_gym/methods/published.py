@@ -143,13 +143,13 @@ def differences(
     """
     papers = {**_OF_PAPER[paper], **_OF_BENCHMARK[paper].get(benchmark, {})}
     return {
-        key: f"{_text(settings[key])}, the paper's {_text(value)}"
+        key: f"{_format_value(settings[key])}, the paper's {_format_value(value)}"
         for key, value in papers.items()
         if key in settings and settings[key] != value
     }
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

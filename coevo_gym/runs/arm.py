@@ -203,7 +203,7 @@ class Arm:
         self._closed = True
         if self.loop.session.evolving:
             self._stop_asking()
-        self.loop.session.call_off_round()
+        self.loop.session.discard_round()
 
     def _count_known(self, result: RoundResult) -> None:
         if self.asked is not None:

@@ -25,7 +25,7 @@ from coevo_gym.core.inquiry import Analyst
 from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import Agent, Policy, Sampling
 from coevo_gym.core.task import FrozenDict, Split, Task
-from coevo_gym.curricula.explore.unproven import breakable
+from coevo_gym.curricula.explore.unproven import require_breakable
 from coevo_gym.curricula.growth.signal_growth import NoGrowth
 from coevo_gym.curricula.growth.targets import first_round
 from coevo_gym.envs.base import TaskEnv
@@ -235,7 +235,7 @@ class Assembly:
             if settings.explorer.kind == "model":
                 proposable(self.benchmark)
             if settings.explorer.kind == "noisy" and settings.explorer.broken:
-                breakable(self.benchmark)
+                require_breakable(self.benchmark)
             check_gates(settings, reads=self.config.policy.kind != "tiny")
 
     def method(self, arm: ArmConfig, on_verdict: OnVerdict | None = None) -> Method:

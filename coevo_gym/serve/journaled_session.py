@@ -25,7 +25,7 @@ from coevo_gym.core.seams import Curriculum, Evolver, Later, Ticket
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_to_json
-from coevo_gym.curricula.pool.task_pool import require_practised
+from coevo_gym.curricula.pool.task_pool import require_practisable
 from coevo_gym.curricula.saved import MAX_COUNT
 from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.curricula.session.session_calls import (
@@ -237,13 +237,13 @@ class JournaledSession(TaskSession):
                 raise TypeError(f"A session has no call {type(call).__name__}.")
         return cast("AnswerT", answer)
 
-    def ended(self, ticket_id: str) -> str:
-        """Return how a ticket ended; see :meth:`CurriculumSession.ended`.
+    def how_ended(self, ticket_id: str) -> str:
+        """Return how a ticket ended; see :meth:`CurriculumSession.how_ended`.
 
         ``"reported"`` means that its episode counts, once, however often it was reported; ``"given
         back"`` or ``"lapsed"`` that a report came too late.
         """
-        return self._session.ended(self._own(ticket_id))
+        return self._session.how_ended(self._own(ticket_id))
 
     def _take(self, call: Take, *, mine: bool) -> Ticket | Later:
         with self._lock:
@@ -380,7 +380,7 @@ class JournaledSession(TaskSession):
             if self._stop.is_set() or self._kept.broken is not None or epoch != self._kept.epoch:
                 return  # due again when the journal is opened, or cancelled by a load
             for task in result.accepted:
-                require_practised(task, "add to the pool")
+                require_practisable(task, "add to the pool")
             self._do(Evolve(result))
             logger.info("round applied round=%s accepted=%d", result.round_id, len(result.accepted))
             self._failures, self._round = 0, None

@@ -69,7 +69,7 @@ def ticket_routes(session: JournaledSession) -> list[Route]:
 
     def end(call: Report | GiveBackLost) -> dict[str, Any]:
         session.apply(call)
-        return {"ended": session.ended(call.ticket)}
+        return {"ended": session.how_ended(call.ticket)}
 
     def renew(call: Renew) -> dict[str, Any]:
         return {"out": session.apply(call), "lease_s": session.lease_s}

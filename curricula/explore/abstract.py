@@ -13,8 +13,8 @@ from coevo_gym.core.seams import Sampling
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.curricula.explore.guide import is_open
-from coevo_gym.curricula.explore.summarise import numbered
-from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, evidence_cut, size
+from coevo_gym.curricula.explore.summarise import step_input
+from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, choose_exchanges, size
 from coevo_gym.prompts.inquiry import load_inquiry
 
 PURPOSE = "abstract"
@@ -106,7 +106,7 @@ class Abstract:
 
         Walks without any exchange are skipped.
         """
-        of_tasks = [[*_batches(places, walks)] for places in _by_task(walks)]
+        of_tasks = [[*_batches(places, walks)] for places in _group_by_task(walks)]
         abstractions: list[list[Abstraction]] = [[] for _ in of_tasks]
         for turn in range(max(map(len, of_tasks), default=0)):
             going = [task for task, batches in enumerate(of_tasks) if turn < len(batches)]
@@ -137,7 +137,7 @@ class Abstract:
                     {
                         "number": number,
                         "opening": walk.opening,
-                        "steps": _steps(walk.exchanges, int(_size(walk) * share)),
+                        "steps": _step_inputs(walk.exchanges, int(_size(walk) * share)),
                     }
                     for number, (_, walk) in enumerate(walks, start=1)
                 ],
@@ -156,7 +156,7 @@ class Abstract:
         )
 
 
-def _by_task(walks: Sequence[tuple[Context, Walk]]) -> list[list[int]]:
+def _group_by_task(walks: Sequence[tuple[Context, Walk]]) -> list[list[int]]:
     """Return, per starting task, the indices of exploration walks with at least one action."""
     of_task: dict[tuple[str, bool], list[int]] = {}
     for place, (context, walk) in enumerate(walks):
@@ -182,12 +182,12 @@ def _size(walk: Walk) -> int:
     return len(walk.opening) + sum(map(size, walk.exchanges))
 
 
-def _steps(exchanges: Sequence[Exchange], cap: int) -> list[dict[str, Any]]:
+def _step_inputs(exchanges: Sequence[Exchange], cap: int) -> list[dict[str, Any]]:
     """Return a walk's steps for a prompt: all actions, and as many observations as fit."""
-    full = {*evidence_cut([size(exchange) for exchange in exchanges], cap)}
+    full = {*choose_exchanges([size(exchange) for exchange in exchanges], cap)}
     steps = []
     for place, exchange in enumerate(exchanges):
-        step = {**numbered(place + 1, exchange), "left_out": place not in full}
+        step = {**step_input(place + 1, exchange), "left_out": place not in full}
         if place not in full:
             step |= {"action": clean_text(exchange.action, MAX_LEFT_OUT), "observation": ""}
         steps.append(step)

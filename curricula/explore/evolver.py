@@ -133,14 +133,14 @@ class GatedEvolver:
         faults = 0
         try:
             with self.scope(round.id) as spent:
-                while not self._done(progress):
+                while not self._is_done(progress):
                     if self.on_verdict is None:
-                        patience.tell(_how_far(progress))
+                        patience.tell(_describe_progress(progress))
                     try:
                         if progress.waiting:
-                            self._judge(progress, gates)
+                            self._judge_next(progress, gates)
                         else:
-                            self._explore(progress)
+                            self._explore_next(progress)
                         faults = 0
                     except EnvBackendError as error:
                         faults += 1
@@ -163,30 +163,30 @@ class GatedEvolver:
             seconds=progress.seconds,
         )
 
-    def _done(self, progress: _Progress) -> bool:
+    def _is_done(self, progress: _Progress) -> bool:
         round = progress.round
         if progress.n_judged >= round.budget:
             return True
         if round.n_wanted and len(progress.accepted) >= round.n_wanted:
             return True
-        return not progress.waiting and progress.n_explored >= self._most_contexts(progress)
+        return not progress.waiting and progress.n_explored >= self._max_contexts(progress)
 
-    def _most_contexts(self, progress: _Progress) -> int:
+    def _max_contexts(self, progress: _Progress) -> int:
         """Return the number of contexts that the round explores in total."""
         if progress.spent:
             return progress.n_explored
         round = progress.round
         return round.budget if round.n_unguided else len(round.contexts)
 
-    def _explore(self, progress: _Progress) -> None:
+    def _explore_next(self, progress: _Progress) -> None:
         """Explore the next contexts and queue their drafts."""
         round, first = progress.round, progress.n_explored
-        end = min(first + self.explorer.concurrency, self._most_contexts(progress))
+        end = min(first + self.explorer.concurrency, self._max_contexts(progress))
         rngs = [_rng(round, place) for place in range(first, end)]
         contexts: Sequence[Context] = round.contexts[first:end]
         if round.n_unguided:
             contexts = [
-                self._unguided(rng, _rng(round, place, 1))
+                self._draw_unguided(rng, _rng(round, place, 1))
                 for place, rng in enumerate(rngs, start=first)
             ]
         for context in contexts:
@@ -210,13 +210,13 @@ class GatedEvolver:
         if any(reason == BUDGET for _, reason in left_out):
             progress.spent = True
             left_out += [(context, BUDGET) for context in round.contexts[end:]]
-        self._tell([progress.skip(context, reason) for context, reason in left_out])
+        self._report([progress.skip(context, reason) for context, reason in left_out])
 
     @property
     def _native(self) -> Sequence[Task]:
         return self.benchmark.tasks(Split.TRAIN) if self.native is None else self.native
 
-    def _unguided(self, rng: Generator, near: Generator) -> Context:
+    def _draw_unguided(self, rng: Generator, near: Generator) -> Context:
         """Return a context for a random task, with the tags that new tasks should roughly match.
 
         The tags are the functions that can be called in that task, or else the tags of the
@@ -231,12 +231,13 @@ class GatedEvolver:
             )
         task = native[int(rng.integers(len(native)))]
         operations = operations_of(self.benchmark, task)
-        tags = tags_from(("function", name) for name in operations) or self._tags_at(task.scenario)
+        functions = tags_from(("function", name) for name in operations)
+        tags = functions or self._scenario_tags(task.scenario)
         rows = near.choice(len(tags), size=min(MAX_NEAR, len(tags)), replace=False)
         sample = tuple(sorted(tags[int(row)] for row in rows))
         return Context(kind=UNGUIDED, task=task, near=sample)
 
-    def _tags_at(self, scenario: str) -> Sequence[str]:
+    def _scenario_tags(self, scenario: str) -> Sequence[str]:
         """Return the tags of a scenario's training tasks, except tags that name a location."""
         if scenario not in self._tags:
             native = self._native
@@ -244,7 +245,7 @@ class GatedEvolver:
             self._tags[scenario] = sorted(tag for tag in tags if kind_of_tag(tag) not in PLACES)
         return self._tags[scenario]
 
-    def _judge(self, progress: _Progress, gates: Sequence[Gate]) -> None:
+    def _judge_next(self, progress: _Progress, gates: Sequence[Gate]) -> None:
         """Run the next draft through the gates."""
         context, draft = progress.waiting[0]
         with self.scope(f"{progress.round.id}/draft-{progress.n_judged}"):
@@ -253,21 +254,21 @@ class GatedEvolver:
         progress.n_judged += 1
         for task, tasks in ((result.task, progress.accepted), (result.held, progress.held)):
             if task is not None:
-                evolved = _evolved(task, context, progress.round, result.verdict)
+                evolved = _add_provenance(task, context, progress.round, result.verdict)
                 tasks.append(evolved)
                 progress.known.add(evolved)
         progress.verdicts.append(result.verdict)
         progress.env_steps += result.env_steps
         progress.gate_steps += result.env_steps
-        self._tell([result.verdict])
+        self._report([result.verdict])
 
-    def _tell(self, verdicts: Sequence[Verdict]) -> None:
+    def _report(self, verdicts: Sequence[Verdict]) -> None:
         if self.on_verdict is not None:
             for verdict in verdicts:
                 self.on_verdict(verdict)
 
 
-def _evolved(task: Task, context: Context, round: Round, verdict: Verdict) -> Task:
+def _add_provenance(task: Task, context: Context, round: Round, verdict: Verdict) -> Task:
     """Return a built task with its provenance."""
     provenance = {
         "kind": context.kind,
@@ -283,7 +284,7 @@ def _evolved(task: Task, context: Context, round: Round, verdict: Verdict) -> Ta
 
 def _add_known(context: Context, known: KnownTasks) -> Context:
     """Add the instructions of known tasks to a context."""
-    tasks = known.around(context.task, MAX_KNOWN)
+    tasks = known.related_tasks(context.task, MAX_KNOWN)
     if context.kind == UNGUIDED:
         there = {task.id for task in tasks}
         others = [task for task in known.latest(MAX_KNOWN) if task.id not in there]
@@ -296,7 +297,7 @@ def _rng(round: Round, *key: int) -> Generator:
     return np.random.default_rng(SeedSequence(round.seed, spawn_key=key))
 
 
-def _how_far(progress: _Progress) -> str:
+def _describe_progress(progress: _Progress) -> str:
     wanted = progress.round.n_wanted
     accepted = f"{len(progress.accepted)} of {wanted}" if wanted else str(len(progress.accepted))
     return f"{accepted} tasks accepted, {progress.n_judged} drafts tried"

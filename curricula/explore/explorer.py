@@ -17,8 +17,8 @@ from coevo_gym.core.evolution import Context, Draft, Explored, Proposal
 from coevo_gym.core.seams import Act
 from coevo_gym.core.task import FrozenModel, Split, Task
 from coevo_gym.core.trajectory import EndReason, View
-from coevo_gym.curricula.explore.guide import Aim, opened_for
-from coevo_gym.curricula.explore.walks import MakeEnv, shortened
+from coevo_gym.curricula.explore.guide import Aim, task_to_explore
+from coevo_gym.curricula.explore.walks import MakeEnv, limit_steps
 from coevo_gym.curricula.pool.task_pool import require_trainable
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
@@ -53,7 +53,9 @@ Found: TypeAlias = Proposal | Draft | str
 """An explorer's result: a model's proposal, a draft, or a draft's raw JSON text."""
 
 
-def fittest(drafts: Sequence[Found], context: Context, benchmark: Benchmark) -> Sequence[Found]:
+def select_fittest(
+    drafts: Sequence[Found], context: Context, benchmark: Benchmark
+) -> Sequence[Found]:
     """Return the result that best fits the context's target, or all results if there is no target.
 
     The best result shares the most tags with the target; ties are broken by the fewest other tags,
@@ -166,9 +168,9 @@ class Walker:
 
     def act(self, views: Sequence[View]) -> list[Act]:
         """Return one action for each view; abandon a walk if its view offers no choices."""
-        return [self._next(view) for view in views]
+        return [self._next_act(view) for view in views]
 
-    def _next(self, view: View) -> Act:
+    def _next_act(self, view: View) -> Act:
         step = len(view.history)
         choices = self.lead[step : step + 1] or self.choices(view)
         if not choices:
@@ -215,15 +217,15 @@ class ScriptedExplorer:
     def _explore(self, context: Context, rng: Generator) -> Exploration:
         require_explorable(self.benchmark, context.task)
         if proposes(self.benchmark):
-            return self._proposed(context, rng)
+            return self._propose(context, rng)
         drafts: list[Draft] = []
         steps = 0
-        task = opened_for(self.benchmark, context)
+        task = task_to_explore(self.benchmark, context)
         far, walks = self.max_steps, self.rounds
         make_env = self.make_env or (lambda: gym.make(self.benchmark.env_id))
         if context.target:
             far, walks = max(1, far // 2), 1
-        with closing(EnvPool(lambda: shortened(make_env(), far), max_envs=1)) as envs:
+        with closing(EnvPool(lambda: limit_steps(make_env(), far), max_envs=1)) as envs:
             for _ in range(walks):
                 walk = TrainingEpisode(task, seed=int(rng.integers(2**31)))
                 outcome = run_one(walk, self._walker(context, rng), envs)
@@ -232,15 +234,15 @@ class ScriptedExplorer:
                     drafts += self.benchmark.drafts(outcome.record, context, rng)
                 elif outcome.reason is not EndReason.ABANDONED:
                     raise outcome.error
-        return Exploration(tuple(fittest(drafts, context, self.benchmark)), steps)
+        return Exploration(tuple(select_fittest(drafts, context, self.benchmark)), steps)
 
-    def _proposed(self, context: Context, rng: Generator) -> Exploration:
+    def _propose(self, context: Context, rng: Generator) -> Exploration:
         proposing: Any = self.benchmark
         try:
             drafts = proposing.propose(context, rng)
         except BuildError as error:
             return Exploration(skipped=str(error))
-        return Exploration(tuple(fittest(drafts, context, self.benchmark)))
+        return Exploration(tuple(select_fittest(drafts, context, self.benchmark)))
 
     def _walker(self, context: Context, rng: Generator) -> Walker:
         lead = context.actions[: int(rng.integers(len(context.actions) + 1))]

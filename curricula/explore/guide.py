@@ -16,7 +16,7 @@ from coevo_gym.core.evolution import Context, ContextBrief
 from coevo_gym.core.spaces import spaced
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.trajectory import Cue, View
-from coevo_gym.curricula.growth.evidence import evidence_cut
+from coevo_gym.curricula.growth.evidence import choose_exchanges
 from coevo_gym.curricula.signals import UNGUIDED
 from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.prompts.template import CuePrompt, load_cue
@@ -33,7 +33,7 @@ def is_open(context: Context) -> bool:
     return bool(context.target) or context.kind == UNGUIDED
 
 
-def opened_for(benchmark: Benchmark, context: Context) -> Task:
+def task_to_explore(benchmark: Benchmark, context: Context) -> Task:
     """Return the task to explore. With a target, its goal is hidden if possible."""
     if context.target and hasattr(benchmark, "open"):
         task: Task = benchmark.open(context.task)
@@ -145,7 +145,7 @@ class Guide:
             "earlier": [list_actions(actions, cap=EARLIER_CHARS) for actions in earlier],
         }
         if context.target:
-            prompt, own = self.target, {**own, "target": _group_tags(context.target)}
+            prompt, own = self.target, {**own, "target": _split_tags(context.target)}
         else:
             prompt = self.prompt
             own |= {
@@ -153,14 +153,14 @@ class Guide:
                 "brief": None if brief is None else brief.model_dump(mode="json"),
                 "success": context.success,
                 "attempt": list_actions(context.actions, context.contrast),
-                "contrast": contrasting(context.actions, context.contrast),
-                "near": _group_tags(context.near),
+                "contrast": list_contrast(context.actions, context.contrast),
+                "near": _split_tags(context.near),
             }
         inputs = prompt.declared({**self._told, **own})
         return (Cue(prompt.write(inputs), place="system", id=prompt.label),)
 
 
-def _group_tags(tags: Sequence[str]) -> list[dict[str, str]]:
+def _split_tags(tags: Sequence[str]) -> list[dict[str, str]]:
     return [{"kind": spaced(kind_of_tag(tag)), "value": value_of_tag(tag)} for tag in tags]
 
 
@@ -180,31 +180,33 @@ def list_actions(
         >>> list_actions(["a = 1\nb = 2\nc = 3"], ["a = 1\nb = 2\nc = 4"])
         [{'number': 1, 'text': '… (2 lines that are the same in both)\nc = 3'}]
     """
-    apart = parting(actions, other) if other else -1
+    apart = common_prefix_length(actions, other) if other else -1
     texts = []
     for place, action in enumerate(actions):
         if place == apart and place < len(other):
-            action = _from_the_difference(action, other[place])
+            action = _drop_shared_lines(action, other[place])
         texts.append(action if len(action) <= MAX_CHARS else f"{action[:MAX_CHARS]}…")
-    places = evidence_cut([len(text) for text in texts[first:]], cap)
+    places = choose_exchanges([len(text) for text in texts[first:]], cap)
     return [{"number": first + place + 1, "text": texts[first + place]} for place in places]
 
 
-def contrasting(actions: Sequence[str], contrast: Sequence[str]) -> list[dict[str, Any]]:
+def list_contrast(actions: Sequence[str], contrast: Sequence[str]) -> list[dict[str, Any]]:
     """List the other attempt's actions from the point where the two attempts diverge."""
-    return list_actions(contrast, actions, first=parting(actions, contrast)) if contrast else []
+    if not contrast:
+        return []
+    return list_actions(contrast, actions, first=common_prefix_length(actions, contrast))
 
 
-def parting(actions: Sequence[str], other: Sequence[str]) -> int:
+def common_prefix_length(actions: Sequence[str], other: Sequence[str]) -> int:
     """Return the number of leading actions that two attempts share."""
     pairs = enumerate(zip(actions, other, strict=False))
     return next((n for n, (a, b) in pairs if a != b), min(len(actions), len(other)))
 
 
-def _from_the_difference(action: str, other: str) -> str:
+def _drop_shared_lines(action: str, other: str) -> str:
     """Return a multi-line action without the leading lines that it shares with another action."""
     lines, others = action.splitlines(), other.splitlines()
-    same = parting(lines, others)
+    same = common_prefix_length(lines, others)
     if same < MIN_SAME:
         return action
     rest = "\n".join(lines[same:]) or "(nothing follows)"

@@ -21,8 +21,8 @@ from coevo_gym.curricula.explore.explorer import (
     BUDGET,
     Exploration,
     Found,
-    fittest,
     require_explorable,
+    select_fittest,
 )
 from coevo_gym.curricula.explore.guide import Guide, is_open
 from coevo_gym.curricula.explore.summarise import Summarise
@@ -127,7 +127,7 @@ class ModelExplorer:
         inputs: Mapping[str, Any] = FrozenDict(),
     ) -> None:
         self.prompts, self.told = prompts, inputs
-        self._check_told()
+        self._check_inputs()
         self.benchmark = proposable(benchmark)
         self.concurrency = concurrency
         self.summarise = Summarise(
@@ -164,12 +164,12 @@ class ModelExplorer:
         It contains the prompt folder, the prompts' hashes and extra inputs, and the identities of
         agents that have an identity.
         """
-        hashes = {prompt.label: prompt.hash for prompt in self._files()}
+        hashes = {prompt.label: prompt.hash for prompt in self._load_prompts()}
         fields = {"prompts": self.prompts, "files": hashes, "told": thaw(self.told)}
         agents = [getattr(one, "identity", {}) for one in (self.walks.agent, self.unguided)]
         return {**fields, "agents": agents} if any(agents) else fields
 
-    def _files(self) -> Iterator[InquiryPrompt | CuePrompt]:
+    def _load_prompts(self) -> Iterator[InquiryPrompt | CuePrompt]:
         """Yield the explorer's prompt files; the file for targets is optional."""
         for name in ("summary", "abstract"):
             yield load_inquiry(f"{self.prompts}/{name}")
@@ -177,9 +177,9 @@ class ModelExplorer:
         with suppress(ConfigError):
             yield load_cue(f"{self.prompts}/target")
 
-    def _check_told(self) -> None:
+    def _check_inputs(self) -> None:
         if self.told:
-            known = {name for prompt in self._files() for name in prompt.header.inputs}
+            known = {name for prompt in self._load_prompts() for name in prompt.header.inputs}
             if unknown := sorted(self.told.keys() - known):
                 raise ConfigError(
                     f"No prompt in {self.prompts} declares the inputs {', '.join(unknown)}. Add "
@@ -193,14 +193,14 @@ class ModelExplorer:
         for context in contexts:
             require_explorable(self.benchmark, context.task)
         stays = [_Stay(*each) for each in zip(contexts, rngs, strict=True)]
-        self._study(stays)
+        self._summarise(stays)
         self._walk([stay for stay in stays if not stay.skipped])
         self._abstract([stay for stay in stays if not stay.skipped])
         for stay in stays:
-            stay.found = [*fittest(stay.found, stay.context, self.benchmark)]
+            stay.found = [*select_fittest(stay.found, stay.context, self.benchmark)]
         return [stay.exploration() for stay in stays]
 
-    def _study(self, stays: Sequence[_Stay]) -> None:
+    def _summarise(self, stays: Sequence[_Stay]) -> None:
         summaries = self.summarise([stay.context for stay in stays])
         for stay, summary in zip(stays, summaries, strict=True):
             stay.brief = summary.brief
@@ -216,7 +216,7 @@ class ModelExplorer:
         for _ in range(self.n_walks):
             for group, agent in ((led, None), (free, self.unguided)):
                 if group:
-                    ways = self.walks.run([self._start(stay) for stay in group], agent)
+                    ways = self.walks.run([self._walk_start(stay) for stay in group], agent)
                     for stay, way in zip(group, ways, strict=True):
                         stay.walked.append(way)
         for stay in stays:
@@ -230,7 +230,7 @@ class ModelExplorer:
                 unsent = any(way.unsent for way in walked)
                 stay.skipped = BUDGET if unsent else "; ".join(dict.fromkeys(problems))
 
-    def _start(self, stay: _Stay) -> WalkStart:
+    def _walk_start(self, stay: _Stay) -> WalkStart:
         context = stay.context
         task = self.benchmark.open(context.task) if is_open(context) else context.task
         earlier = [walked.rollout.actions for walked in stay.walked if walked.rollout.steps]

@@ -14,11 +14,11 @@ from coevo_gym.core.seams import Sampling
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import EpisodeRecord
-from coevo_gym.curricula.explore.guide import contrasting
+from coevo_gym.curricula.explore.guide import list_contrast
 from coevo_gym.curricula.growth.evidence import (
     EVIDENCE_CHARS,
     MAX_TEXT,
-    cut,
+    drop_middle,
     exchanges_of,
     step_numbers,
 )
@@ -43,12 +43,12 @@ class BriefAnswer(BaseModel):
     def brief(self) -> ContextBrief:
         """Return the answer as a brief (the stored summary of a rollout)."""
         return ContextBrief(
-            summary=_sentence(self.summary),
-            failure_cause=_sentence(self.failure_cause),
-            instability_pattern=_sentence(self.instability_pattern),
-            focus_pattern=_items(self.focus_pattern),
-            exploration_objectives=_items(self.exploration_objectives),
-            do_not_repeat=_items(self.do_not_repeat),
+            summary=_clean_sentence(self.summary),
+            failure_cause=_clean_sentence(self.failure_cause),
+            instability_pattern=_clean_sentence(self.instability_pattern),
+            focus_pattern=_clean_items(self.focus_pattern),
+            exploration_objectives=_clean_items(self.exploration_objectives),
+            do_not_repeat=_clean_items(self.do_not_repeat),
         )
 
 
@@ -67,7 +67,7 @@ class RolloutSummary(NamedTuple):
 class Summarise:
     """A step in which a model summarises the rollouts of all contexts in one batch.
 
-    If a question fails, :func:`retold` makes the brief from the rollout.
+    If a question fails, :func:`brief_by_rule` makes the brief from the rollout.
 
     Args:
         advisor: the advisor that answers the questions.
@@ -121,40 +121,40 @@ class Summarise:
             "instruction": context.task.instruction,
             **_exchange_inputs(context.evidence, n_steps, context.last_observation, cap),
             "success": context.success,
-            "contrast": contrasting(context.actions, context.contrast),
+            "contrast": list_contrast(context.actions, context.contrast),
             "usual": context.usual,
             "tasks": self.tasks,
             "operations": list(self.operations(context)),
         }
 
 
-def retold(context: Context) -> ContextBrief:
+def brief_by_rule(context: Context) -> ContextBrief:
     """Create a brief (a rollout summary) from a context's actions without using a model.
 
     Example:
         >>> import coevo_gym
         >>> task = coevo_gym.tasks("webshop")[0]
         >>> context = Context(kind="rare", task=task, actions=("search[mug]",), summary="Rare.")
-        >>> retold(context).summary
+        >>> brief_by_rule(context).summary
         'Rare. It ended with: search[mug].'
     """
     last = "; ".join(context.actions[-LAST_ACTIONS:])
     ended = f"It ended with: {last}." if last else "Nothing was done."
     in_vain = dict.fromkeys(e.action for e in context.evidence if e.error_kind)
     return ContextBrief(
-        summary=_sentence(f"{context.summary} {ended}".strip()),
-        focus_pattern=_items(tuple(dict.fromkeys(context.behaviour))),
-        do_not_repeat=_items(tuple(in_vain)),
+        summary=_clean_sentence(f"{context.summary} {ended}".strip()),
+        focus_pattern=_clean_items(tuple(dict.fromkeys(context.behaviour))),
+        do_not_repeat=_clean_items(tuple(in_vain)),
     )
 
 
 def _summary(context: Context, answer: Answer[BriefAnswer]) -> RolloutSummary:
     if answer.value is not None:
         return RolloutSummary(answer.value.brief())
-    return RolloutSummary(retold(context), answer.problem)
+    return RolloutSummary(brief_by_rule(context), answer.problem)
 
 
-def retraced(
+def rollout_inputs(
     rollout: EpisodeRecord, cap: int = EVIDENCE_CHARS, *, max_text: int = MAX_TEXT
 ) -> dict[str, Any]:
     """Return the prompt inputs that show a rollout's actions and their results.
@@ -172,30 +172,30 @@ def _exchange_inputs(
     exchanges: Sequence[Exchange], n_steps: int, last_observation: str, cap: int
 ) -> dict[str, Any]:
     """Return prompt inputs with as many exchanges as fit into ``cap`` characters."""
-    excerpt = cut(exchanges, cap)
+    excerpt = drop_middle(exchanges, cap)
     numbers = step_numbers(len(excerpt), n_steps)
     return {
-        "steps": [numbered(*each) for each in zip(numbers, excerpt, strict=True)],
+        "steps": [step_input(*each) for each in zip(numbers, excerpt, strict=True)],
         "n_steps": n_steps,
-        "left_out": gap(numbers, n_steps),
+        "left_out": omitted_range(numbers, n_steps),
         "last_observation": "" if numbers else last_observation,
     }
 
 
-def gap(numbers: Sequence[int], n_steps: int) -> tuple[int, int] | None:
+def omitted_range(numbers: Sequence[int], n_steps: int) -> tuple[int, int] | None:
     """Return the first and last omitted steps, or None if all steps are shown."""
     missing = sorted({*range(1, n_steps + 1)} - {*numbers})
     return (missing[0], missing[-1]) if missing else None
 
 
-def numbered(number: int, exchange: Exchange) -> dict[str, Any]:
+def step_input(number: int, exchange: Exchange) -> dict[str, Any]:
     """Format a numbered action and its result for use in a prompt."""
     return {"number": number, **exchange.model_dump()}
 
 
-def _sentence(text: str) -> str:
+def _clean_sentence(text: str) -> str:
     return clean_text(text.strip(), MAX_SENTENCE)
 
 
-def _items(texts: Sequence[str]) -> tuple[str, ...]:
-    return tuple(filter(None, map(_sentence, texts[:MAX_ITEMS])))
+def _clean_items(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(filter(None, map(_clean_sentence, texts[:MAX_ITEMS])))

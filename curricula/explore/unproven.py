@@ -30,7 +30,7 @@ class Breakable(Benchmark, Protocol):
         ...
 
 
-def breakable(benchmark: Benchmark) -> Breakable:
+def require_breakable(benchmark: Benchmark) -> Breakable:
     """Return the benchmark after checking that it can make unsolvable copies of its tasks.
 
     Raises:
@@ -82,7 +82,7 @@ class UnprovenEvolver:
                 f"{self.benchmark.name} has no training tasks for the noisy explorer."
             )
         if self.broken:
-            breakable(self.benchmark)
+            require_breakable(self.benchmark)
 
     def run(self, round: Round) -> RoundResult:
         """Run a deterministic round; see :class:`~coevo_gym.core.seams.Evolver`.
@@ -91,12 +91,12 @@ class UnprovenEvolver:
             SplitLeakError: if a drawn task is not a training task.
         """
         rng = np.random.default_rng(round.seed)
-        tasks = self._draw(round, rng)
-        easy = [] if round.known else self._easiest(tasks, rng)
+        tasks = self._draw_tasks(round, rng)
+        easy = [] if round.known else self._find_easiest(tasks, rng)
         new_tasks = (
-            *(self._mark(task, round, broken=False) for task in easy),
+            *(self._prepare(task, round, broken=False) for task in easy),
             *(
-                self._mark(task, round, broken=bool(rng.random() < self.broken))
+                self._prepare(task, round, broken=bool(rng.random() < self.broken))
                 for task in tasks[len(easy) :]
             ),
         )
@@ -110,14 +110,14 @@ class UnprovenEvolver:
             env_steps=self.steps_each * len(new_tasks),
         )
 
-    def _draw(self, round: Round, rng: Generator) -> list[Task]:
+    def _draw_tasks(self, round: Round, rng: Generator) -> list[Task]:
         n = min(round.n_wanted or round.budget, round.budget)
         tasks = [context.task for context in round.contexts if context.target][:n]
         left = min(n - len(tasks), len(self.native))
         places = rng.choice(len(self.native), size=left, replace=False)
         return [*tasks, *(self.native[int(place)] for place in places)]
 
-    def _easiest(self, tasks: list[Task], rng: Generator) -> list[Task]:
+    def _find_easiest(self, tasks: list[Task], rng: Generator) -> list[Task]:
         """Try out random tasks, and return those that were solved most often.
 
         The returned tasks replace the initial tasks that were drawn.
@@ -133,12 +133,12 @@ class UnprovenEvolver:
         best = sorted(range(len(tried)), key=lambda place: -solved[place])
         return [tried[place] for place in best[:n]]
 
-    def _mark(self, task: Task, round: Round, *, broken: bool) -> Task:
+    def _prepare(self, task: Task, round: Round, *, broken: bool) -> Task:
         require_train(task, "bring")
         provenance = FrozenDict(kind=UNPROVEN, round=round.id, broken=broken)
         if broken:
             task = (
-                breakable(self.benchmark)
+                require_breakable(self.benchmark)
                 .broken(task)
                 .model_copy(update={"name": f"{task.name}/broken", "parents": (task.id,)})
             )

@@ -86,14 +86,14 @@ class Walks:
             for outcome in Runner(envs).run(episodes, _Patient(agent or self.agent)):
                 if not isinstance(outcome, Finished):
                     raise outcome.error
-                walked[outcome.index] = _walked(outcome.record)
+                walked[outcome.index] = _to_walked(outcome.record)
         return [walked[place] for place in range(len(episodes))]
 
     def _make_env(self) -> gym.Env[Any, Any]:
-        return shortened(self.make_env(), self.max_steps)
+        return limit_steps(self.make_env(), self.max_steps)
 
 
-def shortened(env: gym.Env[Any, Any], max_steps: int) -> gym.Env[Any, Any]:
+def limit_steps(env: gym.Env[Any, Any], max_steps: int) -> gym.Env[Any, Any]:
     """Return the unwrapped env with its step limit lowered to ``max_steps``."""
     inner = cast(TaskEnv, env.unwrapped)
     inner.max_steps = min(inner.max_steps, max_steps)
@@ -111,9 +111,9 @@ class _Patient:
         self._agent = agent
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        going = [view for view in views if not _strays(view)]
+        going = [view for view in views if not _had_no_effect(view)]
         acts = iter(self._agent.act(going) if going else ())
-        return [_stop() if _strays(view) else _stop_if_lost(next(acts)) for view in views]
+        return [_stop() if _had_no_effect(view) else _stop_if_lost(next(acts)) for view in views]
 
 
 def _stop(message: str = "") -> Act:
@@ -124,14 +124,14 @@ def _stop_if_lost(act: Act) -> Act:
     return _stop(act.said) if act.end is not None and act.end.lost else act
 
 
-def _strays(view: View) -> bool:
+def _had_no_effect(view: View) -> bool:
     """Return True if none of the last :data:`MAX_STRAYS` actions had an effect."""
     came = [*(step.info for step in view.history[1:]), view.info] if view.history else []
     latest = came[-MAX_STRAYS:]
     return len(latest) == MAX_STRAYS and not any(info.get("action_valid") for info in latest)
 
 
-def _walked(rollout: Trajectory) -> Walked:
+def _to_walked(rollout: Trajectory) -> Walked:
     latest = rollout.steps[-MAX_STRAYS:]
     match rollout.end_reason:
         case EndReason.MAX_TOKENS:

@@ -117,10 +117,10 @@ class Candidate:
         if not isinstance(self.proposal, Proposal):
             return {}
         data: dict[str, Any] = _clean(self.proposal.model_dump(mode="json"))
-        return data if oversized(self.proposal) is None else _cut(data)
+        return data if describe_size_problem(self.proposal) is None else _truncate(data)
 
 
-def oversized(proposal: Proposal) -> str | None:
+def describe_size_problem(proposal: Proposal) -> str | None:
     """Return a message that says which limit a proposal exceeds, or None if it exceeds none."""
     for what, items, most in (
         ("turns", proposal.turns, MAX_TURNS),
@@ -165,7 +165,7 @@ def _clean(value: Any) -> Any:
     return value
 
 
-def _cut(data: Mapping[str, Any]) -> dict[str, Any]:
+def _truncate(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a shortened version of a proposal that is too large to store."""
     return {
         key: clean_text(value, _SHOWN_CHARS)

@@ -30,12 +30,18 @@ from coevo_gym.core.inquiry import Advisor
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import OPEN, Split, Task, UnknownWorld, World
 from coevo_gym.core.trajectory import EndReason, Trajectory
-from coevo_gym.curricula.gates.candidate import Candidate, Gate, HoldTask, Rejected, oversized
+from coevo_gym.curricula.gates.candidate import (
+    Candidate,
+    Gate,
+    HoldTask,
+    Rejected,
+    describe_size_problem,
+)
 from coevo_gym.curricula.gates.judge import JudgeGate, ask_judge
-from coevo_gym.curricula.gates.minimise import minimised
-from coevo_gym.curricula.gates.settings import GatesConfig, HoldConfig, not_optional
+from coevo_gym.curricula.gates.minimise import minimise_solution
+from coevo_gym.curricula.gates.settings import GatesConfig, HoldConfig, describe_off_problem
 from coevo_gym.curricula.gates.solve import SolveGate, Solver, try_task
-from coevo_gym.curricula.gates.sources import stands_in, tells_of
+from coevo_gym.curricula.gates.sources import contains_phrase, mentions
 from coevo_gym.curricula.growth.evidence import exchanges_of, opening_of
 from coevo_gym.curricula.pool.embed import words
 from coevo_gym.curricula.pool.known import KnownTasks
@@ -52,11 +58,11 @@ class HoldGate:
 
     def check(self, candidate: Candidate) -> Candidate:
         """Check the task against the rules; see :class:`Gate`."""
-        if reasons := list(self._reasons(candidate)):
+        if reasons := list(self._hold_reasons(candidate)):
             raise HoldTask("; ".join(reasons))
         return candidate
 
-    def _reasons(self, candidate: Candidate) -> Iterator[str]:
+    def _hold_reasons(self, candidate: Candidate) -> Iterator[str]:
         task, rules = candidate.the_task, self.rules
         if task.benchmark in rules.benchmarks:
             yield f"all new tasks of {task.benchmark} wait"
@@ -125,7 +131,7 @@ class LexicalGate:
 
     def check(self, candidate: Candidate) -> Candidate:
         """Compare the instruction with the most similar known one; see :class:`Gate`."""
-        alike = self.known.most_alike(candidate.the_draft)
+        alike = self.known.most_similar(candidate.the_draft)
         if alike is None:
             return candidate
         task, jaccard = alike
@@ -157,12 +163,12 @@ class PaperGate:
         if not tried.ended:
             raise Rejected(f"it could not be tried: {tried.problem}", env_steps=tried.env_steps)
         (rollout,) = tried.ended
-        problem, remark = self._judged(candidate, rollout)
+        problem, remark = self._judge(candidate, rollout)
         if problem:
             raise Rejected(problem, env_steps=tried.env_steps)
         return replace(candidate, said=remark, env_steps=candidate.env_steps + tried.env_steps)
 
-    def _judged(self, candidate: Candidate, rollout: Trajectory) -> tuple[str, str]:
+    def _judge(self, candidate: Candidate, rollout: Trajectory) -> tuple[str, str]:
         """Return a reason to reject the rollout and a reason to accept it; either may be ""."""
         if rollout.score > 0:
             return "", f"scores {rollout.score:.2f}"
@@ -206,17 +212,17 @@ class SubstanceGate:
         """Check the instruction, the answer and the effects; see :class:`Gate`."""
         task = candidate.the_task
         evidence = self.benchmark.evidence(task)
-        problem = _describe_giveaway(evidence, task.solution) or _unrelated(evidence.clues)
+        problem = _describe_giveaway(evidence, task.solution) or _describe_omission(evidence.clues)
         if problem:
             raise Rejected(problem)
         if not task.solution:
             return replace(candidate, said=NO_REFERENCE)
         played, steps = candidate.replay, 0
         if not candidate.minimal or played is None:
-            short = minimised(self.benchmark, candidate.the_draft, task)
+            short = minimise_solution(self.benchmark, candidate.the_draft, task)
             played, steps = short.replay, short.env_steps
             if short.dropped:
-                reason = f"its reference is padded: {_quoted(short.dropped[0])} is not needed"
+                reason = f"its reference is padded: {_quote(short.dropped[0])} is not needed"
                 raise Rejected(reason, env_steps=steps)
         if not {Effect.READ, Effect.CHANGED} & {*played.effects}:
             reason = "its reference changes nothing in the engine and reads nothing from it"
@@ -229,27 +235,27 @@ def _describe_giveaway(evidence: Evidence, solution: Sequence[str]) -> str:
     for answer in evidence.answers:
         if answer.strip().casefold() in BLANK:
             return f"its answer says nothing: {answer!r}"
-        if stands_in(evidence.said, answer):
-            return f"its answer stands in its own instruction: {_quoted(answer)}"
+        if contains_phrase(evidence.said, answer):
+            return f"its answer stands in its own instruction: {_quote(answer)}"
     actions = [action for action in solution if len(words(action)) > 1]
     if (
         actions
         and not evidence.extractive
-        and all(stands_in(evidence.said, action) for action in actions)
+        and all(contains_phrase(evidence.said, action) for action in actions)
     ):
-        return f"its instruction recites its own solution: {_quoted(actions[0])}"
+        return f"its instruction recites its own solution: {_quote(actions[0])}"
     return ""
 
 
-def _unrelated(clues: Sequence[Clue]) -> str:
+def _describe_omission(clues: Sequence[Clue]) -> str:
     """Describe the problem if the instruction omits part of the solution."""
     for clue in clues:
-        if not any(tells_of(clue.said, name) for name in clue.names):
+        if not any(mentions(clue.said, name) for name in clue.names):
             return f"its instruction has nothing to do with its solution: no word of {clue.about}"
     return ""
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
 
 
@@ -271,7 +277,7 @@ class ParseGate:
         """Parse the input into a draft; see :class:`Gate`."""
         proposal = candidate.proposal
         if isinstance(proposal, Proposal):
-            if problem := oversized(proposal):
+            if problem := describe_size_problem(proposal):
                 raise Rejected(problem)
             return candidate
         try:
@@ -300,7 +306,8 @@ class SchemaGate:
         draft = candidate.the_draft
         if draft.benchmark != self.benchmark.name:
             raise Rejected(f"the draft is for {draft.benchmark!r}, not for {self.benchmark.name!r}")
-        if isinstance(draft.world, UnknownWorld) or type(draft.world) is not _world_type(draft):
+        world = draft.world
+        if isinstance(world, UnknownWorld) or type(world) is not _expected_world_type(draft):
             raise Rejected(f"the draft's world does not belong to {self.benchmark.name}")
         if not draft.instruction.strip():
             raise Rejected("the instruction is empty")
@@ -338,14 +345,14 @@ class SplitLeakGate:
 
 @dataclass(frozen=True, slots=True)
 class NearDuplicateGate:
-    """A gate that rejects copies of known instructions; see :meth:`KnownTasks.copied_by`."""
+    """A gate that rejects copies of known instructions; see :meth:`KnownTasks.find_original`."""
 
     known: KnownTasks
     name: str = "near_duplicate"
 
     def check(self, candidate: Candidate) -> Candidate:
         """Compare the instruction with the known instructions; see :class:`Gate`."""
-        original = self.known.copied_by(candidate.the_draft)
+        original = self.known.find_original(candidate.the_draft)
         if original is not None:
             raise Rejected(f"the instruction is the same as that of {original.name}")
         return candidate
@@ -384,7 +391,7 @@ class LengthGate:
 
     def check(self, candidate: Candidate) -> Candidate:
         """Minimise the reference solution and check its length; see :class:`Gate`."""
-        short = minimised(self.benchmark, candidate.the_draft, candidate.the_task)
+        short = minimise_solution(self.benchmark, candidate.the_draft, candidate.the_task)
         if len(short.steps) < self.min_steps:
             dropped = f" ({short.dropped[0]!r} is not needed)" if short.dropped else ""
             raise Rejected(
@@ -506,7 +513,7 @@ def default_gates(
     known = known if isinstance(known, KnownTasks) else KnownTasks(known)
     if min_steps is None:
         min_steps = int(getattr(benchmark, "min_steps", MIN_STEPS))
-    if problem := not_optional(settings.off):
+    if problem := describe_off_problem(settings.off):
         raise ConfigError(problem)
     split_leak = SplitLeakGate(benchmark)
     gates: tuple[Gate, ...] = (
@@ -535,13 +542,13 @@ def default_gates(
             PrefixGate(),
             EmptyAgentGate(benchmark),
             SubstanceGate(benchmark),
-            *_asking(benchmark, settings, solver, advisor),
+            *_model_gates(benchmark, settings, solver, advisor),
         )
     gates += (HoldGate(benchmark, known, settings.hold),)
     return tuple(gate for gate in gates if settings.has(gate.name))
 
 
-def _asking(
+def _model_gates(
     benchmark: Benchmark, settings: GatesConfig, solver: Solver | None, advisor: Advisor | None
 ) -> Iterator[Gate]:
     """Yield the enabled gates that query a model."""
@@ -614,5 +621,5 @@ def run_gates(
     return GateResult(verdict, task, candidate.env_steps + steps, held_task)
 
 
-def _world_type(draft: Draft) -> type[World]:
+def _expected_world_type(draft: Draft) -> type[World]:
     return type(Draft.model_validate(draft.model_dump(mode="json")).world)

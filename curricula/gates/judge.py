@@ -91,11 +91,11 @@ class JudgeGate:
         done = [
             Exchange(action=action, observation=observation, error_kind=error)
             for action, observation, error in zip(
-                task.solution, map(_printable, replay.shown), replay.errors, strict=False
+                task.solution, map(_clean, replay.shown), replay.errors, strict=False
             )
         ]
         answer = ask_judge(
-            self.advisor, candidate, self.benchmark, done, opening=_printable(replay.opening)
+            self.advisor, candidate, self.benchmark, done, opening=_clean(replay.opening)
         )
         if answer.value is None:
             remark = f"no answer: {answer.problem}"
@@ -119,5 +119,5 @@ def _judge_inputs(done: Sequence[Exchange], cap: int) -> list[Mapping[str, Any]]
     ]
 
 
-def _printable(text: str) -> str:
+def _clean(text: str) -> str:
     return clean_text(text, EVIDENCE_CHARS)

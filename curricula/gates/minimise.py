@@ -37,7 +37,7 @@ class Minimised(NamedTuple):
     env_steps: int
 
 
-def minimised(benchmark: Benchmark, draft: Draft, task: Task) -> Minimised:
+def minimise_solution(benchmark: Benchmark, draft: Draft, task: Task) -> Minimised:
     """Drop unnecessary steps from a task's reference solution.
 
     The function first drops all steps that have no effect, then sequences of steps that return to
@@ -68,7 +68,7 @@ class _Shortening:
             self._drop_loops()
             self._drop_single()
         rest = list(self._steps)
-        dropped = [step for step in self._begun if not _remove_first(step, rest)]
+        dropped = [step for step in self._begun if not _pop_if_first(step, rest)]
         task = self._task
         if dropped and self._steps != self._benchmark.demonstration(task):
             task = task.model_copy(update={"solution": self._steps})
@@ -77,12 +77,12 @@ class _Shortening:
     def _drop_idle(self) -> None:
         """Drop all steps that have no effect."""
         idle = [i for i, effect in enumerate(self._replay.effects) if effect is Effect.NOTHING]
-        if idle and not self._drop(idle):
-            self._rebuild(idle)
+        if idle and not self._try_drop(idle):
+            self._rebuild_without(idle)
 
     def _drop_loops(self) -> None:
         """Drop sequences of steps that return the engine to an earlier state, longest first."""
-        while any(self._drop(loop) for loop in self._loops()):
+        while any(self._try_drop(loop) for loop in self._loops()):
             pass
 
     def _loops(self) -> list[list[int]]:
@@ -100,34 +100,34 @@ class _Shortening:
         for index in range(len(self._steps) - 2, -1, -1):
             closes = self._replay.effects[index] is Effect.CLOSED
             if not (closes or self._opens_next(index) or index in self._sources()):
-                self._drop([index])
+                self._try_drop([index])
 
     def _opens_next(self, index: int) -> bool:
         """Return True if this step made the next step's action possible."""
         choices, following = self._replay.listed, self._steps[index + 1]
         return bool(choices) and following in choices[index + 1] - choices[index]
 
-    def _drop(self, indices: Sequence[int]) -> bool:
+    def _try_drop(self, indices: Sequence[int]) -> bool:
         """Drop the given steps if a replay shows that they are not needed."""
         if not self._left:
             return False
-        steps = _without(self._steps, indices)
+        steps = _remove_steps(self._steps, indices)
         played = self._play(steps)
         if len(played.errors) == len(steps) and played.solves:
             self._steps, self._replay = steps, played
             return True
         return False
 
-    def _rebuild(self, indices: Sequence[int]) -> None:
+    def _rebuild_without(self, indices: Sequence[int]) -> None:
         """Drop the given steps if the task can be rebuilt and verified without them."""
-        steps = _without(self._steps, indices)
+        steps = _remove_steps(self._steps, indices)
         self._env_steps += len(steps)
         try:
             task = self._benchmark.build(self._draft.model_copy(update={"solution": steps}))
         except BuildError:
             return
         before, self._task = self._task, task
-        if not self._drop(indices):
+        if not self._try_drop(indices):
             self._task = before
 
     def _sources(self) -> set[int]:
@@ -136,7 +136,7 @@ class _Shortening:
         return {
             index
             for index in range(len(self._steps))
-            if sources.feeds(index, self._steps[index + 1 :])
+            if sources.is_used_later(index, self._steps[index + 1 :])
         }
 
     def _play(self, steps: Sequence[str]) -> Replay:
@@ -146,11 +146,11 @@ class _Shortening:
         return played
 
 
-def _without(steps: Sequence[str], indices: Sequence[int]) -> tuple[str, ...]:
+def _remove_steps(steps: Sequence[str], indices: Sequence[int]) -> tuple[str, ...]:
     return tuple(step for index, step in enumerate(steps) if index not in indices)
 
 
-def _remove_first(step: str, rest: list[str]) -> bool:
+def _pop_if_first(step: str, rest: list[str]) -> bool:
     """If ``rest`` begins with ``step``, remove that first item and return True."""
     if rest and rest[0] == step:
         rest.pop(0)

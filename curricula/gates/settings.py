@@ -40,7 +40,7 @@ _ELSEWHERE = {
 }
 
 
-def not_optional(off: Collection[str]) -> str | None:
+def describe_off_problem(off: Collection[str]) -> str | None:
     """Return an error message if any gate in ``off`` cannot be turned off, otherwise None."""
     wrong = sorted(set(off) - OPTIONAL)
     if not wrong:
@@ -79,7 +79,7 @@ class SolveConfig(FrozenModel):
     solved at all; without the reference solution, they show how hard the task is."""
 
     @model_validator(mode="after")
-    def _in_order(self) -> SolveConfig:
+    def _check_order(self) -> SolveConfig:
         if self.low > self.high:
             raise ValueError(f"gates.solve: low ({self.low}) must not be above high ({self.high})")
         return self
@@ -103,7 +103,7 @@ class HoldConfig(FrozenModel):
 
     @field_validator("pattern")
     @classmethod
-    def _compiles(cls, pattern: str) -> str:
+    def _check_pattern(cls, pattern: str) -> str:
         try:
             re.compile(pattern)
         except re.error as error:
@@ -151,8 +151,8 @@ class GatesConfig(FrozenModel):
 
     @field_validator("off")
     @classmethod
-    def _can_be_off(cls, off: tuple[str, ...]) -> tuple[str, ...]:
-        if problem := not_optional(off):
+    def _check_off(cls, off: tuple[str, ...]) -> tuple[str, ...]:
+        if problem := describe_off_problem(off):
             raise ValueError(problem)
         return off
 

@@ -56,7 +56,7 @@ class Tries(NamedTuple):
         return sum(trajectory.success for trajectory in self.ended)
 
 
-def solve_band(tries: int, solved: int, *, low: float = 0.0, high: float = 1.0) -> bool:
+def is_in_solve_band(tries: int, solved: int, *, low: float = 0.0, high: float = 1.0) -> bool:
     """Return True if a task was solved at least once and its solve rate is within the bounds.
 
     solved >= 1 and low <= solved / tries <= high.
@@ -68,8 +68,8 @@ def solve_band(tries: int, solved: int, *, low: float = 0.0, high: float = 1.0) 
         high: maximum solve rate, in [0, 1].
 
     Example:
-        >>> solve_band(4, 3, high=0.75), solve_band(4, 4, high=0.75), solve_band(4, 0)
-        (True, False, False)
+        >>> [is_in_solve_band(4, solved, high=0.75) for solved in (0, 3, 4)]
+        [False, True, False]
     """
     return solved >= 1 and low <= solved / tries <= high
 
@@ -137,7 +137,7 @@ class SolveGate:
         if not n:
             return replace(candidate, said=f"could not be tried: {tried.problem}", env_steps=steps)
         remark = f"solved in {solved} of {n} tries"
-        if not solve_band(n, solved, low=settings.low, high=settings.high):
+        if not is_in_solve_band(n, solved, low=settings.low, high=settings.high):
             wanted = f"wanted is at least one, and a share from {settings.low} to {settings.high}"
             raise Rejected(f"{remark}; {wanted}", env_steps=tried.env_steps)
         return replace(candidate, said=remark, env_steps=steps)

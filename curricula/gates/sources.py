@@ -22,13 +22,15 @@ _STEM = 4
 _ENDING = 3
 
 
-def stands_in(text: str, phrase: str) -> bool:
+def contains_phrase(text: str, phrase: str) -> bool:
     """Return True if the text contains the phrase as whole words, ignoring case and spacing.
 
     Example:
-        >>> stands_in("Answer with the word  Kettle.", "kettle"), stands_in("a kettleful", "kettle")
-        (True, False)
-        >>> stands_in("pay 12.50", "12"), stands_in("pay 12.", "12")
+        >>> contains_phrase("Answer with the word  Kettle.", "kettle")
+        True
+        >>> contains_phrase("a kettleful", "kettle")
+        False
+        >>> contains_phrase("pay 12.50", "12"), contains_phrase("pay 12.", "12")
         (False, True)
     """
     phrase, text = " ".join(phrase.casefold().split()), " ".join(text.casefold().split())
@@ -36,21 +38,21 @@ def stands_in(text: str, phrase: str) -> bool:
     return bool(phrase) and phrase in text and re.search(edges, text) is not None
 
 
-def tells_of(text: str, name: str) -> bool:
+def mentions(text: str, name: str) -> bool:
     """Return True if a string contains all words of a name, inflected or not, except filler words.
 
     Example:
-        >>> tells_of("Delete both of my alarms", "delete alarm"), tells_of("Put it there", "it")
+        >>> mentions("Delete both of my alarms", "delete alarm"), mentions("Put it there", "it")
         (True, False)
     """
     text_words = words(text)
     name_words = [word for word in words(name) if word not in FILLERS]
     return bool(name_words) and all(
-        any(_alike(word, other) for other in text_words) for word in name_words
+        any(_are_word_forms(word, other) for other in text_words) for word in name_words
     )
 
 
-def _alike(first: str, second: str) -> bool:
+def _are_word_forms(first: str, second: str) -> bool:
     """Return True if two words are forms of the same word."""
     if first == second:
         return True
@@ -67,7 +69,7 @@ class ShownValues:
 
     Example:
         >>> told = ShownValues("Like the song Low Tide.")
-        >>> sorted(told.news('[{"title": "Low Tide", "song_id": 12}]'))
+        >>> sorted(told.new_values('[{"title": "Low Tide", "song_id": 12}]'))
         ['12']
     """
 
@@ -75,22 +77,22 @@ class ShownValues:
         self._texts = list(texts)
         self._values: set[str] = set()
 
-    def read(self, text: str) -> None:
+    def add(self, text: str) -> None:
         """Record text that the agent has been shown."""
-        self._values |= self.news(text)
+        self._values |= self.new_values(text)
 
-    def news(self, text: str) -> set[str]:
+    def new_values(self, text: str) -> set[str]:
         """Return the values in a string that have not been shown before."""
         return {
             value
             for value in set(values(text)) - self._values
-            if not any(stands_in(other, value) for other in self._texts)
+            if not any(contains_phrase(other, value) for other in self._texts)
         }
 
     @staticmethod
-    def counts(text: str) -> set[str]:
+    def item_counts(text: str) -> set[str]:
         """Return a JSON list's length, and the number of items that contain each distinct value."""
-        rows = _parsed(text)
+        rows = _parse_json(text)
         if not isinstance(rows, list):
             return set()
         same = Counter(value for row in rows for value in set(_leaves(row)))
@@ -99,11 +101,11 @@ class ShownValues:
 
 def values(text: str) -> Iterator[str]:
     """Yield the values in a JSON text, or the words and numbers in any other text."""
-    parsed = _parsed(text)
+    parsed = _parse_json(text)
     yield from words(text) if parsed is None else _leaves(parsed)
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -139,11 +141,13 @@ class Sources:
         self._answers: list[bool] = []
         for effect, text in zip(replay.effects, replay.shown, strict=True):
             reads = effect is Effect.READ
-            self._news.append(known.news(text) if reads else set())
-            self._answers.append(reads and bool(known.counts(text) & {*evidence.answers}))
-            known.read(text)
+            self._news.append(known.new_values(text) if reads else set())
+            self._answers.append(reads and bool(known.item_counts(text) & {*evidence.answers}))
+            known.add(text)
 
-    def feeds(self, step: int, later: Sequence[str]) -> bool:
+    def is_used_later(self, step: int, later: Sequence[str]) -> bool:
         """Return True if the answer or a later action uses a count or value from the given step."""
         text = "\n".join(later)
-        return self._answers[step] or any(stands_in(text, value) for value in self._news[step])
+        return self._answers[step] or any(
+            contains_phrase(text, value) for value in self._news[step]
+        )

@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike
 from coevo_gym.core.evolution import Context
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.growth.contexts import draw, shared_out
+from coevo_gym.curricula.growth.contexts import draw, draw_by_kind
 from coevo_gym.curricula.pool.embed import HashingEmbedder, normalise
-from coevo_gym.curricula.saved import read
+from coevo_gym.curricula.saved import validate
 from coevo_gym.curricula.selectors.base import TableSelector
 from coevo_gym.curricula.selectors.learnable import Learnable
 from coevo_gym.curricula.selectors.learning_progress import ProgressConfig, progress_nearby
@@ -136,7 +136,7 @@ class BySignals(ContextChoice):
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Choose the contexts to explore in a round; see :class:`ContextChoice`."""
-        return shared_out(offer.pending, min(n, len(offer.pending)), rng)
+        return draw_by_kind(offer.pending, min(n, len(offer.pending)), rng)
 
 
 class Blindly(ContextChoice):
@@ -194,7 +194,7 @@ class Ranked(ContextChoice):
             for i in order[:n]
         ]
 
-    def rows(self, practised: Sequence[Context]) -> list[int]:
+    def add_rows(self, practised: Sequence[Context]) -> list[int]:
         """Return the table row of each context's task."""
         self.numbers.added([context.task for context in practised])
         rows = (self.numbers.table.row(context.task.id) for context in practised)
@@ -211,7 +211,7 @@ class ByLearnability(Ranked):
         """Choose the contexts to explore in a round; see :class:`ContextChoice`."""
         weights = self.numbers.weights()
         assert weights is not None
-        scores = weights[self.rows(offer.practised)].tolist()
+        scores = weights[self.add_rows(offer.practised)].tolist()
         summary = "Solved now and then: p(1 - p) of its pass rate is {score:.2f}."
         return self.best(offer.practised, scores, n, rng, kind=LEARNABLE, summary=summary)
 
@@ -225,7 +225,7 @@ class ByProgress(Ranked):
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Choose the contexts to explore in a round; see :class:`ContextChoice`."""
-        table, rows = self.numbers.table, self.rows(offer.practised)
+        table, rows = self.numbers.table, self.add_rows(offer.practised)
         fast, slow = table["fast"][rows], table["slow"][rows]
         vectors = self.embed([context.task.instruction for context in offer.practised])
         scores = [progress_nearby(vector, vectors, fast, slow) for vector in vectors]
@@ -258,7 +258,7 @@ class ByCoverage(ContextChoice):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`."""
-        self._explored = dict.fromkeys(read(list[str], state["explored"]))
+        self._explored = dict.fromkeys(validate(list[str], state["explored"]))
 
 
 class Mixed(ByCoverage):
@@ -267,7 +267,7 @@ class Mixed(ByCoverage):
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Choose the contexts to explore in a round; see :class:`ContextChoice`."""
         n_each = quota(n, 0.5, guided=len(offer.pending), coverage=len(offer.practised))
-        guided = shared_out(offer.pending, n_each.guided, rng)
+        guided = draw_by_kind(offer.pending, n_each.guided, rng)
         return guided + super().choose(offer, n_each.coverage, rng)
 
 

@@ -13,7 +13,7 @@ from coevo_gym.core.evolution import Attempt, Context, Signal
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, Trajectory
-from coevo_gym.curricula.growth.evidence import MAX_TEXT, cut, exchanges_of
+from coevo_gym.curricula.growth.evidence import MAX_TEXT, drop_middle, exchanges_of
 from coevo_gym.curricula.signals import (
     ALL_SIGNALS,
     BOUNDARY,
@@ -67,7 +67,7 @@ def context_of(
         actions=last.actions,
         success=last.success,
         summary=summary,
-        evidence=cut(exchanges_of(last)),
+        evidence=drop_middle(exchanges_of(last)),
         last_observation=clean_text(last.last_observation, MAX_TEXT),
         behaviour=() if behaviour == NOTHING else behaviour,
         contrast=tuple(clean_text(action, MAX_TEXT) for action in contrast),
@@ -116,7 +116,7 @@ def weaknesses(
                 task,
                 rollout,
                 _summary(signal),
-                contrast=_contrast(rollout, group),
+                contrast=_contrasting_actions(rollout, group),
                 usual=usual if signal.kind == RARE else (),
                 group=group,
                 bare=bare,
@@ -136,7 +136,7 @@ def commonest(patterns: Mapping[Pattern, int], n: int = MAX_USUAL) -> tuple[str,
     return tuple(f"{' > '.join(pattern)} ({count} of {total} episodes)" for pattern, count in first)
 
 
-def _contrast(rollout: Trajectory, group: Group) -> tuple[str, ...]:
+def _contrasting_actions(rollout: Trajectory, group: Group) -> tuple[str, ...]:
     """Return the actions of the first rollout whose outcome differs from ``rollout``'s, or ()."""
     others = (other for other in group.trajectories if other.success is not rollout.success)
     return next((other.actions for other in others), ())
@@ -148,7 +148,7 @@ def draw(contexts: Sequence[Context], n: int, rng: Generator) -> list[Context]:
     return [contexts[int(row)] for row in rows]
 
 
-def shared_out(contexts: Sequence[Context], n: int, rng: Generator) -> list[Context]:
+def draw_by_kind(contexts: Sequence[Context], n: int, rng: Generator) -> list[Context]:
     """Draw ``n`` contexts, alternating between kinds so that every kind gets its share.
 
     If there are not enough contexts, all are returned. The signals of the paper come first, and the
@@ -160,11 +160,11 @@ def shared_out(contexts: Sequence[Context], n: int, rng: Generator) -> list[Cont
         by_kind.setdefault(context.kind, []).append(context)
     order: list[str] = [kind for kind in ALL_SIGNALS if kind in by_kind]
     order += sorted(by_kind.keys() - set(order))
-    shares = share_out({kind: len(by_kind[kind]) for kind in order}, n)
+    shares = alternate_kinds({kind: len(by_kind[kind]) for kind in order}, n)
     return [by_kind[kind].pop() for kind in shares]
 
 
-def share_out(pending: Mapping[str, int], n: int) -> list[str]:
+def alternate_kinds(pending: Mapping[str, int], n: int) -> list[str]:
     """Choose a signal kind for each of ``n`` contexts, alternating between kinds that are pending.
 
     Args:
@@ -172,7 +172,7 @@ def share_out(pending: Mapping[str, int], n: int) -> list[str]:
         n: number of contexts; if there are not enough, the result is shorter.
 
     Example:
-        >>> share_out({"forgetting": 5, "boundary": 2, "rare": 1}, 6)
+        >>> alternate_kinds({"forgetting": 5, "boundary": 2, "rare": 1}, 6)
         ['forgetting', 'boundary', 'rare', 'forgetting', 'boundary', 'forgetting']
     """
     most = max(pending.values(), default=0)

@@ -15,7 +15,7 @@ MAX_TEXT = 6_000
 """Maximum length of an action or observation in the evidence, in characters."""
 
 
-def evidence_cut(sizes: Sequence[int], cap: int) -> list[int]:
+def choose_exchanges(sizes: Sequence[int], cap: int) -> list[int]:
     """Choose which exchanges of a rollout to show, within a character limit.
 
     The last exchange has priority because it shows how the rollout ended. The first exchange is
@@ -30,11 +30,11 @@ def evidence_cut(sizes: Sequence[int], cap: int) -> list[int]:
         Indices of the chosen exchanges, in order.
 
     Example:
-        >>> evidence_cut([100, 900, 900, 900, 100, 100], cap=1_250)
+        >>> choose_exchanges([100, 900, 900, 900, 100, 100], cap=1_250)
         [0, 3, 4, 5]
     """
     places: list[int] = []
-    for place in _by_weight(len(sizes)):
+    for place in _indices_by_importance(len(sizes)):
         cap -= sizes[place]
         if cap < 0:
             break
@@ -42,7 +42,7 @@ def evidence_cut(sizes: Sequence[int], cap: int) -> list[int]:
     return sorted(places)
 
 
-def _by_weight(n: int) -> Iterator[int]:
+def _indices_by_importance(n: int) -> Iterator[int]:
     """Yield the indices of ``n`` steps (action-result pairs), most informative first."""
     start, end = 0, n
     for turn in range(n):
@@ -54,9 +54,9 @@ def _by_weight(n: int) -> Iterator[int]:
             yield end
 
 
-def cut(exchanges: Sequence[Exchange], cap: int = EVIDENCE_CHARS) -> tuple[Exchange, ...]:
-    """Return the exchanges that :func:`evidence_cut` chooses."""
-    return tuple(exchanges[place] for place in evidence_cut([*map(size, exchanges)], cap))
+def drop_middle(exchanges: Sequence[Exchange], cap: int = EVIDENCE_CHARS) -> tuple[Exchange, ...]:
+    """Return the exchanges that :func:`choose_exchanges` chooses."""
+    return tuple(exchanges[place] for place in choose_exchanges([*map(size, exchanges)], cap))
 
 
 def size(exchange: Exchange) -> int:
@@ -68,14 +68,14 @@ def step_numbers(n_shown: int, n_steps: int) -> list[int]:
     """Return the 1-based indices of the steps that remain in a shortened rollout.
 
     Args:
-        n_shown: number of steps that :func:`evidence_cut` kept.
+        n_shown: number of steps that :func:`choose_exchanges` kept.
         n_steps: number of steps in the rollout.
 
     Example:
         >>> step_numbers(3, n_steps=7)
         [1, 6, 7]
     """
-    return sorted(place + 1 for place in islice(_by_weight(n_steps), n_shown))
+    return sorted(place + 1 for place in islice(_indices_by_importance(n_steps), n_shown))
 
 
 def opening_of(rollout: EpisodeRecord) -> str:

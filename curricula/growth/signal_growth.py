@@ -19,7 +19,7 @@ from coevo_gym.curricula.growth.choice import GUIDED, Blindly, ContextChoice, Of
 from coevo_gym.curricula.growth.contexts import Weaknesses, context_of, weaknesses
 from coevo_gym.curricula.growth.targets import Coverage, first_round
 from coevo_gym.curricula.pool.task_stats import CAP, TaskStats, mixed_chance
-from coevo_gym.curricula.saved import Count, read
+from coevo_gym.curricula.saved import Count, validate
 from coevo_gym.curricula.signals import (
     BLIND,
     DetectorConfig,
@@ -56,7 +56,7 @@ class When(ABC):
         self._n_groups += len(groups)
 
     @abstractmethod
-    def due(self, pool: Sequence[Task], n_pending: int) -> Due | None:
+    def plan(self, pool: Sequence[Task], n_pending: int) -> Due | None:
         """Return the size of the round that is due, or None. If one is due, reset the group count.
 
         Args:
@@ -70,7 +70,7 @@ class When(ABC):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`, ignoring any other keys."""
-        self._n_groups = read(Count, state["groups_since_round"])
+        self._n_groups = validate(Count, state["groups_since_round"])
 
 
 class WhenSignalled(When):
@@ -87,7 +87,7 @@ class WhenSignalled(When):
         super().__init__(every_groups, drafts=drafts)
         self.max_places = max_places
 
-    def due(self, pool: Sequence[Task], n_pending: int) -> Due | None:
+    def plan(self, pool: Sequence[Task], n_pending: int) -> Due | None:
         """Return the round that is due; see :class:`When`."""
         if self._n_groups < self.every_groups or not n_pending:
             return None
@@ -142,7 +142,7 @@ class Reserve(When):
         self.stats.record(groups)
         super().record(groups)
 
-    def due(self, pool: Sequence[Task], n_pending: int) -> Due | None:
+    def plan(self, pool: Sequence[Task], n_pending: int) -> Due | None:
         """Return the round that is due; see :class:`When`."""
         if self._n_groups < self.every_groups:
             return None
@@ -190,7 +190,7 @@ class _Rounds(FrozenModel):
     """Maximum number of drafts per round."""
 
     @property
-    def most_places(self) -> int:
+    def max_round_contexts(self) -> int:
         """Maximum number of contexts per round, except in the first round."""
         return self.drafts
 
@@ -201,7 +201,7 @@ class _RoundsFromPractice(_Rounds):
     round explores one context per draft."""
 
     @property
-    def most_places(self) -> int:
+    def max_round_contexts(self) -> int:
         """Maximum number of contexts per round, except in the first round."""
         return self.drafts if self.when == "reserve" else self.max_contexts
 
@@ -258,7 +258,7 @@ class GrowthConfig(FrozenModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, data: Any) -> Any:
+    def _add_default_kind(cls, data: Any) -> Any:
         """Add the default kind of growth."""
         return with_kinds(cls, data) if isinstance(data, Mapping) else data
 
@@ -296,7 +296,7 @@ class InitialTasks:
         if len(pool):
             return None
         return first_round(
-            config.initial_size, config.initial, native=self.native or (), seed=_seed(rng)
+            config.initial_size, config.initial, native=self.native or (), seed=_draw_seed(rng)
         )
 
     def apply(self, result: RoundResult) -> None:
@@ -367,7 +367,7 @@ class SignalGrowth(InitialTasks):
             Reserve(growth.every_groups, drafts=growth.drafts, cap=cap)
             if growth.when == "reserve"
             else WhenSignalled(
-                growth.every_groups, drafts=growth.drafts, max_places=growth.most_places
+                growth.every_groups, drafts=growth.drafts, max_places=growth.max_round_contexts
             )
         )
         self._choice: ContextChoice = ContextChoice()
@@ -407,7 +407,7 @@ class SignalGrowth(InitialTasks):
         """
         if not len(pool):
             return super().plan(pool, rng)
-        due = self._when.due(pool, len(self._pending))
+        due = self._when.plan(pool, len(self._pending))
         if due is None:
             return None
         pending, practised = list(self._pending.values()), list(self._practised.values())
@@ -419,7 +419,7 @@ class SignalGrowth(InitialTasks):
             contexts=tuple(contexts),
             n_unguided=0 if contexts else due.drafts,
             budget=due.drafts,
-            seed=_seed(rng),
+            seed=_draw_seed(rng),
         )
 
     def metrics(self) -> dict[str, float]:
@@ -451,5 +451,5 @@ def _dump(context: Context) -> str:
     return canonical_json(context.model_dump(mode="json"))
 
 
-def _seed(rng: Generator) -> int:
+def _draw_seed(rng: Generator) -> int:
     return int(rng.integers(MAX_SEED))

@@ -16,7 +16,7 @@ from coevo_gym.core.evolution import Context, Round
 from coevo_gym.core.task import Split, Task
 from coevo_gym.curricula.growth.choice import ContextChoice, Offer
 from coevo_gym.curricula.pool.task_pool import require_train
-from coevo_gym.curricula.saved import Count, read
+from coevo_gym.curricula.saved import Count, validate
 from coevo_gym.curricula.signals import TARGET
 from coevo_gym.envs.tags import kind_of_tag, tags_of, value_of_tag
 
@@ -101,11 +101,11 @@ class Coverage(ContextChoice):
             if context not in context_ids:
                 self._in_vain.update(target)
         counts = tag_counts(offer.pool) + self._in_vain
-        contexts = plans(self._starts(offer), counts, offer.drafts, rng)
+        contexts = plan_targets(self._native_tasks(offer), counts, offer.drafts, rng)
         self._aimed = {context.id: context.target for context in contexts}
         return contexts
 
-    def _starts(self, offer: Offer) -> Sequence[Task]:
+    def _native_tasks(self, offer: Offer) -> Sequence[Task]:
         if self.native is not None:
             return self.native
         return get_benchmark(offer.pool[0].benchmark).tasks(Split.TRAIN)
@@ -117,11 +117,11 @@ class Coverage(ContextChoice):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`."""
-        self._aimed = read(dict[str, tuple[str, ...]], state["aimed"])
-        self._in_vain = Counter(read(dict[str, Count], state["in_vain"]))
+        self._aimed = validate(dict[str, tuple[str, ...]], state["aimed"])
+        self._in_vain = Counter(validate(dict[str, Count], state["in_vain"]))
 
 
-def plans(
+def plan_targets(
     native: Sequence[Task],
     counts: Mapping[str, int],
     n: int,
@@ -148,14 +148,14 @@ def plans(
             "are none. Pass some to the curriculum (native=…), or set curriculum.initial = "
             "'unguided' and curriculum.growth.kind to a value other than 'coverage'."
         )
-    places = islice(_places(len(native), rng), PROPOSED * n)
+    places = islice(_random_indices(len(native), rng), PROPOSED * n)
     tasks = [require_train(native[place], "explore from") for place in places]
     targets = [tags_of(task) for task in tasks]
     indices = cover(targets, counts, len(tasks) if spare else n)
     return [target_context(tasks[place], targets[place]) for place in indices]
 
 
-def _places(n: int, rng: Generator) -> Iterator[int]:
+def _random_indices(n: int, rng: Generator) -> Iterator[int]:
     """Yield task indices in random order, one permutation after another."""
     while True:
         yield from rng.permutation(n).tolist()
@@ -172,5 +172,5 @@ def first_round(n: int, initial: str, *, native: Sequence[Task], seed: int) -> R
     """
     if initial != "coverage":
         return Round.unguided(n, seed=seed)
-    contexts = tuple(plans(native, {}, n, np.random.default_rng(seed), spare=True))
+    contexts = tuple(plan_targets(native, {}, n, np.random.default_rng(seed), spare=True))
     return Round(id="round-0", contexts=contexts, n_enough=n, budget=len(contexts), seed=seed)

@@ -105,12 +105,12 @@ EMBEDDERS: Mapping[str, Callable[[], Embedder]] = {
 """Embedders by the name that the setting ``curriculum.embedder`` has for them."""
 
 
-def name_embedder(embed: Embedder) -> str:
+def embedder_name(embed: Embedder) -> str:
     """Return an embedder's name in :data:`EMBEDDERS`, or "" if it has none."""
     return next((name for name, kind in EMBEDDERS.items() if type(embed) is kind), "")
 
 
-def lacks_sentences() -> str:
+def sentences_advice() -> str:
     """Return the command that makes sentence embeddings available offline, or "" if they are."""
     if find_spec("sentence_transformers") is None:
         return extra_advice("embed")

@@ -73,8 +73,8 @@ class GrowingSet:
             (0, k)
         )  # cosines of the k nearest, -inf if missing
         self._within_first = self._within_added = self._between = 0.0
-        self._join(self._first)
-        self._within_first = _distances(self._first, self._first)
+        self._append(self._first)
+        self._within_first = _sum_distances(self._first, self._first)
 
     def add(self, rows: ArrayLike) -> None:
         """Add tasks, given their embedding vectors.
@@ -86,9 +86,9 @@ class GrowingSet:
         if not len(new):
             return
         added = self._all[len(self._first) :]
-        self._within_added += 2 * _distances(new, added) + _distances(new, new)
-        self._between += _distances(new, self._first)
-        self._join(new)
+        self._within_added += 2 * _sum_distances(new, added) + _sum_distances(new, new)
+        self._between += _sum_distances(new, self._first)
+        self._append(new)
 
     @property
     def self_similarity(self) -> float:
@@ -113,7 +113,7 @@ class GrowingSet:
         )
         return float(energy / mean_first)
 
-    def _join(self, new: Vectors) -> None:
+    def _append(self, new: Vectors) -> None:
         unit = normalise(new)
         near = np.full((len(new), self._k), -np.inf)
         for at in range(0, len(new), _ROWS):
@@ -136,7 +136,7 @@ def _largest(values: Vectors, k: int) -> Vectors:
     return np.partition(values, values.shape[1] - k, axis=1)[:, values.shape[1] - k :]
 
 
-def _distances(a: Vectors, b: Vectors) -> float:
+def _sum_distances(a: Vectors, b: Vectors) -> float:
     """Return the sum of the distances between every row of ``a`` and every row of ``b``."""
     total, squares = 0.0, (b * b).sum(axis=1)
     for at in range(0, len(a), _ROWS):

@@ -92,9 +92,9 @@ class VectorIndex:
         Raises:
             ValueError: if a vector has another length or is not finite.
         """
-        self._append(self._units(vectors))
+        self._append(self._unit_vectors(vectors))
 
-    def _units(self, vectors: ArrayLike) -> NDArray[np.float64]:
+    def _unit_vectors(self, vectors: ArrayLike) -> NDArray[np.float64]:
         """Return (n, dim) or (dim,) vectors as (n, dim) unit vectors."""
         rows = np.atleast_2d(np.asarray(vectors, dtype=np.float64))
         rows = rows if rows.size else rows.reshape(0, self.dim)
@@ -126,9 +126,9 @@ class VectorIndex:
         Raises:
             ValueError: if a query has another length or is not finite.
         """
-        asked = self._units(queries)
+        asked = self._unit_vectors(queries)
         k = min(k, len(self))
-        candidates = self._propose(asked.astype(np.float32), min(len(self), max(4 * k, 32)))
+        candidates = self._find_candidates(asked.astype(np.float32), min(len(self), max(4 * k, 32)))
         cosine = np.einsum("qcd,qd->qc", self._rows[candidates].astype(np.float64), asked)
         order = np.argsort(-cosine, axis=1, kind="stable")[:, :k]
         return Nearest(
@@ -149,12 +149,12 @@ class VectorIndex:
         )
         return False
 
-    def _propose(self, asked: NDArray[np.float32], n: int) -> NDArray[np.int64]:
+    def _find_candidates(self, asked: NDArray[np.float32], n: int) -> NDArray[np.int64]:
         """Return the indices of at least ``n`` near vectors per query, sorted by index."""
         removed = self._removed[: self._n]
         if n == len(self):
             return np.tile(np.flatnonzero(~removed), (len(asked), 1))
-        first = self._grow() if self.approximate else 0  # rows before it are in the graph
+        first = self._extend_graph() if self.approximate else 0  # rows before it are in the graph
         parts = []
         if n_graph := min(n, first - int(removed[:first].sum())):
             self._graph.set_ef(max(SEARCHED, n_graph))
@@ -165,7 +165,7 @@ class VectorIndex:
             parts.append(first + np.argpartition(distance, n_rest - 1, axis=1)[:, :n_rest])
         return np.sort(np.concatenate(parts, axis=1), axis=1)
 
-    def _grow(self) -> int:
+    def _extend_graph(self) -> int:
         """Insert complete blocks of new vectors into the graph. Return the number of its rows."""
         block = max(1, self.exact_up_to)
         if self._graph is None:

@@ -35,7 +35,7 @@ class KnownTasks:
         if task.id not in self._ids:
             self._ids.add(task.id)
             self._all.append(task)
-            self._alike.setdefault((task.scenario, _content(task.instruction)), task)
+            self._alike.setdefault((task.scenario, _content_words(task.instruction)), task)
             for place in {task.scenario, *task.parents}:
                 self._around.setdefault(place, []).append(task)
 
@@ -43,7 +43,7 @@ class KnownTasks:
         """Return True if a task with the given id is known."""
         return id in self._ids
 
-    def around(self, task: Task, n: int) -> list[Task]:
+    def related_tasks(self, task: Task, n: int) -> list[Task]:
         """Return up to ``n`` known tasks related to a task, newest last.
 
         Related tasks are derived from the task or share its scenario.
@@ -68,7 +68,7 @@ class KnownTasks:
         """Return True if a task from this scenario is known."""
         return scenario in self._around
 
-    def most_alike(self, draft: Draft) -> tuple[Task, float] | None:
+    def most_similar(self, draft: Draft) -> tuple[Task, float] | None:
         """Return the known task in a draft's scenario with the wording most similar to the draft's.
 
         Returns:
@@ -85,14 +85,14 @@ class KnownTasks:
         share, task = max(scored, key=lambda pair: pair[0])
         return task, share
 
-    def copied_by(self, draft: Draft) -> Task | None:
+    def find_original(self, draft: Draft) -> Task | None:
         """Return the known task in the draft's scenario that has the same instruction, or None.
 
         A repetition has the same content words, with the same counts, in any order; case,
         punctuation and filler words may differ. A draft that differs in a colour, a number or a
         name is not a repetition.
         """
-        return self._alike.get((draft.scenario, _content(draft.instruction)))
+        return self._alike.get((draft.scenario, _content_words(draft.instruction)))
 
 
 def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
@@ -106,6 +106,6 @@ def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
     return len(a & b) / len(union) if union else 1.0
 
 
-def _content(text: str) -> Content:
+def _content_words(text: str) -> Content:
     """Return the sorted content words of a string, including duplicates."""
     return tuple(sorted(word for word in words(text) if word not in _FILLER))

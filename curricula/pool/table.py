@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Task
-from coevo_gym.curricula.saved import Finite, read
+from coevo_gym.curricula.saved import Finite, validate
 
 Numbers = NDArray[np.float64]
 
 
-def falling(values: Numbers) -> NDArray[np.int64]:
+def argsort_descending(values: Numbers) -> NDArray[np.int64]:
     """Return the indices that sort values in descending order; ties keep their original order.
 
     The function sorts the numbers' bits in four stable passes of 16 bits, each of which takes
@@ -25,7 +25,7 @@ def falling(values: Numbers) -> NDArray[np.int64]:
         values: (n,) finite numbers, at least 0.
 
     Example:
-        >>> falling(np.array([1.0, 0.5, 3.0, 1.0])).tolist()
+        >>> argsort_descending(np.array([1.0, 0.5, 3.0, 1.0])).tolist()
         [2, 0, 3, 1]
     """
     bits = ~np.abs(values).view(np.uint64)  # non-negative floats are ordered like their bits
@@ -86,9 +86,9 @@ class TaskTable:
             ConfigError: if the length of a column differs from the number of tasks.
             ValueError: if a value has the wrong type.
         """
-        ids = read(list[str], state["tasks"])
+        ids = validate(list[str], state["tasks"])
         rows = {id: row for row, id in enumerate(ids)}
-        columns = {name: read(list[Finite], state["columns"][name]) for name in self._columns}
+        columns = {name: validate(list[Finite], state["columns"][name]) for name in self._columns}
         lengths = {len(rows), len(ids), *map(len, columns.values())}
         if len(lengths) > 1:
             raise ConfigError(

@@ -51,7 +51,7 @@ def require_trainable(task: Task, action: str, benchmark: Benchmark | None = Non
     return task
 
 
-def require_practised(task: Task, action: str) -> Task:
+def require_practisable(task: Task, action: str) -> Task:
     """Return ``task`` if it is a training task with a goal; otherwise raise an error.
 
     Raises:
@@ -68,7 +68,7 @@ class TaskPool:
 
     Raises:
         SplitLeakError, TaskError, BenchmarkNotInstalled: if a task may not be used for training;
-            see :func:`require_practised`.
+            see :func:`require_practisable`.
 
     Example:
         >>> pool = TaskPool()
@@ -91,7 +91,7 @@ class TaskPool:
             SplitLeakError, TaskError, BenchmarkNotInstalled: see the constructor; the pool is
                 then unchanged.
         """
-        offered = [require_practised(task, "add to the pool") for task in tasks]
+        offered = [require_practisable(task, "add to the pool") for task in tasks]
         added = []
         for task in offered:
             if task.id not in self._tasks:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import Numbers, TaskTable
-from coevo_gym.curricula.saved import Count, Share, read
+from coevo_gym.curricula.saved import Count, Share, validate
 
 MEMORY = 0.5
 """Factor applied to a task's counts at each visit, because they stem from an earlier policy."""
@@ -167,8 +167,8 @@ class TaskStats:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`."""
         self.table.load_state_dict(state["table"])
-        self._recent = deque(read(list[Share], state["recent"]), maxlen=RECENT)
-        self.group_size = read(Count, state["group_size"])
+        self._recent = deque(validate(list[Share], state["recent"]), maxlen=RECENT)
+        self.group_size = validate(Count, state["group_size"])
 
 
 ALL_FAIL, MIXED, ALL_PASS = OUTCOMES = ("all_fail", "mixed", "all_pass")
@@ -201,7 +201,7 @@ class Outcomes:
         self._steps = dict.fromkeys(OUTCOMES, 0)
         self._recent: deque[bool] = deque(maxlen=RECENT)
 
-    def added(self, tasks: Iterable[Task]) -> None:
+    def add(self, tasks: Iterable[Task]) -> None:
         """Add statistics for the pool's new tasks."""
         self.stats.add(tasks)
 
@@ -241,6 +241,6 @@ class Outcomes:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`."""
         self.stats.load_state_dict(state["stats"])
-        self._groups = {name: read(Count, state["groups"][name]) for name in OUTCOMES}
-        self._steps = {name: read(Count, state["steps"][name]) for name in OUTCOMES}
-        self._recent = deque(read(list[bool], state["recent"]), maxlen=RECENT)
+        self._groups = {name: validate(Count, state["groups"][name]) for name in OUTCOMES}
+        self._steps = {name: validate(Count, state["steps"][name]) for name in OUTCOMES}
+        self._recent = deque(validate(list[bool], state["recent"]), maxlen=RECENT)

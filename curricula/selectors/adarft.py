@@ -12,7 +12,7 @@ from pydantic import Field
 
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.pool.table import Numbers
-from coevo_gym.curricula.saved import Finite, read
+from coevo_gym.curricula.saved import Finite, validate
 from coevo_gym.curricula.selectors.base import RatedSelector
 
 
@@ -106,7 +106,7 @@ class AdaRFT(RatedSelector):
         weights[near] = 1.0
         return weights
 
-    def practise(self, row: int, outcomes: Numbers) -> None:
+    def visit_rated(self, row: int, outcomes: Numbers) -> None:
         """Record a group's mean outcome. A full batch of outcomes moves the target."""
         config = self.config
         self._rewards.append(float(outcomes.mean()))
@@ -128,5 +128,5 @@ class AdaRFT(RatedSelector):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
-        self.target = read(Finite, state["target"])
-        self._rewards = read(list[Finite], state["rewards"])
+        self.target = validate(Finite, state["target"])
+        self._rewards = validate(list[Finite], state["rewards"])

@@ -15,7 +15,7 @@ from coevo_gym.core.notes import Notes
 from coevo_gym.core.task import FrozenModel, Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import Numbers, TaskTable
-from coevo_gym.curricula.saved import Count, read
+from coevo_gym.curricula.saved import Count, validate
 
 
 class TableSelector(ABC):
@@ -105,7 +105,7 @@ class RatedSelector(TableSelector):
         """Return each task's weight, assuming that every task has a pass rate."""
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Update the task's pass rate, and call :meth:`practise` for any visit after the first."""
+        """Update the task's pass rate, and call :meth:`visit_rated` after the first visit."""
         table = self.table
         table["visits"][row] += 1
         first = table["tries"][row] == 0
@@ -117,9 +117,9 @@ class RatedSelector(TableSelector):
         table["successes"][row] += outcomes[counts].sum()
         if not first:
             self.practised += 1
-            self.practise(row, outcomes)
+            self.visit_rated(row, outcomes)
 
-    def practise(self, row: int, outcomes: Numbers) -> None:
+    def visit_rated(self, row: int, outcomes: Numbers) -> None:
         """Record a visit to a task that already has a pass rate; see :meth:`visit`."""
 
     def metrics(self) -> dict[str, float]:
@@ -135,7 +135,7 @@ class RatedSelector(TableSelector):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
-        self.practised = read(Count, state["practised"])
+        self.practised = validate(Count, state["practised"])
 
 
 def draw(weights: NDArray[np.float64], n: int, rng: Generator) -> NDArray[np.int64]:
@@ -163,7 +163,7 @@ def draw(weights: NDArray[np.float64], n: int, rng: Generator) -> NDArray[np.int
         >>> draw(np.array([0.0, 1.0, 3.0]), 2, np.random.default_rng(0)).tolist()
         [2, 1]
     """
-    _check(weights)
+    _check_weights(weights)
     scaled = weights / weights.max()
     positive = np.flatnonzero(scaled)
     with np.errstate(over="ignore"):  # negligible weights come last
@@ -178,7 +178,7 @@ def draw(weights: NDArray[np.float64], n: int, rng: Generator) -> NDArray[np.int
     return np.concatenate([once, rng.choice(positive, size=n - n_once, p=shares)])
 
 
-def _check(weights: NDArray[np.float64]) -> None:
+def _check_weights(weights: NDArray[np.float64]) -> None:
     if weights.ndim != 1 or not np.isfinite(weights).all() or weights.min(initial=0.0) < 0:
         raise ConfigError(
             "A selector must return an array of weights with one finite number >= 0 per "

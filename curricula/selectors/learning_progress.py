@@ -22,7 +22,9 @@ class Averages(NamedTuple):
     slow: float
 
 
-def moved(before: Averages | None, outcome: float, *, fast: float, slow: float) -> Averages:
+def update_averages(
+    before: Averages | None, outcome: float, *, fast: float, slow: float
+) -> Averages:
     """Update the fast and slow averages with a new outcome; the first outcome initialises both.
 
     a' = a + rate * (outcome - a).
@@ -38,7 +40,7 @@ def moved(before: Averages | None, outcome: float, *, fast: float, slow: float) 
     return Averages(*(a + r * (outcome - a) for a, r in zip(before, (fast, slow), strict=True)))
 
 
-def reweighted(p: ArrayLike, theta: float = 0.1) -> Numbers:
+def reweight(p: ArrayLike, theta: float = 0.1) -> Numbers:
     """Transform pass rates so that changes at low rates, where progress is slow, count more.
 
     f(p) = p(1 - theta) / (p + theta(1 - 2p)).
@@ -60,9 +62,9 @@ def learning_progress(fast: ArrayLike, slow: ArrayLike, theta: float = 0.1) -> N
     Args:
         fast: (n,) fast averages of outcomes.
         slow: (n,) slow averages of outcomes.
-        theta: see :func:`reweighted`, which is f in the result abs(f(fast) - f(slow)).
+        theta: see :func:`reweight`, which is f in the result abs(f(fast) - f(slow)).
     """
-    return np.abs(reweighted(fast, theta) - reweighted(slow, theta))
+    return np.abs(reweight(fast, theta) - reweight(slow, theta))
 
 
 def progress_nearby(
@@ -104,7 +106,7 @@ class ProgressConfig(FrozenModel):
     """Share of draws that are uniform over the pool."""
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         if self.slow >= self.fast:
             raise ValueError(f"selector.slow={self.slow} must be below selector.fast={self.fast}")
         return self
@@ -148,7 +150,7 @@ class Progress(TableSelector):
         """Update the fast and slow averages of the task's outcomes."""
         table, config = self.table, self.config
         before = Averages(table["fast"][row], table["slow"][row]) if table["visits"][row] else None
-        after = moved(before, float(outcomes.mean()), fast=config.fast, slow=config.slow)
+        after = update_averages(before, float(outcomes.mean()), fast=config.fast, slow=config.slow)
         table["fast"][row], table["slow"][row] = after
         table["visits"][row] += 1
 

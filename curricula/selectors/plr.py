@@ -11,8 +11,8 @@ from pydantic import Field
 
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.pool.table import Numbers, falling
-from coevo_gym.curricula.saved import Count, read
+from coevo_gym.curricula.pool.table import Numbers, argsort_descending
+from coevo_gym.curricula.saved import Count, validate
 from coevo_gym.curricula.selectors.base import TableSelector
 
 
@@ -38,7 +38,7 @@ def replay_probabilities(
     """
     values = np.asarray(scores, dtype=np.float64)
     rank = np.empty(len(values))
-    rank[falling(values)] = np.arange(1, len(values) + 1)
+    rank[argsort_descending(values)] = np.arange(1, len(values) + 1)
     by_score = rank ** (-1.0 / beta)
     by_score /= by_score.sum()
     staleness = now - np.asarray(last, dtype=np.float64)
@@ -105,4 +105,4 @@ class PrioritisedReplay(TableSelector):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
-        self.n_groups = read(Count, state["n_groups"])
+        self.n_groups = validate(Count, state["n_groups"])

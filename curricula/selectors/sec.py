@@ -13,7 +13,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import Numbers
-from coevo_gym.curricula.saved import Finite, read
+from coevo_gym.curricula.saved import Finite, validate
 from coevo_gym.curricula.selectors.base import RatedSelector
 
 EPS = 1e-6
@@ -32,7 +32,7 @@ def mean_absolute_advantage(outcomes: ArrayLike) -> float:
     return float(np.abs((values - values.mean()) / (values.std() + EPS)).mean())
 
 
-def paid(value: float, reward: float, *, rate: float = 0.5) -> float:
+def update_value(value: float, reward: float, *, rate: float = 0.5) -> float:
     """Update an arm's value with a reward: Q' = rate * reward + (1 - rate) * Q."""
     return rate * reward + (1.0 - rate) * value
 
@@ -85,7 +85,7 @@ class BanditOfDifficulty(RatedSelector):
 
     def rated_weights(self) -> Numbers:
         """Return the probability of each task's arm, divided by the number of tasks in the arm."""
-        arms = self._arm(self.rates)
+        arms = self._arms(self.rates)
         sizes = np.bincount(arms, minlength=len(self.values))
         chances = np.zeros(len(self.values))
         filled = np.flatnonzero(sizes)
@@ -99,18 +99,18 @@ class BanditOfDifficulty(RatedSelector):
         super().record(groups)
         rewards, self._rewards = self._rewards, []
         earned: dict[int, list[float]] = {}
-        arms = self._arm(self.rates)
+        arms = self._arms(self.rates)
         for row, reward in rewards:
             earned.setdefault(int(arms[row]), []).append(reward)
         for arm, of_arm in earned.items():
             reward = float(np.mean(of_arm))
-            self.values[arm] = paid(self.values[arm], reward, rate=self.config.rate)
+            self.values[arm] = update_value(self.values[arm], reward, rate=self.config.rate)
 
-    def practise(self, row: int, outcomes: Numbers) -> None:
+    def visit_rated(self, row: int, outcomes: Numbers) -> None:
         """Store a group's reward until the batch is complete."""
         self._rewards.append((row, mean_absolute_advantage(outcomes)))
 
-    def _arm(self, rate: ArrayLike) -> NDArray[np.int64]:
+    def _arms(self, rate: ArrayLike) -> NDArray[np.int64]:
         """Return the bandit arm for each pass rate; arm 0 has the easiest tasks."""
         n = len(self.values)
         return np.minimum((1.0 - np.asarray(rate)) * n, n - 1).astype(np.int64)
@@ -127,7 +127,7 @@ class BanditOfDifficulty(RatedSelector):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
-        values = read(list[Finite], state["values"])
+        values = validate(list[Finite], state["values"])
         if len(values) != len(self.values):
             raise ConfigError(
                 f"The saved state has {len(values)} arms, but this selector has {len(self.values)}."

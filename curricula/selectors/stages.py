@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.curricula.pool.table import Numbers, falling
+from coevo_gym.curricula.pool.table import Numbers, argsort_descending
 from coevo_gym.curricula.selectors.base import RatedSelector
 
 
@@ -36,7 +36,7 @@ def stage_members(
         >>> stage_members([0.1, 0.9, 0.5, 0.5, 0.0], stages=3, progress=0.34).tolist()
         [0, 3]
     """
-    order = falling(np.asarray(rates, dtype=np.float64))
+    order = argsort_descending(np.asarray(rates, dtype=np.float64))
     parts = [part for part in np.array_split(order, stages) if len(part)]
     due = min(int(round(progress * stages, 9)), len(parts) - 1)
     members = np.zeros(len(order), dtype=bool)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Ticket
-from coevo_gym.curricula.saved import Count, Finite, read
+from coevo_gym.curricula.saved import Count, Finite, validate
 
 AnswerT = TypeVar("AnswerT")
 
@@ -68,13 +68,13 @@ class Leases:
         """End the given lease, if it exists."""
         self._until.pop(name, None)
 
-    def left(self) -> dict[str, float]:
+    def seconds_left(self) -> dict[str, float]:
         """Return the number of seconds left on each lease, ordered by expiry."""
         now = self._clock() if self._clock is not None else 0.0
         return {name: until - now for name, until in self._until.items()}
 
     def restore(self, left: Mapping[str, float]) -> None:
-        """Restore all leases, given the number of seconds left on each; see :meth:`left`."""
+        """Restore all leases, given the seconds left on each; see :meth:`seconds_left`."""
         now = self._clock() if self._clock is not None else 0.0
         self._until = {name: now + seconds for name, seconds in left.items()}
 
@@ -118,7 +118,7 @@ class Callers:
         """Ticket counts by event, and counts of dropped reports by reason."""
         return {name: self._counts[name] for name in _COUNTS}
 
-    def known(self, request: str | None) -> Ticket | None:
+    def find_ticket(self, request: str | None) -> Ticket | None:
         """Return the ticket issued for a request, or None if the ticket's lease has expired.
 
         The result is also None for new requests and for tickets that ended too long ago.
@@ -126,9 +126,9 @@ class Callers:
         ticket = None if request is None else self._asked.get(request)
         if ticket is None or ticket.id in self._out:
             return ticket
-        return ticket if self.ended(ticket.id) in ("reported", "given back") else None
+        return ticket if self.how_ended(ticket.id) in ("reported", "given back") else None
 
-    def begin(self, ticket: Ticket, slot: str | None, request: str | None) -> None:
+    def record_taken(self, ticket: Ticket, slot: str | None, request: str | None) -> None:
         """Record an issued ticket."""
         self._out.add(ticket.id)
         self.leases.begin(ticket.id)
@@ -138,20 +138,20 @@ class Callers:
             self._asked.put(request, ticket)
         self._counts["taken"] += 1
 
-    def end(self, ticket_id: str, how: str) -> None:
+    def record_end(self, ticket_id: str, how: str) -> None:
         """Record how a ticket ended: ``"reported"``, ``"given back"`` or ``"lapsed"``."""
         self._out.discard(ticket_id)
         self.leases.end(ticket_id)
         self._ended.put(ticket_id, how)
         self._counts[how.replace(" ", "_")] += 1
 
-    def ended(self, ticket_id: str) -> str:
+    def how_ended(self, ticket_id: str) -> str:
         """Return how a ticket ended, or "" if it is outstanding or no longer known."""
         return self._ended.get(ticket_id) or ""
 
-    def drop(self, ticket_id: str) -> str:
+    def record_dropped(self, ticket_id: str) -> str:
         """Count a report that has no outstanding ticket, and return the reason for dropping it."""
-        why = _DROPPED.get(self.ended(ticket_id), "unknown")
+        why = _DROPPED.get(self.how_ended(ticket_id), "unknown")
         self._counts[why] += 1
         return why
 
@@ -159,14 +159,14 @@ class Callers:
         """Return the state as JSON, without requests whose tickets are no longer outstanding."""
         asked = [(request, t.id) for request, t in self._asked.items() if t.id in self._out]
         return {
-            "leases": self.leases.left(),
-            "slots": self.slots.left(),
+            "leases": self.leases.seconds_left(),
+            "slots": self.slots.seconds_left(),
             "asked": dict(asked),
             "ended": dict(self._ended),
             "counts": dict(self._counts),
         }
 
-    def restored(
+    def from_state(
         self, state: Mapping[str, Any] | None, out: Iterable[Ticket], slots: Iterable[str]
     ) -> Callers:
         """Return the records in a state from :meth:`state_dict`.
@@ -184,14 +184,14 @@ class Callers:
             return callers
         tickets = {ticket.id: ticket for ticket in out}
         callers._out.update(tickets)
-        left = read(_Left, state["leases"])
+        left = validate(_Left, state["leases"])
         if unknown := sorted(left.keys() - tickets):
             raise ConfigError(f"The saved state is damaged: {unknown} have leases but are not out.")
         callers.leases.restore(left)
-        callers.slots.restore(read(_Left, state["slots"]))
-        for request, id in read(dict[str, str], state["asked"]).items():
+        callers.slots.restore(validate(_Left, state["slots"]))
+        for request, id in validate(dict[str, str], state["asked"]).items():
             callers._asked.put(request, tickets[id])
-        for id, how in read(dict[str, str], state["ended"]).items():
+        for id, how in validate(dict[str, str], state["ended"]).items():
             callers._ended.put(id, how)
-        callers._counts = Counter(read(dict[str, Count], state["counts"]))
+        callers._counts = Counter(validate(dict[str, Count], state["counts"]))
         return callers

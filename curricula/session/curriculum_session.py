@@ -56,7 +56,7 @@ class Seeds(NamedTuple):
     episodes: int = 0
 
     @classmethod
-    def of(cls, seed: int) -> Self:
+    def from_seed(cls, seed: int) -> Self:
         """Derive the seeds for draws, rounds and episodes from one seed."""
         draws, rounds = SeedSequence(seed, spawn_key=(0,)), SeedSequence(seed, spawn_key=(1,))
         return cls(draws, rounds, seed)
@@ -127,7 +127,7 @@ class CurriculumSession(TaskSession):
     ) -> None:
         if not is_positive_int(groups_per_step):
             raise ConfigError(f"groups_per_step must be a positive int, got {groups_per_step!r}.")
-        self._seeds = seeds = seed if isinstance(seed, Seeds) else Seeds.of(seed)
+        self._seeds = seeds = seed if isinstance(seed, Seeds) else Seeds.from_seed(seed)
         self.curriculum = curriculum
         self.groups_per_step, self.lease_s = groups_per_step, lease_s
         self._lock = threading.Lock()
@@ -210,13 +210,13 @@ class CurriculumSession(TaskSession):
         with self._lock:
             return self._callers.counts
 
-    def ended(self, ticket_id: str) -> str:
+    def how_ended(self, ticket_id: str) -> str:
         """Return how a recent ticket ended: ``"reported"``, ``"given back"`` or ``"lapsed"``.
 
         The result is "" if the ticket is outstanding, was never issued, or ended too long ago.
         """
         with self._lock:
-            return self._callers.ended(ticket_id)
+            return self._callers.how_ended(ticket_id)
 
     def metrics(self) -> dict[str, float]:
         """Return the curriculum's metrics."""
@@ -246,15 +246,15 @@ class CurriculumSession(TaskSession):
                 answer = None if round is None else self._rounds.run(round, call.result)
             case Sweep():
                 with self._lock:
-                    answer = self._take_in_lapsed()
+                    answer = self._reclaim_lapsed()
             case _:
                 raise TypeError(f"A session has no call {type(call).__name__}.")
         return cast("AnswerT", answer)
 
     def _take(self, call: Take) -> Ticket | Later:
         with self._lock:
-            self._take_in_lapsed()
-            known = self._callers.known(call.request)
+            self._reclaim_lapsed()
+            known = self._callers.find_ticket(call.request)
             if known is not None:
                 return known
             try:
@@ -272,34 +272,34 @@ class CurriculumSession(TaskSession):
                 if self._rounds.under_way is None:
                     raise
                 return Later("A round of evolution that looks for tasks is under way.")
-            self._callers.begin(ticket, call.slot, call.request)
+            self._callers.record_taken(ticket, call.slot, call.request)
             return ticket
 
     def _report(self, call: Report) -> Group | None:
         with self._lock:
-            self._take_in_lapsed()
+            self._reclaim_lapsed()
             ticket = self._ledger.ticket(call.ticket)
             if ticket is None:
-                why = self._callers.drop(call.ticket)
+                why = self._callers.record_dropped(call.ticket)
                 logger.warning("report dropped ticket=%s: %s", call.ticket, why)
                 return None
             closed = self._ledger.finish(ticket, read_trajectory(call.trajectory))
-            self._end(call.ticket, "reported")
+            self._record_end(call.ticket, "reported")
             return closed
 
     def _give_back(self, call: GiveBack) -> Group | None:
         with self._lock:
-            self._take_in_lapsed()
+            self._reclaim_lapsed()
             ticket = self._ledger.ticket(call.ticket)
             if ticket is None:
                 return None
             closed = self._ledger.give_back(ticket, call.reason, lost=call.lost)
-            self._end(call.ticket, "given back")
+            self._record_end(call.ticket, "given back")
             return closed
 
     def _renew(self, call: Renew) -> bool:
         with self._lock:
-            self._take_in_lapsed()
+            self._reclaim_lapsed()
             out = self._ledger.ticket(call.ticket) is not None
             if out:
                 self._callers.leases.begin(call.ticket)
@@ -340,7 +340,7 @@ class CurriculumSession(TaskSession):
             request: unique name for this call; repeating the latest call returns its result.
         """
         with self._lock:
-            self._take_in_lapsed()
+            self._reclaim_lapsed()
             known = None if request is None else self._closed.get(request)
             if known is not None:
                 return known
@@ -355,8 +355,8 @@ class CurriculumSession(TaskSession):
         The next ``take`` would close it too, but a round requested before then can use its groups.
         """
         with self._lock:
-            self._take_in_lapsed()
-            if self.groups_per_step > 1 and self._ledger.spent:
+            self._reclaim_lapsed()
+            if self.groups_per_step > 1 and self._ledger.all_issued:
                 self._ledger.close_step()
 
     def note(self, notes: Notes) -> None:
@@ -397,9 +397,9 @@ class CurriculumSession(TaskSession):
         with self._lock:
             return self._rounds.done(wait_s)
 
-    def call_off_round(self) -> None:
+    def discard_round(self) -> None:
         """Wait until no round is running, and discard any result that has not been applied."""
-        self._rounds.call_off()
+        self._rounds.discard()
 
     # State.
 
@@ -414,7 +414,7 @@ class CurriculumSession(TaskSession):
                 and their places are issued again first.
         """
         with self._lock:
-            return self._saved(tickets=tickets)
+            return self._dump(tickets=tickets)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`.
@@ -428,14 +428,14 @@ class CurriculumSession(TaskSession):
             SplitLeakError, TaskError: if the state contains a task that is not for training.
         """
         with self._lock:
-            self._rounds.restart()
-            with all_or_nothing(lambda: self._saved(tickets=True), self._load):
+            self._rounds.discard_all()
+            with all_or_nothing(lambda: self._dump(tickets=True), self._load):
                 self._check_sizes(state)
                 self._load(state)
-                callers = self._callers.restored(
+                callers = self._callers.from_state(
                     state.get("callers"), self._ledger.outstanding, self._ledger.slots
                 )
-                self._saved()  # a damaged state may fail only when it is used
+                self._dump()  # a damaged state may fail only when it is used
                 self.curriculum.metrics()
             self._callers = callers
             self._opened.clear()
@@ -443,7 +443,7 @@ class CurriculumSession(TaskSession):
 
     # The methods below run under the lock.
 
-    def _saved(self, *, tickets: bool = False) -> dict[str, Any]:
+    def _dump(self, *, tickets: bool = False) -> dict[str, Any]:
         state = {
             "groups_per_step": self.groups_per_step,
             "curriculum": self.curriculum.state_dict(),
@@ -470,25 +470,25 @@ class CurriculumSession(TaskSession):
         self._ledger.load_state_dict(state["ledger"])
         self._rounds.rng.bit_generator.state = state["rng"]
 
-    def _take_in_lapsed(self) -> int:
+    def _reclaim_lapsed(self) -> int:
         """Reclaim tickets and slots with expired leases, and return how many were reclaimed."""
         tickets = self._callers.leases.take_lapsed()
         for id in tickets:
             ticket = self._ledger.ticket(id)
             assert ticket is not None  # a lease ends with its ticket
             self._ledger.give_back(ticket, EndReason.WORKER_LOST)
-            self._end(id, "lapsed")
+            self._record_end(id, "lapsed")
         slots = self._callers.slots.take_lapsed()
         for slot in slots:
             self._ledger.release(slot)
-            self._close_if_done()
+            self._close_step_if_over()
         return len(tickets) + len(slots)
 
-    def _end(self, ticket_id: str, how: str) -> None:
-        self._callers.end(ticket_id, how)
-        self._close_if_done()
+    def _record_end(self, ticket_id: str, how: str) -> None:
+        self._callers.record_end(ticket_id, how)
+        self._close_step_if_over()
 
-    def _close_if_done(self) -> None:
+    def _close_step_if_over(self) -> None:
         """Close an automatically opened step once all of its episodes have ended."""
         if self.groups_per_step > 1 and self._ledger.all_over:
             self._ledger.close_step()

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from coevo_gym.core.errors import CoevoError, ConfigError, SplitLeakError, TaskError
 from coevo_gym.core.seams import ClosedStep, Curriculum, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
-from coevo_gym.curricula.pool.task_pool import require_practised
+from coevo_gym.curricula.pool.task_pool import require_practisable
 from coevo_gym.curricula.session.open_group import GroupPlace, OpenGroup, SavedLedger
 from coevo_gym.envs.checks import is_positive_int
 
@@ -95,7 +95,7 @@ class GroupLedger:
         return len(self._returned) + unbegun
 
     @property
-    def spent(self) -> bool:
+    def all_issued(self) -> bool:
         """True if no drawn group has any tickets left to issue, reserved or not."""
         return not self._returned and not any(g.n_unbegun for g in self._groups.values())
 
@@ -117,7 +117,7 @@ class GroupLedger:
         """Return True if a ticket can be issued without drawing a new task from the curriculum."""
         if slot is None:
             return bool(self._returned) or self._first_unbegun() is not None
-        return self._group_of_slot(slot) is not None
+        return self._find_group_for_slot(slot) is not None
 
     def open_step(self, n_groups: int) -> None:
         """Open a learner step and draw its tasks. If a step is open already, add tasks to it.
@@ -126,7 +126,7 @@ class GroupLedger:
         """
         if n_groups < 1:
             raise ConfigError(f"n_groups must be at least 1, got {n_groups}.")
-        self._draw(n_groups, in_step=True)
+        self._draw_groups(n_groups, in_step=True)
         self.in_step = True
 
     def close_step(self, *, policy_version: int = 0) -> ClosedStep:
@@ -137,7 +137,7 @@ class GroupLedger:
         if not self.in_step:
             return ClosedStep((), ())
         self._version = max(self._version, policy_version)
-        closed = tuple(self._closed(g) for g in self._groups.values() if g.over)
+        closed = tuple(self._to_group(g) for g in self._groups.values() if g.over)
         signals = tuple(self.curriculum.record(closed)) if closed else ()
         for group in closed:
             del self._groups[group.id]
@@ -156,7 +156,7 @@ class GroupLedger:
             TaskError: if all tickets of the open step have already been issued.
             SplitLeakError: if the curriculum returns a task that is not a training task.
         """
-        group, index = self._next_place(slot)
+        group, index = self._take_next_place(slot)
         place = group.places[index]
         attempt = f"#{place.issued}" if place.issued else ""
         place.issued += 1
@@ -186,7 +186,7 @@ class GroupLedger:
             )
         group = self._group_of(ticket)
         group.check_fit(ticket, trajectory)
-        self._take_in(group, ticket)
+        self._remove_ticket(group, ticket)
         if not trajectory.group_id:  # a third-party trainer may not set a group id
             trajectory = replace(trajectory, group_id=group.id)
         group.places[ticket.index].trajectory = trajectory
@@ -202,7 +202,7 @@ class GroupLedger:
             TaskError: if the ticket is unknown, finished or already given back.
         """
         group = self._group_of(ticket)
-        self._take_in(group, ticket)
+        self._remove_ticket(group, ticket)
         place = group.places[ticket.index]
         place.lost += lost
         if group.slot is not None or place.lost > self.max_reissues:
@@ -274,7 +274,7 @@ class GroupLedger:
                 f"The saved groups have {saved.group_size} episodes each, but this session "
                 f"has group_size={self.group_size}. Set group_size={saved.group_size}."
             )
-        self._groups = saved.open_groups()
+        self._groups = saved.build_groups()
         self._returned, self._out = deque(), {}
         self._n_groups, self.in_step = saved.n_groups, saved.in_step
         self._version = saved.policy_version
@@ -298,7 +298,7 @@ class GroupLedger:
         groups = self._groups.values()
         return tuple(g.slot for g in groups if g.slot is not None and g.n_unbegun)
 
-    def _next_place(self, slot: str | None) -> tuple[OpenGroup, int]:
+    def _take_next_place(self, slot: str | None) -> tuple[OpenGroup, int]:
         """Return the group and position of the next ticket, starting a new group if needed.
 
         A slot's places all belong to one group, which is reserved when its first place is issued.
@@ -306,14 +306,14 @@ class GroupLedger:
         if slot is None and self._returned:
             id, index = self._returned.popleft()
             return self._groups[id], index
-        group = self._first_unbegun() if slot is None else self._group_of_slot(slot)
+        group = self._first_unbegun() if slot is None else self._find_group_for_slot(slot)
         if group is None:
             if self.in_step:
                 raise TaskError(
                     "All tickets for the open step have been issued. Call open_step(n) to add "
                     "groups, or close_step() once the episodes have finished."
                 )
-            (group,) = self._draw(1, in_step=False)
+            (group,) = self._draw_groups(1, in_step=False)
         group.slot = slot
         group.n_begun += 1
         return group, group.n_begun - 1
@@ -323,19 +323,19 @@ class GroupLedger:
         groups = self._groups.values()
         return next((g for g in groups if g.slot is None and g.n_unbegun), None)
 
-    def _group_of_slot(self, slot: str) -> OpenGroup | None:
+    def _find_group_for_slot(self, slot: str) -> OpenGroup | None:
         """Return the trainer slot's group if it has tickets left, or else an unstarted group."""
         groups = self._groups.values()
         mine = (g for g in groups if g.slot == slot and g.n_unbegun)
         untouched = (g for g in groups if g.slot is None and not g.n_begun)
         return next(mine, None) or next(untouched, None)
 
-    def _draw(self, n_groups: int, *, in_step: bool) -> list[OpenGroup]:
+    def _draw_groups(self, n_groups: int, *, in_step: bool) -> list[OpenGroup]:
         """Start groups for the next tasks. On failure, start none and restore the RNG."""
         before = self._rng.bit_generator.state
         try:
             tasks = [
-                require_practised(task, "practise")
+                require_practisable(task, "practise")
                 for task in self.curriculum.next(n_groups, self._rng)
             ]
             if len(tasks) != n_groups:
@@ -365,11 +365,11 @@ class GroupLedger:
             )
         return self._groups[ticket.group_id]
 
-    def _take_in(self, group: OpenGroup, ticket: Ticket) -> None:
+    def _remove_ticket(self, group: OpenGroup, ticket: Ticket) -> None:
         del self._out[ticket.id]
         group.out.remove(ticket.index)
 
-    def _closed(self, group: OpenGroup) -> Group:
+    def _to_group(self, group: OpenGroup) -> Group:
         arrived = tuple(place.trajectory for place in group.places if place.trajectory)
         size, version, staleness = len(group.places), self._version, self.max_staleness
         return Group(group.id, group.task, size, arrived, version, staleness)
@@ -377,7 +377,7 @@ class GroupLedger:
     def _close_if_over(self, group: OpenGroup) -> Group | None:
         if not group.over:
             return None
-        closed = self._closed(group)
+        closed = self._to_group(group)
         if not (self.in_step or group.in_step):
             del self._groups[group.id]
             self.curriculum.record([closed])

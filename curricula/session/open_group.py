@@ -13,8 +13,8 @@ from coevo_gym.core.seams import Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
-from coevo_gym.curricula.pool.task_pool import require_practised
-from coevo_gym.curricula.saved import Count, Version, read
+from coevo_gym.curricula.pool.task_pool import require_practisable
+from coevo_gym.curricula.saved import Count, Version, validate
 
 
 @dataclass(slots=True)
@@ -125,20 +125,20 @@ class OpenGroup:
         """
         places = [
             GroupPlace(
-                read(Count, place["issued"]),
-                read(Count, place["lost"]),
+                validate(Count, place["issued"]),
+                validate(Count, place["lost"]),
                 _read_trajectory(place["trajectory"]),
             )
-            for place in read(list[dict[str, Any]], data["places"])
+            for place in validate(list[dict[str, Any]], data["places"])
         ]
         return cls(
-            read(str, data["id"]),
-            require_practised(Task.from_json(data["task"]), "practise"),
+            validate(str, data["id"]),
+            require_practisable(Task.from_json(data["task"]), "practise"),
             places,
-            read(bool, data["in_step"]),
-            read(Count, data["n_begun"]),
-            read(bool, data["broken"]),
-            read(str | None, data["slot"]),
+            validate(bool, data["in_step"]),
+            validate(Count, data["n_begun"]),
+            validate(bool, data["broken"]),
+            validate(str | None, data["slot"]),
         )
 
 
@@ -174,7 +174,7 @@ class SavedLedger(BaseModel):
     out: list[tuple[str, str, Count, Version]] = []
     returned: list[tuple[str, Count]]
 
-    def open_groups(self) -> dict[str, OpenGroup]:
+    def build_groups(self) -> dict[str, OpenGroup]:
         """Return the groups, keyed by id.
 
         Raises:

@@ -79,7 +79,7 @@ class Rounds:
             round: the round.
             result: the round's result if it has already been run elsewhere; None to run it.
         """
-        evolver = self._evolver()
+        evolver = self._require_evolver()
         with self._lock:
             self._idle.wait_for(lambda: self._running is None or self._running.round.id == round.id)
             running, mine = self._running, self._running is None
@@ -95,7 +95,7 @@ class Rounds:
 
     def launch(self, round: Round) -> None:
         """Start a round in its own thread; see ``CurriculumSession.launch_round``."""
-        evolver = self._evolver()
+        evolver = self._require_evolver()
         with self._lock:
             if self._running is not None:
                 if self._running.round.id != round.id:
@@ -113,21 +113,21 @@ class Rounds:
             daemon=True,
         ).start()
 
-    def call_off(self) -> None:
+    def discard(self) -> None:
         """Wait until no round is running, and discard any result that has not been applied.
 
         A discarded round is then due again. Only the evolver can stop a running round early.
         """
         with self._lock:
-            self._clear()
+            self._discard_running()
 
-    def restart(self) -> None:
+    def discard_all(self) -> None:
         """Wait for a running round, then discard all rounds; the caller must hold the lock."""
-        self._clear()
+        self._discard_running()
         self._planned = self._last = None
 
-    def _clear(self) -> None:
-        self._idle.wait_for(self._nobody_runs)
+    def _discard_running(self) -> None:
+        self._idle.wait_for(self._is_idle)
         if self._running is not None:
             self._running.applied.set_exception(
                 ConfigError(f"{self._running.round.id} was cancelled.")
@@ -135,11 +135,11 @@ class Rounds:
         self._running = None
         self._idle.notify_all()
 
-    def _nobody_runs(self) -> bool:
+    def _is_idle(self) -> bool:
         running = self._running
         return running is None or (running.beside and running.result.done())
 
-    def _evolver(self) -> Evolver:
+    def _require_evolver(self) -> Evolver:
         if self.evolver is None:
             raise ConfigError("This session has no evolver. Pass one to run rounds.")
         return self.evolver

@@ -22,9 +22,9 @@ from coevo_gym.curricula.session.stream import (
     EvolveMode,
     StreamSampler,
     TaskStream,
-    require_reason,
+    require_not_lost,
     require_train_env,
-    session_of,
+    resolve_session,
 )
 from coevo_gym.envs.base import TaskEnv
 
@@ -110,7 +110,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
                 "with EvolvingVectorSampler, or pass a proxy to a shared session, such as "
                 "a RaySession, as session=."
             )
-        session = session_of(
+        session = resolve_session(
             require_train_env(env.unwrapped),
             session,
             curriculum,
@@ -154,7 +154,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
         """
         if self._ticket is not None:
             ended, self._ticket = self._ticket, None
-            self._stream.settle(ended, self._bare, self._guided)
+            self._stream.report_before_reset(ended, self._bare_env, self._guided)
         self._guided = None
         options = dict(options or {})
         wanted = {key: options.pop(key) for key in ("slot", "policy_version") if key in options}
@@ -166,7 +166,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
             (guided,) = self._stream.guide([ticket])
             begun = self.env.reset(seed=seed, options={**options, "task": ticket.task})
             if guided is not None:
-                begun = guided.look(self._bare, *begun)
+                begun = guided.show(self._bare_env, *begun)
         except BaseException as error:
             lost = isinstance(error, EnvBackendError)
             self._stream.give_back(ticket, EndReason.WORKER_LOST if lost else EndReason.ABANDONED)
@@ -178,12 +178,12 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
         """Step the env, and record the episode if it has ended."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
-            with self._reported():
-                info = self._bare.end_from_outside(info)
+            with self._reporting():
+                info = self._bare_env.end_from_outside(info)
         elif self._ticket is not None:
             self._stream.renew([self._ticket])
         if self._guided is not None:
-            observation, info = self._guided.look(self._bare, observation, info)
+            observation, info = self._guided.show(self._bare_env, observation, info)
         return observation, reward, terminated, truncated, info
 
     def cut(self, reason: EndReason) -> None:
@@ -197,9 +197,9 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
             ResetNeeded: if no episode is running.
             EnvBackendError: if the engine fails. The episode is then given back.
         """
-        require_reason(reason)
-        with self._reported():
-            self._bare.cut(reason)
+        require_not_lost(reason)
+        with self._reporting():
+            self._bare_env.cut(reason)
 
     def abandon(self, reason: EndReason = EndReason.ABANDONED) -> None:
         """Give back the running episode's ticket, so that the session can issue it again.
@@ -223,11 +223,11 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
         self._stream.load_state_dict(state)
         self._ticket, self._guided = None, None
 
-    def _reported(self) -> AbstractContextManager[None]:
+    def _reporting(self) -> AbstractContextManager[None]:
         """Report the episode that the ``with`` block ends, unless the block fails."""
         ended, self._ticket = self._ticket, None
-        return self._stream.reported(ended, self._bare, self._guided)
+        return self._stream.reporting(ended, self._bare_env, self._guided)
 
     @property
-    def _bare(self) -> TaskEnv:
+    def _bare_env(self) -> TaskEnv:
         return cast(TaskEnv, self.unwrapped)

@@ -24,7 +24,7 @@ from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.guiding import GroupStudies, GuidedEpisode, Guiding, MethodParts
 from coevo_gym.curricula.pool_curriculum import make_curriculum
-from coevo_gym.curricula.saved import all_or_nothing, read
+from coevo_gym.curricula.saved import all_or_nothing, validate
 from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.curricula.session.session_calls import TaskSession
 from coevo_gym.envs.base import TaskEnv
@@ -113,10 +113,10 @@ class TaskStream:
         if isinstance(answer, Later):
             raise TaskError(f"No ticket is available. {answer.reason}")
         if isinstance(self.session, CurriculumSession):
-            self._look_for_twin(answer)
+            self._warn_of_duplicate(answer)
         return answer
 
-    def _look_for_twin(self, ticket: Ticket) -> None:
+    def _warn_of_duplicate(self, ticket: Ticket) -> None:
         """Log a warning, once, if a stream of another session runs the same episode."""
         episode = ticket.id, ticket.task.id, self.seed_of(ticket)
         other = _episodes.get(episode)
@@ -168,9 +168,11 @@ class TaskStream:
             if guided is None
             else guided.record(env)
         )
-        return self._studied(self.session.report(ticket.id, trajectory))
+        return self._study(self.session.report(ticket.id, trajectory))
 
-    def settle(self, ticket: Ticket, env: TaskEnv, guided: GuidedEpisode | None = None) -> None:
+    def report_before_reset(
+        self, ticket: Ticket, env: TaskEnv, guided: GuidedEpisode | None = None
+    ) -> None:
         """Report the episode that a reset is about to end.
 
         A reset after a step ends the episode from outside, as a TimeLimit around the sampler does.
@@ -181,13 +183,13 @@ class TaskStream:
             self.give_back(ticket, EndReason.ABANDONED)
             return
         try:
-            with self.reported(ticket, env, guided):
+            with self.reporting(ticket, env, guided):
                 env.end_from_outside(env.info)
         except EnvBackendError as error:
             logger.warning("episode failed ticket=%s error=%s", ticket.id, error)
 
     @contextmanager
-    def reported(
+    def reporting(
         self, ticket: Ticket | None, env: TaskEnv, guided: GuidedEpisode | None
     ) -> Iterator[None]:
         """Report the episode that the ``with`` block ends, or give it back if the block fails.
@@ -206,7 +208,7 @@ class TaskStream:
 
     def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
         """Give back a ticket; no failure is counted. If its group closes, return the group."""
-        return self._studied(self.session.give_back(ticket.id, reason))
+        return self._study(self.session.give_back(ticket.id, reason))
 
     def evolve(self) -> RoundResult | None:
         """Run the first round, or a later one if it is due. Return None if no round is due."""
@@ -236,17 +238,17 @@ class TaskStream:
             self.session.load_state_dict(state)
             return
         with all_or_nothing(studies.state_dict, studies.load_state_dict):
-            saved = read(dict[str, Any], state.get("method", {}))
+            saved = validate(dict[str, Any], state.get("method", {}))
             studies.load_state_dict(saved)
-            begun = read(bool, saved.get("begun", False))
+            begun = validate(bool, saved.get("begun", False))
             self.session.load_state_dict(state)
         studies.notes = NO_NOTES
         if begun:
             self._first_round = None
 
-    def _studied(self, group: Group | None) -> Group | None:
+    def _study(self, group: Group | None) -> Group | None:
         if group is not None and self._studies is not None:
-            self._studies.closed(group)
+            self._studies.examine(group)
         return group
 
 
@@ -287,7 +289,7 @@ class StreamSampler:
         return self._stream.state_dict()
 
 
-def session_of(
+def resolve_session(
     env: TaskEnv,
     session: TaskSession | None,
     curriculum: Curriculum | str | None,
@@ -354,7 +356,7 @@ def session_of(
     )
 
 
-def require_reason(reason: EndReason) -> EndReason:
+def require_not_lost(reason: EndReason) -> EndReason:
     """Check that a reason for ending an episode early is valid, and return it.
 
     Raises:

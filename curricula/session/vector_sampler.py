@@ -20,9 +20,9 @@ from coevo_gym.curricula.session.stream import (
     EvolveMode,
     StreamSampler,
     TaskStream,
-    require_reason,
+    require_not_lost,
     require_train_env,
-    session_of,
+    resolve_session,
 )
 from coevo_gym.envs.vector import TaskVectorEnv
 
@@ -80,7 +80,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
             )
         self._envs = env.unwrapped
         bare = [require_train_env(self._envs.unwrapped_env(i)) for i in range(env.num_envs)]
-        session = session_of(
+        session = resolve_session(
             bare[0],
             session,
             curriculum,
@@ -119,24 +119,26 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
         tasks = list(options.get("tasks") or [None] * self.num_envs)
         seeds: list[int | None] = [None] * self.num_envs
         for index in chosen:
-            self._settle(index)
+            self._report_before_reset(index)
             self._guided[index] = None
-        with self._begin(index for index in chosen if tasks[index] is None) as begun:
+        with self._take_tickets(index for index in chosen if tasks[index] is None) as begun:
             for index, ticket in begun.items():
                 tasks[index], seeds[index] = ticket.task, self._stream.seed_of(ticket)
             observations, infos = self.env.reset(
                 seed=cast(Any, seeds if seed is None else seed), options={**options, "tasks": tasks}
             )
-            return self._show(observations, infos, begun), infos
+            return self._apply_guidance(observations, infos, begun), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all envs, and record the episodes that have ended."""
         resets = self._envs.autoreset_mode is AutoresetMode.NEXT_STEP
-        with self._begin(np.flatnonzero(self._envs.over).tolist() if resets else ()) as begun:
+        with self._take_tickets(
+            np.flatnonzero(self._envs.over).tolist() if resets else ()
+        ) as begun:
             for index, ticket in begun.items():
                 self._envs.next_tasks[index] = ticket.task
             observations, rewards, terminated, truncated, infos = self.env.step(actions)
-            observations = self._show(observations, infos, range(self.num_envs))
+            observations = self._apply_guidance(observations, infos, range(self.num_envs))
         for index in np.flatnonzero(self._envs.over).tolist():
             self._report(index)
         self._stream.renew([ticket for ticket in self._tickets if ticket is not None])
@@ -154,10 +156,10 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
             ResetNeeded: if an env in the mask has no running episode.
             EnvBackendError: if an engine fails. Its episode is then given back.
         """
-        require_reason(reason)
+        require_not_lost(reason)
         for index in np.flatnonzero(~self._envs.over if mask is None else mask).tolist():
             env = self._envs.unwrapped_env(index)
-            with self._stream.reported(self._take_ticket(index), env, self._guided[index]):
+            with self._stream.reporting(self._pop_ticket(index), env, self._guided[index]):
                 self._envs.cut(index, reason)
 
     def abandon(self, mask: NDArray[np.bool_] | None = None) -> None:
@@ -183,12 +185,12 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
         self._guided = [None] * self.num_envs
 
     @contextmanager
-    def _begin(self, indices: Iterable[int]) -> Iterator[dict[int, Ticket]]:
+    def _take_tickets(self, indices: Iterable[int]) -> Iterator[dict[int, Ticket]]:
         """Take tickets for the episodes that a call starts; give them back if the call fails."""
         begun: dict[int, Ticket] = {}
         try:
             for index in indices:
-                self._settle(index)
+                self._report_before_reset(index)
                 self._tickets[index] = begun[index] = self._stream.take()
             for index, guided in zip(begun, self._stream.guide([*begun.values()]), strict=True):
                 self._guided[index] = guided
@@ -198,22 +200,26 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
                 self._give_back(index)
             raise
 
-    def _settle(self, index: int) -> None:
+    def _report_before_reset(self, index: int) -> None:
         """Report the running episode of an env that is about to be reset."""
-        if (ended := self._take_ticket(index)) is not None:
-            self._stream.settle(ended, self._envs.unwrapped_env(index), self._guided[index])
+        if (ended := self._pop_ticket(index)) is not None:
+            self._stream.report_before_reset(
+                ended, self._envs.unwrapped_env(index), self._guided[index]
+            )
 
     def _report(self, index: int) -> None:
         """Report the episode that has ended in an env."""
-        if (ended := self._take_ticket(index)) is not None:
+        if (ended := self._pop_ticket(index)) is not None:
             self._stream.report(ended, self._envs.unwrapped_env(index), self._guided[index])
 
-    def _show(self, observations: Any, infos: dict[str, Any], looked: Iterable[int]) -> Any:
+    def _apply_guidance(
+        self, observations: Any, infos: dict[str, Any], looked: Iterable[int]
+    ) -> Any:
         """Return the observations that the agents see, and add the cues to the infos."""
         texts = {}
         for index in looked:
             if (guided := self._guided[index]) is not None:
-                _, info = guided.look(self._envs.unwrapped_env(index), observations[index], {})
+                _, info = guided.show(self._envs.unwrapped_env(index), observations[index], {})
                 self._envs._add_info(infos, info, index)
         for index, guided in enumerate(self._guided):
             if guided is not None and guided.changes:
@@ -223,10 +229,10 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
         return tuple(texts.get(index, own) for index, own in enumerate(observations))
 
     def _give_back(self, index: int) -> None:
-        if (ticket := self._take_ticket(index)) is not None:
+        if (ticket := self._pop_ticket(index)) is not None:
             self._stream.give_back(ticket, EndReason.ABANDONED)
 
-    def _take_ticket(self, index: int) -> Ticket | None:
+    def _pop_ticket(self, index: int) -> Ticket | None:
         """Remove and return an env's ticket."""
         ticket, self._tickets[index] = self._tickets[index], None
         return ticket

@@ -17,7 +17,7 @@ from coevo_gym.core.trajectory import EndReason
 from coevo_gym.curricula.gates.gates import GateResult, PaperGate, default_gates, run_gates
 from coevo_gym.curricula.gates.judge import EVIDENCE_CHARS, JudgeGate
 from coevo_gym.curricula.gates.settings import GatesConfig, SolveConfig
-from coevo_gym.curricula.gates.solve import SolveGate, Solver, solve_band, tip_of, try_task
+from coevo_gym.curricula.gates.solve import SolveGate, Solver, is_in_solve_band, tip_of, try_task
 from coevo_gym.testing.gate import assert_gate_contract, draft_of
 from tests.curricula.asking import LOST, UNSENT, FollowsTip, Judge, SolvesSome, toy_solver
 from tests.curricula.episodes import TRAIN
@@ -139,10 +139,10 @@ def test_a_model_that_cannot_be_asked_at_all_is_no_verdict() -> None:
 
 
 def test_bands() -> None:
-    assert not solve_band(4, 0, low=0.0, high=1.0)
-    assert not solve_band(4, 4, low=0.0, high=0.75)
-    assert solve_band(4, 3, low=0.0, high=0.75)
-    assert not solve_band(0, 0)
+    assert not is_in_solve_band(4, 0, low=0.0, high=1.0)
+    assert not is_in_solve_band(4, 4, low=0.0, high=0.75)
+    assert is_in_solve_band(4, 3, low=0.0, high=0.75)
+    assert not is_in_solve_band(0, 0)
 
 
 # Judging.

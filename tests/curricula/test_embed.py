@@ -59,7 +59,7 @@ def copy_of(instruction: str, known: str, scenario: str = "s") -> Task | None:
     task = TRAIN[0].model_copy(update={"scenario": "s", "instruction": known, "name": ""})
     fields = {"instruction": instruction, "scenario": scenario, "world": task.world}
     draft = Draft(benchmark="toy", solution=task.solution, **fields)  # type: ignore[arg-type]
-    return KnownTasks([task]).copied_by(draft)
+    return KnownTasks([task]).find_original(draft)
 
 
 @pytest.mark.parametrize(

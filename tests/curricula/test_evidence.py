@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Signal
 from coevo_gym.core.trajectory import Group, Step
-from coevo_gym.curricula.growth.contexts import context_of, share_out, weaknesses
+from coevo_gym.curricula.growth.contexts import alternate_kinds, context_of, weaknesses
 from coevo_gym.curricula.growth.evidence import (
     EVIDENCE_CHARS,
     MAX_TEXT,
-    cut,
-    evidence_cut,
+    choose_exchanges,
+    drop_middle,
     exchanges_of,
     size,
     step_numbers,
@@ -50,12 +50,12 @@ from tests.curricula.episodes import TRAIN, group, trajectory
     ],
 )
 def test_evidence_cut(sizes: list[int], cap: int, places: list[int]) -> None:
-    assert evidence_cut(sizes, cap) == places
+    assert choose_exchanges(sizes, cap) == places
 
 
 @given(st.lists(st.integers(0, 300), max_size=20), st.integers(0, 2_000))
 def test_what_is_left_of_a_rollout_has_one_gap_and_fits(sizes: list[int], cap: int) -> None:
-    places = evidence_cut(sizes, cap)
+    places = choose_exchanges(sizes, cap)
     assert places[-1:] == [len(sizes) - 1] * (sizes != [] and sizes[-1] <= cap)
     assert sum(later - place > 1 for place, later in pairwise([-1, *places, len(sizes)])) <= 1
     assert sum(sizes[place] for place in places) <= cap
@@ -67,7 +67,7 @@ def test_what_is_left_of_a_rollout_has_one_gap_and_fits(sizes: list[int], cap: i
     st.integers(0, 40),
 )
 def test_kinds_take_turns(pending: dict[str, int], n: int) -> None:
-    turns = share_out(pending, n)
+    turns = alternate_kinds(pending, n)
     shares = Counter(turns)
     assert len(turns) == min(n, sum(pending.values()))
     assert all(shares[kind] <= pending[kind] for kind in shares)
@@ -100,7 +100,7 @@ def test_an_exchange_is_an_action_and_what_it_led_to() -> None:
 def test_long_texts_are_cut_and_what_is_left_fits_a_question() -> None:
     exchanges = exchanges_of(rollout(40, "x" * 9_000))
     assert all(MAX_TEXT - 32 <= len(e.observation) <= MAX_TEXT for e in exchanges)
-    rest = cut(exchanges)
+    rest = drop_middle(exchanges)
     assert sum(map(size, rest)) <= EVIDENCE_CHARS
     assert (rest[0], rest[-1]) == (exchanges[0], exchanges[-1])
     assert len(rest) in (3, 4)
@@ -189,6 +189,8 @@ def test_tasks_around_a_task_share_its_scenario_or_grew_from_it() -> None:
     grown = [evolved(n, parents=(source.id,)) for n in range(1, 4)]
     neighbour = evolved(5, scenario=source.scenario)
     known = KnownTasks([source, evolved(6), *grown, neighbour])
-    assert {task.id for task in known.around(source, 9)} == {t.id for t in [*grown, neighbour]}
-    assert known.around(source, 2) == grown[-2:]
-    assert KnownTasks().around(source, 9) == []
+    assert {task.id for task in known.related_tasks(source, 9)} == {
+        t.id for t in [*grown, neighbour]
+    }
+    assert known.related_tasks(source, 2) == grown[-2:]
+    assert KnownTasks().related_tasks(source, 9) == []

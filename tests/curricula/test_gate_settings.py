@@ -135,8 +135,8 @@ def test_words_in_common() -> None:
 def test_the_most_alike_of_several() -> None:
     first, second = (TRAIN[9].model_copy(update={"instruction": f"Press {n}."}) for n in "ab")
     draft = BENCHMARK.draft(proposal(turns=("Press b.",)), CONTEXT)
-    assert KnownTasks().most_alike(draft) is None
-    match = KnownTasks([first, second]).most_alike(draft)
+    assert KnownTasks().most_similar(draft) is None
+    match = KnownTasks([first, second]).most_similar(draft)
     assert match == (second, 1.0)
 
 

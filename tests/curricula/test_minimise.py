@@ -9,7 +9,7 @@ import pytest
 from coevo_gym.core.benchmark import Clue, Effect, Evidence, Replay
 from coevo_gym.core.evolution import Draft, digest
 from coevo_gym.core.task import Task
-from coevo_gym.curricula.gates.minimise import minimised
+from coevo_gym.curricula.gates.minimise import minimise_solution
 from tests.curricula.episodes import TRAIN
 from tests.toy import ToyBenchmark
 
@@ -68,7 +68,7 @@ def shortened(steps: Sequence[str], benchmark: Shelf | None = None) -> tuple[str
         world=task.world,
         solution=task.solution,
     )
-    result = minimised(benchmark, draft, task)
+    result = minimise_solution(benchmark, draft, task)
     assert result.env_steps == benchmark.steps
     assert result.task.solution == result.steps
     assert len(result.steps) + len(result.dropped) == len(steps)

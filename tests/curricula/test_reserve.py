@@ -199,7 +199,7 @@ def test_it_goes_on_where_it_was_saved(
         dues = []
         for place, solved in moves:
             one.record([of(place, solved)])
-            dues.append(one.due(TRAIN[:6], 0))
+            dues.append(one.plan(TRAIN[:6], 0))
         return dues
 
     live(first, visits[:cut])

@@ -17,7 +17,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Selector
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.pool.table import TaskTable, falling
+from coevo_gym.curricula.pool.table import TaskTable, argsort_descending
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum, SelectorConfig
 from coevo_gym.curricula.selectors.adarft import AdaRFTConfig, nearest_to, next_target
 from coevo_gym.curricula.selectors.base import draw
@@ -26,15 +26,15 @@ from coevo_gym.curricula.selectors.learning_progress import (
     Averages,
     ProgressConfig,
     learning_progress,
-    moved,
     progress_nearby,
+    update_averages,
 )
 from coevo_gym.curricula.selectors.plr import PLRConfig, replay_probabilities
 from coevo_gym.curricula.selectors.sec import (
     SECConfig,
     arm_probabilities,
     mean_absolute_advantage,
-    paid,
+    update_value,
 )
 from coevo_gym.curricula.selectors.stages import StagesConfig, stage_members
 from coevo_gym.testing.curriculum import assert_curriculum_contract
@@ -180,7 +180,7 @@ def test_learnability(counts: list[list[int]], expected: list[float]) -> None:
 def test_moving_averages(outcomes: list[float], expected: tuple[float, float]) -> None:
     averages: Averages | None = None
     for outcome in outcomes:
-        averages = moved(averages, outcome, fast=0.3, slow=0.05)
+        averages = update_averages(averages, outcome, fast=0.3, slow=0.05)
     assert averages == pytest.approx(expected, abs=1e-8)
 
 
@@ -222,7 +222,7 @@ def test_progress_nearby(
 def test_the_bandit_is_paid_in_advantages() -> None:
     reward = mean_absolute_advantage([1, 0, 0, 0])
     assert reward == pytest.approx(0.8660234038, abs=1e-8)
-    values = [0.2, paid(0.5, reward)]
+    values = [0.2, update_value(0.5, reward)]
     assert values[1] == pytest.approx(0.6830117019, abs=1e-8)
     assert arm_probabilities(values) == pytest.approx([0.2756738313, 0.7243261687], abs=1e-8)
     assert mean_absolute_advantage([1, 1, 1]) == 0
@@ -275,7 +275,10 @@ def test_any_weights_can_be_drawn_from(weights: list[float], n: int, seed: int) 
 @given(st.lists(st.floats(0, allow_infinity=False), max_size=40))
 def test_falling_is_a_stable_sort(values: list[float]) -> None:
     given_values = np.array(values, dtype=np.float64)
-    assert falling(given_values).tolist() == np.argsort(-given_values, kind="stable").tolist()
+    assert (
+        argsort_descending(given_values).tolist()
+        == np.argsort(-given_values, kind="stable").tolist()
+    )
 
 
 def test_a_table_grows_row_by_row() -> None:

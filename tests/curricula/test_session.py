@@ -560,7 +560,7 @@ def test_tickets_that_are_out_go_on_in_another_process() -> None:
     second.load_state_dict(state)
     assert second.outstanding == (out, slotted)
     assert second.take(request="mine") == out
-    assert second.ended(reported.id) == "reported"
+    assert second.how_ended(reported.id) == "reported"
     assert second.report(reported.id, played(reported)) is None
     assert second.counts["double"] == 1
     closed = second.report(out.id, played(out))
@@ -571,7 +571,7 @@ def test_tickets_that_are_out_go_on_in_another_process() -> None:
     assert second.outstanding == (slotted,)
     later.now += 1.0
     assert second.sweep() == 2  # the slot's place, and the slot
-    assert second.ended(slotted.id) == "lapsed"
+    assert second.how_ended(slotted.id) == "lapsed"
 
 
 @pytest.mark.parametrize("how", ["reported", "lapsed"])
@@ -587,10 +587,10 @@ def test_a_request_is_forgotten_with_the_end_of_its_ticket(
     else:
         report(first, old)
     for _ in range(2):
-        assert first.ended(old.id) == how
+        assert first.how_ended(old.id) == how
         report(first, take(first))
     out = take(first, request="out")
-    assert first.ended(old.id) == ""
+    assert first.how_ended(old.id) == ""
     state = json.loads(json.dumps(first.state_dict(tickets=True)))
     assert state["callers"]["asked"] == {"out": out.id}
 

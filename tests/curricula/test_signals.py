@@ -21,7 +21,7 @@ from coevo_gym.curricula.signals import (
     forgetting,
     rare,
     sequence_pattern,
-    set_pattern,
+    unordered_pattern,
 )
 from tests.curricula.episodes import TRAIN, group, trajectory
 
@@ -170,15 +170,15 @@ def test_patterns() -> None:
 
     walk = trajectory(calls="aabbbacdefgh")
     assert sequence_pattern(walk, symbol) == ("a", "b", "a", "c", "d", "e")
-    assert set_pattern(walk, symbol) == tuple("abcdefgh")
+    assert unordered_pattern(walk, symbol) == tuple("abcdefgh")
     assert sequence_pattern(walk, lambda step: "") == NOTHING == ("-",)
-    assert set_pattern(walk, lambda step: "") == NOTHING
+    assert unordered_pattern(walk, lambda step: "") == NOTHING
 
     def several(step: object) -> str:
         return {"a": "x y", "b": "", "c": "y z"}.get(symbol(step), "!")
 
     assert sequence_pattern(walk, several) == ("x", "y", "x", "y", "x", "y")
     assert sequence_pattern(trajectory(calls="bcab"), several) == ("y", "z", "x", "y")
-    assert set_pattern(walk, several) == ("!", "x", "y", "z")
+    assert unordered_pattern(walk, several) == ("!", "x", "y", "z")
     assert sequence_pattern(trajectory(calls=()), symbol) == NOTHING
-    assert set_pattern(trajectory(calls=()), symbol) == NOTHING
+    assert unordered_pattern(trajectory(calls=()), symbol) == NOTHING

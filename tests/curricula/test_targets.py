@@ -19,7 +19,13 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.growth.choice import Offer
-from coevo_gym.curricula.growth.targets import Coverage, cover, first_round, plans, tag_counts
+from coevo_gym.curricula.growth.targets import (
+    Coverage,
+    cover,
+    first_round,
+    plan_targets,
+    tag_counts,
+)
 from coevo_gym.envs.tags import tags_of
 from tests.curricula.episodes import HELD_OUT, TRAIN
 
@@ -79,7 +85,7 @@ def test_scores_are_means_and_counts_go_up_as_plans_are_chosen() -> None:
 
 
 def test_plans_start_at_native_tasks_and_aim_at_their_tags() -> None:
-    chosen = plans(TRAIN, Counter(), 8, RNG(0))
+    chosen = plan_targets(TRAIN, Counter(), 8, RNG(0))
     assert len(chosen) == 8
     for plan in chosen:
         assert plan.task in TRAIN
@@ -87,7 +93,11 @@ def test_plans_start_at_native_tasks_and_aim_at_their_tags() -> None:
         assert plan.kind == "target"
         assert plan.summary.startswith("To be found: colour ")
     assert len({plan.task.id for plan in chosen}) == 8
-    assert chosen == plans(TRAIN, Counter(), 8, RNG(0)) != plans(TRAIN, Counter(), 8, RNG(1))
+    assert (
+        chosen
+        == plan_targets(TRAIN, Counter(), 8, RNG(0))
+        != plan_targets(TRAIN, Counter(), 8, RNG(1))
+    )
 
 
 def test_three_times_as_many_are_proposed() -> None:
@@ -99,20 +109,20 @@ def test_three_times_as_many_are_proposed() -> None:
             return super().__getitem__(place)
 
     native = Counted(TRAIN)
-    plans(native, Counter(), 10, RNG(0))
+    plan_targets(native, Counter(), 10, RNG(0))
     assert native.n_read == 30
 
 
 def test_few_native_tasks_are_started_at_more_than_once() -> None:
-    chosen = plans(TRAIN[:3], Counter(), 4, RNG(0))
+    chosen = plan_targets(TRAIN[:3], Counter(), 4, RNG(0))
     assert Counter(plan.task.id for plan in chosen).most_common()[0][1] == 2
 
 
 def test_only_training_tasks_are_aimed_at() -> None:
     with pytest.raises(SplitLeakError, match="explore from"):
-        plans(HELD_OUT, Counter(), 4, RNG(0))
+        plan_targets(HELD_OUT, Counter(), 4, RNG(0))
     with pytest.raises(ConfigError, match="training tasks, but there are none"):
-        plans((), Counter(), 4, RNG(0))
+        plan_targets((), Counter(), 4, RNG(0))
 
 
 # The choice.

@@ -137,7 +137,7 @@ def test_stats_are_what_their_visits_make_of_them(
 
 def test_groups_and_steps_by_outcome() -> None:
     outcomes = Outcomes()
-    outcomes.added([A, B])
+    outcomes.add([A, B])
     assert outcomes.metrics()["mixed_groups"] == outcomes.metrics()["mixed_groups_recent"] == 0
     outcomes.record(
         [
@@ -158,7 +158,7 @@ def test_groups_and_steps_by_outcome() -> None:
 def test_books_go_on_where_they_were_saved(visits: list[tuple[int, int, int]], cut: int) -> None:
     books, copy = Outcomes(), Outcomes()
     for one in (books, copy):
-        one.added(TRAIN[:5])
+        one.add(TRAIN[:5])
     for one in visits[:cut]:
         visit(books, *one)
     copy.load_state_dict(json.loads(json.dumps(books.state_dict())))

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from coevo_gym.methods.agentevolver.coach import places
-from coevo_gym.methods.agentevolver.credit import allocated, attributed
+from coevo_gym.methods.agentevolver.coach import guided_positions
+from coevo_gym.methods.agentevolver.credit import allocation_advantages, decoupled_advantages
 from coevo_gym.methods.agentevolver.experience import DROP_RULE, DropRule, Experience, Usefulness
 from coevo_gym.methods.agentevolver.experience_pool import ExperiencePool
 from coevo_gym.methods.agentevolver.experience_studies import difference
-from coevo_gym.methods.agentevolver.judge import judge_score
+from coevo_gym.methods.agentevolver.judge import score_to_reward
 from coevo_gym.methods.agentevolver.questioning import mixture
-from coevo_gym.methods.agentevolver.replays import eliminated
+from coevo_gym.methods.agentevolver.replays import label_by_elimination
 
 Inputs = Mapping[str, Any]
 Formula = Callable[[Inputs], Any]
@@ -35,22 +35,22 @@ def visible_observations(step: int, breadth: int, depth: int) -> range:
 
 def _adca(v: Inputs) -> list[list[float]]:
     switches = {name: v[name] for name in ("alpha", "length_norm", "attribution", "outcome")}
-    return attributed(v["labels"], v["outcomes"], **switches)
+    return decoupled_advantages(v["labels"], v["outcomes"], **switches)
 
 
 def _allocation(v: Inputs) -> list[list[float]]:
-    return allocated(v["labels"], v["outcomes"], alpha=v["alpha"], odd=v["odd"])
+    return allocation_advantages(v["labels"], v["outcomes"], alpha=v["alpha"], odd=v["odd"])
 
 
 def _sign_trap(v: Inputs) -> list[float]:
-    return [row[0] for row in attributed(v["flags"], v["Rout"], alpha=v["alpha"])]
+    return [row[0] for row in decoupled_advantages(v["flags"], v["Rout"], alpha=v["alpha"])]
 
 
 def _elimination(v: Inputs) -> list[int]:
     def score(steps: Sequence[int]) -> float:
         return max((worth for worth, way in v["ways"] if {*way} <= {*steps}), default=0.0)
 
-    return eliminated(score, v["n"], errors=v["errors"])
+    return label_by_elimination(score, v["n"], errors=v["errors"])
 
 
 def _pool(vectors: Sequence[Sequence[float]], **settings: Any) -> ExperiencePool:
@@ -85,7 +85,7 @@ def _utility(v: Inputs) -> dict[str, Any]:
     rule = DropRule(groups=v["least_groups"], errors=v.get("errors", DROP_RULE.errors))
     for guided, free in v["groups"]:
         if in_pool and (gained := difference(guided, free)) is not None:
-            use = use.after(gained, v["beta"])
+            use = use.update(gained, v["beta"])
             in_pool = not rule.drops(use)
     return {"utility": use.utility, "groups": use.groups, "kept": in_pool}
 
@@ -132,12 +132,12 @@ AGENTEVOLVER: Mapping[str, Formula] = {
     "exp.retrieve": _retrieve,
     "exp.admit": _admit,
     "exp.utility": _utility,
-    "exp.places": lambda v: places(v["K"], v["eta"]),
+    "exp.places": lambda v: guided_positions(v["K"], v["eta"]),
     "exp.selective_boost": _selective_boost,
     "question.window": lambda v: [
         [*visible_observations(step, v["N_b"], v["N_d"])] for step in v["steps"]
     ],
     "question.mixture": _mixture,
-    "question.judge_score": lambda v: judge_score(**v),
+    "question.judge_score": lambda v: score_to_reward(**v),
 }
 """AgentEvolver's formulas, keyed by name."""

@@ -34,13 +34,17 @@ from coevo_gym.core.reading import read_file
 from coevo_gym.core.spend import Prices, allow
 from coevo_gym.core.stats import at_k, efficiency, paired, point_biserial, sign_test
 from coevo_gym.curricula.gates.similarity import similarity_bins
-from coevo_gym.curricula.gates.solve import solve_band
+from coevo_gym.curricula.gates.solve import is_in_solve_band
 from coevo_gym.curricula.growth.choice import farthest_first, quota
-from coevo_gym.curricula.growth.contexts import share_out
-from coevo_gym.curricula.growth.evidence import evidence_cut
+from coevo_gym.curricula.growth.contexts import alternate_kinds
+from coevo_gym.curricula.growth.evidence import choose_exchanges
 from coevo_gym.curricula.selectors.adarft import nearest_to, next_target
 from coevo_gym.curricula.selectors.learnable import learnability
-from coevo_gym.curricula.selectors.learning_progress import Averages, moved, progress_nearby
+from coevo_gym.curricula.selectors.learning_progress import (
+    Averages,
+    progress_nearby,
+    update_averages,
+)
 from coevo_gym.curricula.selectors.plr import replay_probabilities
 from coevo_gym.curricula.selectors.stages import stage_members
 from coevo_gym.curricula.signals import Pattern, forgetting, rare
@@ -302,7 +306,7 @@ def _rare(v: Inputs) -> Any:
 
 
 def _share_out(v: Inputs) -> Any:
-    turns = Counter(share_out(v["pending"], v["n"]))
+    turns = Counter(alternate_kinds(v["pending"], v["n"]))
     return {kind: turns[kind] for kind in v["pending"]}
 
 
@@ -326,7 +330,7 @@ def _replay(v: Inputs) -> Any:
 def _averages(v: Inputs) -> Any:
     averages: Averages | None = None
     for outcome in v["outcomes"]:
-        averages = moved(averages, outcome, fast=v["fast"], slow=v["slow"])
+        averages = update_averages(averages, outcome, fast=v["fast"], slow=v["slow"])
     return averages._asdict() if averages else None
 
 
@@ -355,7 +359,7 @@ def _bins(v: Inputs) -> Any:
 
 
 def _band(v: Inputs) -> Any:
-    return solve_band(v["tries"], v["solved"], low=v["low"], high=v["high"])
+    return is_in_solve_band(v["tries"], v["solved"], low=v["low"], high=v["high"])
 
 
 CURRICULA: Mapping[str, Formula] = {
@@ -363,7 +367,7 @@ CURRICULA: Mapping[str, Formula] = {
     "coevolve.forgetting": _forgetting,
     "coevolve.rare": _rare,
     "coevolve.share_out": _share_out,
-    "coevolve.evidence_cut": lambda v: evidence_cut(v["sizes"], v["cap"]),
+    "coevolve.evidence_cut": lambda v: choose_exchanges(v["sizes"], v["cap"]),
     "coevolve.sr": lambda v: self_similarity(v["Y"], v["k"]),
     "coevolve.ed": lambda v: energy_distance(v["X"], v["Y"], v["estimator"])._asdict(),
     "coevolve.similarity_bins": _bins,

@@ -9,7 +9,7 @@ from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.task import Split, Task, UnknownVerifier, UnknownWorld
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.envs.modes import Stretch, rule_modes
-from coevo_gym.methods.role_agent.failures import counts_after, mode_weights
+from coevo_gym.methods.role_agent.failures import counts_after, task_weights
 from coevo_gym.methods.role_agent.foresight import (
     FORESIGHT,
     ForesightWorth,
@@ -81,7 +81,7 @@ def _mode_counts(v: Inputs) -> dict[str, float]:
 
 
 def _mode_weights(v: Inputs) -> Any:
-    raised = mode_weights(v["buckets"], v["counts"], weight=v["weight"])
+    raised = task_weights(v["buckets"], v["counts"], weight=v["weight"])
     weights = [raised.get(task, 1.0) for task in v["tasks"]]
     return {"w": weights, "p": [one / sum(weights) for one in weights]}
 
@@ -95,7 +95,7 @@ def _empirical(v: Inputs) -> str:
     predictor = EmpiricalPredictor(1)
     for state, action, later in v["memory"]:
         predictor.remember(Transition(state, action, (later,)))
-    return predictor.expected(v["state"], v["action"])[0]
+    return predictor.expected_observations(v["state"], v["action"])[0]
 
 
 ROLE: Mapping[str, Callable[[Inputs], Any]] = {

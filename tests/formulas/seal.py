@@ -6,17 +6,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from coevo_gym.envs.diagnosis import TurnFacts, position, turn_label
-from coevo_gym.methods.seal.interface import schema_note
+from coevo_gym.methods.seal.interface import annotate_function
 from coevo_gym.methods.seal.profile import (
     UTILITIES,
     ProfileConfig,
     Window,
     WindowLabel,
-    cues_on,
-    moved_utilities,
+    choose_cues,
     trajectory_weight,
+    update_utilities,
 )
-from coevo_gym.methods.seal.weights import WeightLimits, task_target, weighed, weights_of
+from coevo_gym.methods.seal.weights import (
+    WeightLimits,
+    target_weight,
+    weight_advantages,
+    weights_of,
+)
 
 Inputs = Mapping[str, Any]
 
@@ -34,14 +39,14 @@ def _weights(v: Inputs) -> Any:
 def _transform(v: Inputs) -> Any:
     budget = WeightLimits(**v["budget"]) if v["budget"] else None
     weights = weights_of(v["labels"], clip=tuple(v["clip"]), budget=budget)
-    return {"w": weights, "A": weighed(v["A"], weights, v["apply_to"])}
+    return {"w": weights, "A": weight_advantages(v["A"], weights, v["apply_to"])}
 
 
 def _dynamic(v: Inputs) -> Any:
     config = ProfileConfig(**{name: v[name] for name in ("alpha", "beta", "confident")})
     steps, utilities = [], dict(UTILITIES)
     for window in _windows(v):
-        utilities = moved_utilities(utilities, window, config, clip=tuple(v["clip"]))
+        utilities = update_utilities(utilities, window, config, clip=tuple(v["clip"]))
         steps.append(utilities)
     return steps
 
@@ -51,14 +56,14 @@ def _evolve(v: Inputs) -> Any:
     config = ProfileConfig(**{name: v[name] for name in names})
     cues: list[tuple[str, ...]] = []
     for window in _windows(v):
-        cues.append(cues_on(window, cues[-1] if cues else (), config))
+        cues.append(choose_cues(window, cues[-1] if cues else (), config))
     return cues
 
 
 def _target(v: Inputs) -> Any:
     settings = {name: v[name] for name in ("min_samples", "alpha")}
     seen = WindowLabel(v["count"], v["mean_reward"])
-    return task_target(v["label"], seen, **settings, clip=tuple(v["clip"]))
+    return target_weight(v["label"], seen, **settings, clip=tuple(v["clip"]))
 
 
 SEAL: Mapping[str, Callable[[Inputs], Any]] = {
@@ -67,7 +72,7 @@ SEAL: Mapping[str, Callable[[Inputs], Any]] = {
     "seal.transform": _transform,
     "seal.dynamic": _dynamic,
     "seal.evolve": _evolve,
-    "seal.schema_note": lambda v: schema_note(v["tool"]),
+    "seal.schema_note": lambda v: annotate_function(v["tool"]),
     "seal.position": lambda v: [position(turn, v["turns"]) for turn in range(v["turns"])],
     "seal.task_target": _target,
 }

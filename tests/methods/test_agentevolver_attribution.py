@@ -19,7 +19,7 @@ from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.methods.agentevolver.attribution import Attribution, AttributionRecord
-from coevo_gym.methods.agentevolver.credit import AttributionCredit, attributed, labels_of
+from coevo_gym.methods.agentevolver.credit import AttributionCredit, decoupled_advantages, labels_of
 from coevo_gym.methods.agentevolver.replays import most_replays
 from coevo_gym.testing import make_env
 from coevo_gym.trainers.credit import Outcome
@@ -258,7 +258,9 @@ class TestTheCredit:
         groups = [group(went("a", "b"), went("a", "b", score=0.0))]
         notes = Notes([note(0, 0, 1.0), note(0, 1, 1.0), note(1, 1, -1.0), note(0, -1, 1.0)])
         credit: Estimator = AttributionCredit(alpha=0.3)
-        assert credit(groups, notes) == [attributed([[1, 1], [0, -1]], [1.0, 0.0], alpha=0.3)]
+        assert credit(groups, notes) == [
+            decoupled_advantages([[1, 1], [0, -1]], [1.0, 0.0], alpha=0.3)
+        ]
 
     def test_without_notes_the_outcome_reaches_all_steps(self) -> None:
         groups = [group(went("a", "b"), went("a", score=0.0))]

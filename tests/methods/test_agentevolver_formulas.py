@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.methods.agentevolver.coach import places
-from coevo_gym.methods.agentevolver.credit import allocated, attributed
+from coevo_gym.methods.agentevolver.coach import guided_positions
+from coevo_gym.methods.agentevolver.credit import allocation_advantages, decoupled_advantages
 from coevo_gym.methods.agentevolver.experience import UNMEASURED, DropRule, Usefulness
-from coevo_gym.methods.agentevolver.judge import judge_score
+from coevo_gym.methods.agentevolver.judge import score_to_reward
 from coevo_gym.methods.agentevolver.questioning import mixture
-from coevo_gym.methods.agentevolver.replays import eliminated
+from coevo_gym.methods.agentevolver.replays import label_by_elimination
 from tests.formulas.agentevolver import AGENTEVOLVER, visible_observations
 from tests.formulas.by_name import FORMULAS, equal
 
@@ -156,7 +156,7 @@ def parts(sample: Drawn) -> tuple[list[list[int]], list[float], list[bool]]:
 
 @given(groups, st.booleans())
 def test_lost_trajectories_get_nothing_and_change_nothing(sample: Drawn, by_sign: bool) -> None:
-    judge: Any = allocated if by_sign else attributed
+    judge: Any = allocation_advantages if by_sign else decoupled_advantages
     rows, rewards, valid = parts(sample)
     advantages = judge(rows, rewards, valid)
     kept_rows, kept_rewards, _ = parts([one for one in sample if one[2]])
@@ -171,8 +171,8 @@ def test_lost_trajectories_get_nothing_and_change_nothing(sample: Drawn, by_sign
 @given(groups)
 def test_without_attribution_all_steps_get_the_standardised_outcome(sample: Drawn) -> None:
     rows, rewards, _ = parts(sample)
-    advantages = attributed(rows, rewards, attribution=False)
-    assert advantages == attributed([[0] * len(row) for row in rows], rewards)
+    advantages = decoupled_advantages(rows, rewards, attribution=False)
+    assert advantages == decoupled_advantages([[0] * len(row) for row in rows], rewards)
     firsts = [row[0] for row in advantages]
     assert all(row == [first] * len(row) for row, first in zip(advantages, firsts, strict=True))
     assert math.fsum(firsts) == pytest.approx(0.0, abs=1e-6)
@@ -183,9 +183,9 @@ def test_without_attribution_all_steps_get_the_standardised_outcome(sample: Draw
 @given(groups)
 def test_attribution_and_outcome_add_up(sample: Drawn) -> None:
     rows, rewards, _ = parts(sample)
-    whole = attributed(rows, rewards, alpha=0.3)
-    alone = attributed(rows, rewards, attribution=False)
-    labelled = attributed(rows, rewards, alpha=0.3, outcome=False)
+    whole = decoupled_advantages(rows, rewards, alpha=0.3)
+    alone = decoupled_advantages(rows, rewards, attribution=False)
+    labelled = decoupled_advantages(rows, rewards, alpha=0.3, outcome=False)
     for row, first, second in zip(whole, alone, labelled, strict=True):
         assert row == pytest.approx([a + b for a, b in zip(first, second, strict=True)])
 
@@ -205,7 +205,9 @@ def test_what_is_kept_scores_as_much_and_no_less_would_do(
         tried.append(tuple(steps))
         return max((worth for worth, way in ways if way <= {*steps}), default=0.0)
 
-    marks = eliminated(score, n, keep=lambda step, later: step in essential, errors=errors)
+    marks = label_by_elimination(
+        score, n, keep=lambda step, later: step in essential, errors=errors
+    )
     assert len(tried) <= n + 1
     whole = score(range(n))
     good = [step for step in range(n) if marks[step] > 0]
@@ -225,13 +227,13 @@ def test_a_step_is_kept_for_the_later_ones_that_are_kept() -> None:
         asked.append((step, [*later]))
         return step == 0 and 2 in later
 
-    assert eliminated(lambda steps: float(2 in steps), 4, keep=shows) == [1, -1, 1, -1]
+    assert label_by_elimination(lambda steps: float(2 in steps), 4, keep=shows) == [1, -1, 1, -1]
     assert asked == [(3, []), (2, []), (1, [2]), (0, [2])]
 
 
 @given(st.integers(1, 40), st.floats(0.0, 1.0))
 def test_places_are_as_many_as_asked_and_spread(size: int, share: float) -> None:
-    indices = places(size, share)
+    indices = guided_positions(size, share)
     assert len(indices) == math.floor(size * share + 1e-9)
     gaps = {later - first for first, later in pairwise(indices)}
     assert max(gaps, default=0) - min(gaps, default=0) <= 1
@@ -242,7 +244,7 @@ def test_places_are_as_many_as_asked_and_spread(size: int, share: float) -> None
 def test_utility_lies_between_the_differences(differences: list[float], beta: float) -> None:
     use = Usefulness()
     for one in differences:
-        use = use.after(one, beta)
+        use = use.update(one, beta)
     assert use.groups == len(differences)
     low, high = min(differences, default=0.0), max(differences, default=0.0)
     assert low - 1e-9 <= use.utility <= high + 1e-9
@@ -269,7 +271,7 @@ def test_what_helps_stays_and_what_harms_goes(
     for walk in differences.tolist():
         use = UNMEASURED
         for difference in walk:
-            use = use.after(difference, 0.2)
+            use = use.update(difference, 0.2)
             if rule.drops(use):
                 break
         else:
@@ -298,7 +300,7 @@ def test_a_mixture_weighs_each_part(
 def test_a_verdict_is_a_reward_or_none(
     score: float | None, relevant: bool, looped: bool, achieved: bool
 ) -> None:
-    reward = judge_score(score, relevant=relevant, looped=looped, achieved=achieved)
+    reward = score_to_reward(score, relevant=relevant, looped=looped, achieved=achieved)
     if not relevant:
         assert reward == 0.0
     elif reward is not None:
@@ -306,7 +308,7 @@ def test_a_verdict_is_a_reward_or_none(
         assert achieved is (score is not None and score >= 60)
 
 
-@pytest.mark.parametrize("judge", [attributed, allocated])
+@pytest.mark.parametrize("judge", [decoupled_advantages, allocation_advantages])
 def test_a_trajectory_without_steps_has_no_advantages_and_harms_no_other(judge: Any) -> None:
     advantages = judge([[1, -1], [-1, 1], []], [1.0, 0.0, 0.0])
     assert advantages[2] == []

@@ -305,10 +305,10 @@ class TestRefine:
         first = coach.guide(tickets(TRAIN[0]))
         assert coach.guide(tickets(TRAIN[0])[1:2]) == first[1:2]
         assert len(policy.asked) == 1
-        usage = ExperienceUse(coach.spent).examine([]).usage
+        usage = ExperienceUse(coach.take_usage).examine([]).usage
         assert usage["refine"].calls == 1
         assert usage == meter.usage("refine-0")
-        assert ExperienceUse(coach.spent).examine([]).usage == {}
+        assert ExperienceUse(coach.take_usage).examine([]).usage == {}
         # A run that is resumed asks the tape.
         asks, _ = analyst(says("never asked"), store=store)
         again = ExperienceCoach(pool, group_size=4, analyst=asks)

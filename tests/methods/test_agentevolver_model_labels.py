@@ -24,7 +24,7 @@ from coevo_gym.methods.agentevolver.attribution import (
     ModelAttribution,
     labels_in,
 )
-from coevo_gym.methods.agentevolver.credit import AttributionCredit, attributed, labels_of
+from coevo_gym.methods.agentevolver.credit import AttributionCredit, decoupled_advantages, labels_of
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
 from coevo_gym.methods.contract import kit_of
 from coevo_gym.testing.scripted_models import ScriptedPolicy
@@ -272,7 +272,7 @@ class TestBoth:
         assert (numbers["bad"], numbers["model_bad"]) == (2 / 12, 5 / 12)
         (judged,) = AttributionCredit()(self.EPISODES, notes)
         own = [[-1, 1, 1], [1, 1, 1], [1, 0, 1], [0, -1, 0]]
-        assert judged == attributed(own, [1.0, 1.0, 1.0, 0.0])
+        assert judged == decoupled_advantages(own, [1.0, 1.0, 1.0, 0.0])
 
     def test_without_a_common_label_there_is_no_kappa(self) -> None:
         asks, _ = analyst(says("no"))

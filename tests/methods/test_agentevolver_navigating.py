@@ -24,14 +24,14 @@ from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.episodes.env_pool import EnvPool
 from coevo_gym.episodes.evaluation import evaluate
-from coevo_gym.methods.agentevolver.coach import ExperienceCoach, experience_ids, places
+from coevo_gym.methods.agentevolver.coach import ExperienceCoach, experience_ids, guided_positions
 from coevo_gym.methods.agentevolver.experience import (
     OFFERED,
     REFUSED,
     DropRule,
     Experience,
     Usefulness,
-    leak,
+    describe_leak,
 )
 from coevo_gym.methods.agentevolver.experience_pool import ExperiencePool
 from coevo_gym.methods.agentevolver.experience_studies import (
@@ -417,14 +417,14 @@ class TestLeaks:
             update={"solution": ("press red", "press green", "press blue", "done")}
         )
         trajectory = replace(pressed(task, "press red"), last_observation="Order 48213: ab12, 481.")
-        reason = leak(text, Answered(), task, [trajectory])
+        reason = describe_leak(text, Answered(), task, [trajectory])
         assert why in reason
         assert bool(reason) is bool(why)
 
     def test_what_the_instruction_says_is_no_secret(self) -> None:
         task = TRAIN[0].model_copy(update={"instruction": "Pay the order 48213."})
         trajectory = replace(pressed(task, "press red"), last_observation="Order 48213")
-        assert leak("Ask for 48213.", BENCHMARK, task, [trajectory]) == ""
+        assert describe_leak("Ask for 48213.", BENCHMARK, task, [trajectory]) == ""
 
     def test_a_rule_that_tells_the_answer_is_noted_as_refused(self) -> None:
         class Solved(ToyBenchmark):
@@ -552,7 +552,7 @@ def test_no_experience_is_trained_on_or_told_in_an_evaluation() -> None:
     ]
     assert len(guided) == sum(len(group.trajectories) for group in learner.groups) // 2
     assert {index for group in learner.groups for index, t in enumerate(group.trajectories)
-            if experience_ids(t.cue_ids)} == set(places(4, 0.5))  # fmt: skip
+            if experience_ids(t.cue_ids)} == set(guided_positions(4, 0.5))  # fmt: skip
     for trajectory in guided:
         for sample in samples([step.decision for step in trajectory.steps if step.decision]):
             assert isinstance(sample, Segment)

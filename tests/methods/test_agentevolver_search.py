@@ -15,7 +15,7 @@ from coevo_gym.core.seams import Ticket
 from coevo_gym.core.task import Split, Task
 from coevo_gym.curricula.pool.embed import Embedder, HashingEmbedder, SentenceEmbedder
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
-from coevo_gym.methods.agentevolver.coach import ExperienceCoach, search_text
+from coevo_gym.methods.agentevolver.coach import ExperienceCoach, retrieval_query
 from coevo_gym.methods.agentevolver.experience import Experience
 from coevo_gym.methods.agentevolver.experience_pool import ExperiencePool
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings
@@ -108,7 +108,7 @@ def share_guided(benchmark: str, embed: Embedder, least: float) -> float:
         pool_for(benchmark, embed),
         group_size=2,
         least=least,
-        text_of=lambda task: search_text(get_benchmark(benchmark), task),
+        text_of=lambda task: retrieval_query(get_benchmark(benchmark), task),
     )
     tasks = training_tasks(benchmark)
     tickets = [Ticket(f"{n}", task, f"{n}", 1) for n, task in enumerate(tasks)]
@@ -142,9 +142,9 @@ def test_the_small_model_finds_lessons_that_are_like_the_task(
 def test_requests_of_later_turns_are_searched_in_training_alone() -> None:
     bfcl = get_benchmark("bfcl")
     task = next(task for task in bfcl.tasks(Split.TRAIN) if len(task.world.turns) > 2)
-    assert search_text(bfcl, task) == "\n".join(task.world.turns)
+    assert retrieval_query(bfcl, task) == "\n".join(task.world.turns)
     held_out = next(task for task in bfcl.tasks(Split.VAL) if len(task.world.turns) > 2)
-    assert search_text(bfcl, held_out) == held_out.instruction == held_out.world.turns[0]
+    assert retrieval_query(bfcl, held_out) == held_out.instruction == held_out.world.turns[0]
 
 
 class TestTheDefaultEmbedder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coevo_gym.core.notes import EXPECTED
-from coevo_gym.methods.role_agent.study import Foresight, _truncate
+from coevo_gym.methods.role_agent.study import Foresight, _prediction_evidence
 from tests.methods.test_role_agent import Says, group, went
 
 
@@ -32,4 +32,4 @@ def test_notes_keep_predictions_and_say_which_came_true() -> None:
 def test_of_a_horizon_of_two(
     predicted: list[str], came: list[str], expected: tuple[str | None, ...] | None
 ) -> None:
-    assert _truncate(predicted, came, 2).get(EXPECTED) == expected
+    assert _prediction_evidence(predicted, came, 2).get(EXPECTED) == expected

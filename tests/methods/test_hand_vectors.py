@@ -16,16 +16,20 @@ from coevo_gym.core.task import Split
 from coevo_gym.curricula.pool.known import jaccard
 from coevo_gym.curricula.selectors.adarft import next_target
 from coevo_gym.curricula.selectors.learnable import learnability
-from coevo_gym.curricula.selectors.learning_progress import learning_progress, reweighted
+from coevo_gym.curricula.selectors.learning_progress import learning_progress, reweight
 from coevo_gym.curricula.selectors.plr import replay_probabilities
-from coevo_gym.curricula.selectors.sec import arm_probabilities, mean_absolute_advantage, paid
+from coevo_gym.curricula.selectors.sec import (
+    arm_probabilities,
+    mean_absolute_advantage,
+    update_value,
+)
 from coevo_gym.episodes.evaluation import Evaluation
-from coevo_gym.methods.agentevolver.coach import places
-from coevo_gym.methods.agentevolver.credit import attributed
-from coevo_gym.methods.role_agent.failures import mode_weights
+from coevo_gym.methods.agentevolver.coach import guided_positions
+from coevo_gym.methods.agentevolver.credit import decoupled_advantages
+from coevo_gym.methods.role_agent.failures import task_weights
 from coevo_gym.methods.role_agent.foresight import bonus, horizon
 from coevo_gym.methods.seal.profile import FailureProfile, trajectory_weight
-from coevo_gym.methods.seal.weights import weighed
+from coevo_gym.methods.seal.weights import weight_advantages
 from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.trainers.advantages import gae, relative_to_group, returns
 from coevo_gym.trainers.rest import select_above
@@ -58,15 +62,15 @@ def role_advantage(v: Inputs) -> dict[str, Any]:
     return {"A_S": steps, "A_E": whole, "A": mixed}
 
 
-def task_weights(v: Inputs) -> dict[str, list[float]]:
-    by_task = mode_weights(v["buckets"], v["n"], weight=v["lam"])
+def mixed_weights(v: Inputs) -> dict[str, list[float]]:
+    by_task = task_weights(v["buckets"], v["n"], weight=v["lam"])
     weights = [by_task.get(task, 1.0) for task in v["tasks"]]
     return {"w": weights, "p": [weight / sum(weights) for weight in weights]}
 
 
 def bandit(v: Inputs) -> dict[str, Any]:
     values, reward = list(v["Q"]), mean_absolute_advantage(v["rewards"])
-    values[v["arm"]] = paid(values[v["arm"]], reward, rate=v["a"])
+    values[v["arm"]] = update_value(values[v["arm"]], reward, rate=v["a"])
     chances = arm_probabilities(values, temperature=v["tau"]).tolist()
     return {"reward": reward, "Q": values, "p": chances}
 
@@ -74,8 +78,8 @@ def bandit(v: Inputs) -> dict[str, Any]:
 def progress(v: Inputs) -> dict[str, float]:
     fast, slow, theta = v["fast"], v["slow"], v["theta"]
     return {
-        "f_fast": float(reweighted(fast, theta)),
-        "f_slow": float(reweighted(slow, theta)),
+        "f_fast": float(reweight(fast, theta)),
+        "f_slow": float(reweight(slow, theta)),
         "LP": float(learning_progress(fast, slow, theta)),
     }
 
@@ -92,7 +96,7 @@ def label_shares(v: Inputs) -> dict[str, float]:
 
 def seal_advantages(v: Inputs) -> dict[str, Any]:
     advantages = relative_to_group(v["R"])
-    weighted = [float(a) for a in weighed(advantages, v["w"])]
+    weighted = [float(a) for a in weight_advantages(advantages, v["w"])]
     sums = {"sum_A": sum(advantages), "sum_A_tilde": sum(weighted)}
     return {"A": advantages, "A_tilde": weighted, **sums}
 
@@ -147,18 +151,21 @@ CHECKS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     ),
     "role.modulated_reward": (role_rewards, dict),
     "role.advantage": (role_advantage, dict),
-    "role.aiw_paper_weights": (task_weights, dict),
+    "role.aiw_paper_weights": (mixed_weights, dict),
     "adca.paper": (
-        lambda v: attributed(v["flags"], v["Rout"], alpha=v["alpha"]),
+        lambda v: decoupled_advantages(v["flags"], v["Rout"], alpha=v["alpha"]),
         lambda expected: expected["A"],
     ),
-    "adca.zero_variance": (lambda v: attributed(v["flags"], v["Rout"], alpha=v["alpha"]), list),
+    "adca.zero_variance": (
+        lambda v: decoupled_advantages(v["flags"], v["Rout"], alpha=v["alpha"]),
+        list,
+    ),
     "adca.sign_trap": (
-        lambda v: [row[0] for row in attributed(v["flags"], v["Rout"], alpha=v["alpha"])],
+        lambda v: [row[0] for row in decoupled_advantages(v["flags"], v["Rout"], alpha=v["alpha"])],
         list,
     ),
     "exp.mix_count": (
-        lambda v: [len(places(size, share)) for size, share in v["N_eta"]],
+        lambda v: [len(guided_positions(size, share)) for size, share in v["N_eta"]],
         lambda expected: [paper for paper, _ in expected],
     ),
     "exp.selective_boost": (FORMULAS["exp.selective_boost"], list),

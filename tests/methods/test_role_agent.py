@@ -59,7 +59,7 @@ from coevo_gym.methods.role_agent.predictors import (
     Predictions,
     Predictor,
     Transition,
-    predicted,
+    parse_separate_predictions,
 )
 from coevo_gym.methods.role_agent.study import Foresight, ForesightRecord
 from coevo_gym.prompts.answers import action_of
@@ -316,7 +316,7 @@ class TestThePolicyPredictor:
         ids=["thoughts", "order", "others", "empty", "long", "unclosed", "cut", "cut tag"],
     )
     def test_what_is_read_of_an_answer(self, reply: str, expected: list[str]) -> None:
-        assert predicted(reply, 2) == expected
+        assert parse_separate_predictions(reply, 2) == expected
 
 
 class Knows(Foretells):
@@ -389,16 +389,16 @@ class TestTheEmpiricalPredictor:
         lost = went("a", "lost", end=EndReason.WORKER_LOST)
         predictor.predict([], [group(lost, went("a", "b", success=False))])
         predictor.note(NO_NOTES)
-        assert predictor.expected("a", "act 0") == ["b"]
+        assert predictor.expected_observations("a", "act 0") == ["b"]
         assert predictor.metrics() == {"transitions": 1.0, "distinct": 1.0}
 
     def test_the_oldest_are_forgotten(self) -> None:
         predictor = EmpiricalPredictor(1, capacity=3)
         for state, later in ["ax", "ax", "by", "az", "az"]:
             predictor.remember(Transition(state, "act", (later,)))
-        assert predictor.expected("a", "act") == ["z"]
+        assert predictor.expected_observations("a", "act") == ["z"]
         predictor.remember(Transition("c", "act", ("z",)))
-        assert predictor.expected("b", "act") == [""]
+        assert predictor.expected_observations("b", "act") == [""]
         assert predictor.metrics() == {"transitions": 3.0, "distinct": 2.0}
 
     @given(
@@ -428,10 +428,10 @@ class TestTheEmpiricalPredictor:
         )
         values = []
         for number in range(4):
-            studies.closed(group(episode, id=f"g{number}"))
+            studies.examine(group(episode, id=f"g{number}"))
             if number == 2:
                 studies.load_state_dict(json.loads(json.dumps(studies.state_dict())))
-            values.append(predictor.expected("a", "act 0"))
+            values.append(predictor.expected_observations("a", "act 0"))
         assert values == [[""], ["b"], ["b"], ["b"]]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevo_gym.envs.modes import COMMON, Stretch, rule_modes
-from coevo_gym.methods.role_agent.failures import counts_after, mode_weights
+from coevo_gym.methods.role_agent.failures import counts_after, task_weights
 from coevo_gym.methods.role_agent.foresight import bonus, horizon, likenesses
 from coevo_gym.methods.role_agent.predictors import commonest
 from tests.formulas.by_name import FORMULAS, equal
@@ -141,7 +141,7 @@ def test_counts_decay_to_the_sum_over_all_failures(
 def test_weights_lie_between_1_and_1_plus_the_weight(
     buckets: dict[str, set[str]], counts: dict[str, float], weight: float
 ) -> None:
-    weights = mode_weights(buckets, counts, weight=weight)
+    weights = task_weights(buckets, counts, weight=weight)
     assert set(weights) == {task for tasks in buckets.values() for task in tasks}
     assert all(1.0 <= one <= 1.0 + weight + 1e-9 for one in weights.values())
 

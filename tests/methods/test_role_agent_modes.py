@@ -27,8 +27,8 @@ from coevo_gym.methods.role_agent.failure_modes import (
     FailedEpisode,
     FailureModes,
     SimilarFailures,
-    by_turns,
-    meanings,
+    alternate_tasks,
+    load_meanings,
 )
 from coevo_gym.methods.role_agent.failures import ByFailureMode, FailureMemory
 from coevo_gym.methods.role_agent.method import RoleAgentSettings, role_agent
@@ -127,7 +127,7 @@ class TestModes:
         assert TRAIN[0].instruction in text
         assert "[step 2] look" in text
         for mode in BENCHMARK.modes:
-            assert f"- {mode}: {meanings()[mode]}" in text
+            assert f"- {mode}: {load_meanings()[mode]}" in text
         assert "s3cr3t" not in text
         assert json.dumps(list(TRAIN[0].solution)) not in text
 
@@ -197,7 +197,7 @@ class TestModes:
         episodes = [
             FailedEpisode(one, n, each) for one in rows for n, each in enumerate(one.trajectories)
         ]
-        assert by_turns(episodes) == [0, 2, 1]
+        assert alternate_tasks(episodes) == [0, 2, 1]
 
     def test_a_models_note_stands_before_a_rules_of_the_same_mode(self) -> None:
         reply = json.dumps(ANSWER | {"modes": [BY_RULE]})
@@ -391,4 +391,4 @@ def test_the_limits_suffice_for_the_papers_runs() -> None:
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_mode_of_every_benchmark_has_a_meaning(name: str) -> None:
     benchmark = diagnosable(get_benchmark(name))
-    assert set(benchmark.modes) <= meanings().keys()
+    assert set(benchmark.modes) <= load_meanings().keys()

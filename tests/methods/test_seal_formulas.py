@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevo_gym.envs.diagnosis import NO_FAILURES, TurnFacts, TurnLabel, position, turn_label
-from coevo_gym.methods.seal.interface import schema_note
+from coevo_gym.methods.seal.interface import annotate_function
 from coevo_gym.methods.seal.profile import (
     CLIP,
     FAILURES,
@@ -19,11 +19,16 @@ from coevo_gym.methods.seal.profile import (
     ProfileConfig,
     Window,
     WindowLabel,
-    cues_on,
-    moved_utilities,
+    choose_cues,
     trajectory_weight,
+    update_utilities,
 )
-from coevo_gym.methods.seal.weights import WeightLimits, task_target, weighed, weights_of
+from coevo_gym.methods.seal.weights import (
+    WeightLimits,
+    target_weight,
+    weight_advantages,
+    weights_of,
+)
 from tests.formulas.by_name import FORMULAS, equal
 from tests.formulas.seal import SEAL
 
@@ -268,9 +273,9 @@ def test_equal_utilities_change_nothing(group: list[tuple[float, list[str]]]) ->
     advantages = [advantage for advantage, _ in group]
     each = [label_names for _, label_names in group]
     same = weights_of(each, utilities=dict.fromkeys(UTILITIES, 1.0))
-    assert weighed(advantages, same) == advantages
+    assert weight_advantages(advantages, same) == advantages
     off = weights_of(each, budget=WeightLimits(strength=0.0))
-    assert weighed(advantages, off) == advantages
+    assert weight_advantages(advantages, off) == advantages
 
 
 @given(groups)
@@ -278,7 +283,7 @@ def test_a_weight_never_turns_an_advantage_round(group: list[tuple[float, list[s
     advantages = [advantage for advantage, _ in group]
     for apply_to in ("all", "negative", "positive"):
         weights = weights_of([values for _, values in group])
-        values = weighed(advantages, weights, apply_to)
+        values = weight_advantages(advantages, weights, apply_to)
         for before, after in zip(advantages, values, strict=True):
             assert isinstance(after, float)
             assert math.copysign(1.0, after) == math.copysign(1.0, before)
@@ -309,7 +314,7 @@ windows = st.dictionaries(
 
 @given(windows, st.lists(st.sampled_from(FAILURES)), st.integers(0, 5))
 def test_cues_are_of_failures_that_were_seen_often(window: Window, on: list[str], top: int) -> None:
-    cues = cues_on(window, on, ProfileConfig(top=top))
+    cues = choose_cues(window, on, ProfileConfig(top=top))
     assert len(cues) == len(set(cues)) <= top
     failures = sum(seen.turns for label, seen in window.items() if label not in NO_FAILURES)
     for label in cues:
@@ -322,15 +327,15 @@ def test_cues_are_of_failures_that_were_seen_often(window: Window, on: list[str]
 
 def test_equally_urgent_cues_keep_the_order_of_their_utilities() -> None:
     even = {label: WindowLabel(10, 0.5) for label in reversed(FAILURES)}
-    assert cues_on(even, config=ProfileConfig(top=20)) == tuple(FAILURES)
-    assert cues_on({}, FAILURES) == ()
+    assert choose_cues(even, config=ProfileConfig(top=20)) == tuple(FAILURES)
+    assert choose_cues({}, FAILURES) == ()
 
 
 @given(st.lists(windows, max_size=5))
 def test_utilities_move_between_the_fixed_one_and_the_highest(sequence: list[Window]) -> None:
     utilities = dict(UTILITIES)
     for window in sequence:
-        utilities = moved_utilities(utilities, window)
+        utilities = update_utilities(utilities, window)
     assert utilities.keys() == UTILITIES.keys()
     for label, value in utilities.items():
         assert UTILITIES[label] - 1e-12 <= value <= 2.0 + 1e-12
@@ -347,9 +352,9 @@ def test_positions_are_in_order(turns: int) -> None:
 
 
 def test_a_target_asks_for_a_failure_that_was_seen_often() -> None:
-    assert task_target("correct_abstention", WindowLabel(99, 0.0)) is None
-    assert task_target("unheard of", WindowLabel(99, 0.0)) is None
-    assert task_target("state_mismatch", WindowLabel(32, 1.0)) == 1.0
+    assert target_weight("correct_abstention", WindowLabel(99, 0.0)) is None
+    assert target_weight("unheard of", WindowLabel(99, 0.0)) is None
+    assert target_weight("state_mismatch", WindowLabel(32, 1.0)) == 1.0
 
 
 # Schemas.
@@ -371,14 +376,14 @@ tools = st.dictionaries(
 @given(tools)
 def test_any_schema_is_taken_and_none_is_changed(tool: dict[str, Any]) -> None:
     before = json.dumps(tool)
-    schema = schema_note(tool)
+    schema = annotate_function(tool)
     assert json.dumps(tool) == before
     assert schema.keys() == tool.keys()
 
 
 def test_what_an_optional_parameter_may_be_is_said() -> None:
     unit = {"type": "string", "enum": [1, "two"], "description": "Which."}
-    schema = schema_note({"parameters": {"properties": {"unit": unit}}})
+    schema = annotate_function({"parameters": {"properties": {"unit": unit}}})
     assert schema["parameters"]["properties"]["unit"]["description"] == (
         "Which. Allowed values: 1, two"
     )

@@ -26,10 +26,10 @@ from coevo_gym.methods.seal.interface import (
     REQUIRED,
     FailureInterface,
     InterfaceCoach,
+    annotate_document,
     annotate_documents,
     annotate_tools,
     cues,
-    document_note,
     hints,
 )
 from coevo_gym.methods.seal.profile import FAILURES, FailureProfile, ProfileConfig
@@ -86,7 +86,7 @@ class TestSchemas:
         printed = json.dumps(DOCUMENT, indent=indent)
         described = {**DOCUMENT, "description": "List notes."}
         assert REQUIRED in annotate_documents(json.dumps(described, indent=indent))
-        document = json.dumps(document_note(DOCUMENT), indent=indent)
+        document = json.dumps(annotate_document(DOCUMENT), indent=indent)
         text = annotate_documents(f"before\n{printed}\n{printed} after")
         assert text == f"before\n{document}\n{document} after"
         descriptions = [each["description"] for each in json.loads(document)["parameters"]]
@@ -297,7 +297,7 @@ def test_a_document_that_code_has_printed_is_noted(engine: Callable[[str], None]
     )
     document, with_note = json.loads(own), json.loads(other)
     described = f"{document['description']} {REQUIRED}"
-    assert with_note == {**document_note(document), "description": described} != document
+    assert with_note == {**annotate_document(document), "description": described} != document
 
 
 def test_an_interface_is_given_a_view_and_nothing_else() -> None:

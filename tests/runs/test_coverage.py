@@ -118,7 +118,7 @@ def test_a_round_looks_for_as_many_targets_as_it_tries_drafts(when: str) -> None
     assert len(planned.contexts) == planned.budget == 5
     assert planned.n_unguided == 0
     assert {context.kind for context in planned.contexts} == {"target"}
-    assert config.growth.most_places == 5
+    assert config.growth.max_round_contexts == 5
 
 
 def test_first_tasks_by_coverage_need_native_ones() -> None:

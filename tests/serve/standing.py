@@ -132,4 +132,4 @@ def status(
         session.give_back(ticket_id, EndReason.ABANDONED)
     else:
         session.report(ticket_id, episode)
-    return session.ended(ticket_id)
+    return session.how_ended(ticket_id)

@@ -220,7 +220,9 @@ class Faults(RuleBasedStateMachine):
                 self.model.end(id, "lapsed")
         try:
             answer = getattr(self.session, name)(*arguments, **kwargs)
-            return self.session.ended(arguments[0]) if name in ("report", "give_back") else answer
+            return (
+                self.session.how_ended(arguments[0]) if name in ("report", "give_back") else answer
+            )
         except (ConfigError, TaskError) as error:
             if name != "load_state_dict":
                 check_reason(error)

@@ -162,7 +162,7 @@ def test_stopped_in_mid_flight_it_flies_again_and_ends_the_same(envs: EnvPool) -
     state = json.loads(json.dumps(stopped.state_dict()))
     assert state["flying"]
     first_evolver.may_end.set()
-    stopped.session.call_off_round()
+    stopped.session.discard_round()
     assert not stopped.session.curriculum.results  # type: ignore[attr-defined]
 
     again = Held()
@@ -212,7 +212,7 @@ def test_who_waits_for_a_round_may_be_asked_to_stop(envs: EnvPool) -> None:
     assert loop.session.evolving
     state = json.loads(json.dumps(loop.state_dict()))
     evolver.may_end.set()
-    loop.session.call_off_round()
+    loop.session.discard_round()
     again, second = Held(), During()
     again.may_end.set()
     resumed = make(envs, again, round_steps, second, max_steps=3)
@@ -244,8 +244,8 @@ class TestSession:
         session = self.session(evolver)
         session.launch_round(DUE)
         evolver.may_end.set()
-        session.call_off_round()
-        session.call_off_round()
+        session.discard_round()
+        session.discard_round()
         assert session.round_under_way is None
         assert session.plan() == DUE
         assert not session.curriculum.results  # type: ignore[attr-defined]

@@ -36,7 +36,7 @@ from coevo_gym.core.task import Split, parse_split
 from coevo_gym.core.tool_calls import Call, hermes, results_of
 from coevo_gym.curricula.session.curriculum_session import CurriculumSession
 from coevo_gym.curricula.session.session_calls import TaskSession
-from coevo_gym.curricula.session.stream import DEFAULT_EVERY, require_train_env, session_of
+from coevo_gym.curricula.session.stream import DEFAULT_EVERY, require_train_env, resolve_session
 from coevo_gym.prompts import PromptTemplate
 from coevo_gym.provision import explaining
 from coevo_gym.trainers.adapters.chat_rollout import ChatRollout
@@ -106,7 +106,7 @@ class TRLPlug:
         with closing(gym.make(self._env_id, **(arguments or {}))) as env:
             bare = require_train_env(env.unwrapped)
             self._kind = environment_of(get_benchmark(bare.benchmark))
-            self.session = session_of(
+            self.session = resolve_session(
                 bare,
                 session,
                 curriculum,

@@ -20,7 +20,7 @@ from coevo_gym.core.spend import Usage
 from coevo_gym.core.stats import cohen_kappa
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group, Trajectory
-from coevo_gym.curricula.explore.summarise import retraced
+from coevo_gym.curricula.explore.summarise import rollout_inputs
 from coevo_gym.methods.agentevolver.credit import (
     ATTRIBUTION,
     ATTRIBUTION_BY_MODEL,
@@ -38,10 +38,10 @@ from coevo_gym.methods.agentevolver.replays import (
     NO_ANSWER,
     UNLIKE,
     Judged,
-    affordable,
-    judged,
+    label_by_replay,
     most_replays,
-    unlabelled,
+    no_labels,
+    select_affordable,
 )
 from coevo_gym.methods.method import StepRecord
 from coevo_gym.trainers.credit import Outcome
@@ -85,22 +85,22 @@ class Attribution:
         costs = [sum(map(most_replays, group.trajectories)) for group in groups]
         notes: list[Note] = []
         env_steps = 0
-        for group, replayed in zip(groups, affordable(costs, self.max_replays), strict=True):
+        for group, replayed in zip(groups, select_affordable(costs, self.max_replays), strict=True):
             for index, trajectory in enumerate(group.trajectories):
                 if trajectory.end_reason.lost:
                     continue
-                judgement = unlabelled(trajectory)
+                judgement = no_labels(trajectory)
                 if replayed:
-                    judgement = judged(
+                    judgement = label_by_replay(
                         self.benchmark, group.task, trajectory, hindsight=self.hindsight
                     )
                 env_steps += judgement.env_steps
                 outcome = self.outcome(trajectory)
-                notes += label_notes(self.kind, group, index, outcome, judgement, "replay")
+                notes += make_label_notes(self.kind, group, index, outcome, judgement, "replay")
         return Findings(tuple(notes), env_steps=env_steps)
 
 
-def label_notes(
+def make_label_notes(
     kind: str,
     group: Group,
     index: int,
@@ -143,9 +143,9 @@ class AttributionRecord(StepRecord):
         """Return metrics for the labels in a step, or {} if there are none."""
         wholes = [note for note in notes if note.kind == ATTRIBUTION and note.step < 0]
         others = [note for note in notes if note.kind == ATTRIBUTION_BY_MODEL and note.step < 0]
-        measures = _shares(wholes)
-        measures |= {f"model_{name}": share for name, share in _shares(others).items()}
-        measures |= _compared(wholes, others)
+        measures = _label_shares(wholes)
+        measures |= {f"model_{name}": share for name, share in _label_shares(others).items()}
+        measures |= _compare_labels(wholes, others)
         if flips := self._flips(wholes):
             measures["flipped"] = fmean(flips)
             if any(flips) and not self._warned:
@@ -167,13 +167,15 @@ class AttributionRecord(StepRecord):
             labels = [note.evidence[LABELS] for note in group]
             outcomes = [note.value for note in group]
             mean = fmean(outcomes)
-            for row, outcome in zip(self._credit.judge(labels, outcomes), outcomes, strict=True):
+            for row, outcome in zip(
+                self._credit.compute_advantages(labels, outcomes), outcomes, strict=True
+            ):
                 if row and abs(outcome - mean) > _SAME_OUTCOME:
                     flips.append(row[0] * (outcome - mean) < 0.0)
         return flips
 
 
-def _shares(wholes: Sequence[Note]) -> dict[str, float]:
+def _label_shares(wholes: Sequence[Note]) -> dict[str, float]:
     if not wholes:
         return {}
     labels = [label for note in wholes for label in note.evidence[LABELS]]
@@ -184,7 +186,7 @@ def _shares(wholes: Sequence[Note]) -> dict[str, float]:
     return of_steps | {name: ends.count(label) / len(ends) for name, label in hows.items()}
 
 
-def _compared(wholes: Sequence[Note], others: Sequence[Note]) -> dict[str, float]:
+def _compare_labels(wholes: Sequence[Note], others: Sequence[Note]) -> dict[str, float]:
     """Return the agreement between two labellings of the same steps, or {} if either is missing."""
     rows = {(note.group_id, note.index): note.evidence[LABELS] for note in wholes}
     pairs = [
@@ -259,7 +261,7 @@ class ModelAttribution:
             for group in groups
         ]
         sizes = [0 if self._skips(each) else len(each) for each in episodes]
-        fits = affordable(sizes, self.most)
+        fits = select_affordable(sizes, self.most)
         asked = {
             (group.id, index): _Shown(group.task.instruction, trajectory)
             for group, each, size, asks in zip(groups, episodes, sizes, fits, strict=True)
@@ -270,9 +272,9 @@ class ModelAttribution:
         notes: list[Note] = []
         for group, each in zip(groups, episodes, strict=True):
             for index, trajectory in each:
-                labels = answers.get((group.id, index), unlabelled(trajectory))
+                labels = answers.get((group.id, index), no_labels(trajectory))
                 outcome = self.outcome(trajectory)
-                notes += label_notes(self.kind, group, index, outcome, labels, "model")
+                notes += make_label_notes(self.kind, group, index, outcome, labels, "model")
         return Findings(tuple(notes), usage)
 
     def _skips(self, episodes: Sequence[tuple[int, Trajectory]]) -> bool:
@@ -292,7 +294,7 @@ class ModelAttribution:
             )
             usage = spent()
         pairs = zip(asked.items(), answers, strict=True)
-        return {key: each.judged(answer.value) for (key, each), answer in pairs}, usage
+        return {key: each.parse_answer(answer.value) for (key, each), answer in pairs}, usage
 
 
 class _Shown:
@@ -313,7 +315,7 @@ class _Shown:
         )
 
     def _inputs(self, cap: int) -> Mapping[str, Any]:
-        trace = retraced(self._trajectory, cap, max_text=_STEP_CHARS)
+        trace = rollout_inputs(self._trajectory, cap, max_text=_STEP_CHARS)
         self._numbers = frozenset(step["number"] for step in trace["steps"])
         return {
             "instruction": self._instruction,
@@ -321,9 +323,9 @@ class _Shown:
             "success": self._trajectory.success,
         }
 
-    def judged(self, answer: StepLabels | None) -> Judged:
+    def parse_answer(self, answer: StepLabels | None) -> Judged:
         if answer is None:
-            return unlabelled(self._trajectory, NO_ANSWER)
+            return no_labels(self._trajectory, NO_ANSWER)
         labels = labels_in(answer.steps, len(self._trajectory.steps))
         return Judged(
             EXAMINED,
@@ -352,13 +354,13 @@ def labels_in(lines: Sequence[Any], n_steps: int) -> list[int]:
     for line in lines:
         entry = line if isinstance(line, Mapping) else {}
         if number := _NUMBER.fullmatch(str(entry.get("step"))):
-            labels.setdefault(int(number[1]), set()).add(_label(entry.get("label")))
-    return [_agreed(labels.get(step, ())) for step in range(1, n_steps + 1)]
+            labels.setdefault(int(number[1]), set()).add(_parse_label(entry.get("label")))
+    return [_single_label(labels.get(step, ())) for step in range(1, n_steps + 1)]
 
 
-def _label(value: Any) -> int:
+def _parse_label(value: Any) -> int:
     return _ANSWERED.get(value.strip().lower(), NO_LABEL) if isinstance(value, str) else NO_LABEL
 
 
-def _agreed(labels: Collection[int]) -> int:
+def _single_label(labels: Collection[int]) -> int:
     return next(iter(labels)) if len(labels) == 1 else NO_LABEL

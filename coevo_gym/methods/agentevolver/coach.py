@@ -49,7 +49,7 @@ class _Search(NamedTuple):
     text: str
 
 
-def search_text(benchmark: Benchmark, task: Task) -> str:
+def retrieval_query(benchmark: Benchmark, task: Task) -> str:
     """Return the text with which a task's experiences are found.
 
     On training tasks, it is all that the user says in the episode; otherwise, it is only the
@@ -58,7 +58,7 @@ def search_text(benchmark: Benchmark, task: Task) -> str:
     return benchmark.evidence(task).said if task.split is Split.TRAIN else task.instruction
 
 
-def places(size: int, share: float) -> tuple[int, ...]:
+def guided_positions(size: int, share: float) -> tuple[int, ...]:
     """Return the positions of the rollouts that get experiences, evenly spaced in the group.
 
     Args:
@@ -66,7 +66,7 @@ def places(size: int, share: float) -> tuple[int, ...]:
         share: share of rollouts that get experiences, in [0, 1]; the number is rounded down.
 
     Example:
-        >>> places(8, 0.5), places(7, 0.5)
+        >>> guided_positions(8, 0.5), guided_positions(7, 0.5)
         ((1, 3, 5, 7), (2, 4, 6))
 
     Source: AgentEvolver (arXiv 2511.10395), Eq. 15; the order is ours.
@@ -116,7 +116,8 @@ class ExperienceCoach:
         share: share of a group's rollouts that get experiences, rounded down.
         k: maximum experiences in a cue.
         least: minimum cosine between a task's text and ``when_to_use``; -1 for no minimum.
-        text_of: returns the text with which a task's experiences are found (:func:`search_text`).
+        text_of: returns the text with which a task's experiences are found; see
+            :func:`retrieval_query`.
         build_steps: number of first learner steps that only build the pool, without cues.
         analyst: returns the model to query; None to use experiences unchanged.
         most: maximum number of model queries per learner step.
@@ -138,7 +139,7 @@ class ExperienceCoach:
         most: int = MAX_QUESTIONS,
     ) -> None:
         self._pool, self._k, self._least, self._text_of = pool, k, least, text_of
-        self._places = frozenset(places(group_size, share))
+        self._places = frozenset(guided_positions(group_size, share))
         self._build_steps = build_steps
         self._analyst, self._most = analyst, most
         self._step = -1
@@ -160,21 +161,23 @@ class ExperienceCoach:
             one: self._pool.retrieve(one.text, k=self._k, least=self._least)
             for one in sorted(set(searches.values()))
         }
-        self._count([results[searches[t.task.id]] for t in guided if t.index == min(self._places)])
-        guides = {one: _as_they_are(experiences) for one, experiences in results.items()}
+        self._count_searches(
+            [results[searches[t.task.id]] for t in guided if t.index == min(self._places)]
+        )
+        guides = {one: _quote_experiences(experiences) for one, experiences in results.items()}
         if self._analyst is not None:
-            guides |= self._by_model(results, self._analyst)
+            guides |= self._refine(results, self._analyst)
         return [
             guides[searches[ticket.task.id]] if ticket.index in self._places else Guidance()
             for ticket in tickets
         ]
 
-    def spent(self) -> Mapping[str, Usage]:
+    def take_usage(self) -> Mapping[str, Usage]:
         """Return the cost, by purpose, of the model queries made since the previous call."""
         usage, self._usage = self._usage, {}
         return usage
 
-    def _count(self, results: Sequence[tuple[Experience, ...]]) -> None:
+    def _count_searches(self, results: Sequence[tuple[Experience, ...]]) -> None:
         """Count the groups that found experiences, given the results of one search per group."""
         self._searched += len(results)
         self._found += sum(map(bool, results))
@@ -192,7 +195,7 @@ class ExperienceCoach:
                 self._least,
             )
 
-    def _by_model(
+    def _refine(
         self, results: Mapping[_Search, tuple[Experience, ...]], analyst: Callable[[], Analyst]
     ) -> dict[_Search, Guidance]:
         """Return the guidance for each search. Query the model about new instructions."""
@@ -215,7 +218,7 @@ class ExperienceCoach:
                 for purpose, usage in spent().items():
                     self._usage[purpose] = self._usage.get(purpose, NO_USAGE) + usage
             for one, answer in zip(new, answers, strict=True):
-                self._refined[one] = _rewritten(by_question[one], answer.value)
+                self._refined[one] = _guidance_from_answer(by_question[one], answer.value)
         known = {one: self._refined.get(question) for one, question in questions.items()}
         return {one: guidance for one, guidance in known.items() if guidance is not None}
 
@@ -227,7 +230,7 @@ def _inquiry(
     instruction: str, experiences: Sequence[Experience], sampling: Sampling
 ) -> Inquiry[Refined]:
     numbered = [
-        {"number": number, **_texts(experience)}
+        {"number": number, **_experience_inputs(experience)}
         for number, experience in enumerate(experiences, start=1)
     ]
     return Inquiry(
@@ -239,20 +242,20 @@ def _inquiry(
     )
 
 
-def _rewritten(experiences: Sequence[Experience], answer: Refined | None) -> Guidance:
+def _guidance_from_answer(experiences: Sequence[Experience], answer: Refined | None) -> Guidance:
     """Create guidance from a model's answer. If it is unusable, keep all experiences unchanged."""
     if answer is None:
-        return _as_they_are(experiences)
+        return _quote_experiences(experiences)
     chosen = [experiences[n - 1] for n in dict.fromkeys(answer.chosen) if 0 < n <= len(experiences)]
     advice = clean_text(answer.advice.strip(), _ADVICE_CHARS)
     if answer.chosen and not (chosen and advice):
-        return _as_they_are(experiences)
+        return _quote_experiences(experiences)
     return _to_guidance(chosen, _cue(_REFINED).write({"advice": advice})) if chosen else Guidance()
 
 
-def _as_they_are(experiences: Sequence[Experience]) -> Guidance:
+def _quote_experiences(experiences: Sequence[Experience]) -> Guidance:
     """Return guidance that quotes the experiences, or empty guidance if there are none."""
-    texts = [_texts(experience) for experience in experiences]
+    texts = [_experience_inputs(experience) for experience in experiences]
     return _to_guidance(experiences, _cue(_PROMPT).write({"experiences": texts}))
 
 
@@ -263,5 +266,5 @@ def _to_guidance(experiences: Sequence[Experience], text: str) -> Guidance:
     return Guidance(cues=(Cue(text, "first", id, strip=True),))
 
 
-def _texts(experience: Experience) -> dict[str, str]:
+def _experience_inputs(experience: Experience) -> dict[str, str]:
     return {"when_to_use": experience.when_to_use, "content": experience.content}

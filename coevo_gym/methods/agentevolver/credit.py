@@ -35,7 +35,7 @@ _ODD = 0.2
 Labels = Sequence[Sequence[int]]
 
 
-def attributed(
+def decoupled_advantages(
     labels: Labels,
     outcomes: Sequence[float],
     valid: Sequence[bool] | None = None,
@@ -64,7 +64,7 @@ def attributed(
         labels grows with T and outweighs the outcome if alpha times T is above 1.
 
     Example:
-        >>> judged = attributed([[1, 1], [1, -1]], [0.0, 0.0], alpha=0.5)
+        >>> judged = decoupled_advantages([[1, 1], [1, -1]], [0.0, 0.0], alpha=0.5)
         >>> [[round(a, 6) for a in row] for row in judged]
         [[1.0, 0.5], [-1.0, -1.5]]
 
@@ -83,7 +83,7 @@ def attributed(
     return advantages
 
 
-def allocated(
+def allocation_advantages(
     labels: Labels,
     outcomes: Sequence[float],
     valid: Sequence[bool] | None = None,
@@ -112,7 +112,7 @@ def allocated(
         (K, T_k) advantages, which are 0 in lost trajectories. Equal shares earn 0.
 
     Example:
-        >>> judged = allocated([[1, -1], [-1, -1, 1]], [1.0, 0.0])
+        >>> judged = allocation_advantages([[1, -1], [-1, -1, 1]], [1.0, 0.0])
         >>> [[round(a, 6) for a in row] for row in judged]
         [[1.168752, 1.016875], [-1.253128, -1.144206, -1.035285]]
 
@@ -194,24 +194,26 @@ class AttributionCredit:
     scheme: Scheme = "decoupled"
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
-        """Return the advantages computed by :func:`attributed` or :func:`allocated`."""
-        return [[*self._judge(group, notes)] for group in groups]
+        """Return the advantages of the groups according to the scheme."""
+        return [[*self._group_advantages(group, notes)] for group in groups]
 
-    def _judge(self, group: Group, notes: Notes) -> list[list[float]]:
+    def _group_advantages(self, group: Group, notes: Notes) -> list[list[float]]:
         labels = [
             labels_of(notes, group.id, index, len(trajectory.steps))
             for index, trajectory in enumerate(group.trajectories)
         ]
         outcomes = [self.reward(trajectory) for trajectory in group.trajectories]
-        return self.judge(labels, outcomes, [not t.end_reason.lost for t in group.trajectories])
+        return self.compute_advantages(
+            labels, outcomes, [not t.end_reason.lost for t in group.trajectories]
+        )
 
-    def judge(
+    def compute_advantages(
         self, labels: Labels, outcomes: Sequence[float], valid: Sequence[bool] | None = None
     ) -> list[list[float]]:
         """Compute a group's advantages from its labels and outcomes."""
         if self.scheme == "allocation":
-            return allocated(labels, outcomes, valid, alpha=self.alpha)
-        return attributed(
+            return allocation_advantages(labels, outcomes, valid, alpha=self.alpha)
+        return decoupled_advantages(
             labels,
             outcomes,
             valid,

@@ -15,7 +15,7 @@ from coevo_gym.core.evolution import digest
 from coevo_gym.core.notes import Note
 from coevo_gym.core.task import FrozenDict, FrozenModel, Task, Text
 from coevo_gym.core.trajectory import Group, Trajectory
-from coevo_gym.curricula.gates.sources import stands_in
+from coevo_gym.curricula.gates.sources import contains_phrase
 
 EXPERIENCE = "experience"
 """The kind of note that contains a new experience."""
@@ -71,7 +71,7 @@ class Usefulness(NamedTuple):
     mean: float = 0.0
     squares: float = 0.0
 
-    def after(self, difference: float, beta: float) -> Usefulness:
+    def update(self, difference: float, beta: float) -> Usefulness:
         """Return the experience's usefulness after adding the results of another group.
 
         Args:
@@ -89,7 +89,7 @@ class Usefulness(NamedTuple):
         """Return the mean difference plus ``errors`` standard errors; infinite below 2 groups.
 
         Example:
-            >>> use = Usefulness().after(-1.0, 0.2).after(0.0, 0.2)
+            >>> use = Usefulness().update(-1.0, 0.2).update(0.0, 0.2)
             >>> use.upper_bound(0.0), use.upper_bound(2.0)
             (-0.5, 0.5)
         """
@@ -136,7 +136,9 @@ _ACTIONS = 3
 _TOKEN = re.compile(r"\w(?:[\w.,:@/+-]*\w)?")
 
 
-def leak(text: str, benchmark: Benchmark, task: Task, trajectories: Sequence[Trajectory]) -> str:
+def describe_leak(
+    text: str, benchmark: Benchmark, task: Task, trajectories: Sequence[Trajectory]
+) -> str:
     """Return an explanation of how the text reveals the task's solution, or "" if it does not.
 
     A text reveals a solution if it contains one of the task's answers; a value with at least 4
@@ -145,9 +147,9 @@ def leak(text: str, benchmark: Benchmark, task: Task, trajectories: Sequence[Tra
     The benchmark provides the answers.
     """
     for answer in benchmark.evidence(task).answers:
-        if stands_in(text, answer):
+        if contains_phrase(text, answer):
             return f"it holds the answer {answer!r}"
-    in_rollouts = _values(
+    in_rollouts = _ids_and_numbers(
         part
         for trajectory in trajectories
         for part in (
@@ -156,7 +158,9 @@ def leak(text: str, benchmark: Benchmark, task: Task, trajectories: Sequence[Tra
             trajectory.last_observation,
         )
     )
-    for value in sorted(_values([text]) & (in_rollouts - _values([task.instruction]))):
+    for value in sorted(
+        _ids_and_numbers([text]) & (in_rollouts - _ids_and_numbers([task.instruction]))
+    ):
         return f"it holds the value {value!r} of a rollout"
     for reference in (task.solution, benchmark.demonstration(task)):
         if _quotes(text, reference):
@@ -176,7 +180,7 @@ def experience_note(
     ``index`` is the group's first rollout behind the experience, and ``source`` its author.
     """
     texts = f"{experience.when_to_use}\n{experience.content}"
-    why = leak(texts, benchmark, group.task, group.trajectories)
+    why = describe_leak(texts, benchmark, group.task, group.trajectories)
     return Note(
         kind=EXPERIENCE,
         task_id=group.task.id,
@@ -188,7 +192,7 @@ def experience_note(
     )
 
 
-def _values(texts: Iterable[str]) -> set[str]:
+def _ids_and_numbers(texts: Iterable[str]) -> set[str]:
     """Return the lower-cased ids and long numbers that occur in the given texts."""
     values = set()
     for text in texts:
@@ -202,5 +206,5 @@ def _values(texts: Iterable[str]) -> set[str]:
 def _quotes(text: str, reference: Sequence[str]) -> bool:
     """Return True if the text quotes several consecutive actions of the reference solution."""
     n = min(_ACTIONS, len(reference))
-    matches = [stands_in(text, action) for action in reference]
+    matches = [contains_phrase(text, action) for action in reference]
     return n > 0 and any(all(matches[at : at + n]) for at in range(len(matches) - n + 1))

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from coevo_gym.core.advice import AdviceOrigin, AdviceState
 from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.task import FrozenDict
-from coevo_gym.curricula.pool.embed import EMBEDDERS, Embedder, name_embedder
+from coevo_gym.curricula.pool.embed import EMBEDDERS, Embedder, embedder_name
 from coevo_gym.curricula.pool.index import VectorIndex
-from coevo_gym.curricula.saved import Count, Finite, read
+from coevo_gym.curricula.saved import Count, Finite, validate
 from coevo_gym.methods.agentevolver.experience import (
     DROP_RULE,
     EXPERIENCE,
@@ -99,7 +99,7 @@ class ExperiencePool:
     @property
     def embedder(self) -> str:
         """Return the name of the embedder, or "" for one that has no name."""
-        return name_embedder(self._embed)
+        return embedder_name(self._embed)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -110,7 +110,7 @@ class ExperiencePool:
         Their cosine is at least ``least``. The most similar experience comes first; in a tie, the
         older one.
         """
-        neighbours = self._nearest(self._vector(text), k)
+        neighbours = self._nearest(self._embed_text(text), k)
         return tuple(self._entries[id].experience for id, cosine in neighbours if cosine >= least)
 
     def admit(self, experience: Experience, use: Usefulness = UNMEASURED) -> bool:
@@ -120,7 +120,7 @@ class ExperiencePool:
         """
         if experience.id in self._dropped:
             return False
-        vector = self._vector(experience.when_to_use)
+        vector = self._embed_text(experience.when_to_use)
         nearest = self._nearest(vector, 1)
         if experience.id in self._entries or (nearest and nearest[0][1] >= self._copy):
             self._counts["copies"] += 1
@@ -130,7 +130,7 @@ class ExperiencePool:
         if len(self._entries) > self._capacity:
             worst = min(self._entries, key=lambda id: self._entries[id].use.utility)
             if worst != experience.id:
-                self._change(worst, self._entries[worst].use, why="crowded")
+                self._record_change(worst, self._entries[worst].use, why="crowded")
             self._drop(worst, "crowded")
         return experience.id in self._entries
 
@@ -147,12 +147,12 @@ class ExperiencePool:
             for kind in ("guided", "free"):
                 self._rates[f"success_{kind}"] = fmean(one[kind] for one in by_group.values())
         for note in used:
-            self._measure(note.evidence["experience"], note.value)
+            self._update_usefulness(note.evidence["experience"], note.value)
         for note in notes:
             if note.kind == EXPERIENCE and note.label == OFFERED:
                 experience = Experience.model_validate(dict(note.evidence))
                 if self.admit(experience):
-                    self._change(experience.id, UNMEASURED, origin=_origin(experience, note))
+                    self._record_change(experience.id, UNMEASURED, origin=_origin(experience, note))
         self.steps += 1
         self._return_rested()
 
@@ -160,7 +160,7 @@ class ExperiencePool:
         """Return the experiences that were changed by the latest notes."""
         return tuple(self._changes.values())
 
-    def _change(
+    def _record_change(
         self, id: str, use: Usefulness, *, why: str = "", origin: AdviceOrigin | None = None
     ) -> None:
         """Record a change to an experience. The origin of an earlier record is kept."""
@@ -174,14 +174,14 @@ class ExperiencePool:
             origin=origin or (before.origin if before else None),
         )
 
-    def _measure(self, id: str, gained: float) -> None:
+    def _update_usefulness(self, id: str, gained: float) -> None:
         """Update an experience's usefulness. Drop the experience if it is harmful."""
         if id not in self._entries:
             return
-        use = self._entries[id].use.after(gained, self._beta)
+        use = self._entries[id].use.update(gained, self._beta)
         self._entries[id] = self._entries[id]._replace(use=use)
         harms = self._drop_rule is not None and self._drop_rule.drops(use)
-        self._change(id, use, why="harmful" if harms else "")
+        self._record_change(id, use, why="harmful" if harms else "")
         if harms:
             self._dropped[id] = _Dropped(self._entries[id].experience, self.steps)
             self._drop(id, "harmful")
@@ -193,7 +193,7 @@ class ExperiencePool:
         for id in rested:
             if self.admit(self._dropped.pop(id).experience):
                 self._counts["returned"] += 1
-                self._change(id, UNMEASURED)
+                self._record_change(id, UNMEASURED)
 
     def metrics(self) -> dict[str, float]:
         """Return metrics for the pool, including its number of experiences."""
@@ -229,7 +229,7 @@ class ExperiencePool:
         The pool continues with the embedder that it was saved with, even if another one would now
         be chosen.
         """
-        self.steps = read(Count, state["steps"])
+        self.steps = validate(Count, state["steps"])
         if (name := state["embedder"]) != self.embedder:
             self._embed = EMBEDDERS[name]()
         dropped = [
@@ -237,8 +237,8 @@ class ExperiencePool:
             for one in state["dropped"]
         ]
         self._dropped = {one.experience.id: one for one in dropped}
-        self._counts = Counter(read(dict[str, Count], state["counts"]))
-        self._rates = read(dict[str, Finite], state["rates"])
+        self._counts = Counter(validate(dict[str, Count], state["counts"]))
+        self._rates = validate(dict[str, Finite], state["rates"])
         saved = [
             (Experience.model_validate(one["experience"]), _read_use(one["use"]))
             for one in state["experiences"]
@@ -250,7 +250,7 @@ class ExperiencePool:
             for (experience, use), vector in zip(some, vectors, strict=True):
                 self._append(experience, use, vector)
 
-    def _vector(self, text: str) -> NDArray[np.float64]:
+    def _embed_text(self, text: str) -> NDArray[np.float64]:
         (vector,) = self._embed([text])
         return np.asarray(vector)
 

@@ -20,7 +20,7 @@ from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.trajectory import Group, Trajectory
-from coevo_gym.curricula.explore.summarise import retraced
+from coevo_gym.curricula.explore.summarise import rollout_inputs
 from coevo_gym.methods.agentevolver.coach import experience_ids
 from coevo_gym.methods.agentevolver.credit import GOOD
 from coevo_gym.methods.agentevolver.experience import (
@@ -33,7 +33,12 @@ from coevo_gym.methods.agentevolver.experience import (
     Source,
     experience_note,
 )
-from coevo_gym.methods.agentevolver.replays import MAX_REPLAYS, affordable, judged, most_replays
+from coevo_gym.methods.agentevolver.replays import (
+    MAX_REPLAYS,
+    label_by_replay,
+    most_replays,
+    select_affordable,
+)
 from coevo_gym.prompts.template import FOLDER
 
 _FAILED = "!"
@@ -73,8 +78,10 @@ class RuleExperiences:
         costs = [most_replays(trajectory) for *_, trajectory in solved]
         notes: list[Note] = []
         env_steps = 0
-        for group, index, trajectory in compress(solved, affordable(costs, self.max_replays)):
-            judgement = judged(self.benchmark, group.task, trajectory)
+        for group, index, trajectory in compress(
+            solved, select_affordable(costs, self.max_replays)
+        ):
+            judgement = label_by_replay(self.benchmark, group.task, trajectory)
             env_steps += judgement.env_steps
             needed = [label == GOOD for label in judgement.labels]
             if experience := rule_experience(self.benchmark, group.task, trajectory, needed):
@@ -205,8 +212,8 @@ class ModelExperiences:
 
     A question shows at most 8 rollouts of one task, and its answer may contain up to 3 experiences.
     Experiences that reveal a solution are refused
-    (:func:`~coevo_gym.methods.agentevolver.experience.leak`). With ``check``, a second question per
-    batch asks for a verdict, and unconfirmed experiences are also refused.
+    (:func:`~coevo_gym.methods.agentevolver.experience.describe_leak`). With ``check``, a second
+    question per batch asks for a verdict, and unconfirmed experiences are also refused.
 
     The model sees the task, the steps (on WebShop with the final score), and whether the rollouts
     succeeded, but not the goal, the solution or the grader's report.
@@ -242,20 +249,20 @@ class ModelExperiences:
         with analyst.studying(self.kind, groups) as spent:
             more = {"most": MAX_LESSONS}
             answers = analyst.advisor.ask(
-                [_asks(one, analyst, PROMPT, Lessons, EXPERIENCE, more) for one in selection]
+                [_inquiry(one, analyst, PROMPT, Lessons, EXPERIENCE, more) for one in selection]
             )
             all_notes = [
                 self._notes(batch, answer.value)
                 for batch, answer in zip(selection, answers, strict=True)
             ]
             if self.check:
-                all_notes = self._checked(selection, all_notes, analyst)
+                all_notes = self._confirm(selection, all_notes, analyst)
             usage = spent()
         return Findings(tuple(chain.from_iterable(all_notes)), usage)
 
     def _notes(self, batch: EpisodeBatch, answer: Lessons | None) -> list[Note]:
         lessons = [] if answer is None else answer.lessons
-        read = (_read(lesson, batch) for lesson in lessons)
+        read = (_parse_experience(lesson, batch) for lesson in lessons)
         experiences = {one.id: one for one in read if one is not None}
         index = batch.indices[0]
         return [
@@ -263,27 +270,27 @@ class ModelExperiences:
             for one in [*experiences.values()][:MAX_LESSONS]
         ]
 
-    def _checked(
+    def _confirm(
         self, selection: Sequence[EpisodeBatch], all_notes: Sequence[list[Note]], analyst: Analyst
     ) -> list[list[Note]]:
         """Let the model confirm or reject each new experience, and return the updated notes."""
         offers = [[note for note in notes if note.label == OFFERED] for notes in all_notes]
         asked = [place for place, offered in enumerate(offers) if offered]
         answers = analyst.advisor.ask(
-            [_asks_for_verdict(selection[place], offers[place], analyst) for place in asked]
+            [_verdict_inquiry(selection[place], offers[place], analyst) for place in asked]
         )
         checked = [*all_notes]
         for place, answer in zip(asked, answers, strict=True):
             confirmed = () if answer.value is None else answer.value.confirmed
             good = {id(note) for n, note in enumerate(offers[place], start=1) if n in confirmed}
             checked[place] = [
-                note if note.label == REFUSED or id(note) in good else _refused(note)
+                note if note.label == REFUSED or id(note) in good else _refuse(note)
                 for note in all_notes[place]
             ]
         return checked
 
 
-def _asks(
+def _inquiry(
     batch: EpisodeBatch,
     analyst: Analyst,
     prompt: str,
@@ -304,7 +311,7 @@ def _asks(
     )
 
 
-def _asks_for_verdict(
+def _verdict_inquiry(
     batch: EpisodeBatch, offered: Sequence[Note], analyst: Analyst
 ) -> Inquiry[Confirmed]:
     lessons = [
@@ -312,7 +319,7 @@ def _asks_for_verdict(
         for number, note in enumerate(offered, start=1)
     ]
     more = {"lessons": lessons}
-    return _asks(batch, analyst, CHECK, Confirmed, "experience_check", more)
+    return _inquiry(batch, analyst, CHECK, Confirmed, "experience_check", more)
 
 
 def _prompt_inputs(batch: EpisodeBatch, cap: int) -> dict[str, Any]:
@@ -321,16 +328,16 @@ def _prompt_inputs(batch: EpisodeBatch, cap: int) -> dict[str, Any]:
     return {
         "instruction": batch.group.task.instruction,
         "attempts": [
-            {"success": rollout.success, **retraced(rollout, each, max_text=_STEP_CHARS)}
+            {"success": rollout.success, **rollout_inputs(rollout, each, max_text=_STEP_CHARS)}
             for rollout in batch.rollouts
         ],
     }
 
 
-def _read(lesson: Any, batch: EpisodeBatch) -> Experience | None:
+def _parse_experience(lesson: Any, batch: EpisodeBatch) -> Experience | None:
     """Parse an experience from part of an answer; return None if a field is missing."""
     fields = lesson if isinstance(lesson, Mapping) else {}
-    when, advice = (_text(fields.get(name)) for name in ("when", "advice"))
+    when, advice = (_clean_field(fields.get(name)) for name in ("when", "advice"))
     if not when or not advice:
         return None
     return Experience(
@@ -338,11 +345,11 @@ def _read(lesson: Any, batch: EpisodeBatch) -> Experience | None:
     )
 
 
-def _text(value: Any) -> str:
+def _clean_field(value: Any) -> str:
     return clean_text(" ".join(value.split()), _MAX_CHARS) if isinstance(value, str) else ""
 
 
-def _refused(note: Note) -> Note:
+def _refuse(note: Note) -> Note:
     return note.model_copy(update={"label": REFUSED, "evidence": FrozenDict(why=UNCONFIRMED)})
 
 
@@ -383,10 +390,10 @@ class ExperienceUse:
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Compare the rollouts in each group; see :class:`~coevo_gym.core.seams.Study`."""
-        notes = tuple(note for group in groups for note in self._of(group))
+        notes = tuple(note for group in groups for note in self._compare_rollouts(group))
         return Findings(notes, self._spent())
 
-    def _of(self, group: Group) -> list[Note]:
+    def _compare_rollouts(self, group: Group) -> list[Note]:
         free: list[float] = []
         guided: dict[str, list[float]] = {}
         first: dict[str, int] = {}

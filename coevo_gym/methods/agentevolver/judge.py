@@ -19,11 +19,11 @@ from coevo_gym.core.seams import Advantage, Estimator
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
-from coevo_gym.curricula.explore.summarise import retraced
+from coevo_gym.curricula.explore.summarise import rollout_inputs
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
 from coevo_gym.methods.agentevolver.credit import AttributionCredit
 from coevo_gym.methods.agentevolver.experience import MAX_QUESTIONS
-from coevo_gym.methods.agentevolver.replays import affordable
+from coevo_gym.methods.agentevolver.replays import select_affordable
 from coevo_gym.methods.method import StepRecord
 from coevo_gym.trainers.credit import GroupRelative, LeaveOneOut, StateGrouped
 
@@ -58,7 +58,7 @@ class ScoreAnswer(BaseModel):
     score: float | None = None
 
 
-def judge_score(
+def score_to_reward(
     score: float | None, *, relevant: bool, looped: bool, achieved: bool
 ) -> float | None:
     """Convert a judge's answer to a reward.
@@ -111,7 +111,7 @@ class JudgeStudy:
             [(group, i, t) for i, t in enumerate(group.trajectories) if not t.end_reason.lost]
             for group in filter(is_judged, groups)
         ]
-        fits = affordable([len(each) for each in rollouts], self.most)
+        fits = select_affordable([len(each) for each in rollouts], self.most)
         asked = [one for each in compress(rollouts, fits) for one in each]
         left_out = [one for each in compress(rollouts, map(not_, fits)) for one in each]
         notes = [_note(*each, None, "The limit of questions was reached.") for each in left_out]
@@ -136,7 +136,7 @@ class JudgeStudy:
             return {
                 "request": self.benchmark.evidence(task).said,
                 "reference": [clean_text(action, _MAX_CHARS) for action in reference],
-                **retraced(_ungraded(rollout), cap),
+                **rollout_inputs(_remove_last_observation(rollout), cap),
             }
 
         return Inquiry(
@@ -149,7 +149,7 @@ class JudgeStudy:
         )
 
 
-def _ungraded(rollout: Trajectory) -> Trajectory:
+def _remove_last_observation(rollout: Trajectory) -> Trajectory:
     """Return a rollout without the env's last response, which may contain a grade."""
     ended = bool(rollout.steps) and rollout.steps[-1].terminated
     return replace(rollout, last_observation="") if ended else rollout
@@ -165,7 +165,7 @@ def _verdict(answer: Answer[ScoreAnswer]) -> tuple[float | None, str]:
     judgement = answer.value
     if judgement is None:
         return None, answer.problem
-    reward = judge_score(
+    reward = score_to_reward(
         judgement.score,
         relevant=judgement.relevant,
         looped=judgement.looped,
@@ -203,19 +203,19 @@ class JudgedReward:
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
         """Return the advantages, using the judge's rewards for evolved tasks."""
-        return self.estimator([self._rewarded(group, notes) for group in groups], notes)
+        return self.estimator([self._replace_scores(group, notes) for group in groups], notes)
 
-    def _rewarded(self, group: Group, notes: Notes) -> Group:
+    def _replace_scores(self, group: Group, notes: Notes) -> Group:
         """Return a copy of a group with rewards in place of the trajectories' scores."""
         rewarded = (
-            self._by_judge(trajectory, notes.of(JUDGE, group.id, index))
+            self._apply_verdict(trajectory, notes.of(JUDGE, group.id, index))
             if is_judged(group)
             else replace(trajectory, score=float(getattr(trajectory, self.native)))
             for index, trajectory in enumerate(group.trajectories)
         )
         return replace(group, trajectories=tuple(rewarded))
 
-    def _by_judge(self, trajectory: Trajectory, notes: Sequence[Note]) -> Trajectory:
+    def _apply_verdict(self, trajectory: Trajectory, notes: Sequence[Note]) -> Trajectory:
         if trajectory.end_reason.lost:
             return trajectory
         for note in notes:

@@ -23,7 +23,7 @@ from coevo_gym.methods.agentevolver.attribution import (
     ModelAttribution,
     Skip,
 )
-from coevo_gym.methods.agentevolver.coach import REFINE, ExperienceCoach, search_text
+from coevo_gym.methods.agentevolver.coach import REFINE, ExperienceCoach, retrieval_query
 from coevo_gym.methods.agentevolver.credit import (
     ATTRIBUTION,
     ATTRIBUTION_BY_MODEL,
@@ -167,7 +167,7 @@ class AgentEvolverSettings(FrozenModel):
         return DropRule(self.drop_groups, self.drop_errors, self.rest_steps)
 
     @property
-    def labels(self) -> bool:
+    def labels_steps(self) -> bool:
         """Return True if the method labels steps."""
         return self.attributing and (self.attribution or self.scheme == "allocation")
 
@@ -190,14 +190,14 @@ class AgentEvolverSettings(FrozenModel):
             counts[EXPERIENCE] = self.questions * (2 if self.check else 1)
         if self.navigating and self.refine:
             counts[REFINE] = self.questions
-        if self.labels and self.attribution_by in kinds:
+        if self.labels_steps and self.attribution_by in kinds:
             counts[kinds[self.attribution_by]] = self.questions
         if self.reward == "judge":
             counts[JUDGE] = self.questions
         return counts
 
     @model_validator(mode="after")
-    def _verdicts_are_on_texts_of_models(self) -> Self:
+    def _require_model_for_check(self) -> Self:
         if self.check and self.experiences_by == "rule":
             raise ValueError(
                 "check = true only works with model-written experiences: set "
@@ -222,19 +222,19 @@ class AgentEvolverSettings(FrozenModel):
 def agentevolver(settings: AgentEvolverSettings, kit: Kit) -> Method:
     """Find tasks, guide rollouts with past experience, and label steps (arXiv 2511.10395)."""
     if settings.questioning:
-        base = _questioning(settings, kit)
+        base = _questioning_method(settings, kit)
     else:
         base = static(StaticSettings(native=settings.native), kit)
     if settings.navigating:
-        base = _navigating(base, settings, kit)
+        base = _add_navigating(base, settings, kit)
     if settings.attributing:
-        base = _attributing(base, settings, kit)
+        base = _add_attributing(base, settings, kit)
     if settings.reward == "judge":
-        base = _judging(base, settings, kit)
-    return _scaling(base, settings, kit)
+        base = _add_judge(base, settings, kit)
+    return _add_scaling(base, settings, kit)
 
 
-def _questioning(settings: AgentEvolverSettings, kit: Kit) -> Method:
+def _questioning_method(settings: AgentEvolverSettings, kit: Kit) -> Method:
     """Create a method that trains on tasks that it finds and, optionally, on native tasks.
 
     Raises:
@@ -261,7 +261,7 @@ def _questioning(settings: AgentEvolverSettings, kit: Kit) -> Method:
     return Method(curriculum=pool, evolver=kit.evolver(explorer), learner=kit.learner)
 
 
-def _navigating(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
+def _add_navigating(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
     learner, built = kit.learner, kit.study_only_steps
     recomputes = isinstance(learner, GRPOConfig) and learner.old_logprobs == "recomputed"
     if kit.language_model and not recomputes:
@@ -289,7 +289,7 @@ def _navigating(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Metho
         share=settings.guided_share,
         k=settings.experiences,
         least=settings.least_cosine,
-        text_of=partial(search_text, kit.benchmark),
+        text_of=partial(retrieval_query, kit.benchmark),
         build_steps=built,
         analyst=kit.analyst if settings.refine else None,
         most=settings.questions,
@@ -297,12 +297,12 @@ def _navigating(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Metho
     return replace(
         base,
         coach=coach,
-        studies=(*base.studies, ExperienceUse(coach.spent), study),
+        studies=(*base.studies, ExperienceUse(coach.take_usage), study),
         memories={**base.memories, "experiences": pool},
     )
 
 
-def _attributing(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
+def _add_attributing(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
     estimator = credit_of(kit.learner).estimator if isinstance(kit.learner, GRPOConfig) else None
     if not isinstance(estimator, GroupRelative) or not estimator.normalise_std:
         raise ConfigError(
@@ -319,7 +319,7 @@ def _attributing(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
         scheme=settings.scheme,
     )
     base = replace(base, credit=Credit(credit))
-    if not settings.labels:
+    if not settings.labels_steps:
         return base
     studies: list[Study] = []
     if settings.attribution_by != "model":
@@ -345,9 +345,9 @@ def _attributing(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
     return replace(base, studies=(*base.studies, *studies), memories=memories)
 
 
-def _judging(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
+def _add_judge(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
     """Let a judge model compute the rewards for evolved tasks."""
-    credit = _credit_of(base, kit, "method.reward = 'judge'", "method.reward = 'verifier'")
+    credit = _require_credit(base, kit, "method.reward = 'judge'", "method.reward = 'verifier'")
     study = JudgeStudy(
         kit.benchmark,
         kit.analyst,
@@ -362,17 +362,17 @@ def _judging(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
     )
 
 
-def _scaling(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
+def _add_scaling(base: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
     """Scale the advantages of evolved tasks if the pool also has native tasks."""
     factor = settings.evolved_scale
     if not (settings.questioning and settings.native) or factor == 1.0:
         return base
-    credit = _credit_of(base, kit, "method.evolved_scale", "method.evolved_scale = 1")
+    credit = _require_credit(base, kit, "method.evolved_scale", "method.evolved_scale = 1")
     scaled = replace(credit, transforms=(*credit.transforms, Scaled(factor)))
     return replace(base, credit=scaled)
 
 
-def _credit_of(base: Method, kit: Kit, what: str, instead: str) -> Credit:
+def _require_credit(base: Method, kit: Kit, what: str, instead: str) -> Credit:
     """Return a method's credit assigner, which defaults to its learner's credit assigner."""
     if base.credit is not None:
         return base.credit

@@ -17,16 +17,16 @@ Keep = Callable[[int, Sequence[int]], bool]
 _TOLERANCE = 1e-9
 
 
-def never(step: int, later: Sequence[int]) -> bool:
+def keep_none(step: int, later: Sequence[int]) -> bool:
     """Return False, because replays may leave out any step."""
     return False
 
 
-def eliminated(
+def label_by_elimination(
     score: Callable[[Sequence[int]], float],
     n: int,
     *,
-    keep: Keep = never,
+    keep: Keep = keep_none,
     errors: Collection[int] = (),
     detours: Sequence[Sequence[int]] = (),
 ) -> list[int]:
@@ -50,7 +50,7 @@ def eliminated(
         whole episode, each detour and each step is scored at most once.
 
     Example:
-        >>> eliminated(lambda steps: float({0, 2} <= {*steps}), 3)
+        >>> label_by_elimination(lambda steps: float({0, 2} <= {*steps}), 3)
         [1, -1, 1]
 
     Source: ours, in place of the judge model in AgentEvolver (arXiv 2511.10395), 5.1.
@@ -97,7 +97,7 @@ class Judged(NamedTuple):
     env_steps: int = 0
 
 
-def unlabelled(trajectory: Trajectory, how: str = LEFT_OUT, env_steps: int = 0) -> Judged:
+def no_labels(trajectory: Trajectory, how: str = LEFT_OUT, env_steps: int = 0) -> Judged:
     """Return a result without labels for a trajectory that was not examined."""
     return Judged(how, [NO_LABEL] * len(trajectory.steps), env_steps)
 
@@ -109,11 +109,11 @@ def most_replays(trajectory: Trajectory) -> int:
     return 1 + 2 * len(trajectory.steps) if trajectory.score > 0.0 else 1
 
 
-def affordable(costs: Sequence[int], most: int) -> list[bool]:
+def select_affordable(costs: Sequence[int], most: int) -> list[bool]:
     """Select as many episodes or groups as the budget ``most`` allows, cheapest first.
 
     Example:
-        >>> affordable([5, 2, 3], 6)
+        >>> select_affordable([5, 2, 3], 6)
         [False, True, True]
     """
     mask = [False] * len(costs)
@@ -125,7 +125,7 @@ def affordable(costs: Sequence[int], most: int) -> list[bool]:
     return mask
 
 
-def judged(
+def label_by_replay(
     benchmark: Benchmark, task: Task, trajectory: Trajectory, *, hindsight: bool = False
 ) -> Judged:
     """Label the steps of a trajectory by replaying its actions.
@@ -134,10 +134,10 @@ def judged(
     """
     replays = _Replays(benchmark, task, trajectory.actions)
     try:
-        return replays.judged(trajectory.score, hindsight=hindsight)
+        return replays.label_steps(trajectory.score, hindsight=hindsight)
     except EnvBackendError as error:
         logger.warning("task=%s: no labels because a replay failed: %s", task.name, error)
-        return unlabelled(trajectory, FAULT, replays.env_steps)
+        return no_labels(trajectory, FAULT, replays.env_steps)
 
 
 class _Replays:
@@ -147,7 +147,7 @@ class _Replays:
         self._benchmark, self._task, self._actions = benchmark, task, actions
         self.env_steps = 0
 
-    def judged(self, score: float, *, hindsight: bool) -> Judged:
+    def label_steps(self, score: float, *, hindsight: bool) -> Judged:
         """Label the steps. If a full replay gets a different score, no step gets a label."""
         actions = self._actions
         whole = self._play(range(len(actions)))
@@ -157,16 +157,18 @@ class _Replays:
 
         def keep(step: int, later: Sequence[int]) -> bool:
             closes = whole.effects[step] is Effect.CLOSED
-            return closes or sources.feeds(step, [actions[one] for one in later])
+            return closes or sources.is_used_later(step, [actions[one] for one in later])
 
-        def scored(steps: Sequence[int]) -> float:
+        def score_steps(steps: Sequence[int]) -> float:
             played = whole if len(steps) == len(actions) else self._play(steps)
             return played.scores[-1]
 
         errors = [step for step, error in enumerate(whole.errors) if error]
-        labels = eliminated(scored, len(actions), keep=keep, errors=errors, detours=_detours(whole))
+        labels = label_by_elimination(
+            score_steps, len(actions), keep=keep, errors=errors, detours=_detours(whole)
+        )
         if not hindsight:
-            for step in _showing_news(whole, self._task.instruction):
+            for step in _steps_with_new_text(whole, self._task.instruction):
                 if labels[step] == BAD and step not in errors:
                     labels[step] = NO_LABEL
         return Judged(EXAMINED, labels, self.env_steps)
@@ -193,16 +195,16 @@ def _detours(whole: Replay) -> list[range]:
     return sorted(detours, key=lambda one: (len(one), -one.start))[:n]
 
 
-def _showing_news(whole: Replay, instruction: str) -> list[int]:
+def _steps_with_new_text(whole: Replay, instruction: str) -> list[int]:
     """Return the index of each step whose observation had not appeared before."""
-    texts = {_plain(text) for text in ("", whole.opening, instruction)}
+    texts = {_collapse_spaces(text) for text in ("", whole.opening, instruction)}
     steps = []
-    for step, text in enumerate(map(_plain, whole.shown)):
+    for step, text in enumerate(map(_collapse_spaces, whole.shown)):
         if text not in texts:
             steps.append(step)
         texts.add(text)
     return steps
 
 
-def _plain(text: str) -> str:
+def _collapse_spaces(text: str) -> str:
     return " ".join(text.split())

@@ -19,7 +19,7 @@ from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group, Trajectory
-from coevo_gym.curricula.explore.summarise import retraced
+from coevo_gym.curricula.explore.summarise import rollout_inputs
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
 from coevo_gym.envs.diagnosis import diagnosable
 from coevo_gym.methods.role_agent.failures import FAILURE_MODE, SIMILAR_FAILURE, FailureMemory
@@ -117,7 +117,7 @@ class FailureModes:
         most: int = QUESTIONS,
     ) -> None:
         self._benchmark, self._analyst, self._most = diagnosable(benchmark), analyst, most
-        self._schema = answer_among(self._benchmark.modes)
+        self._schema = answer_schema(self._benchmark.modes)
         self.latest: tuple[Note, ...] = ()
 
     def examine(self, groups: Sequence[Group]) -> Findings:
@@ -144,7 +144,7 @@ class FailureModes:
         """Query the model and return its usable answers and their cost."""
         if self._analyst is None or not failures:
             return {}, FrozenDict()
-        analyst, places = self._analyst(), by_turns(failures)[: self._most]
+        analyst, places = self._analyst(), alternate_tasks(failures)[: self._most]
         with analyst.studying(self.kind, groups) as spent:
             answers: list[Answer[ModeAnswer]] = analyst.advisor.ask(
                 [self._inquiry(failures[place], analyst) for place in places]
@@ -157,8 +157,8 @@ class FailureModes:
         def inputs(cap: int) -> Mapping[str, Any]:
             return {
                 "instruction": failure.group.task.instruction,
-                **retraced(failure.trajectory, cap),
-                "modes": [described(mode) for mode in self._benchmark.modes],
+                **rollout_inputs(failure.trajectory, cap),
+                "modes": [describe_mode(mode) for mode in self._benchmark.modes],
             }
 
         return Inquiry(
@@ -188,7 +188,7 @@ class FailureModes:
             "modes": tuple(answer.modes),
             "request": clean_text(task.instruction, _REQUEST_CHARS),
         }
-        step = _step(answer.step, len(failure.trajectory.steps))
+        step = _parse_step(answer.step, len(failure.trajectory.steps))
         return [
             Note(**about, step=step, label=mode, evidence=FrozenDict(evidence), source="model")
             for mode in answer.modes
@@ -279,7 +279,7 @@ class SimilarFailures:
 
         def inputs(n: int) -> Mapping[str, Any]:
             return {
-                "mode": described(mode),
+                "mode": describe_mode(mode),
                 "failures": failures[:_MAX_FAILURES],
                 "candidates": [
                     {"number": number, **lesson._asdict()}
@@ -297,7 +297,7 @@ class SimilarFailures:
         )
 
 
-def by_turns(failures: Sequence[FailedEpisode]) -> list[int]:
+def alternate_tasks(failures: Sequence[FailedEpisode]) -> list[int]:
     """Return the positions of failures in an order that alternates between tasks."""
     seen = Counter[str]()
     turns = []
@@ -307,15 +307,15 @@ def by_turns(failures: Sequence[FailedEpisode]) -> list[int]:
     return sorted(range(len(failures)), key=turns.__getitem__)
 
 
-def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
+def answer_schema(modes: Sequence[str]) -> type[ModeAnswer]:
     """Return a schema for an answer that must name at least one of the given failure modes.
 
     Unknown modes are dropped if the answer also names a known one.
     """
-    known = {_folded(mode): mode for mode in modes}
+    known = {_normalise(mode): mode for mode in modes}
 
     def match_modes(entries: list[str]) -> list[str]:
-        matches = [known[name] for name in dict.fromkeys(map(_folded, entries)) if name in known]
+        matches = [known[name] for name in dict.fromkeys(map(_normalise, entries)) if name in known]
         if not matches:
             names = ", ".join(entries)
             raise ValueError(f"{clean_text(names, 80)!r} is not in the list of failure modes")
@@ -328,13 +328,13 @@ def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
     )
 
 
-def described(mode: str) -> dict[str, str]:
+def describe_mode(mode: str) -> dict[str, str]:
     """Return the name and meaning of a failure mode, for use in prompts."""
-    return {"name": mode, "meaning": meanings().get(mode, "")}
+    return {"name": mode, "meaning": load_meanings().get(mode, "")}
 
 
 @lru_cache(maxsize=1)
-def meanings() -> Mapping[str, str]:
+def load_meanings() -> Mapping[str, str]:
     """Return a one-line description of each failure mode."""
     text = (FOLDER / "role_agent" / "modes.toml").read_text(encoding="utf-8")
     return {mode: str(meaning) for mode, meaning in tomllib.loads(text).items()}
@@ -345,11 +345,11 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _folded(mode: str) -> str:
+def _normalise(mode: str) -> str:
     return re.sub(r"[\W_]+", "_", mode.lower()).strip("_")
 
 
-def _step(value: Any, n_steps: int) -> int:
+def _parse_step(value: Any, n_steps: int) -> int:
     """Parse a step number and return the step's index, or -1 if no such step exists."""
     number = _NUMBER.search(str(value)[:40])
     place = int(number[0]) - 1 if number else -1

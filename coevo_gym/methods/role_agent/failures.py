@@ -49,7 +49,7 @@ def counts_after(
     return totals
 
 
-def mode_weights(
+def task_weights(
     buckets: Mapping[str, Iterable[str]], counts: Mapping[str, float], *, weight: float = 1.0
 ) -> dict[str, float]:
     """Return the sampling weights of tasks with failures. All other tasks have weight 1.
@@ -62,7 +62,7 @@ def mode_weights(
         weight: lambda, at least 0.
 
     Example:
-        >>> mode_weights({"loop": ["a"], "grab": ["a", "b"]}, {"loop": 3.0, "grab": 1.0})
+        >>> task_weights({"loop": ["a"], "grab": ["a", "b"]}, {"loop": 3.0, "grab": 1.0})
         {'a': 2.0, 'b': 1.25}
 
     Source: ours, for Role-Agent (arXiv 2606.10917), 3.3.
@@ -123,22 +123,22 @@ class FailureMemory:
         self._total += len(failed)
         self._by_model += sum(note.source == "model" for note in failed)
         for note in failed:
-            self._add(note.label, note.task_id)
+            self._add_to_bucket(note.label, note.task_id)
             if note.evidence.get("lesson"):
-                self._learn(note)
+                self._store_lesson(note)
         for note in notes:
             if note.kind == SIMILAR_FAILURE:
                 self._retrieved += len(note.evidence["tasks"])
                 for task in note.evidence["tasks"]:
-                    self._add(note.label, task)
+                    self._add_to_bucket(note.label, task)
 
-    def _add(self, mode: str, task: str) -> None:
+    def _add_to_bucket(self, mode: str, task: str) -> None:
         bucket = self.buckets.setdefault(mode, {})
         bucket[task] = None
         if len(bucket) > self._capacity:
             del bucket[next(iter(bucket))]
 
-    def _learn(self, note: Note) -> None:
+    def _store_lesson(self, note: Note) -> None:
         self.lessons.pop(note.task_id, None)
         evidence = note.evidence
         modes = ", ".join(evidence.get("modes", (note.label,)))
@@ -211,7 +211,7 @@ class ByFailureMode(TableSelector):
     def weights(self) -> Numbers | None:
         """Return task weights between 1 and 1 + lambda, or None before the first failure."""
         memory = self._memory
-        raised = mode_weights(memory.buckets, memory.counts, weight=self._weight)
+        raised = task_weights(memory.buckets, memory.counts, weight=self._weight)
         if not raised:
             return None
         values = np.ones(len(self.table))

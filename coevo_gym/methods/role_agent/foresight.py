@@ -117,11 +117,11 @@ class ForesightWorth:
         """Return the worth of each step; see :class:`~coevo_gym.trainers.credit.StepWorth`."""
         returns = AtTheEnd(self.gamma)(group, rewards, notes)
         return [
-            self._multiplied(of_steps, notes, group.id, index) if reward > 0.0 else of_steps
+            self._multiply(of_steps, notes, group.id, index) if reward > 0.0 else of_steps
             for index, (of_steps, reward) in enumerate(zip(returns, rewards, strict=True))
         ]
 
-    def _multiplied(
+    def _multiply(
         self, returns: Sequence[float], notes: Notes, group_id: str, index: int
     ) -> list[float]:
         values = list(returns)

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Memory, Study
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.methods.coevolve import static_tasks
+from coevo_gym.methods.coevolve import make_static
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, method
 from coevo_gym.methods.role_agent.failure_modes import QUESTIONS, FailureModes, SimilarFailures
@@ -88,7 +88,7 @@ class RoleAgentSettings(FrozenModel):
     """Number of learner steps after which a failure counts half."""
 
     @model_validator(mode="after")
-    def _lessons_are_of_models(self) -> Self:
+    def _check_retrieve(self) -> Self:
         if self.retrieve and self.modes == "rule":
             raise ValueError(
                 "retrieve = true requires model-written lessons: set modes = 'model' or "
@@ -117,7 +117,7 @@ class RoleAgentSettings(FrozenModel):
 )
 def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
     """Reward accurate predictions and draw tasks by failure mode (arXiv 2606.10917)."""
-    estimator = _estimator(kit.learner)
+    estimator = _require_estimator(kit.learner)
     failures = FailureMemory(half_life_steps=settings.half_life_steps, capacity=settings.capacity)
     analyst = kit.analyst if settings.modes == "model" else None
     modes = FailureModes(kit.benchmark, analyst, most=settings.questions)
@@ -147,7 +147,7 @@ def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
             memories["transitions"] = predictor
     selector = ByFailureMode(failures, weight=settings.weight) if settings.weight else None
     return replace(
-        static_tasks(kit, native=settings.native, selector=selector),
+        make_static(kit, native=settings.native, selector=selector),
         credit=Credit(replace(estimator, worth=ForesightWorth(settings.gamma))),
         coach=InlineCoach(predictor.horizon) if isinstance(predictor, InlinePredictor) else None,
         studies=tuple(studies),
@@ -155,7 +155,7 @@ def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
     )
 
 
-def _estimator(learner: object) -> StateGrouped:
+def _require_estimator(learner: object) -> StateGrouped:
     """Return the learner's advantage estimator, or raise an error if it is unsuitable."""
     if isinstance(learner, GRPOConfig) and learner.state_rewards == "at_the_end":
         estimator = credit_of(learner).estimator

@@ -99,8 +99,8 @@ class EmpiricalPredictor(Predictor):
     Example:
         >>> predictor = EmpiricalPredictor(1)
         >>> predictor.remember(Transition("closed", "open", ("open",)))
-        >>> predictor.expected("closed", "open"), predictor.expected("closed", "push")
-        (['open'], [''])
+        >>> [predictor.expected_observations("closed", action) for action in ("open", "push")]
+        [['open'], ['']]
     """
 
     source = "rule"
@@ -112,7 +112,7 @@ class EmpiricalPredictor(Predictor):
         self._later: dict[tuple[str, str], deque[tuple[str, ...]]] = {}
         self._pending: list[Transition] = []
 
-    def expected(self, state: str, action: str) -> list[str]:
+    def expected_observations(self, state: str, action: str) -> list[str]:
         """Return the observations that most often followed an action. Unknown ones are ""."""
         seen = self._later.get((state, action), ())
         return [
@@ -123,7 +123,10 @@ class EmpiricalPredictor(Predictor):
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         """Predict the observations after each action from past transitions. Collect new ones."""
         predictions = [
-            [self.expected(clean(step.observation), step.action) for step in trajectory.steps]
+            [
+                self.expected_observations(clean(step.observation), step.action)
+                for step in trajectory.steps
+            ]
             for trajectory in asked
         ]
         for group in groups:
@@ -157,29 +160,29 @@ class EmpiricalPredictor(Predictor):
         """Return the full state as JSON, with each string stored only once."""
         places: dict[str, int] = {}
 
-        def stored(transition: Transition) -> list[Any]:
+        def encode(transition: Transition) -> list[Any]:
             state, *later = (
                 places.setdefault(text, len(places))
                 for text in (transition.state, *transition.later)
             )
             return [state, transition.action, later]
 
-        known = [stored(one) for one in self._known]
-        pending = [stored(one) for one in self._pending]
+        known = [encode(one) for one in self._known]
+        pending = [encode(one) for one in self._pending]
         return {"known": known, "pending": pending, "texts": list(places)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`."""
         texts = state["texts"]
 
-        def read(stored: Sequence[Any]) -> Transition:
+        def decode(stored: Sequence[Any]) -> Transition:
             place, action, later = stored
             return Transition(texts[place], action, tuple(texts[one] for one in later))
 
         self._known, self._later = deque(), {}
         for one in state["known"]:
-            self.remember(read(one))
-        self._pending = [read(one) for one in state["pending"]]
+            self.remember(decode(one))
+        self._pending = [decode(one) for one in state["pending"]]
 
 
 class Draws(Policy, Protocol):
@@ -228,7 +231,7 @@ class PolicyPredictor(Predictor):
         with policy.drawing(episode_seed(self._seed, groups[0].id)):
             answers = policy.generate(requests)
         for (number, step), answer in zip(places, answers, strict=True):
-            predictions[number][step] = predicted(answer.text, self.horizon)
+            predictions[number][step] = parse_separate_predictions(answer.text, self.horizon)
         return Made(predictions, sum((answer.usage for answer in answers), NO_USAGE))
 
     def _request(self, decision: TokenDecision) -> Prompt:
@@ -242,15 +245,15 @@ def prediction_request(horizon: int, max_tokens: int) -> Message:
     return Message("user", load_cue(PROMPT).write(inputs))
 
 
-def predicted(answer: str, horizon: int) -> list[str]:
+def parse_separate_predictions(answer: str, horizon: int) -> list[str]:
     """Return the predictions in an answer, in order, with "" for missing predictions.
 
     A tag that is not closed, such as the last tag of an answer that was cut, ends at the next tag.
 
     Example:
-        >>> predicted('<next n="2">a box</next><next n="9">no</next>', 2)
+        >>> parse_separate_predictions('<next n="2">a box</next><next n="9">no</next>', 2)
         ['', 'a box']
-        >>> predicted('<next n="1">a box, and in it a mu', 1)
+        >>> parse_separate_predictions('<next n="1">a box, and in it a mu', 1)
         ['a box, and in it a mu']
     """
     return numbered_texts(_NEXT, answer, horizon)
@@ -321,17 +324,20 @@ class InlinePredictor(Predictor):
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         """Return the predictions in the answers of each trajectory."""
         return Made(
-            [[parse_predictions(step.said, self.horizon) for step in one.steps] for one in asked]
+            [
+                [parse_inline_predictions(step.said, self.horizon) for step in one.steps]
+                for one in asked
+            ]
         )
 
 
-def parse_predictions(answer: str, horizon: int) -> list[str]:
+def parse_inline_predictions(answer: str, horizon: int) -> list[str]:
     """Return the predictions in an answer, in order, with "" for missing predictions.
 
     A tag without a number predicts the next observation. For repeated numbers, the last tag counts.
 
     Example:
-        >>> parse_predictions('<predict_next n="1">a box</predict_next><action>open it</action>', 2)
+        >>> parse_inline_predictions('<predict_next n="1">a box</predict_next><action>', 2)
         ['a box', '']
     """
     return numbered_texts(_TAG, answer, horizon)

@@ -58,7 +58,7 @@ class Foresight:
             (group, index, trajectory)
             for group in groups
             for index, trajectory in enumerate(group.trajectories)
-            if self._asks(trajectory)
+            if self._should_predict(trajectory)
         ]
         forecast = self.predictor.predict([trajectory for *_, trajectory in asked], groups)
         notes = tuple(
@@ -69,7 +69,7 @@ class Foresight:
         usage = {FORESIGHT: forecast.usage} if forecast.usage != NO_USAGE else {}
         return Findings(notes, FrozenDict(usage))
 
-    def _asks(self, trajectory: Trajectory) -> bool:
+    def _should_predict(self, trajectory: Trajectory) -> bool:
         if trajectory.end_reason.lost:
             return False
         return self.predict == "all" or self.outcome(trajectory) > 0.0
@@ -94,7 +94,7 @@ class Foresight:
                     predicted=bool(predicted and predicted[0].strip()),
                     floor=likeness(before[step], after[step], self.measure),
                     success=trajectory.success,
-                    **_truncate(predicted, states[step + 1 :], self.predictor.horizon),
+                    **_prediction_evidence(predicted, states[step + 1 :], self.predictor.horizon),
                 ),
                 source=self.predictor.source,
             )
@@ -102,7 +102,7 @@ class Foresight:
         ]
 
 
-def _truncate(
+def _prediction_evidence(
     predicted: Sequence[str], came: Sequence[str], horizon: int
 ) -> dict[str, tuple[str | None, ...]]:
     """Truncate the predictions for use as evidence in a note. None marks an exact match."""

@@ -24,7 +24,7 @@ _ONE_OF = re.compile(r"value in (\[.*\])", re.DOTALL)
 """A pattern for a parameter's allowed values in API documentation."""
 
 
-def schema_note(tool: Mapping[str, Any]) -> dict[str, Any]:
+def annotate_function(tool: Mapping[str, Any]) -> dict[str, Any]:
     """Add notes on required parameters and allowed values to a tool's parameter descriptions.
 
     Args:
@@ -37,7 +37,7 @@ def schema_note(tool: Mapping[str, Any]) -> dict[str, Any]:
     Example:
         >>> mode = {"type": "string", "enum": ["r", "w"], "description": "How to open it."}
         >>> tool = {"name": "open", "parameters": {"properties": {"mode": mode}}}
-        >>> schema_note(tool)["parameters"]["properties"]["mode"]["description"]
+        >>> annotate_function(tool)["parameters"]["properties"]["mode"]["description"]
         'How to open it. Allowed values: r, w'
 
     Source: SEAL, Appendix D.2, which only uses ``required`` and ``enum``.
@@ -66,8 +66,8 @@ def _annotate_schema(schema: Any, required: bool) -> Any:
     return {**schema, "description": " ".join(notes)} if notes else dict(schema)
 
 
-def document_note(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Add notes to API documentation that lists parameters; see :func:`schema_note`.
+def annotate_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Add notes to API documentation that lists parameters; see :func:`annotate_function`.
 
     Args:
         document: a JSON object with ``parameters``, each of which has a ``description``,
@@ -75,7 +75,7 @@ def document_note(document: Mapping[str, Any]) -> dict[str, Any]:
 
     Example:
         >>> order = {"name": "order", "required": False, "constraints": ["value in ['up', 'down']"]}
-        >>> document_note({"parameters": [order]})["parameters"][0]["description"]
+        >>> annotate_document({"parameters": [order]})["parameters"][0]["description"]
         'Allowed values: up, down'
     """
     parameters = document.get("parameters")
@@ -89,7 +89,7 @@ def _annotate_parameter(parameter: Any) -> Any:
         return parameter
     value = parameter.get("constraints")
     constraints = value if isinstance(value, (list, tuple)) else ()
-    allowed = next((values for text in constraints if (values := _allowed(text))), ())
+    allowed = next((values for text in constraints if (values := _allowed_values(text))), ())
     schema = {"description": parameter.get("description"), "enum": allowed}
     description = _annotate_schema(schema, parameter.get("required") is True).get("description")
     return (
@@ -99,7 +99,7 @@ def _annotate_parameter(parameter: Any) -> Any:
     )
 
 
-def _allowed(constraint: Any) -> tuple[Any, ...]:
+def _allowed_values(constraint: Any) -> tuple[Any, ...]:
     """Return the values that a constraint allows, or () if it does not list values."""
     match = _ONE_OF.fullmatch(constraint) if isinstance(constraint, str) else None
     try:
@@ -139,16 +139,16 @@ class Hint(FrozenModel):
 @lru_cache(maxsize=1)
 def hints() -> tuple[Hint, ...]:
     """Return all hints in the order in which they are tried. The last hint is the fallback."""
-    return tuple(Hint.model_validate(hint) for hint in _read("hints.toml")["hints"])
+    return tuple(Hint.model_validate(hint) for hint in _read_toml("hints.toml")["hints"])
 
 
 @lru_cache(maxsize=1)
 def cues() -> Mapping[str, str]:
     """Return the cue (guidance text) for each failure label."""
-    return {label: str(text) for label, text in _read("cues.toml").items()}
+    return {label: str(text) for label, text in _read_toml("cues.toml").items()}
 
 
-def _read(name: str) -> dict[str, Any]:
+def _read_toml(name: str) -> dict[str, Any]:
     return tomllib.loads((_ROOM / name).read_text(encoding="utf-8"))
 
 
@@ -161,12 +161,12 @@ def hint_after(view: View) -> str:
     kind = view.info.get("error_kind", "")
     if not kind:
         return ""
-    hint, words = _class_of(kind, _error_in(view))
-    return f"(Hint: {' '.join(filter(None, (hint.text, _more(hint, words, view))))})"
+    hint, words = _match_hint(kind, _error_in(view))
+    return f"(Hint: {' '.join(filter(None, (hint.text, _format_more(hint, words, view))))})"
 
 
 @lru_cache(maxsize=1024)
-def _class_of(kind: str, error: str) -> tuple[Hint, Mapping[str, str]]:
+def _match_hint(kind: str, error: str) -> tuple[Hint, Mapping[str, str]]:
     """Return the hint for an error, and the words captured by the hint's pattern."""
     lowered = error.lower()
     for hint in hints()[:-1]:
@@ -186,7 +186,7 @@ def _error_in(view: View) -> str:
     return str(reasons[0]) if reasons else view.observation[-_TAIL:]
 
 
-def _more(hint: Hint, groups: Mapping[str, str], view: View) -> str:
+def _format_more(hint: Hint, groups: Mapping[str, str], view: View) -> str:
     """Return a hint's additional text, or "" if the text uses a placeholder without a value."""
     if not hint.more:
         return ""
@@ -270,7 +270,7 @@ class FailureInterface:
         return tuple(Cue(texts[label], "system", label, heading=HEADING) for label in labels)
 
     @property
-    def says(self) -> tuple[str, ...]:
+    def description(self) -> tuple[str, ...]:
         """Return a human-readable description of the interface."""
         parts = (
             (self.schema_notes, "Schemas say what is required, and which values are allowed."),
@@ -306,11 +306,11 @@ def annotate_tools(text: str) -> str:
 
 def _annotate_tool(tool: Any) -> Any:
     if isinstance(tool, Mapping) and isinstance(tool.get("function"), Mapping):
-        return {**tool, "function": schema_note(tool["function"])}
+        return {**tool, "function": annotate_function(tool["function"])}
     return tool
 
 
-def _explained(tool: dict[str, Any]) -> dict[str, Any]:
+def _explain_required(tool: dict[str, Any]) -> dict[str, Any]:
     """Add an explanation of ``[required]`` to API documentation that uses this marker."""
     described = tool.get("description")
     if "[required]" not in json.dumps(tool.get("parameters")) or not isinstance(described, str):
@@ -324,14 +324,14 @@ def annotate_documents(text: str) -> str:
     Documentation that is not formatted like Python's JSON output is not changed.
     """
     parts, end = [], 0
-    for start, stop in _documents_in(text):
+    for start, stop in _document_spans(text):
         if start >= end:
-            parts += [text[end:start], _annotate_document(text[start:stop])]
+            parts += [text[end:start], _annotate_document_text(text[start:stop])]
             end = stop
     return "".join([*parts, text[end:]]) if parts else text
 
 
-def _documents_in(text: str) -> Iterator[tuple[int, int]]:
+def _document_spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield the start and end positions of JSON objects that look like API documentation."""
     decoder = json.JSONDecoder()
     for number, match in enumerate(_DOCUMENT.finditer(text)):
@@ -344,11 +344,11 @@ def _documents_in(text: str) -> Iterator[tuple[int, int]]:
 
 
 @lru_cache(maxsize=256)
-def _annotate_document(text: str) -> str:
+def _annotate_document_text(text: str) -> str:
     document = json.loads(text)
     for indent in _INDENTS:
         if json.dumps(document, indent=indent) == text:
-            return json.dumps(_explained(document_note(document)), indent=indent)
+            return json.dumps(_explain_required(annotate_document(document)), indent=indent)
     return text
 
 
@@ -421,7 +421,7 @@ class InterfaceVersions:
             label=trajectory.interface,
             evidence=FrozenDict(
                 version=trajectory.interface,
-                says=interface.says,
+                says=interface.description,
                 cues=FrozenDict({cue.id: cue.text for cue in interface.cues}),
                 schema_notes=self.schema_notes,
                 error_hints=self.error_hints,

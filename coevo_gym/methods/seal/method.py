@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.methods.coevolve import static_tasks
+from coevo_gym.methods.coevolve import make_static
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, method
 from coevo_gym.methods.seal.interface import InterfaceCoach, InterfaceVersions
@@ -56,14 +56,14 @@ class SEALSettings(FrozenModel):
     """Settings for switching cues on and off, and for updating utilities."""
 
     @model_validator(mode="after")
-    def _clip_is_a_range(self) -> Self:
+    def _check_clip(self) -> Self:
         low, high = self.clip
         if not 0 <= low <= 1 <= high:
             raise ValueError(f"clip must be a non-negative range that includes 1, got {self.clip}")
         return self
 
     @property
-    def budget(self) -> WeightLimits | None:
+    def weight_limits(self) -> WeightLimits | None:
         """Return the limits on trajectory weights, or None if only ``clip`` limits them."""
         limits = WeightLimits(self.strength, self.normalise_mean)
         return None if limits == WeightLimits() else limits
@@ -75,7 +75,7 @@ def seal(settings: SEALSettings, kit: Kit) -> Method:
     profile = FailureProfile(settings.profile, clip=settings.clip)
     selector = LastFailure(profile) if settings.task_weights else None
     base = replace(
-        static_tasks(kit, native=settings.native, selector=selector),
+        make_static(kit, native=settings.native, selector=selector),
         studies=(TurnLabels(kit.benchmark),),
         memories={"profile": profile},
     )
@@ -87,10 +87,10 @@ def seal(settings: SEALSettings, kit: Kit) -> Method:
             coach=InterfaceCoach(profile, **options, cues=settings.cues),
         )
     utility = settings.utility
-    return base if utility == "none" else _weighing(base, profile, settings, utility)
+    return base if utility == "none" else _add_weighing(base, profile, settings, utility)
 
 
-def _weighing(
+def _add_weighing(
     base: Method, profile: FailureProfile, settings: SEALSettings, utility: Utility
 ) -> Method:
     """Return a copy of a method that also weights advantages by step labels."""
@@ -106,7 +106,7 @@ def _weighing(
         utility=utility,
         clip=settings.clip,
         apply_to=settings.apply_to,
-        budget=settings.budget,
+        budget=settings.weight_limits,
     )
     estimator = credit_of(base.learner).estimator
     memories = {**base.memories, "weights": weighing}

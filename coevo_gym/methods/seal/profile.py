@@ -60,7 +60,7 @@ FAILURES: tuple[str, ...] = tuple(x for x in UTILITIES if x not in NO_FAILURES)
 """The labels that count and stand for a failure, in order of decreasing utility."""
 
 
-def clipped(value: float, clip: Clip = CLIP) -> float:
+def clip_value(value: float, clip: Clip = CLIP) -> float:
     """Clip a value to a range."""
     low, high = clip
     return min(max(value, low), high)
@@ -83,7 +83,7 @@ def trajectory_weight(
     Source: Eq. 10 and 11.
     """
     values = [utilities[label] for label in labels if label in utilities]
-    return clipped(sum(values) / len(values), clip) if values else 1.0
+    return clip_value(sum(values) / len(values), clip) if values else 1.0
 
 
 class ProfileConfig(FrozenModel):
@@ -113,7 +113,7 @@ PROFILE = ProfileConfig()
 """The default settings."""
 
 
-def moved_utilities(
+def update_utilities(
     utilities: Mapping[str, float],
     window: Window,
     config: ProfileConfig = PROFILE,
@@ -146,11 +146,11 @@ def moved_utilities(
             sure = min(1.0, seen.turns / config.confident)
             target *= 1.0 + config.alpha * seen.turns / turns * (1.0 - seen.mean) * sure
         remainder = (1.0 - config.beta) * utilities[label]
-        values[label] = remainder + config.beta * clipped(target, clip)
+        values[label] = remainder + config.beta * clip_value(target, clip)
     return values
 
 
-def cues_on(
+def choose_cues(
     window: Window, on: Collection[str] = (), config: ProfileConfig = PROFILE
 ) -> tuple[str, ...]:
     """Return the labels whose cues become or stay active, most urgent first.
@@ -172,13 +172,13 @@ def cues_on(
     def urgency(label: str) -> float:
         return failures[label].turns / turns * (1.0 - failures[label].mean)
 
-    def eligible(label: str, seen: WindowLabel) -> bool:
+    def is_eligible(label: str, seen: WindowLabel) -> bool:
         share = seen.turns / turns if seen.turns >= config.count else 0.0
         stays = config.keep is not None and label in on and share >= config.keep
         begins = share >= config.prevalence and seen.mean < config.reward
         return share > 0.0 and (stays or begins)
 
-    labels = [label for label, seen in failures.items() if eligible(label, seen)]
+    labels = [label for label, seen in failures.items() if is_eligible(label, seen)]
     return tuple(
         sorted(labels, key=urgency, reverse=True)[: config.top]
     )  # ties keep the order of FAILURES
@@ -248,14 +248,14 @@ class _Tally:
         self.counts[label] += 1
         self.sums[label] = self.sums.get(label, 0.0) + success
 
-    def seen(self) -> Window:
+    def to_window(self) -> Window:
         return {label: WindowLabel(n, self.sums[label] / n) for label, n in self.counts.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return {label: [n, self.sums[label]] for label, n in self.counts.items()}
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> _Tally:
+    def from_state(cls, state: Mapping[str, Any]) -> _Tally:
         tally = cls()
         tally.counts.update({label: int(n) for label, (n, _) in state.items()})
         tally.sums = {label: float(total) for label, (_, total) in state.items()}
@@ -289,12 +289,12 @@ class FailureProfile:
     @property
     def window(self) -> Window:
         """Return the label statistics of the current window, or of all steps if it is empty."""
-        return self._window.seen() or self.total
+        return self._window.to_window() or self.total
 
     @property
     def total(self) -> Window:
         """Return the statistics of all labels seen so far."""
-        return self._total.seen()
+        return self._total.to_window()
 
     def note(self, notes: Notes) -> None:
         """Count a step's labels, and end the window after ``evolve_every_steps`` steps."""
@@ -304,12 +304,12 @@ class FailureProfile:
                     tally.add(note.label, note.value)
         self._steps += 1
         if self._steps >= self.config.evolve_every_steps:
-            self._evolve()
+            self._end_window()
 
-    def _evolve(self) -> None:
+    def _end_window(self) -> None:
         seen, config = self.window, self.config
-        self.on = cues_on(seen, self.on, config)
-        self.utilities = moved_utilities(self.utilities, seen, config, clip=self.clip)
+        self.on = choose_cues(seen, self.on, config)
+        self.utilities = update_utilities(self.utilities, seen, config, clip=self.clip)
         self._window, self._steps = _Tally(), 0
         self.evolutions += 1
 
@@ -340,4 +340,5 @@ class FailureProfile:
         self._steps, self.evolutions = int(state["steps"]), int(state["evolutions"])
         self.on = tuple(state["on"])
         self.utilities = {label: float(value) for label, value in state["utilities"].items()}
-        self._window, self._total = _Tally.of(state["window"]), _Tally.of(state["total"])
+        self._window = _Tally.from_state(state["window"])
+        self._total = _Tally.from_state(state["total"])

@@ -22,13 +22,13 @@ from coevo_gym.methods.seal.profile import (
     Clip,
     FailureProfile,
     WindowLabel,
-    clipped,
+    clip_value,
     trajectory_weight,
 )
 from coevo_gym.trainers.token_advantages import mapped
 
 
-def task_target(
+def target_weight(
     label: str,
     seen: WindowLabel,
     *,
@@ -55,7 +55,7 @@ def task_target(
     if label not in FAILURES or seen.turns < min_samples:
         return None
     sure = min(1.0, seen.turns / confident)
-    return clipped(1.0 + alpha * (1.0 - seen.mean) * sure, clip)
+    return clip_value(1.0 + alpha * (1.0 - seen.mean) * sure, clip)
 
 
 class LastFailure(TableSelector):
@@ -89,7 +89,7 @@ class LastFailure(TableSelector):
         """Return the tasks' sampling weights, between 1 and 2, as an (n,) array."""
         seen, config = self._profile.total, self._profile.config
         targets = [
-            task_target(label, seen[label], alpha=config.alpha, confident=config.confident)
+            target_weight(label, seen[label], alpha=config.alpha, confident=config.confident)
             if label in seen
             else None
             for label in FAILURES
@@ -149,10 +149,10 @@ def weights_of(
     if budget is None:
         return weights
     counts = [any(label in utilities for label in each) for each in labels]
-    return _within(budget, weights, counts)
+    return _limit_weights(budget, weights, counts)
 
 
-def weighed(
+def weight_advantages(
     advantages: Sequence[Advantage], weights: Sequence[float], apply_to: ApplyTo = "all"
 ) -> list[Advantage]:
     """Multiply advantages by their trajectories' weights. ``apply_to`` selects the advantages.
@@ -161,7 +161,7 @@ def weighed(
     weighted.
 
     Example:
-        >>> weighed([1.0, -1.0], weights_of([["pass"], ["spurious_tool_call"]]))
+        >>> weight_advantages([1.0, -1.0], weights_of([["pass"], ["spurious_tool_call"]]))
         [1.0, -2.0]
 
     Source: Eq. 12; ``apply_to`` and budgets only exist in the authors' code.
@@ -173,7 +173,9 @@ def weighed(
     return [times(*pair) for pair in zip(weights, advantages, strict=True)]
 
 
-def _within(budget: WeightLimits, weights: Sequence[float], counts: Sequence[bool]) -> list[float]:
+def _limit_weights(
+    budget: WeightLimits, weights: Sequence[float], counts: Sequence[bool]
+) -> list[float]:
     """Limit trajectory weights as configured. Trajectories without counted labels keep weight 1."""
     values = [1.0 + budget.strength * (weight - 1.0) for weight in weights]
     labelled = [weight for weight, count in zip(values, counts, strict=True) if count]
@@ -192,9 +194,9 @@ class Weighing:
     """A record of the latest learner step's trajectory weights, reported as metrics."""
 
     def __init__(self) -> None:
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._weights: list[float] = []
         self._sums: list[float] = []
         self._clipped = 0
@@ -213,7 +215,7 @@ class Weighing:
 
     def note(self, notes: Notes) -> None:
         """Clear trajectory weights for a new step; see :class:`~coevo_gym.core.seams.Memory`."""
-        self._forget()
+        self._clear()
 
     def metrics(self) -> dict[str, float]:
         """Return metrics for the latest step's trajectory weights and weighted advantages.
@@ -238,7 +240,7 @@ class Weighing:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Clear the trajectory weights, because a saved state contains none."""
-        self._forget()
+        self._clear()
 
 
 @dataclass(frozen=True)
@@ -285,7 +287,7 @@ class Reweighted:
         ]
         utilities = self.utilities
         weights = weights_of(labels, utilities=utilities, clip=self.clip, budget=self.budget)
-        advantages = weighed(judged, weights, self.apply_to)
+        advantages = weight_advantages(judged, weights, self.apply_to)
         asked = [trajectory_weight(each, utilities, _UNCLIPPED) for each in labels]
         low, high = self.clip
         clipped = sum(not low <= weight <= high for weight in asked)

@@ -20,7 +20,7 @@ from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import Meter, Usage
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Cue
-from coevo_gym.curricula.explore.summarise import retraced
+from coevo_gym.curricula.explore.summarise import rollout_inputs
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
 from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.episodes.live import rare_full_collections
@@ -72,7 +72,7 @@ def inquiry_about(failure: FailedTrial, sampling: Sampling) -> Inquiry[Reflectio
 def _inputs(failure: FailedTrial, cap: int) -> Mapping[str, Any]:
     return {
         "instruction": failure.task.instruction,
-        **retraced(failure.trajectory, cap),
+        **rollout_inputs(failure.trajectory, cap),
         "earlier": list(failure.earlier),
     }
 

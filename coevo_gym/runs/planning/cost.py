@@ -229,7 +229,7 @@ def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool)
     whole, growth = first.times(with_first), curriculum.growth
     if growth.kind != "none":
         studies = growth.kind in ("blind", "signals")
-        later = _round(config, arm, growth.most_places, growth.drafts, guided=studies)
+        later = _round(config, arm, growth.max_round_contexts, growth.drafts, guided=studies)
         whole += later.times(rounds)
     estimate = _asked(arm, model, name, whole, "explorer.model.endpoint")
     return estimate.model_copy(update={"rounds": rounds + with_first})

@@ -15,8 +15,8 @@ from coevo_gym.core.evolution import Context, Draft, Proposal, Round
 from coevo_gym.core.task import OPEN, Split
 from coevo_gym.core.trajectory import Trajectory, View
 from coevo_gym.curricula.explore.evolver import GatedEvolver
-from coevo_gym.curricula.explore.explorer import Found, ScriptedExplorer, fittest
-from coevo_gym.curricula.explore.guide import Aim, Guide, is_open, opened_for
+from coevo_gym.curricula.explore.explorer import Found, ScriptedExplorer, select_fittest
+from coevo_gym.curricula.explore.guide import Aim, Guide, is_open, task_to_explore
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.prompts.template import load_cue
 from tests.curricula.episodes import HELD_OUT, TRAIN
@@ -93,9 +93,9 @@ def test_a_walk_to_a_target_begins_where_nothing_is_asked_for(
 def test_a_benchmark_that_cannot_open_tasks_is_explored_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert opened_for(BENCHMARK, Context(kind="unguided", task=TRAIN[0])) is TRAIN[0]
+    assert task_to_explore(BENCHMARK, Context(kind="unguided", task=TRAIN[0])) is TRAIN[0]
     monkeypatch.delattr(ToyBenchmark, "open")
-    assert opened_for(BENCHMARK, aimed()) is TRAIN[0]
+    assert task_to_explore(BENCHMARK, aimed()) is TRAIN[0]
 
 
 @pytest.mark.parametrize("held_out", HELD_OUT[:2], ids=lambda task: task.split)
@@ -138,15 +138,15 @@ def proposal(*colours: str, confidence: float = 0.5) -> Proposal:
 )
 def test_the_best_fit_is_kept(candidates: list[Found], best: int) -> None:
     context = aimed(target=("colour:amber", "colour:blue", "first:green"))
-    assert fittest(candidates, context, BENCHMARK) == [candidates[best]]
+    assert select_fittest(candidates, context, BENCHMARK) == [candidates[best]]
     untargeted = Context(kind="boundary", task=TRAIN[0])
-    assert fittest(candidates, untargeted, BENCHMARK) is candidates
+    assert select_fittest(candidates, untargeted, BENCHMARK) is candidates
 
 
 def test_a_proposal_that_stands_for_no_draft_fits_worst(monkeypatch: pytest.MonkeyPatch) -> None:
     bad = proposal("green", "blue").model_copy(update={"turns": ("one", "two")})
     good = proposal("red", "blue", "blue")
-    assert fittest([bad, good], aimed(target=("colour:blue",)), BENCHMARK) == [good]
+    assert select_fittest([bad, good], aimed(target=("colour:blue",)), BENCHMARK) == [good]
 
 
 # With a model.

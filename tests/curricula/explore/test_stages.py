@@ -17,7 +17,7 @@ from coevo_gym.core.seams import Act, Agent, Sampling
 from coevo_gym.core.trajectory import Cue, EndReason, View
 from coevo_gym.curricula.explore.abstract import MAX_PROPOSALS, Abstract, Idea, Ideas
 from coevo_gym.curricula.explore.guide import MAX_CHARS, Guide, list_actions
-from coevo_gym.curricula.explore.summarise import BriefAnswer, Summarise, retold
+from coevo_gym.curricula.explore.summarise import BriefAnswer, Summarise, brief_by_rule
 from coevo_gym.curricula.explore.walks import Walked, Walks, WalkStart
 from coevo_gym.curricula.growth.contexts import context_of
 from coevo_gym.prompts.inquiry import load_inquiry
@@ -70,7 +70,10 @@ def test_all_rollouts_are_summed_up_in_one_batch() -> None:
     assert advisor.batches == [3]
     assert summaries[0].brief == ContextBrief(**BRIEF)
     assert summaries[1] == (None, "")
-    assert (summaries[2].brief, summaries[2].problem) == (retold(of_each[2]), "schema: no JSON")
+    assert (summaries[2].brief, summaries[2].problem) == (
+        brief_by_rule(of_each[2]),
+        "schema: no JSON",
+    )
     assert summaries[3].brief == ContextBrief(summary="Short.")
     assert {asked.purpose for asked in advisor.asked} == {"summary"}
     assert Summarise(Told(), "coevolve/summary", SAMPLING)([of_each[1]]) == [(None, "")]
@@ -144,12 +147,12 @@ def test_a_rollout_is_retold_without_a_model() -> None:
         behaviour=("press", "!", "press"),
         evidence=(exchange(0, error="no_such_button"), exchange(5), exchange(6)),
     )
-    assert retold(mine) == ContextBrief(
+    assert brief_by_rule(mine) == ContextBrief(
         summary="Solved before, failed now. It ended with: do 2; do 3; do 4; do 5; do 6.",
         focus_pattern=("press", "!"),
         do_not_repeat=("do 0",),
     )
-    assert retold(context(0)).summary == "Solved before, failed now. Nothing was done."
+    assert brief_by_rule(context(0)).summary == "Solved before, failed now. Nothing was done."
 
 
 def test_what_a_model_says_of_a_rollout_is_kept_short() -> None:
@@ -451,5 +454,5 @@ def test_history_of_rollouts_can_be_explored() -> None:
     mine = context_of("rare", TRAIN[0], trajectory())
     advisor = Told("overflow")
     (summary,) = Summarise(advisor, "coevolve/summary", SAMPLING)([mine])
-    assert summary.brief == retold(mine)
+    assert summary.brief == brief_by_rule(mine)
     assert BENCHMARK.open(TRAIN[0]).instruction == "Try out the buttons."
